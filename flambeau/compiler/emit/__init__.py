@@ -1,0 +1,1 @@
+"""LLVM IR text: the builder, scalar operations, vector mathematics."""

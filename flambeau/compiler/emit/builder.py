@@ -1,0 +1,209 @@
+"""A small writer of LLVM IR text: numbered values, loops, vector loads and stores. Every kernel generator uses it.
+
+Types are LLVM's spellings ("float", "i64", "<16 x float>"); values are operand strings ("%t3", "7", "zeroinitializer").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+# dtype name -> LLVM type of one element in memory. bool is a byte (0 or 1); bfloat16 and float16 are loaded as i16/half.
+MEMORY_TYPE = {
+    "bool": "i8", "uint8": "i8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+    "float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double",
+}  # fmt: skip
+
+
+def vector(element: str, width: int) -> str:
+    """The LLVM type of `width` elements; a width of 1 is the scalar itself."""
+    return element if width == 1 else f"<{width} x {element}>"
+
+
+class Builder:
+    """The body of one function. `declarations` collects what the module must declare (intrinsics, libc functions)."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.allocas: list[str] = []  # go to the entry block
+        self.declarations: set[str] = set()
+        self._count = 0
+        self._block = "entry"
+
+    # -- text ---------------------------------------------------------------------------------------------------
+    def fresh(self, stem: str = "t") -> str:
+        self._count += 1
+        return f"%{stem}{self._count}"
+
+    def emit(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def op(self, text: str) -> str:
+        """Append `%t = text` and return `%t`."""
+        name = self.fresh()
+        self.emit(f"{name} = {text}")
+        return name
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+        self._block = name
+
+    @property
+    def block(self) -> str:
+        """Name of the block being written: what a phi must name as its predecessor."""
+        return self._block
+
+    def branch(self, target: str) -> None:
+        self.emit(f"br label %{target}")
+
+    def new_label(self, stem: str = "b") -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    # -- integers (i64) -----------------------------------------------------------------------------------------
+    def add(self, a: str | int, b: str | int) -> str:
+        if a == 0 or a == "0":
+            return str(b)
+        if b == 0 or b == "0":
+            return str(a)
+        return self.op(f"add i64 {a}, {b}")
+
+    def sub(self, a: str | int, b: str | int) -> str:
+        return self.op(f"sub i64 {a}, {b}")
+
+    def mul(self, a: str | int, b: str | int) -> str:
+        if a == 1 or a == "1":
+            return str(b)
+        if b == 1 or b == "1":
+            return str(a)
+        if str(a) == "0" or str(b) == "0":
+            return "0"
+        return self.op(f"mul i64 {a}, {b}")
+
+    def sdiv(self, a: str | int, b: str | int) -> str:
+        return self.op(f"sdiv i64 {a}, {b}")
+
+    def srem(self, a: str | int, b: str | int) -> str:
+        return self.op(f"srem i64 {a}, {b}")
+
+    def min(self, a: str | int, b: str | int) -> str:
+        return self.call("i64", "llvm.smin.i64", [("i64", str(a)), ("i64", str(b))])
+
+    def max(self, a: str | int, b: str | int) -> str:
+        return self.call("i64", "llvm.smax.i64", [("i64", str(a)), ("i64", str(b))])
+
+    # -- calls --------------------------------------------------------------------------------------------------
+    def call(self, result: str, function: str, arguments: Iterable[tuple[str, str]], declare: bool = True) -> str:
+        """Call `function` (without the @) on typed arguments; returns the result's name ("" for void)."""
+        arguments = list(arguments)
+        if declare:
+            self.declarations.add(f"declare {result} @{function}({', '.join(t for t, _ in arguments)})")
+        text = f"call {result} @{function}({', '.join(f'{t} {v}' for t, v in arguments)})"
+        if result == "void":
+            self.emit(text)
+            return ""
+        return self.op(text)
+
+    # -- memory -------------------------------------------------------------------------------------------------
+    def gep(self, element: str, pointer: str, index: str | int) -> str:
+        """Address of element `index` (in elements of type `element`) after `pointer`."""
+        if str(index) == "0":
+            return pointer
+        return self.op(f"getelementptr {element}, ptr {pointer}, i64 {index}")
+
+    def load(self, type_: str, pointer: str, align: int, attributes: str = "") -> str:
+        return self.op(f"load {type_}, ptr {pointer}, align {align}{attributes}")
+
+    def store(self, type_: str, value: str, pointer: str, align: int) -> None:
+        self.emit(f"store {type_} {value}, ptr {pointer}, align {align}")
+
+    def masked_load(self, element: str, width: int, pointer: str, mask: str, align: int) -> str:
+        """Lanes whose mask bit is clear read nothing and give zero."""
+        type_ = vector(element, width)
+        suffix = f"v{width}{_suffix(element)}"
+        self.declarations.add(f"declare {type_} @llvm.masked.load.{suffix}.p0(ptr, i32, <{width} x i1>, {type_})")
+        return self.op(
+            f"call {type_} @llvm.masked.load.{suffix}.p0(ptr {pointer}, i32 {align}, <{width} x i1> {mask}, "
+            f"{type_} zeroinitializer)"
+        )
+
+    def masked_store(self, element: str, width: int, value: str, pointer: str, mask: str, align: int) -> None:
+        type_ = vector(element, width)
+        suffix = f"v{width}{_suffix(element)}"
+        self.declarations.add(f"declare void @llvm.masked.store.{suffix}.p0({type_}, ptr, i32, <{width} x i1>)")
+        self.emit(
+            f"call void @llvm.masked.store.{suffix}.p0({type_} {value}, ptr {pointer}, i32 {align}, <{width} x i1> {mask})"
+        )
+
+    def splat(self, element: str, width: int, value: str) -> str:
+        """A vector with `value` in every lane."""
+        if width == 1:
+            return value
+        type_ = vector(element, width)
+        first = self.op(f"insertelement {type_} poison, {element} {value}, i32 0")
+        return self.op(f"shufflevector {type_} {first}, {type_} poison, <{width} x i32> zeroinitializer")
+
+    def tail_mask(self, count: str, width: int) -> str:
+        """Mask <width x i1>: lane i is set where i < count (an i64)."""
+        lanes = "<" + ", ".join(f"i64 {i}" for i in range(width)) + ">"
+        return self.op(f"icmp slt <{width} x i64> {lanes}, {self.splat('i64', width, count)}")
+
+    # -- control ------------------------------------------------------------------------------------------------
+    def loop(
+        self, low: str | int, high: str | int, step: str | int, body: Callable[..., list[str] | None],
+        carry: list[tuple[str, str]] | None = None,
+    ) -> list[str]:  # fmt: skip
+        """`for i in range(low, high, step)`; `carry` is [(type, initial value)], given to `body(i, *values)`, which
+        returns their next values. Returns the values after the loop."""
+        carry = carry or []
+        before, head, exit_ = self.block, self.new_label("head"), self.new_label("exit")
+        enter = self.op(f"icmp slt i64 {low}, {high}")
+        self.emit(f"br i1 {enter}, label %{head}, label %{exit_}")
+        self.label(head)
+        index = self.fresh("i")
+        names = [self.fresh("c") for _ in carry]
+        at = len(self.lines)
+        following = body(index, *names) or []
+        if len(following) != len(carry):
+            raise ValueError(f"loop body returned {len(following)} values for {len(carry)} carried")
+        next_index = self.op(f"add i64 {index}, {step}")
+        back = self.block
+        again = self.op(f"icmp slt i64 {next_index}, {high}")
+        self.emit(f"br i1 {again}, label %{head}, label %{exit_}")
+        phis = [f"  {index} = phi i64 [{low}, %{before}], [{next_index}, %{back}]"]
+        for (type_, start), name, value in zip(carry, names, following, strict=True):
+            phis.append(f"  {name} = phi {type_} [{start}, %{before}], [{value}, %{back}]")
+        self.lines[at:at] = phis
+        self.label(exit_)
+        results = []
+        for (type_, start), value in zip(carry, following, strict=True):
+            results.append(self.op(f"phi {type_} [{start}, %{before}], [{value}, %{back}]"))
+        return results
+
+    def when(self, condition: str, body: Callable[[], None]) -> None:
+        """Run `body` if the i1 `condition` holds."""
+        then, after = self.new_label("then"), self.new_label("after")
+        self.emit(f"br i1 {condition}, label %{then}, label %{after}")
+        self.label(then)
+        body()
+        self.branch(after)
+        self.label(after)
+
+    # -- the function -------------------------------------------------------------------------------------------
+    def function(self, header: str, result: str = "ret void") -> str:
+        """The finished text: `header` is `define ... @name(...) #0`, without the brace."""
+        return "\n".join([header + " {", "entry:", *self.allocas, *self.lines, "  " + result, "}"])
+
+
+def _suffix(element: str) -> str:
+    return {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(element, element)
+
+
+# Every kernel has this shape: `args` are 8-byte words (addresses, sizes, strides), [begin, end) the units of work of this
+# call, `worker` the thread's number. Any split of the units must give the same bits.
+KERNEL_HEADER = "define i64 @{name}(ptr noalias %args, i64 %begin, i64 %end, i64 %worker) #0"
+
+
+def module(functions: Iterable[str], declarations: Iterable[str], vector_bits: int = 512) -> str:
+    """A whole module: functions, sorted declarations, and the attribute group #0."""
+    attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{vector_bits}" "no-trapping-math"="true" }}'
+    return "\n\n".join([*functions, *sorted(set(declarations)), attributes]) + "\n"

@@ -1,0 +1,179 @@
+"""The graph: what the recorder hands to the compiler, and what every pass maps to a new graph.
+
+A graph is a list of nodes in execution order over numbered values. Every node applies one *primitive*; the groups below
+list them all. The compiler knows nothing of Tensor: shapes, strides and dtypes are all here.
+
+Layout. A value is either *materialised* (dense in a buffer of its own, with `strides`, a permutation of contiguous
+strides, offset 0) or a *view*: an alias of `base` with absolute `strides` and `offset`, in elements of the base's buffer
+(`base` is never itself a view). A dynamic offset adds `parameter * multiplier` for each pair in `dynamic`.
+External inputs are flat storages (one dimension); a `view` node gives them their tensor's layout.
+
+Run-time scalars ("parameters") are 0-d values of dtype int64, float64 or bool (Python numbers), read from the plan's
+parameter words when it runs. Nothing is compiled again when they change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final
+
+from flambeau.dtypes import dtype
+
+# -- The primitives -----------------------------------------------------------------------------------------------
+# Pointwise: all inputs broadcast together (NumPy's rule) and have one dtype; the output has it too, unless said.
+UNARY: Final = frozenset(
+    "neg abs sgn floor ceil trunc round sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
+    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid bitwise_not conj_physical".split()
+)  # bitwise_not of bool is logical not; round is half-to-even; abs of complex gives the real dtype
+UNARY_TO_BOOL: Final = frozenset(("isnan",))
+UNARY_COMPLEX_TO_REAL: Final = frozenset(("real_part", "imag_part"))
+BINARY: Final = frozenset(
+    "add sub mul div div_floor div_trunc remainder fmod pow atan2 maximum minimum fmax fmin hypot copysign nextafter "
+    "bitwise_and bitwise_or bitwise_xor shift_left shift_right".split()
+)  # div is true division of floats (and complex); div_floor/remainder follow Python's sign, div_trunc/fmod C's
+COMPARE: Final = frozenset("eq ne lt le gt ge".split())  # output: bool
+SPECIAL_POINTWISE: Final = frozenset(
+    (
+        "where",  # (condition: bool, x, y) -> x's dtype
+        "cast",  # attr dtype; C conversion rules, to bool is `!= 0`, complex -> real drops the imaginary part
+        "make_complex",  # (real, imaginary) -> complex
+        "constant",  # no inputs; attr value (number), shape (): a static scalar
+        "iota",  # no inputs; attrs shape, dim: int64, the index along `dim`
+        "random_uniform",  # (seed: int64 0-d, offset: int64 0-d); attr shape: float32 in [0, 1), 24 bits,
+        #                    Philox4x32-10 keyed by seed, counter = offset + row-major element index
+        "take",  # (flat 1-d x, index int64) -> x[index]; negative wraps; out of range stops the plan with IndexError
+        "searchsorted",  # (sorted (..., n), values); attr right: int64; leading dims of sorted equal or absent
+    )
+)
+POINTWISE: Final = UNARY | UNARY_TO_BOOL | UNARY_COMPLEX_TO_REAL | BINARY | COMPARE | SPECIAL_POINTWISE
+# Views: no kernel. inputs (x, *offset parameters); attrs describe the step, the Value has the absolute layout.
+VIEWS: Final = frozenset("view reshape permute expand slice select diagonal unfold as_strided alias bitcast real_view".split())
+# Reductions: attr dims (sorted, non-negative); the output's shape is the input's without those dims.
+REDUCE: Final = frozenset("sum prod amax amin argmax argmin".split())
+#   sum/prod keep the dtype (the recorder casts first); amax/amin propagate NaN; arg* give int64, first index wins,
+#   over one dim only; amax/amin of bool are any/all. `var_mean`: two outputs (M2 / max(0, n - correction), mean), attr correction.
+REDUCE_PAIR: Final = frozenset(("var_mean",))
+# Scans along attr dim; same shape. cummax/cummin give (values, indices).
+SCAN: Final = frozenset("cumsum cumprod cummax cummin logcumsumexp".split())
+# Dense algebra.
+CONTRACT: Final = frozenset(
+    (
+        "matmul",  # (a (..., M, K), b (..., K, N)) -> (..., M, N); equal leading dims (stride 0 where expanded)
+        "convolution",  # (x (N, C, H, W), w (O, C/groups, KH, KW)); attrs stride, padding, dilation (pairs), groups
+        "convolution_input_gradient",  # (g (N, O, OH, OW), w) -> x's shape (attr shape); other attrs the same
+        "convolution_weight_gradient",  # (g, x) -> w's shape (attr shape); other attrs the same
+    )
+)
+# Windows over the last two dims of (N, C, H, W); attrs kernel, stride, padding, dilation (pairs), shape.
+POOL: Final = frozenset(
+    (
+        "max_pool",  # x -> (values, int64 flat index into H*W); NaN wins; padding never does
+        "max_pool_gradient",  # (g, indices) -> x's shape
+        "average_pool",  # x; attrs count_include_pad, divisor (0: none) too
+        "average_pool_gradient",  # (g,) -> x's shape
+    )
+)
+# Data movement by index: indices int64, negative wraps, out of range stops the plan with IndexError.
+MOVE: Final = frozenset(
+    (
+        "copy",  # x -> the same values, materialised with the output Value's strides
+        "concatenate",  # (*xs); attr dim
+        "scatter_view",  # (base, source, *offset parameters); attrs shape, strides, offset, multipliers: base with
+        #                  the view's elements replaced by source (same shape and dtype)
+        "take_rows",  # (x, index); attr dim: x.shape[:dim] + index.shape + x.shape[dim+1:]
+        "put_rows",  # (x, index, source); attrs dim, mode: source has take_rows's shape
+        "gather",  # (x, index); attr dim: out[i][j] = x[index[i][j]][j] for dim 0
+        "scatter",  # (x, index, source); attrs dim, mode
+        "put",  # (flat 1-d x, index, source); attr mode. mode: "set" (last wins) "add" "prod" "amax" "amin"
+        "sort",  # x; attrs dim, descending: (values, int64 indices), stable, NaN is the largest
+        "topk",  # x; attrs dim, k, largest: (values, int64 indices), sorted, NaN is the largest
+    )
+)
+HOST: Final = frozenset(("host_call",))  # attr function (name in compiler/kernels/host.py), attrs kwargs: linalg, FFT
+PRIMITIVES: Final = POINTWISE | VIEWS | REDUCE | REDUCE_PAIR | SCAN | CONTRACT | POOL | MOVE | HOST
+COMMUTATIVE: Final = frozenset("add mul maximum minimum fmax fmin hypot bitwise_and bitwise_or bitwise_xor eq ne".split())
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements; as PyTorch, a size of 0 or 1 counts as 1."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+@dataclass(slots=True)
+class Value:
+    """Metadata of one value. `base` is None for a materialised value (or an external storage), else the value aliased."""
+
+    shape: tuple[int, ...]
+    dtype: dtype
+    strides: tuple[int, ...]  # elements of the base's buffer
+    offset: int = 0  # elements
+    base: int | None = None
+    dynamic: tuple[tuple[int, int], ...] = ()  # (parameter's value id, multiplier in elements)
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def is_contiguous(self) -> bool:
+        return self.strides == contiguous_strides(self.shape) or self.numel == 0
+
+
+@dataclass(slots=True, frozen=True)
+class Node:
+    """One primitive applied: `outputs` = op(`inputs`) under the static `attrs`, a sorted tuple of (name, value)."""
+
+    op: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attrs: tuple[tuple[str, Any], ...] = ()
+
+    def attr(self, name: str) -> Any:
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(f"{self.op} has no attribute {name!r}; it has {[key for key, _ in self.attrs]}")
+
+
+@dataclass(slots=True)
+class Graph:
+    """Nodes in execution order over `values`.
+
+    `inputs`: value ids of external storages, in the order of the buffers given at run time.
+    `parameters`: value ids of run-time scalars, in the order of the numbers given at run time.
+    `outputs`: value ids (never views) that must stand in a buffer of their own after the run, dense in their strides.
+    `updates`: (position in `inputs`, value id): that external storage must hold this value (same numel and dtype,
+    materialised flat or of any dense shape) after the run, at the same address.
+    """
+
+    values: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    parameters: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    updates: list[tuple[int, int]] = field(default_factory=list)
+
+    def add_value(self, value: Value) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def root(self, value_id: int) -> int:
+        """The materialised value that `value_id` aliases (itself, if it is no view)."""
+        base = self.values[value_id].base
+        return value_id if base is None else base
+
+    def __str__(self) -> str:
+        """The graph as text, one node a line; `parse(str(g))` is not promised, equality of text is identity of graphs."""
+        lines = [f"inputs {[f'%{i}' for i in self.inputs]} parameters {[f'%{i}' for i in self.parameters]}"]
+        for node in self.nodes:
+            outs = ", ".join(f"%{o}:{self.values[o].dtype.name}{list(self.values[o].shape)}" for o in node.outputs)
+            attrs = "".join(f" {k}={v!r}" for k, v in node.attrs)
+            lines.append(f"{outs} = {node.op}({', '.join(f'%{i}' for i in node.inputs)}){attrs}")
+        lines.append(f"outputs {[f'%{i}' for i in self.outputs]} updates {self.updates}")
+        return "\n".join(lines)

@@ -1,0 +1,68 @@
+"""What `lower` makes of a fused group of nodes: a kernel, its argument words and its work, ready for the plan.
+
+A kernel is one native function `i64 kernel(ptr args, i64 begin, i64 end, i64 worker)` (see emit/builder.py). `args` points
+to 8-byte words described by `words`. It returns 0, or 1 after writing an error record (three i64: 1, value, bound).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, frozen=True)
+class Address:
+    """Word: address of element `offset` (bytes, plus parameter * multiplier bytes for each dynamic pair) of a value's buffer.
+
+    `value` is a root (materialised) value id or a parameter's value id.
+    """
+
+    value: int
+    offset: int = 0
+    dynamic: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Scratch:
+    """Word: address of `per_worker * workers + shared` bytes, 64-byte aligned, private to the kernel, undefined content.
+
+    The per-worker areas come first: worker w owns [w * per_worker, (w + 1) * per_worker). per_worker is a multiple of 64.
+    """
+
+    per_worker: int
+    shared: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class ErrorRecord:
+    """Word: address of the plan's error record."""
+
+
+Word = int | Address | Scratch | ErrorRecord
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One native function and one use of it.
+
+    `key` says everything the generated text depends on, and nothing else: no sizes (they are run-time words), unless a
+    size is a fact that the code specialises on. Equal keys share one compiled function, in the process and on disk.
+    `emit` gives the whole module's IR text, defining the symbol `flambeau.runtime.jit.symbol(key)`.
+    """
+
+    name: str  # for people: "add_mul_tanh", "matmul_f32", "softmax"
+    key: str
+    emit: Callable[[], str]
+    words: list[Word]
+    reads: tuple[int, ...]  # root value ids (and parameters)
+    writes: tuple[int, ...]  # root value ids
+    units: int  # amount of divisible work; the runner gives [begin, end) ranges of it to threads
+    bytes: int  # memory traffic of all units, for the floor
+    operations: int = 0  # arithmetic of all units
+    nodes: tuple[int, ...] = ()  # indices of the graph's nodes inside
+    in_place: tuple[tuple[int, int], ...] = ()  # (write, read) pairs of roots that may share one buffer
+    fails: str | None = None  # text of the IndexError if the kernel reports one: may use {value} and {bound}
+    grain: int = 1  # units are handed out in multiples of this
+    min_units_per_thread: int = 1  # below this a further thread is not worth its start
+    zero_first: tuple[int, ...] = ()  # writes whose buffer must be zero before the kernel starts
+    notes: list[str] = field(default_factory=list)  # why two neighbours were not fused, for `explain`

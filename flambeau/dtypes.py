@@ -1,0 +1,117 @@
+"""Element types: PyTorch's dtype objects, and the three-category promotion rule.
+
+Bottom of the house: imports nothing of flambeau, so that every layer, the compiler included, can name a dtype.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class dtype:  # noqa: N801 - PyTorch's name
+    """An element type. One object exists per type, so `is` compares.
+
+    Attributes: `name` ("float32"), `itemsize` (bytes an element), `numpy_name` (None where NumPy has no such type),
+    `category` (0 bool, 1 integer, 2 floating, 3 complex), `is_floating_point`, `is_complex`, `is_signed`.
+    """
+
+    __slots__ = ("category", "is_complex", "is_floating_point", "is_signed", "itemsize", "name", "numpy_name")
+
+    name: str
+    itemsize: int
+    category: int
+    numpy_name: str | None
+    is_floating_point: bool
+    is_complex: bool
+    is_signed: bool
+
+    def __init__(self, name: str, itemsize: int, category: int, numpy_name: str | None, is_signed: bool = True) -> None:
+        self.name = name
+        self.itemsize = itemsize
+        self.category = category
+        self.numpy_name = numpy_name
+        self.is_floating_point = category == 2
+        self.is_complex = category == 3
+        self.is_signed = is_signed
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    def to_real(self) -> dtype:
+        """The dtype of the real part of a complex dtype; any other dtype is its own."""
+        return _REAL.get(self, self)
+
+    def to_complex(self) -> dtype:
+        """The complex dtype whose parts have this floating dtype."""
+        return _COMPLEX.get(self, self)
+
+
+bool_: Final = dtype("bool", 1, 0, "bool", is_signed=False)
+uint8: Final = dtype("uint8", 1, 1, "uint8", is_signed=False)
+int8: Final = dtype("int8", 1, 1, "int8")
+int16: Final = dtype("int16", 2, 1, "int16")
+int32: Final = dtype("int32", 4, 1, "int32")
+int64: Final = dtype("int64", 8, 1, "int64")
+float16: Final = dtype("float16", 2, 2, "float16")
+bfloat16: Final = dtype("bfloat16", 2, 2, None)
+float32: Final = dtype("float32", 4, 2, "float32")
+float64: Final = dtype("float64", 8, 2, "float64")
+complex64: Final = dtype("complex64", 8, 3, "complex64")
+complex128: Final = dtype("complex128", 16, 3, "complex128")
+
+ALL: Final = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
+BY_NAME: Final = {d.name: d for d in ALL}
+_REAL = {complex64: float32, complex128: float64}
+_COMPLEX = {float16: complex64, bfloat16: complex64, float32: complex64, float64: complex128}
+
+# Order within a category: the wider type wins; the mixed pairs that have no wider member are listed apart.
+_RANK = {d: rank for rank, d in enumerate(ALL)}
+_MIXED = {
+    frozenset((uint8, int8)): int16,
+    frozenset((float16, bfloat16)): float32,
+}
+_DEFAULT: list[dtype] = [float32]
+
+
+def promote_types(a: dtype, b: dtype) -> dtype:
+    """The smallest dtype to which both can be cast, as `torch.promote_types`."""
+    if a is b:
+        return a
+    if a.category < b.category:
+        a, b = b, a
+    if a.category != b.category:
+        if a.is_complex and b is float64:
+            return complex128
+        return a
+    mixed = _MIXED.get(frozenset((a, b)))
+    if mixed is not None:
+        return mixed
+    return a if _RANK[a] >= _RANK[b] else b
+
+
+def get_default_dtype() -> dtype:
+    """The dtype of new floating tensors: float32 unless `set_default_dtype` changed it."""
+    return _DEFAULT[0]
+
+
+def set_default_dtype(d: dtype) -> None:
+    """Make `d` (a floating dtype) the dtype of new floating tensors."""
+    if not isinstance(d, dtype) or not d.is_floating_point:
+        raise TypeError(f"set_default_dtype: only floating-point types can be the default type, got {d!r}")
+    _DEFAULT[0] = d
+
+
+def of_number(value: object) -> dtype:
+    """The dtype of a Python number as PyTorch's promotion sees it."""
+    if isinstance(value, bool):
+        return bool_
+    if isinstance(value, int):
+        return int64
+    if isinstance(value, float):
+        return get_default_dtype()
+    if isinstance(value, complex):
+        return get_default_dtype().to_complex()
+    raise TypeError(f"not a Python number: {type(value).__name__}")

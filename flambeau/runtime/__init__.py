@@ -1,0 +1,1 @@
+"""Running: buffers, threads, native code and its cache. Knows nothing of graphs."""
