@@ -65,4 +65,7 @@ class Kernel:
     grain: int = 1  # units are handed out in multiples of this
     min_units_per_thread: int = 1  # below this a further thread is not worth its start
     zero_first: tuple[int, ...] = ()  # writes whose buffer must be zero before the kernel starts
+    starts_as: tuple[tuple[int, int], ...] = ()  # (write, read): the write's buffer must hold the read root's content, byte
+    #   for byte, before the kernel starts (scatter_view, put_rows, ...): `place` shares the buffer if the read root is dead
+    #   afterwards, else it copies. The kernel writes only the elements that change and lists the read in `reads`.
     notes: list[str] = field(default_factory=list)  # why two neighbours were not fused, for `explain`
