@@ -1,0 +1,172 @@
+"""Matrix products: the operands' layout, the choice of a kernel, its blocking, its words.
+
+`make_matmul` brings every product to one form: a (batch..., M, K) @ b (batch..., K, N) -> c, with arbitrary strides.
+Batch dims that the strides allow are merged, into each other and into M (a linear layer over (B, T, C) is one product of
+B * T rows). A c whose rows, not columns, lie next to each other is computed transposed, with the operands exchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from flambeau.compiler.graph import Graph, Value
+from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
+from flambeau.compiler.kernels.matmul_blocking import Blocking, block, machine
+from flambeau.compiler.kernels.matmul_element import element_of, register_tile
+from flambeau.compiler.kernels.matmul_packed import Epilogue, Facts, packed_module, word_names
+
+
+@dataclass(slots=True)
+class Operand:
+    """One matrix operand: its buffer's word and its strides, in elements."""
+
+    word: Address
+    root: int
+    row: int
+    column: int
+
+
+@dataclass(slots=True)
+class Product:
+    """c = a @ b, in normal form. `batch`: (size, a's, b's, c's stride) of each dim that could not be merged."""
+
+    m: int
+    n: int
+    k: int
+    a: Operand
+    b: Operand
+    c: Operand
+    batch: list[tuple[int, int, int, int]]
+    rows_per_batch: int  # rows of one batch item before merging: what the epilogue calls a row
+    exchanged: bool
+
+    @property
+    def batches(self) -> int:
+        count = 1
+        for size, *_ in self.batch:
+            count *= size
+        return count
+
+
+def _operand(graph: Graph, value_id: int) -> tuple[Operand, Value]:
+    value = graph.values[value_id]
+    itemsize = value.dtype.itemsize
+    root = graph.root(value_id)
+    word = Address(root, value.offset * itemsize, tuple((p, m * itemsize) for p, m in value.dynamic))
+    return Operand(word, root, value.strides[-2], value.strides[-1]), value
+
+
+def normalise(graph: Graph, a_id: int, b_id: int, c_id: int) -> Product:
+    """The product c = a @ b of three values of the graph, in normal form."""
+    (a, va), (b, vb), (c, vc) = (_operand(graph, value) for value in (a_id, b_id, c_id))
+    m, k = va.shape[-2:]
+    n = vb.shape[-1]
+    batch: list[tuple[int, int, int, int]] = []
+    for size, sa, sb, sc in zip(vc.shape[:-2], va.strides[:-2], vb.strides[:-2], vc.strides[:-2], strict=True):
+        if size == 1:
+            continue
+        if batch and all(outer == inner * size for outer, inner in zip(batch[-1][1:], (sa, sb, sc), strict=True)):
+            batch[-1] = (batch[-1][0] * size, sa, sb, sc)
+        else:
+            batch.append((size, sa, sb, sc))
+    rows_per_batch = m
+    # Merge trailing batch dims that share b into the rows.
+    while batch and batch[-1][2] == 0:
+        size, sa, _, sc = batch[-1]
+        if m == 1 and rows_per_batch == 1:
+            a.row, c.row = sa, sc
+        elif sa != m * a.row or sc != m * c.row:
+            break
+        m *= size
+        batch.pop()
+    exchanged = False
+    if c.column != 1 and n > 1 and c.row == 1 and m == rows_per_batch:
+        exchanged = True
+        a, b = Operand(b.word, b.root, b.column, b.row), Operand(a.word, a.root, a.column, a.row)
+        c = Operand(c.word, c.root, c.column, c.row)
+        m, n = n, m
+        batch = [(size, sb, sa, sc) for size, sa, sb, sc in batch]
+        rows_per_batch = m
+    if n == 1:  # strides of a dim of one element are free: choose the one that is the best fact
+        b.column = c.column = 1
+    return Product(m, n, k, a, b, c, batch, rows_per_batch, exchanged)
+
+
+def unit_stride(lane: int, k_stride: int, lanes: int, k: int) -> str:
+    """Which stride is 1, as a fact: "lane", "k" or "none". A dim of one element counts as unit."""
+    if lane == 1 and lanes > 1:
+        return "lane"
+    if k_stride == 1 and k > 1:
+        return "k"
+    if lanes == 1:
+        return "lane"
+    if k <= 1:
+        return "k"
+    return "none"
+
+
+def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None) -> list[Kernel]:
+    """Kernels of the `matmul` node: (..., M, K) @ (..., K, N) -> (..., M, N), of one dtype, with the epilogue applied."""
+    node = graph.nodes[node_index]
+    product = normalise(graph, *node.inputs, node.outputs[0])
+    dtype = graph.values[node.outputs[0]].dtype
+    if graph.values[node.outputs[0]].numel == 0:
+        return []
+    element = element_of(dtype)
+    host = machine()
+    tile = register_tile(element, host.vector_bits, host.registers)
+    facts = Facts(
+        element, tile, host.vector_bits,
+        a_unit=unit_stride(product.a.row, product.a.column, product.m, product.k),
+        b_unit=unit_stride(product.b.column, product.b.row, product.n, product.k),
+        unit_c=product.c.column == 1, batch_dims=max(2, len(product.batch)), exchanged=product.exchanged,
+    )  # fmt: skip
+    blocking = block(element, tile, product.m, product.n, product.k, product.batches, host)
+    words: dict[str, Word] = _words(product, facts, blocking)
+    names = word_names(facts)
+    epilogue_key = "" if epilogue is None else epilogue.key
+    key = f"matmul:packed:{facts.key()}:{host.vector_bits}:{epilogue_key}"
+    return [_kernel(f"matmul_{element.name}", key, packed_module, facts, epilogue, words, names, product, node_index, blocking)]
+
+
+def _words(product: Product, facts: Facts, blocking: Blocking) -> dict[str, Word]:
+    a, b, c = product.a, product.b, product.c
+    words: dict[str, Word] = {
+        "a": a.word, "b": b.word, "c": c.word, "scratch": Scratch(blocking.scratch_bytes),
+        "m": product.m, "n": product.n, "k": product.k,
+        "a_row": a.row, "a_column": a.column, "b_row": b.row, "b_column": b.column, "c_row": c.row, "c_column": c.column,
+        "mc": blocking.mc, "nc": blocking.nc, "kc": blocking.kc, "k_blocks": blocking.k_blocks,
+        "row_panels": blocking.row_panels, "column_blocks": blocking.column_blocks,
+        "epilogue_columns": blocking.epilogue_columns, "scratch_bytes": blocking.scratch_bytes,
+        "a_panels": blocking.a_panels, "rows_per_batch": product.rows_per_batch,
+    }  # fmt: skip
+    batch = [(1, 0, 0, 0)] * (facts.batch_dims - len(product.batch)) + product.batch
+    for d, (size, sa, sb, sc) in enumerate(batch):
+        words |= {f"size{d}": size, f"a_batch{d}": sa, f"b_batch{d}": sb, f"c_batch{d}": sc}
+    return words
+
+
+def _kernel(
+    name: str, key: str, write: Any, facts: Facts, epilogue: Epilogue | None, words: dict[str, Word], names: list[str],
+    product: Product, node_index: int, blocking: Blocking,
+) -> Kernel:  # fmt: skip
+    element = facts.element
+    operations = 2 * product.m * product.n * product.k * product.batches * (4 if element.parts == 2 else 1)
+    elements = product.m * product.k + product.k * product.n + product.m * product.n
+    return Kernel(
+        name=name, key=key, emit=partial(_emit, write, facts, epilogue, key),
+        words=[words[n] for n in names] + ([] if epilogue is None else list(epilogue.words)),
+        reads=tuple(dict.fromkeys((product.a.root, product.b.root))), writes=(product.c.root,),
+        units=blocking.row_panels * blocking.column_blocks * product.batches,
+        bytes=elements * element.itemsize * product.batches, operations=operations, nodes=(node_index,),
+        min_units_per_thread=blocking.min_units,
+    )  # fmt: skip
+
+
+def _emit(write: Any, facts: Facts, epilogue: Epilogue | None, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    text: str = write(facts, epilogue, symbol(key))
+    return text

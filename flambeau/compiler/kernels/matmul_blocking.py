@@ -1,0 +1,93 @@
+"""Matrix products: block sizes, from the sizes of the product and of the caches.
+
+Low, Igual, Smith and Quintana-Orti 2016, "Analytical modeling is enough for high-performance BLIS": a panel of b (kc x
+columns) shares the first-level cache with the panels of a that stream by; a block of a (mc x kc) takes up to half of the
+second level. kc must depend on sizes only (it orders the additions); mc and nc may follow the number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flambeau.compiler.kernels.matmul_element import Element, Tile
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`vector_bits` and `registers` of the vector unit; data caches in bytes; threads that may take part."""
+
+    vector_bits: int
+    registers: int
+    l1_bytes: int
+    l2_bytes: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """mc, nc, kc: block sizes in elements. `a_panels`: bytes from a worker's scratch to its panels of a."""
+
+    mc: int
+    nc: int
+    kc: int
+    k_blocks: int
+    row_panels: int
+    column_blocks: int
+    epilogue_columns: int
+    a_panels: int
+    scratch_bytes: int
+    min_units: int
+
+
+def machine() -> Machine:
+    """The machine that kernels are compiled for."""
+    import os
+
+    return Machine(512, 32, 48 << 10, 2 << 20, len(os.sched_getaffinity(0)))
+
+
+def ceil_div(x: int, y: int) -> int:
+    return -(-x // y)
+
+
+def round_up(x: int, to: int) -> int:
+    return ceil_div(x, to) * to
+
+
+def k_block(element: Element, tile: Tile, k: int, l1_bytes: int) -> tuple[int, int]:
+    """(kc, number of blocks). Depends on K, the element and the cache only."""
+    if element.converts or k <= 0:
+        return max(k, 1), 1
+    # 384 float32: a panel of b (columns x kc) about fills a first-level cache of 48 KiB.
+    longest = max(64, l1_bytes // (tile.columns * element.compute_bytes * element.parts))
+    blocks = ceil_div(k, longest)
+    kc = round_up(ceil_div(k, blocks), 16)
+    return kc, ceil_div(k, kc)
+
+
+def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, host: Machine) -> Blocking:
+    """Blocks of an m x n x k product for `host`."""
+    size = element.compute_bytes * element.parts
+    kc, k_blocks = k_block(element, tile, k, host.l1_bytes)
+    mc = max(1, host.l2_bytes // 4 // (kc * size) // tile.rows) * tile.rows
+    mc = min(mc, round_up(m, tile.rows))
+    row_panels = ceil_div(m, tile.rows)
+    widest = max(1, (3 << 20) // (kc * size) // tile.columns) * tile.columns
+    nc = min(round_up(n, tile.columns), widest)
+    # Threads share the product as a grid: each packs its own rows of a and columns of b, so take the grid with the least
+    # to pack. Batch items come first: they share nothing.
+    threads = ceil_div(host.threads, batches)
+    if threads > 1:
+        best = min(range(1, threads + 1), key=lambda c: ceil_div(row_panels, ceil_div(threads, c)) * tile.rows + ceil_div(n, c))
+        nc = min(nc, round_up(ceil_div(n, best), tile.columns))
+    column_blocks = ceil_div(n, nc)
+    slack = 2 * tile.width * element.compute_bytes
+    a_panels = round_up(nc * kc * size + slack, 64)
+    scratch = a_panels + round_up(mc * kc * size + slack, 64)
+    epilogue_columns = max(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
+    # A thread is worth its start from about 20 microseconds on: two million operations.
+    per_unit = 2 * tile.rows * min(n, nc) * max(k, 1)
+    return Blocking(
+        mc, nc, kc, k_blocks, row_panels, column_blocks, min(nc, epilogue_columns), a_panels, scratch,
+        min_units=max(1, 2_000_000 // per_unit),
+    )  # fmt: skip

@@ -1,0 +1,165 @@
+"""Matrix products: what one element is in memory and in the accumulators, and the machine's tile sizes.
+
+| memory                | accumulated in | multiply-add                 | on the way out              |
+|-----------------------|----------------|------------------------------|-----------------------------|
+| float32, float64      | the same       | one fused multiply-add       | as it is                    |
+| float16, bfloat16     | float32        | one fused multiply-add       | rounded once, to nearest even |
+| int64                 | int64          | mul, add (modulo 2^64)       | as it is                    |
+| int8, int16, int32, uint8 | int32      | mul, add (modulo 2^32)       | truncated: exact modulo 2^bits |
+| bool                  | int32          | mul, add                     | `!= 0`: any(a and b)        |
+| complex64, complex128 | two parts, float32 or float64 | four fused multiply-adds | interleaved     |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.dtypes import dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """`memory`: LLVM type of one part in memory; `compute`: LLVM type of an accumulator lane; `parts`: 2 for complex."""
+
+    name: str
+    memory: str
+    compute: str
+    memory_bytes: int  # of one part
+    compute_bytes: int  # of one part
+    parts: int = 1
+
+    @property
+    def is_float(self) -> bool:
+        return self.compute in ("float", "double")
+
+    @property
+    def itemsize(self) -> int:
+        return self.memory_bytes * self.parts
+
+    @property
+    def converts(self) -> bool:
+        """True where memory and accumulators differ: such products take the whole K in one block, and round once."""
+        return self.memory != self.compute
+
+    def widen(self, b: Builder, width: int, value: str) -> str:
+        """`width` lanes of the memory type as lanes of the compute type."""
+        source, target = vector(self.memory, width), vector(self.compute, width)
+        if self.name == "bfloat16":  # a float32 without its low 16 bits
+            wide = b.op(f"zext {source} {value} to {vector('i32', width)}")
+            shifted = b.op(f"shl {vector('i32', width)} {wide}, {_constant('i32', width, 16)}")
+            return b.op(f"bitcast {vector('i32', width)} {shifted} to {target}")
+        if self.memory == self.compute:
+            return value
+        if self.memory == "half":
+            return b.op(f"fpext {source} {value} to {target}")
+        unsigned = self.name in ("bool", "uint8")
+        return b.op(f"{'zext' if unsigned else 'sext'} {source} {value} to {target}")
+
+    def narrow(self, b: Builder, width: int, value: str) -> str:
+        """`width` accumulator lanes as lanes of the memory type."""
+        source, target = vector(self.compute, width), vector(self.memory, width)
+        if self.name == "bfloat16":
+            # Round to nearest even on the bits; a NaN keeps its sign and becomes quiet (the carry could reach infinity).
+            ints = vector("i32", width)
+            bits = b.op(f"bitcast {source} {value} to {ints}")
+            high = b.op(f"lshr {ints} {bits}, {_constant('i32', width, 16)}")
+            odd = b.op(f"and {ints} {high}, {_constant('i32', width, 1)}")
+            bias = b.op(f"add {ints} {odd}, {_constant('i32', width, 0x7FFF)}")
+            sum_ = b.op(f"add {ints} {bits}, {bias}")
+            rounded = b.op(f"lshr {ints} {sum_}, {_constant('i32', width, 16)}")
+            quiet = b.op(f"or {ints} {high}, {_constant('i32', width, 64)}")
+            is_nan = b.op(f"fcmp uno {source} {value}, zeroinitializer" if width > 1 else f"fcmp uno float {value}, 0.0")
+            chosen = b.op(f"select {vector('i1', width)} {is_nan}, {ints} {quiet}, {ints} {rounded}")
+            return b.op(f"trunc {ints} {chosen} to {target}")
+        if self.memory == self.compute:
+            return value
+        if self.memory == "half":
+            return b.op(f"fptrunc {source} {value} to {target}")
+        if self.name == "bool":
+            set_ = b.op(f"icmp ne {source} {value}, {'zeroinitializer' if width > 1 else '0'}")
+            return b.op(f"zext {vector('i1', width)} {set_} to {target}")
+        return b.op(f"trunc {source} {value} to {target}")
+
+    def zero(self, width: int) -> str:
+        if width > 1:
+            return "zeroinitializer"
+        return "0.0" if self.is_float else "0"
+
+    def add(self, b: Builder, width: int, x: str, y: str) -> str:
+        return b.op(f"{'fadd' if self.is_float else 'add'} {vector(self.compute, width)} {x}, {y}")
+
+    def multiply_add(self, b: Builder, width: int, x: str, y: str, accumulator: str) -> str:
+        """x * y + accumulator, rounded once if floating."""
+        type_ = vector(self.compute, width)
+        if not self.is_float:
+            return b.op(f"add {type_} {b.op(f'mul {type_} {x}, {y}')}, {accumulator}")
+        letter = "f32" if self.compute == "float" else "f64"
+        suffix = letter if width == 1 else f"v{width}{letter}"
+        return b.call(type_, f"llvm.fma.{suffix}", [(type_, x), (type_, y), (type_, accumulator)])
+
+    def negate(self, b: Builder, width: int, x: str) -> str:
+        return b.op(f"fneg {vector(self.compute, width)} {x}")
+
+
+def _constant(element: str, width: int, value: int) -> str:
+    if width == 1:
+        return str(value)
+    return "<" + ", ".join(f"{element} {value}" for _ in range(width)) + ">"
+
+
+_ELEMENTS = {
+    "bool": Element("bool", "i8", "i32", 1, 4),
+    "uint8": Element("uint8", "i8", "i32", 1, 4),
+    "int8": Element("int8", "i8", "i32", 1, 4),
+    "int16": Element("int16", "i16", "i32", 2, 4),
+    "int32": Element("int32", "i32", "i32", 4, 4),
+    "int64": Element("int64", "i64", "i64", 8, 8),
+    "float16": Element("float16", "half", "float", 2, 4),
+    "bfloat16": Element("bfloat16", "i16", "float", 2, 4),
+    "float32": Element("float32", "float", "float", 4, 4),
+    "float64": Element("float64", "double", "double", 8, 8),
+    "complex64": Element("complex64", "float", "float", 4, 4, parts=2),
+    "complex128": Element("complex128", "double", "double", 8, 8, parts=2),
+}
+
+
+def element_of(d: dtype) -> Element:
+    """The element of a matrix product of this dtype."""
+    return _ELEMENTS[d.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The register tile: `rows` x (`vectors` of `width` lanes) accumulators; the sizes of the vector unit."""
+
+    rows: int
+    vectors: int
+    width: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.width
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """Heights of the micro-kernels that finish the last rows, tallest first. Eight accumulators are the least that
+        hide a latency of 4 cycles at two multiply-adds a cycle."""
+        half, quarter = (self.rows + 2) // 2, (self.rows + 2) // 4
+        return tuple(sorted({self.rows, half, quarter}, reverse=True))
+
+
+def register_tile(element: Element, vector_bits: int, registers: int) -> Tile:
+    """The tile for a machine with `registers` vector registers of `vector_bits`.
+
+    Rows and columns follow the count of registers: rows x vectors accumulators, `vectors` of b and one broadcast of a
+    must fit: 14 x 2 + 3 of 32 (AVX-512), 6 x 2 + 3 of 16 (AVX2), and 8 x 3 + 4 of 32 with 128 bits (NEON).
+    """
+    width = max(1, vector_bits // (8 * element.compute_bytes))
+    if element.parts == 2:  # two accumulators an element: rows x 1 x 2
+        return Tile(8 if registers >= 32 else 4, 1, width)
+    if registers < 32:
+        return Tile(6, 2, width)
+    if vector_bits <= 128:
+        return Tile(8, 3, width)
+    return Tile(14, 2, width)

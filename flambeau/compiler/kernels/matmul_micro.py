@@ -1,0 +1,197 @@
+"""Matrix products: the micro-kernel, which holds a tile of the product in registers while it runs through K.
+
+A micro-kernel of `height` x `vectors` is
+
+    void name(i64 k, ptr a, i64 a_row, i64 a_step, ptr b, i64 b_step, ptr c, i64 c_row, i64 c_column, i1 add, i64 rows, i64 columns)
+
+Element (i, t) of a is at a + i * a_row + t * a_step, element (t, j) of b at b + t * b_step + j, in elements of the compute
+type. In packed panels (see matmul_pack.py) a_row is 1 and is left out of the address computation. For complex elements a
+step holds all real parts, then all imaginary parts, of a panel. c has the memory type, rows `c_row` apart (elements,
+complex ones counted whole) and columns `c_column` apart (1 unless told otherwise). `add`: add to c instead of overwriting it. Only `rows` x `columns` of the tile are stored.
+"""
+
+from __future__ import annotations
+
+from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.kernels.matmul_element import Element, Tile
+
+
+def micro_name(height: int, vectors: int) -> str:
+    return f"micro_{height}x{vectors}"
+
+
+def micro_kernel(
+    b: Builder, element: Element, tile: Tile, height: int, vectors: int, packed: bool, name: str, unit_c: bool = True,
+    direct_b: bool = False,
+) -> str:  # fmt: skip
+    """Text of one micro-kernel. `packed`: rows of a lie next to each other. `b` is a fresh builder (keeps declarations).
+
+    `unit_c`: columns of c lie next to each other; otherwise every tile is stored element by element.
+
+    `direct_b`: b has the memory type (no packing: it must not convert) and its last vector is loaded under a mask.
+    """
+    width, type_ = tile.width, vector(element.compute, tile.width)
+    size, parts = element.compute_bytes, element.parts
+    lanes = vectors * width
+    masks = [b.tail_mask(b.sub("%columns", v * width), width) for v in range(vectors)] if direct_b else []
+
+    def step(index: str, *accumulators: str) -> list[str]:
+        a_at = b.gep(element.compute, "%a", b.mul(index, "%a_step"))
+        b_at = b.gep(element.compute, "%b", b.mul(index, "%b_step"))
+        right = []
+        for v in range(vectors * parts):
+            # Part p of vector v: a packed step of b is the panel's real parts, then its imaginary parts.
+            part, column = divmod(v, vectors)
+            at = b.gep(element.compute, b_at, part * tile.columns + column * width)
+            if direct_b:
+                right.append(b.masked_load(element.compute, width, at, masks[column], size))
+            else:
+                right.append(b.load(type_, at, size))
+        following = list(accumulators)
+        for i in range(height):
+            left = []
+            for part in range(parts):
+                row = i + part * tile.rows if packed else b.mul(i, "%a_row")
+                scalar = b.load(element.compute, b.gep(element.compute, a_at, row), size)
+                left.append(b.splat(element.compute, width, scalar))
+            for v in range(vectors):
+                at_ = (i * vectors + v) * parts
+                if parts == 1:
+                    following[at_] = element.multiply_add(b, width, left[0], right[v], following[at_])
+                    continue
+                real, imaginary = right[v], right[vectors + v]
+                partial = element.multiply_add(b, width, left[0], real, following[at_])
+                following[at_] = element.multiply_add(b, width, element.negate(b, width, left[1]), imaginary, partial)
+                partial = element.multiply_add(b, width, left[0], imaginary, following[at_ + 1])
+                following[at_ + 1] = element.multiply_add(b, width, left[1], real, partial)
+        return following
+
+    zero = element.zero(width)
+    results = b.loop(0, "%k", 1, step, [(type_, zero)] * (height * vectors * parts))
+    done = b.new_label("done")
+    if unit_c:
+        tall = b.op(f"icmp eq i64 %rows, {height}")
+        wide = b.op(f"icmp eq i64 %columns, {lanes}")
+        whole, part_ = b.new_label("whole"), b.new_label("part")
+        b.emit(f"br i1 {b.op(f'and i1 {tall}, {wide}')}, label %{whole}, label %{part_}")
+        b.label(whole)
+        _store_whole(b, element, tile, height, vectors, results)
+        b.branch(done)
+        b.label(part_)
+    buffer = b.fresh("buffer")
+    b.allocas.append(f"  {buffer} = alloca [{height * lanes * parts} x {element.compute}], align 64")
+    for i in range(height):
+        for v in range(vectors):
+            for p in range(parts):
+                at = b.gep(element.compute, buffer, (i * parts + p) * lanes + v * width)
+                b.store(type_, results[(i * vectors + v) * parts + p], at, 64 if width * size == 64 else size)
+    b.call(
+        "void", "store_part",
+        [("ptr", buffer), ("i64", str(lanes)), ("ptr", "%c"), ("i64", "%c_row"), ("i64", "%c_column"), ("i1", "%add"),
+         ("i64", "%rows"), ("i64", "%columns")],
+        declare=False,
+    )  # fmt: skip
+    b.branch(done)
+    b.label(done)
+    return b.function(
+        f"define internal void @{name}(i64 %k, ptr noalias %a, i64 %a_row, i64 %a_step, ptr noalias %b, i64 %b_step, "
+        "ptr noalias %c, i64 %c_row, i64 %c_column, i1 %add, i64 %rows, i64 %columns) noinline #0"
+    )
+
+
+def _store_whole(b: Builder, element: Element, tile: Tile, height: int, vectors: int, results: list[str]) -> None:
+    """Store a full tile, with or without adding to what is there."""
+    width, parts = tile.width, element.parts
+    chunk = width * parts  # lanes of one store
+    type_, memory = vector(element.compute, chunk), vector(element.memory, chunk)
+
+    def values(i: int, v: int) -> str:
+        at = (i * vectors + v) * parts
+        return interleave(b, element, width, results[at], results[at + 1]) if parts == 2 else results[at]
+
+    def address(i: int, v: int) -> str:
+        row = b.mul("%c_row", i * parts)
+        return b.gep(element.memory, b.gep(element.memory, "%c", row), v * chunk)
+
+    def plain() -> None:
+        for i in range(height):
+            for v in range(vectors):
+                b.store(memory, element.narrow(b, chunk, values(i, v)), address(i, v), element.memory_bytes)
+
+    if element.converts:  # one block of K: nothing to add to
+        plain()
+        return
+    adding, setting, done = b.new_label("add"), b.new_label("set"), b.new_label("stored")
+    b.emit(f"br i1 %add, label %{adding}, label %{setting}")
+    b.label(adding)
+    for i in range(height):
+        for v in range(vectors):
+            at = address(i, v)
+            old = b.load(type_, at, element.memory_bytes)
+            b.store(type_, element.add(b, chunk, old, values(i, v)), at, element.memory_bytes)
+    b.branch(done)
+    b.label(setting)
+    plain()
+    b.branch(done)
+    b.label(done)
+
+
+def interleave(b: Builder, element: Element, width: int, real: str, imaginary: str) -> str:
+    """(r0, i0, r1, i1, ...) of two vectors of parts."""
+    if width == 1:
+        type_ = vector(element.compute, 2)
+        first = b.op(f"insertelement {type_} poison, {element.compute} {real}, i32 0")
+        return b.op(f"insertelement {type_} {first}, {element.compute} {imaginary}, i32 1")
+    order = ", ".join(f"i32 {lane}, i32 {width + lane}" for lane in range(width))
+    type_ = vector(element.compute, width)
+    return b.op(f"shufflevector {type_} {real}, {type_} {imaginary}, <{2 * width} x i32> <{order}>")
+
+
+def store_part(b: Builder, element: Element, tile: Tile, unit_c: bool) -> str:
+    """Text of `store_part(buffer, lanes, c, c_row, c_column, add, rows, columns)`: the valid part of a tile, from its
+    buffer (rows of `lanes` elements) to c."""
+    width, parts = tile.width, element.parts
+
+    def element_store(source: str, target: str, lanes: int, mask: str) -> None:
+        type_ = vector(element.compute, lanes)
+        if mask:
+            value = b.masked_load(element.compute, lanes, source, mask, element.compute_bytes)
+        else:
+            value = b.load(type_, source, element.compute_bytes)
+        if not element.converts:
+            if mask:
+                old = b.masked_load(element.compute, lanes, target, mask, element.memory_bytes)
+            else:
+                old = b.load(type_, target, element.memory_bytes)
+            value = b.op(f"select i1 %add, {type_} {element.add(b, lanes, old, value)}, {type_} {value}")
+        value = element.narrow(b, lanes, value)
+        if mask:
+            b.masked_store(element.memory, lanes, value, target, mask, element.memory_bytes)
+        else:
+            b.store(vector(element.memory, lanes), value, target, element.memory_bytes)
+
+    def row(i: str) -> None:
+        target = b.gep(element.memory, "%c", b.mul(b.mul(i, "%c_row"), parts))
+        source = b.gep(element.compute, "%buffer", b.mul(b.mul(i, "%lanes"), parts))
+        if unit_c and parts == 1:
+
+            def chunk(j: str) -> None:
+                mask = b.tail_mask(b.sub("%columns", j), width)
+                element_store(b.gep(element.compute, source, j), b.gep(element.memory, target, j), width, mask)
+
+            b.loop(0, "%columns", width, chunk)
+            return
+
+        def column(j: str) -> None:
+            for p in range(parts):
+                at = b.add(j, b.mul("%lanes", p))
+                out = b.add(b.mul(b.mul(j, "%c_column"), parts), p)
+                element_store(b.gep(element.compute, source, at), b.gep(element.memory, target, out), 1, "")
+
+        b.loop(0, "%columns", 1, column)
+
+    b.loop(0, "%rows", 1, row)
+    return b.function(
+        "define internal void @store_part(ptr noalias %buffer, i64 %lanes, ptr noalias %c, i64 %c_row, i64 %c_column, "
+        "i1 %add, i64 %rows, i64 %columns) noinline #0"
+    )

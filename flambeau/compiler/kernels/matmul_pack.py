@@ -1,0 +1,156 @@
+"""Matrix products: packing, which copies a block of an operand into panels that the micro-kernel reads in order.
+
+A panel has `lanes` rows of a (or columns of b) and all of the block's k: element (k, lane) is at k * lanes + lane, in the
+compute type. A complex panel has, for each k, `lanes` real parts and then `lanes` imaginary parts. Panels follow each other
+k * lanes * parts elements apart. Lanes beyond the operand's last row hold copies of it or zeros: their results are never
+stored, but they must not be denormal or NaN rubbish, which would slow the machine down.
+
+    void name(ptr source, i64 lane_stride, i64 k_stride, i64 count, i64 k, ptr panels)
+
+packs `count` rows (columns) of the source. Which stride is 1 is a fact of the generated text: "lane", "k" or "none".
+"""
+
+from __future__ import annotations
+
+from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.kernels.matmul_element import Element
+
+# Elements that a full-width store may write past a panel's end: the panel's successor or this slack takes them.
+SLACK_VECTORS = 2
+
+
+def pack(b: Builder, element: Element, width: int, lanes: int, unit: str, name: str) -> str:
+    """Text of a packing function for panels of `lanes`, where the stride of `unit` ("lane", "k" or "none") is 1."""
+    parts = element.parts
+
+    def panel(first: str) -> None:
+        count = b.min(lanes, b.sub("%count", first))
+        target = b.gep(element.compute, "%panels", b.mul(b.mul(first, "%k"), parts))
+        source = b.gep(element.memory, "%source", b.mul(b.mul(first, "%lane_stride"), parts))
+        if parts == 2 or unit == "none" or width == 1:
+            _scalar(b, element, lanes, source, target, count, "0")
+        elif unit == "lane":
+            _copy(b, element, width, lanes, source, target, count)
+        else:
+            _transpose(b, element, width, lanes, source, target, count)
+
+    b.loop(0, "%count", lanes, panel)
+    return b.function(
+        f"define internal void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, "
+        "ptr noalias %panels) noinline #0"
+    )
+
+
+def _scalar(b: Builder, element: Element, lanes: int, source: str, target: str, count: str, first_k: str) -> None:
+    """Element by element from `first_k` on, any strides; lanes past `count` repeat the last one."""
+    parts = element.parts
+    last = b.sub(count, 1)
+
+    def at_k(k: str) -> None:
+        from_k = b.gep(element.memory, source, b.mul(b.mul(k, "%k_stride"), parts))
+        to_k = b.gep(element.compute, target, b.mul(k, lanes * parts))
+
+        def at_lane(lane: str) -> None:
+            from_lane = b.mul(b.mul(b.min(lane, last), "%lane_stride"), parts)
+            for part in range(parts):
+                value = b.load(element.memory, b.gep(element.memory, from_k, b.add(from_lane, part)), element.memory_bytes)
+                out = b.gep(element.compute, to_k, b.add(lane, part * lanes))
+                b.store(element.compute, element.widen(b, 1, value), out, element.compute_bytes)
+
+        b.loop(0, lanes, 1, at_lane)
+
+    b.loop(first_k, "%k", 1, at_k)
+
+
+def _copy(b: Builder, element: Element, width: int, lanes: int, source: str, target: str, count: str) -> None:
+    """Rows lie next to each other: copy `lanes` elements for each k. A store may spill over into the next k, which is
+    written later."""
+    vectors = -(-lanes // width)
+    whole = [(v + 1) * width <= lanes for v in range(vectors)]
+
+    def copy(masks: list[str]) -> None:
+        def at_k(k: str) -> None:
+            from_k = b.gep(element.memory, source, b.mul(k, "%k_stride"))
+            to_k = b.gep(element.compute, target, b.mul(k, lanes))
+            for v in range(vectors):
+                at = b.gep(element.memory, from_k, v * width)
+                if masks[v]:
+                    value = b.masked_load(element.memory, width, at, masks[v], element.memory_bytes)
+                else:
+                    value = b.load(vector(element.memory, width), at, element.memory_bytes)
+                wide = element.widen(b, width, value)
+                b.store(vector(element.compute, width), wide, b.gep(element.compute, to_k, v * width), element.compute_bytes)
+
+        b.loop(0, "%k", 1, at_k)
+
+    def with_masks() -> None:
+        copy([b.tail_mask(b.sub(count, v * width), width) for v in range(vectors)])
+
+    if not all(whole):
+        with_masks()
+        return
+    b.when(b.op(f"icmp eq i64 {count}, {lanes}"), lambda: copy([""] * vectors))
+    b.when(b.op(f"icmp ne i64 {count}, {lanes}"), with_masks)
+
+
+def _transpose(b: Builder, element: Element, width: int, lanes: int, source: str, target: str, count: str) -> None:
+    """k runs along memory: transpose blocks of width x width in registers. The last block of k is moved back so that it
+    ends at the end (the elements that it repeats are the same); a k below the width goes element by element."""
+    memory, compute = vector(element.memory, width), vector(element.compute, width)
+    last = b.sub(count, 1)
+    rows = [b.gep(element.memory, source, b.mul(b.min(lane, last), "%lane_stride")) for lane in range(lanes)]
+    last_block = b.sub("%k", width)
+
+    def blocks() -> None:
+        def block(k_wanted: str) -> None:
+            k = b.min(k_wanted, last_block)
+            columns: list[list[str]] = []  # columns[group][j]: `width` lanes at k + j
+            for group in range(0, lanes, width):
+                loaded = []
+                for i in range(width):
+                    if group + i >= lanes:
+                        loaded.append("zeroinitializer")
+                        continue
+                    value = b.load(memory, b.gep(element.memory, rows[group + i], k), element.memory_bytes)
+                    loaded.append(element.widen(b, width, value))
+                columns.append(transpose(b, element.compute, width, loaded))
+                if lanes % width == 0:  # no store spills over: store group by group, with fewer live registers
+                    _store_columns(b, element, compute, columns, k, group, width, lanes, target, [len(columns) - 1])
+            if lanes % width:
+                _store_columns(b, element, compute, columns, k, 0, width, lanes, target, list(range(len(columns))))
+
+        b.loop(0, "%k", width, block)
+
+    b.when(b.op(f"icmp sge i64 {last_block}, 0"), blocks)
+    b.when(b.op(f"icmp slt i64 {last_block}, 0"), lambda: _scalar(b, element, lanes, source, target, count, "0"))
+
+
+def _store_columns(
+    b: Builder, element: Element, compute: str, columns: list[list[str]], k: str, group: int, width: int, lanes: int,
+    target: str, which: list[int],
+) -> None:  # fmt: skip
+    del group
+    for j in range(width):
+        at_k = b.gep(element.compute, target, b.mul(b.add(k, j), lanes))
+        for g in which:
+            b.store(compute, columns[g][j], b.gep(element.compute, at_k, g * width), element.compute_bytes)
+
+
+def transpose(b: Builder, element: str, width: int, rows: list[str]) -> list[str]:
+    """A width x width block in registers, transposed by log2(width) butterflies of two-input shuffles."""
+    type_ = vector(element, width)
+    values = list(rows)
+    step = 1
+    while step < width:
+        low = ", ".join(f"i32 {lane if not lane & step else width + lane - step}" for lane in range(width))
+        high = ", ".join(f"i32 {lane + step if not lane & step else width + lane}" for lane in range(width))
+        following = list(values)
+        for i in range(width):
+            if i & step:
+                continue
+            x, y = values[i], values[i + step]
+            following[i] = b.op(f"shufflevector {type_} {x}, {type_} {y}, <{width} x i32> <{low}>")
+            following[i + step] = b.op(f"shufflevector {type_} {x}, {type_} {y}, <{width} x i32> <{high}>")
+        values = following
+        step *= 2
+    return values

@@ -1,0 +1,267 @@
+"""Matrix products: the blocked product over packed panels (Goto and van de Geijn 2008; the five loops of BLIS).
+
+    for each column block (nc)                      a thread's range of units: row panels of some column blocks
+        for each block of K (kc)                    pack b: kc x nc, in this thread's scratch
+            for each row block (mc)                 pack a: mc x kc, meant to stay in the second-level cache
+                for each column panel               kc x columns of b, meant to stay in the first-level cache
+                    for each row panel              the micro-kernel
+                after the last block of K: the epilogue, on a rectangle that is still in cache
+
+A unit is one row panel of one column block of one batch item. The order of additions into an element of the product
+depends on K and kc only, never on how the units are handed out. All sizes and strides are run-time words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
+from flambeau.compiler.kernel import Word
+from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
+from flambeau.compiler.kernels.matmul_pack import pack
+
+
+class Epilogue(Protocol):
+    """Pointwise nodes applied to finished rectangles of the product (compiler/lower)."""
+
+    key: str
+    words: list[Word]
+
+    def emit(self, name: str, first_word: int) -> str:
+        """Text of `void @name(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1)`."""
+        ...
+
+    def declarations(self) -> list[str]:
+        """What the text needs declared."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the generated text of a product depends on, besides the epilogue."""
+
+    element: Element
+    tile: Tile
+    vector_bits: int
+    a_unit: str  # which stride is 1: "lane" (rows of a, columns of b), "k" or "none"
+    b_unit: str
+    unit_c: bool  # columns of c are next to each other
+    batch_dims: int
+    exchanged: bool  # computed as b.T @ a.T, into c.T
+
+    def key(self) -> str:
+        return (
+            f"{self.element.name}:{self.tile.rows}x{self.tile.vectors}x{self.tile.width}:a={self.a_unit}:b={self.b_unit}"
+            f":c={'unit' if self.unit_c else 'strided'}:batch={self.batch_dims}{':exchanged' if self.exchanged else ''}"
+        )
+
+
+def word_names(facts: Facts) -> list[str]:
+    """Names of the words before the epilogue's, in order."""
+    names = (
+        "a b c scratch m n k a_row a_column b_row b_column c_row c_column mc nc kc k_blocks row_panels column_blocks "
+        "epilogue_columns scratch_bytes a_panels rows_per_batch"
+    ).split()
+    for d in range(facts.batch_dims):
+        names += [f"size{d}", f"a_batch{d}", f"b_batch{d}", f"c_batch{d}"]
+    return names
+
+
+def load_words(b: Builder, names: list[str]) -> dict[str, str]:
+    """Load every word; the first four are addresses."""
+    return {
+        name: b.load("ptr" if name in ("a", "b", "c", "scratch") else "i64", b.gep("i64", "%args", at), 8)
+        for at, name in enumerate(names)
+    }
+
+
+def batch_addresses(b: Builder, facts: Facts, w: dict[str, str], batch: str) -> tuple[str, str, str]:
+    """Addresses of a, b and c of a batch item (row-major number `batch` over the batch dims)."""
+    offsets = {"a": "0", "b": "0", "c": "0"}
+    rest = batch
+    for d in reversed(range(facts.batch_dims)):
+        index = rest
+        if d:
+            index = b.op(f"urem i64 {rest}, {w[f'size{d}']}")
+            rest = b.op(f"udiv i64 {rest}, {w[f'size{d}']}")
+        for operand in offsets:
+            offsets[operand] = b.add(offsets[operand], b.mul(index, w[f"{operand}_batch{d}"]))
+    parts, memory = facts.element.parts, facts.element.memory
+    a, bb, c = (b.gep(memory, w[operand], b.mul(offset, parts)) for operand, offset in offsets.items())
+    return a, bb, c
+
+
+def call_epilogue(
+    b: Builder, facts: Facts, w: dict[str, str], batch: str, rows: tuple[str, str], columns: tuple[str, str]
+) -> None:  # fmt: skip
+    """Call the epilogue on a rectangle of c. Rows may run through several batch items that were merged into m."""
+    arguments = ["ptr", "i64", "i64", "i64", "i64", "i64"]
+    if facts.exchanged:  # nothing was merged
+        values = ["%args", batch, *columns, *rows]
+        b.call("void", "epilogue", list(zip(arguments, values, strict=True)), declare=False)
+        return
+    per = w["rows_per_batch"]
+    merged = b.op(f"udiv i64 {w['m']}, {per}")
+    first = b.op(f"udiv i64 {rows[0]}, {per}")
+    last = b.op(f"udiv i64 {b.sub(rows[1], 1)}, {per}")
+
+    def item(index: str) -> None:
+        start = b.mul(index, per)
+        low = b.max("0", b.sub(rows[0], start))
+        high = b.min(per, b.sub(rows[1], start))
+        values = ["%args", b.add(b.mul(batch, merged), index), low, high, *columns]
+        b.call("void", "epilogue", list(zip(arguments, values, strict=True)), declare=False)
+
+    b.loop(first, b.add(last, 1), 1, item)
+
+
+def tile_dispatch(
+    b: Builder, element: Element, tile: Tile, heights: tuple[int, ...], widths: tuple[int, ...], names: Callable[[int, int], str]
+) -> str:  # fmt: skip
+    """Text of `tile(...)`: the least micro-kernel that covers rows x columns."""
+    types = "i64 ptr i64 i64 ptr i64 ptr i64 i64 i1 i64 i64".split()
+    values = "%k %a %a_row %a_step %b %b_step %c %c_row %c_column %add %rows %columns".split()
+    arguments = list(zip(types, values, strict=True))
+    done = b.new_label("done")
+
+    def by_height(vectors: int, left: list[int]) -> None:
+        # `left`: heights tallest first; the first one is taken if rows exceed the second.
+        if len(left) == 1:
+            b.call("void", names(left[0], vectors), arguments, declare=False)
+            b.branch(done)
+            return
+        yes, no = b.new_label("tall"), b.new_label("low")
+        b.emit(f"br i1 {b.op(f'icmp sgt i64 %rows, {left[1]}')}, label %{yes}, label %{no}")
+        b.label(yes)
+        b.call("void", names(left[0], vectors), arguments, declare=False)
+        b.branch(done)
+        b.label(no)
+        by_height(vectors, left[1:])
+
+    def by_width(left: list[int]) -> None:
+        if len(left) == 1:
+            by_height(left[0], list(heights))
+            return
+        yes, no = b.new_label("wide"), b.new_label("narrow")
+        b.emit(f"br i1 {b.op(f'icmp sgt i64 %columns, {left[1] * tile.width}')}, label %{yes}, label %{no}")
+        b.label(yes)
+        by_height(left[0], list(heights))
+        b.label(no)
+        by_width(left[1:])
+
+    by_width(list(widths))
+    b.label(done)
+    text = ", ".join(f"{type_} {value}" for type_, value in arguments)
+    return b.function(f"define internal void @tile({text}) noinline #0")
+
+
+def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+    """The whole module's text for the blocked product."""
+    element, tile = facts.element, facts.tile
+    functions: list[str] = []
+    declarations: set[str] = set()
+
+    def define(write: Callable[[Builder], str]) -> None:
+        b = Builder()
+        functions.append(write(b))
+        declarations.update(b.declarations)
+
+    widths = tuple(range(tile.vectors, 0, -1))
+    for height in tile.heights:
+        for vectors in widths:
+            define(
+                lambda b, h=height, v=vectors: micro_kernel(  # type: ignore[misc]
+                    b, element, tile, h, v, packed=True, name=micro_name(h, v), unit_c=facts.unit_c
+                )
+            )
+    define(lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name))
+    define(lambda b: store_part(b, element, tile, facts.unit_c))
+    define(lambda b: pack(b, element, tile.width, tile.rows, facts.a_unit, "pack_a"))
+    define(lambda b: pack(b, element, tile.width, tile.columns, facts.b_unit, "pack_b"))
+    define(lambda b: _driver(b, facts, epilogue is not None, symbol))
+    if epilogue is not None:
+        functions.append(epilogue.emit("epilogue", len(word_names(facts))))
+        declarations.update(epilogue.declarations())
+    return module(functions, declarations, facts.vector_bits)
+
+
+def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
+    element, tile = facts.element, facts.tile
+    parts, memory, compute = element.parts, element.memory, element.compute
+    w = load_words(b, word_names(facts))
+    scratch = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
+    panels_b, panels_a = scratch, b.gep("i8", scratch, w["a_panels"])
+    row_panels = w["row_panels"]
+
+    def macro(a: str, c: str, add: str, is_last: str, batch: str, k: str, i0: str, rows: str, j0: str, columns: str) -> None:
+        """One packed block of a times the packed block of b."""
+
+        def chunk(j_first: str) -> None:
+            j_end = b.min(columns, b.add(j_first, w["epilogue_columns"]))
+
+            def column_panel(j: str) -> None:
+                panel_b = b.gep(compute, panels_b, b.mul(b.mul(j, k), parts))
+                wide = b.min(tile.columns, b.sub(columns, j))
+
+                def row_panel(i: str) -> None:
+                    panel_a = b.gep(compute, panels_a, b.mul(b.mul(i, k), parts))
+                    at = b.add(b.mul(b.add(i0, i), w["c_row"]), b.mul(b.add(j0, j), w["c_column"]))
+                    target = b.gep(memory, c, b.mul(at, parts))
+                    tall = b.min(tile.rows, b.sub(rows, i))
+                    b.call("void", "tile", [
+                        ("i64", k), ("ptr", panel_a), ("i64", "1"), ("i64", str(tile.rows * parts)),
+                        ("ptr", panel_b), ("i64", str(tile.columns * parts)), ("ptr", target), ("i64", w["c_row"]),
+                        ("i64", w["c_column"]), ("i1", add), ("i64", tall), ("i64", wide),
+                    ], declare=False)  # fmt: skip
+
+                b.loop(0, rows, tile.rows, row_panel)
+
+            b.loop(j_first, j_end, tile.columns, column_panel)
+            if has_epilogue:
+                b.when(is_last, lambda: call_epilogue(
+                    b, facts, w, batch, (i0, b.add(i0, rows)), (b.add(j0, j_first), b.add(j0, j_end)))
+                )  # fmt: skip
+
+        b.loop(0, columns, w["epilogue_columns"], chunk)
+        del a
+
+    def group(g: str) -> None:
+        """Consecutive row panels of one column block of one batch item."""
+        start = b.mul(g, row_panels)
+        first = b.mul(b.max("0", b.sub("%begin", start)), tile.rows)
+        after = b.min(w["m"], b.mul(b.min(row_panels, b.sub("%end", start)), tile.rows))
+        batch = b.op(f"udiv i64 {g}, {w['column_blocks']}")
+        j0 = b.mul(b.op(f"urem i64 {g}, {w['column_blocks']}"), w["nc"])
+        columns = b.min(w["nc"], b.sub(w["n"], j0))
+        a, bb, c = batch_addresses(b, facts, w, batch)
+
+        def k_block(block: str) -> None:
+            k0 = b.mul(block, w["kc"])
+            k = b.min(w["kc"], b.sub(w["k"], k0))
+            add = b.op(f"icmp sgt i64 {block}, 0")
+            is_last = b.op(f"icmp eq i64 {b.add(block, 1)}, {w['k_blocks']}")
+            at = b.add(b.mul(k0, w["b_row"]), b.mul(j0, w["b_column"]))
+            b.call("void", "pack_b", [
+                ("ptr", b.gep(memory, bb, b.mul(at, parts))), ("i64", w["b_column"]), ("i64", w["b_row"]), ("i64", columns),
+                ("i64", k), ("ptr", panels_b),
+            ], declare=False)  # fmt: skip
+
+            def row_block(i0: str) -> None:
+                rows = b.min(w["mc"], b.sub(after, i0))
+                at_a = b.add(b.mul(i0, w["a_row"]), b.mul(k0, w["a_column"]))
+                b.call("void", "pack_a", [
+                    ("ptr", b.gep(memory, a, b.mul(at_a, parts))), ("i64", w["a_row"]), ("i64", w["a_column"]), ("i64", rows),
+                    ("i64", k), ("ptr", panels_a),
+                ], declare=False)  # fmt: skip
+                macro(a, c, add, is_last, batch, k, i0, rows, j0, columns)
+
+            b.loop(first, after, w["mc"], row_block)
+
+        b.loop(0, w["k_blocks"], 1, k_block)
+
+    groups_end = b.op(f"udiv i64 {b.add('%end', b.sub(row_panels, 1))}, {row_panels}")
+    b.loop(b.op(f"udiv i64 %begin, {row_panels}"), groups_end, 1, group)
+    return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")
