@@ -1,0 +1,31 @@
+"""Convolution and its gradients: which algorithm computes a node.
+
+| node                         | groups of one input channel (depthwise) | everything else                       |
+|------------------------------|------------------------------------------|---------------------------------------|
+| `convolution`                | convolution_depthwise.py                 | convolution_gemm.py                   |
+| `convolution_input_gradient` | convolution_depthwise.py                 | convolution_gemm.py (phases)          |
+| `convolution_weight_gradient`| convolution_depthwise.py                 | convolution_weight.py                 |
+
+Images are (N, C, H, W) in any strides, results in the strides of their Value. One-dimensional convolutions come with H = 1.
+"""
+
+from __future__ import annotations
+
+from flambeau.compiler.graph import Graph
+from flambeau.compiler.kernel import Kernel
+from flambeau.compiler.kernels.convolution_gemm import make_gemm_convolution
+from flambeau.compiler.kernels.convolution_problem import problem
+from flambeau.compiler.kernels.matmul_packed import Epilogue
+
+
+def make_convolution(graph: Graph, node_index: int, epilogue: Epilogue | None = None) -> list[Kernel]:
+    """Kernels of a `convolution`, `convolution_input_gradient` or `convolution_weight_gradient` node.
+
+    They run in order; what one writes and the next reads may be a new value of the graph (a temporary). `epilogue` is
+    applied to finished rectangles of the result: batch item, channels, flattened pixels.
+    """
+    node = graph.nodes[node_index]
+    if graph.values[node.outputs[0]].numel == 0:
+        return []
+    p = problem(graph, node_index)
+    return make_gemm_convolution(graph, p, node.op == "convolution_input_gradient", node_index, epilogue)
