@@ -4,8 +4,8 @@ A graph is a list of nodes in execution order over numbered values. Every node a
 list them all. The compiler knows nothing of Tensor: shapes, strides and dtypes are all here.
 
 Layout. A value is either *materialised* (dense in a buffer of its own, with `strides`, a permutation of contiguous
-strides, offset 0) or a *view*: an alias of `base` with absolute `strides` and `offset`, in elements of the base's buffer
-(`base` is never itself a view). A dynamic offset adds `parameter * multiplier` for each pair in `dynamic`.
+strides, offset 0) or a *view*: an alias of `base` with absolute `strides` and `offset`, in elements (of the view's own
+dtype, which `bitcast` and `real_view` change) of the base's buffer (`base` is never itself a view). A dynamic offset adds `parameter * multiplier` for each pair in `dynamic`.
 External inputs are flat storages (one dimension); a `view` node gives them their tensor's layout.
 
 Run-time scalars ("parameters") are 0-d values of dtype int64, float64 or bool (Python numbers), read from the plan's
@@ -48,7 +48,9 @@ SPECIAL_POINTWISE: Final = frozenset(
 )
 POINTWISE: Final = UNARY | UNARY_TO_BOOL | UNARY_COMPLEX_TO_REAL | BINARY | COMPARE | SPECIAL_POINTWISE
 # Views: no kernel. inputs (x, *offset parameters); attrs describe the step, the Value has the absolute layout.
-VIEWS: Final = frozenset("view reshape permute expand slice select diagonal unfold as_strided alias bitcast real_view".split())
+VIEWS: Final = frozenset(
+    "view reshape permute expand slice select diagonal unfold as_strided alias bitcast real_view".split()
+)
 # Reductions: attr dims (sorted, non-negative); the output's shape is the input's without those dims.
 REDUCE: Final = frozenset("sum prod amax amin argmax argmin".split())
 #   sum/prod keep the dtype (the recorder casts first); amax/amin propagate NaN; arg* give int64, first index wins,
