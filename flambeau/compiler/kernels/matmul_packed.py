@@ -1,10 +1,10 @@
 """Matrix products: the blocked product over packed panels (Goto and van de Geijn 2008; the five loops of BLIS).
 
     for each column block (nc)                      a thread's range of units: row panels of some column blocks
-        for each block of K (kc)                    pack b: kc x nc, in this thread's scratch
-            for each row block (mc)                 pack a: mc x kc, meant to stay in the second-level cache
-                for each column panel               kc x columns of b, meant to stay in the first-level cache
-                    for each row panel              the micro-kernel
+        for each block of K (kc)
+            for each row block (mc)                 its packed a, mc x kc, is meant to stay in the second-level cache
+                for each column panel               pack kc x columns of b: meant to stay in the first-level cache
+                    for each row panel              pack it, if this is the first column panel; the micro-kernel
                 after the last block of K: the epilogue, on a rectangle that is still in cache
 
 A unit is one row panel of one column block of one batch item. The order of additions into an element of the product
@@ -193,28 +193,36 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
     parts, memory, compute = element.parts, element.memory, element.compute
     w = load_words(b, word_names(facts))
     scratch = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
-    panels_b, panels_a = scratch, b.gep("i8", scratch, w["a_panels"])
+    panel_b, panels_a = scratch, b.gep("i8", scratch, w["a_panels"])
     row_panels = w["row_panels"]
 
-    def macro(a: str, c: str, add: str, is_last: str, batch: str, k: str, i0: str, rows: str, j0: str, columns: str) -> None:
-        """One packed block of a times the packed block of b."""
+    def macro(a: str, bb: str, c: str, add: str, is_last: str, batch: str, k: str, i0: str, rows: str, j0: str, columns: str) -> None:
+        """Rows [i0, i0 + rows) of a times columns [j0, j0 + columns) of b, over one block of K.
+
+        A panel of b is packed just before its use and dropped after it; one of a when the first panel of b meets it.
+        """
 
         def chunk(j_first: str) -> None:
             j_end = b.min(columns, b.add(j_first, w["epilogue_columns"]))
 
             def column_panel(j: str) -> None:
-                panel_b = b.gep(compute, panels_b, b.mul(b.mul(j, k), parts))
                 wide = b.min(tile.columns, b.sub(columns, j))
+                b.call("void", "pack_b", [
+                    ("ptr", b.gep(memory, bb, b.mul(b.mul(b.add(j0, j), w["b_column"]), parts))), ("i64", w["b_column"]),
+                    ("i64", w["b_row"]), ("i64", wide), ("i64", k), ("ptr", panel_b),
+                ], declare=False)  # fmt: skip
+                is_first = b.op(f"icmp eq i64 {j}, 0")
 
                 def row_panel(i: str) -> None:
                     panel_a = b.gep(compute, panels_a, b.mul(b.mul(i, k), parts))
-                    at = b.add(b.mul(b.add(i0, i), w["c_row"]), b.mul(b.add(j0, j), w["c_column"]))
-                    target = b.gep(memory, c, b.mul(at, parts))
                     tall = b.min(tile.rows, b.sub(rows, i))
+                    row = b.add(i0, i)
+                    b.when(is_first, lambda: pack_a(b.gep(memory, a, b.mul(b.mul(row, w["a_row"]), parts)), tall, k, panel_a))
+                    at = b.add(b.mul(row, w["c_row"]), b.mul(b.add(j0, j), w["c_column"]))
                     b.call("void", "tile", [
                         ("i64", k), ("ptr", panel_a), ("i64", "1"), ("i64", str(tile.rows * parts)),
-                        ("ptr", panel_b), ("i64", str(tile.columns * parts)), ("ptr", target), ("i64", w["c_row"]),
-                        ("i64", w["c_column"]), ("i1", add), ("i64", tall), ("i64", wide),
+                        ("ptr", panel_b), ("i64", str(tile.columns * parts)), ("ptr", b.gep(memory, c, b.mul(at, parts))),
+                        ("i64", w["c_row"]), ("i64", w["c_column"]), ("i1", add), ("i64", tall), ("i64", wide),
                     ], declare=False)  # fmt: skip
 
                 b.loop(0, rows, tile.rows, row_panel)
@@ -226,7 +234,11 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
                 )  # fmt: skip
 
         b.loop(0, columns, w["epilogue_columns"], chunk)
-        del a
+
+    def pack_a(source: str, rows: str, k: str, target: str) -> None:
+        b.call("void", "pack_a", [
+            ("ptr", source), ("i64", w["a_row"]), ("i64", w["a_column"]), ("i64", rows), ("i64", k), ("ptr", target),
+        ], declare=False)  # fmt: skip
 
     def group(g: str) -> None:
         """Consecutive row panels of one column block of one batch item."""
@@ -243,20 +255,11 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
             k = b.min(w["kc"], b.sub(w["k"], k0))
             add = b.op(f"icmp sgt i64 {block}, 0")
             is_last = b.op(f"icmp eq i64 {b.add(block, 1)}, {w['k_blocks']}")
-            at = b.add(b.mul(k0, w["b_row"]), b.mul(j0, w["b_column"]))
-            b.call("void", "pack_b", [
-                ("ptr", b.gep(memory, bb, b.mul(at, parts))), ("i64", w["b_column"]), ("i64", w["b_row"]), ("i64", columns),
-                ("i64", k), ("ptr", panels_b),
-            ], declare=False)  # fmt: skip
+            a_k = b.gep(memory, a, b.mul(b.mul(k0, w["a_column"]), parts))
+            b_k = b.gep(memory, bb, b.mul(b.mul(k0, w["b_row"]), parts))
 
             def row_block(i0: str) -> None:
-                rows = b.min(w["mc"], b.sub(after, i0))
-                at_a = b.add(b.mul(i0, w["a_row"]), b.mul(k0, w["a_column"]))
-                b.call("void", "pack_a", [
-                    ("ptr", b.gep(memory, a, b.mul(at_a, parts))), ("i64", w["a_row"]), ("i64", w["a_column"]), ("i64", rows),
-                    ("i64", k), ("ptr", panels_a),
-                ], declare=False)  # fmt: skip
-                macro(a, c, add, is_last, batch, k, i0, rows, j0, columns)
+                macro(a_k, b_k, c, add, is_last, batch, k, i0, b.min(w["mc"], b.sub(after, i0)), j0, columns)
 
             b.loop(first, after, w["mc"], row_block)
 
