@@ -29,14 +29,13 @@ from flambeau.compiler.kernels.convolution_patches import (
     read_kind,
     word_of,
 )
-from flambeau.compiler.kernels.convolution_problem import Operand, Problem, temporary
+from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, numel, temporary
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
 from flambeau.compiler.kernels.matmul_packed import Epilogue, tile_dispatch
 from flambeau.dtypes import BY_NAME
 
-_COMPUTE_DTYPE = {"float": "float32", "double": "float64", "i32": "int32", "i64": "int64"}
 # Rows of P that a panel of pixels may have: 256 x 48 float32 fill a first-level cache of 48 KiB, and the lines that the
 # weights push out come back from the second level in time (measured: 192 to 320 are equal within 2 %).
 _PANEL_K = 256
@@ -153,7 +152,7 @@ def make_gemm_convolution(
         blocked[index] = replace(g, weights_offset=offset)
         offset += row_panels * tile.rows * channels * g.taps
     weights_group = offset
-    packed = temporary(graph, max(1, weights_group * p.groups), BY_NAME[_COMPUTE_DTYPE[element.compute]])
+    packed = temporary(graph, max(1, weights_group * p.groups), BY_NAME[COMPUTE_DTYPE[element.compute]])
     slack = 2 * tile.width * element.compute_bytes
     patches = round_up(deepest * round_up(widest, tile.columns) * element.compute_bytes + slack, 64)
     scratch = patches + (0 if direct else round_up(len(blocked) * rows * widest * element.memory_bytes, 64))
@@ -171,7 +170,7 @@ def make_gemm_convolution(
     name = "convolution_input_gradient" if gradient else "convolution"
     key = f"convolution:gemm:{facts.key()}:{'' if epilogue is None else epilogue.key}"
     itemsize = p.dtype.itemsize
-    elements = sum(_numel(o) for o in (p.x, p.w, p.y))
+    elements = sum(numel(o) for o in (p.x, p.w, p.y))
     units = p.batch * p.groups * blocks
     return [
         _pack_weights(p, gradient, element, tile, blocked, packed, weights_group, node_index),
@@ -182,13 +181,6 @@ def make_gemm_convolution(
             min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),  # about 20 microseconds
         ),
     ]  # fmt: skip
-
-
-def _numel(o: Operand) -> int:
-    count = 1
-    for size in o.shape:
-        count *= size
-    return count
 
 
 def _balanced(total: int, most: int) -> int:
@@ -381,7 +373,7 @@ def _pack_weights(
     for g in phases:
         words += g.words()
     key = f"convolution:weights:{element.name}:{tile.rows}"
-    count = _numel(p.w)
+    count = numel(p.w)
     return Kernel(
         name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit_weights, element, tile.rows, key), words=words,
         reads=(p.w.root,), writes=(packed,), units=p.groups * row_panels, bytes=2 * count * element.compute_bytes,

@@ -179,8 +179,8 @@ def _masked_scalar(b: Builder, element: str, at: str, mask: str, itemsize: int) 
     return b.load(element, b.op(f"select i1 {mask}, ptr {at}, ptr {zero}"), itemsize)
 
 
-def pack_patches(b: Builder, element: Element, width: int, pitch: int, kind: str) -> str:
-    """Text of `pack_patches(geometry, source, p, columns, channels, panel)`.
+def pack_patches(b: Builder, element: Element, width: int, pitch: int, kind: str, name: str = "pack_patches") -> str:
+    """Text of `name(geometry, source, p, columns, channels, panel)`.
 
     Writes rows k = (channel, ty, tx) of `pitch` lanes of the compute type: the patches of the output pixels
     p .. p + columns, then zeros up to a multiple of `width` lanes. `source` is the address of the first channel.
@@ -252,6 +252,6 @@ def pack_patches(b: Builder, element: Element, width: int, pitch: int, kind: str
     last_row = b.sdiv(b.sub(end, 1), word["width"])
     b.loop(first_row, b.add(last_row, 1), 1, segment)
     return b.function(
-        "define internal void @pack_patches(ptr noalias %geometry, ptr noalias %source, i64 %p, i64 %columns, "
+        f"define internal void @{name}(ptr noalias %geometry, ptr noalias %source, i64 %p, i64 %columns, "
         "i64 %channels, ptr noalias %panel) #0"
     )

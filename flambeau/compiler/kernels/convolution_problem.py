@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address
 from flambeau.dtypes import dtype
+
+# LLVM type of an accumulator -> dtype of packed weights and partial sums.
+COMPUTE_DTYPE = {"float": "float32", "double": "float64", "i32": "int32", "i64": "int64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,10 @@ class Operand:
     root: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+
+def numel(o: Operand) -> int:
+    return prod(o.shape)
 
 
 def operand(graph: Graph, value_id: int) -> Operand:
