@@ -35,6 +35,7 @@ class Runner:
                     buffers[root] = aligned(value.numel * value.dtype.itemsize)
                     self.keep.append(buffers[root])
         self.words = [np.array([self._word(word, workers) for word in kernel.words], np.int64) for kernel in kernels]
+        self.addresses = [words.ctypes.data for words in self.words]
         type_ = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
         self.functions: list[Callable[..., int]] = [type_(jit.function(k.key, k.emit)) for k in kernels]
 
@@ -51,7 +52,7 @@ class Runner:
 
     def part(self, at: int, begin: int, end: int, worker: int = 0) -> None:
         """Units [begin, end) of kernel number `at`."""
-        assert self.functions[at](self.words[at].ctypes.data, begin, end, worker) == 0
+        assert self.functions[at](self.addresses[at], begin, end, worker) == 0
 
     def run(self, splits: int = 1) -> None:
         """All kernels in order, the units of each handed out in `splits` ranges to two alternating workers."""

@@ -81,9 +81,14 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int) -> Product:
             break
         m *= size
         batch.pop()
-    exchanged = False
-    if c.column != 1 and n > 1 and c.row == 1 and m == rows_per_batch:
-        exchanged = True
+    # c.T = b.T @ a.T, where that lets c be written, or the smaller operand be packed, more cheaply: b must be transposed
+    # into panels if its columns do not lie next to each other. (Measured: a packed element costs half a cycle, so does an
+    # element of a c that is written transposed.)
+    b_transposes, a_transposes = b.column != 1, a.row != 1
+    straight = k * n * b_transposes + m * n * (c.column != 1)
+    turned = k * m * a_transposes + m * n * (c.row != 1)
+    exchanged = m == rows_per_batch and turned < straight and m > 1 and n > 1
+    if exchanged:
         a, b = Operand(b.word, b.root, b.column, b.row), Operand(a.word, a.root, a.column, a.row)
         c = Operand(c.word, c.root, c.column, c.row)
         m, n = n, m
@@ -117,11 +122,15 @@ def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None)
     element = element_of(dtype)
     host = machine()
     tile = register_tile(element, host.vector_bits, host.registers)
+    if product.c.column == 1:
+        c_unit = "column"
+    else:
+        c_unit = "row" if product.c.row == 1 else "none"
     facts = Facts(
         element, tile, host.vector_bits,
         a_unit=unit_stride(product.a.row, product.a.column, product.m, product.k),
         b_unit=unit_stride(product.b.column, product.b.row, product.n, product.k),
-        unit_c=product.c.column == 1, batch_dims=max(2, len(product.batch)), exchanged=product.exchanged,
+        c_unit=c_unit, batch_dims=max(2, len(product.batch)), exchanged=product.exchanged,
     )  # fmt: skip
     blocking = block(element, tile, product.m, product.n, product.k, product.batches, host)
     words: dict[str, Word] = _words(product, facts, blocking)
@@ -141,6 +150,7 @@ def _words(product: Product, facts: Facts, blocking: Blocking) -> dict[str, Word
         "row_panels": blocking.row_panels, "column_blocks": blocking.column_blocks,
         "epilogue_columns": blocking.epilogue_columns, "scratch_bytes": blocking.scratch_bytes,
         "a_panels": blocking.a_panels, "rows_per_batch": product.rows_per_batch,
+        "pack_a": int(blocking.pack_a or not facts.may_read_directly), "pack_b": int(blocking.pack_b),
     }  # fmt: skip
     batch = [(1, 0, 0, 0)] * (facts.batch_dims - len(product.batch)) + product.batch
     for d, (size, sa, sb, sc) in enumerate(batch):

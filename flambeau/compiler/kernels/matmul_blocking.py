@@ -37,6 +37,8 @@ class Blocking:
     a_panels: int
     scratch_bytes: int
     min_units: int
+    pack_a: bool
+    pack_b: bool
 
 
 def machine() -> Machine:
@@ -82,11 +84,15 @@ def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, ho
     column_blocks = ceil_div(n, nc)
     slack = 2 * tile.width * element.compute_bytes
     a_panels = round_up(tile.columns * kc * size + slack, 64)
-    scratch = a_panels + round_up(mc * kc * size + slack, 64)
+    scratch = a_panels + round_up(mc * kc * size + slack, 64)  # a tail is packed even if a is not
     epilogue_columns = max(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
-    # A thread is worth its start from about 20 microseconds on: two million operations.
+    # Packing an element costs as much as 16 to 64 multiply-adds of it; rows far apart also crowd the caches.
+    pack_a = n > 256 or (n > 64 and m * k * size > host.l2_bytes // 4)
+    pack_b = m > 64 or k * n * size > host.l2_bytes // 2
+    # A thread is worth its start from about 4 microseconds on: half a million operations.
     per_unit = 2 * tile.rows * min(n, nc) * max(k, 1)
     return Blocking(
         mc, nc, kc, k_blocks, row_panels, column_blocks, min(nc, epilogue_columns), a_panels, scratch,
-        min_units=max(1, 2_000_000 // per_unit),
+        min_units=max(1, 500_000 // per_unit),
+        pack_a=pack_a, pack_b=pack_b,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.compiler.kernels.matmul_pack import transpose
 
 
 def micro_name(height: int, vectors: int) -> str:
@@ -21,19 +22,15 @@ def micro_name(height: int, vectors: int) -> str:
 
 
 def micro_kernel(
-    b: Builder, element: Element, tile: Tile, height: int, vectors: int, packed: bool, name: str, unit_c: bool = True,
-    direct_b: bool = False,
+    b: Builder, element: Element, tile: Tile, height: int, vectors: int, packed: bool, name: str, unit_c: bool = True
 ) -> str:  # fmt: skip
     """Text of one micro-kernel. `packed`: rows of a lie next to each other. `b` is a fresh builder (keeps declarations).
 
     `unit_c`: columns of c lie next to each other; otherwise every tile is stored element by element.
-
-    `direct_b`: b has the memory type (no packing: it must not convert) and its last vector is loaded under a mask.
     """
     width, type_ = tile.width, vector(element.compute, tile.width)
     size, parts = element.compute_bytes, element.parts
     lanes = vectors * width
-    masks = [b.tail_mask(b.sub("%columns", v * width), width) for v in range(vectors)] if direct_b else []
 
     def step(index: str, *accumulators: str) -> list[str]:
         a_at = b.gep(element.compute, "%a", b.mul(index, "%a_step"))
@@ -43,10 +40,7 @@ def micro_kernel(
             # Part p of vector v: a packed step of b is the panel's real parts, then its imaginary parts.
             part, column = divmod(v, vectors)
             at = b.gep(element.compute, b_at, part * tile.columns + column * width)
-            if direct_b:
-                right.append(b.masked_load(element.compute, width, at, masks[column], size))
-            else:
-                right.append(b.load(type_, at, size))
+            right.append(b.load(type_, at, size))
         following = list(accumulators)
         for i in range(height):
             left = []
@@ -79,7 +73,7 @@ def micro_kernel(
         b.branch(done)
         b.label(part_)
     buffer = b.fresh("buffer")
-    b.allocas.append(f"  {buffer} = alloca [{height * lanes * parts} x {element.compute}], align 64")
+    b.allocas.append(f"  {buffer} = alloca [{-(-height // width) * width * lanes * parts} x {element.compute}], align 64")
     for i in range(height):
         for v in range(vectors):
             for p in range(parts):
@@ -147,9 +141,13 @@ def interleave(b: Builder, element: Element, width: int, real: str, imaginary: s
     return b.op(f"shufflevector {type_} {real}, {type_} {imaginary}, <{2 * width} x i32> <{order}>")
 
 
-def store_part(b: Builder, element: Element, tile: Tile, unit_c: bool) -> str:
+def store_part(b: Builder, element: Element, tile: Tile, c_unit: str) -> str:
     """Text of `store_part(buffer, lanes, c, c_row, c_column, add, rows, columns)`: the valid part of a tile, from its
-    buffer (rows of `lanes` elements) to c."""
+    buffer (rows of `lanes` elements, their count rounded up to the width) to c.
+
+    `c_unit` "column": row by row under a mask. "row": blocks of width x width are transposed in registers. "none" (and
+    complex elements): element by element.
+    """
     width, parts = tile.width, element.parts
 
     def element_store(source: str, target: str, lanes: int, mask: str) -> None:
@@ -158,6 +156,10 @@ def store_part(b: Builder, element: Element, tile: Tile, unit_c: bool) -> str:
             value = b.masked_load(element.compute, lanes, source, mask, element.compute_bytes)
         else:
             value = b.load(type_, source, element.compute_bytes)
+        put(value, target, lanes, mask)
+
+    def put(value: str, target: str, lanes: int, mask: str) -> None:
+        type_ = vector(element.compute, lanes)
         if not element.converts:
             if mask:
                 old = b.masked_load(element.compute, lanes, target, mask, element.memory_bytes)
@@ -173,7 +175,7 @@ def store_part(b: Builder, element: Element, tile: Tile, unit_c: bool) -> str:
     def row(i: str) -> None:
         target = b.gep(element.memory, "%c", b.mul(b.mul(i, "%c_row"), parts))
         source = b.gep(element.compute, "%buffer", b.mul(b.mul(i, "%lanes"), parts))
-        if unit_c and parts == 1:
+        if c_unit == "column" and parts == 1:
 
             def chunk(j: str) -> None:
                 mask = b.tail_mask(b.sub("%columns", j), width)
@@ -190,7 +192,30 @@ def store_part(b: Builder, element: Element, tile: Tile, unit_c: bool) -> str:
 
         b.loop(0, "%columns", 1, column)
 
-    b.loop(0, "%rows", 1, row)
+    def transposed(j: str) -> None:
+        """Columns [j, j + width): each is a contiguous piece of c."""
+
+        def block(i: str) -> None:
+            corner = b.gep(element.compute, "%buffer", b.add(b.mul(i, "%lanes"), j))
+            loaded = [
+                b.load(vector(element.compute, width), b.gep(element.compute, corner, b.mul(r, "%lanes")), element.compute_bytes)
+                for r in range(width)
+            ]
+            target = b.gep(element.memory, b.gep(element.memory, "%c", b.mul(j, "%c_column")), i)
+            mask, none = b.tail_mask(b.sub("%rows", i), width), f"<{width} x i1> zeroinitializer"
+            left = b.sub("%columns", j)
+            for column, value in enumerate(transpose(b, element.compute, width, loaded)):
+                valid = b.op(f"icmp sgt i64 {left}, {column}")
+                lanes = b.op(f"select i1 {valid}, <{width} x i1> {mask}, {none}")
+                at = b.gep(element.memory, target, b.mul(column, "%c_column"))
+                put(value, at, width, lanes)
+
+        b.loop(0, "%rows", width, block)
+
+    if c_unit == "row" and parts == 1 and width > 1:
+        b.loop(0, "%columns", width, transposed)
+    else:
+        b.loop(0, "%rows", 1, row)
     return b.function(
         "define internal void @store_part(ptr noalias %buffer, i64 %lanes, ptr noalias %c, i64 %c_row, i64 %c_column, "
         "i1 %add, i64 %rows, i64 %columns) noinline #0"

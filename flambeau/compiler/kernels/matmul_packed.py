@@ -48,14 +48,19 @@ class Facts:
     vector_bits: int
     a_unit: str  # which stride is 1: "lane" (rows of a, columns of b), "k" or "none"
     b_unit: str
-    unit_c: bool  # columns of c are next to each other
+    c_unit: str  # which stride of c is 1: "column" (columns are next to each other), "row" or "none"
     batch_dims: int
     exchanged: bool  # computed as b.T @ a.T, into c.T
+
+    @property
+    def may_read_directly(self) -> bool:
+        """Whether a micro-kernel may read an operand where it lies (it always can where nothing has to be converted)."""
+        return not self.element.converts and self.element.parts == 1
 
     def key(self) -> str:
         return (
             f"{self.element.name}:{self.tile.rows}x{self.tile.vectors}x{self.tile.width}:a={self.a_unit}:b={self.b_unit}"
-            f":c={'unit' if self.unit_c else 'strided'}:batch={self.batch_dims}{':exchanged' if self.exchanged else ''}"
+            f":c={self.c_unit}:batch={self.batch_dims}{':exchanged' if self.exchanged else ''}"
         )
 
 
@@ -63,7 +68,7 @@ def word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
     names = (
         "a b c scratch m n k a_row a_column b_row b_column c_row c_column mc nc kc k_blocks row_panels column_blocks "
-        "epilogue_columns scratch_bytes a_panels rows_per_batch"
+        "epilogue_columns scratch_bytes a_panels rows_per_batch pack_a pack_b"
     ).split()
     for d in range(facts.batch_dims):
         names += [f"size{d}", f"a_batch{d}", f"b_batch{d}", f"c_batch{d}"]
@@ -174,11 +179,11 @@ def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
         for vectors in widths:
             define(
                 lambda b, h=height, v=vectors: micro_kernel(  # type: ignore[misc]
-                    b, element, tile, h, v, packed=True, name=micro_name(h, v), unit_c=facts.unit_c
+                    b, element, tile, h, v, packed=not facts.may_read_directly, name=micro_name(h, v), unit_c=facts.c_unit == "column"
                 )
             )
     define(lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name))
-    define(lambda b: store_part(b, element, tile, facts.unit_c))
+    define(lambda b: store_part(b, element, tile, facts.c_unit))
     define(lambda b: pack(b, element, tile.width, tile.rows, facts.a_unit, "pack_a"))
     define(lambda b: pack(b, element, tile.width, tile.columns, facts.b_unit, "pack_b"))
     define(lambda b: _driver(b, facts, epilogue is not None, symbol))
@@ -195,6 +200,8 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
     scratch = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     panel_b, panels_a = scratch, b.gep("i8", scratch, w["a_panels"])
     row_panels = w["row_panels"]
+    pack_a_flag = b.op(f"icmp ne i64 {w['pack_a']}, 0")
+    pack_b_flag = b.op(f"icmp ne i64 {w['pack_b']}, 0")
 
     def macro(a: str, bb: str, c: str, add: str, is_last: str, batch: str, k: str, i0: str, rows: str, j0: str, columns: str) -> None:
         """Rows [i0, i0 + rows) of a times columns [j0, j0 + columns) of b, over one block of K.
@@ -207,22 +214,40 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
 
             def column_panel(j: str) -> None:
                 wide = b.min(tile.columns, b.sub(columns, j))
-                b.call("void", "pack_b", [
-                    ("ptr", b.gep(memory, bb, b.mul(b.mul(b.add(j0, j), w["b_column"]), parts))), ("i64", w["b_column"]),
-                    ("i64", w["b_row"]), ("i64", wide), ("i64", k), ("ptr", panel_b),
-                ], declare=False)  # fmt: skip
+                source_b = b.gep(memory, bb, b.mul(b.mul(b.add(j0, j), w["b_column"]), parts))
+                packs_b = "true"
+                if facts.may_read_directly and facts.b_unit == "lane":
+                    packs_b = b.op(f"or i1 {pack_b_flag}, {b.op(f'icmp ne i64 {wide}, {tile.columns}')}")
+                b.when(packs_b, lambda: pack_b(source_b, wide, k))
+                right = b.op(f"select i1 {packs_b}, ptr {panel_b}, ptr {source_b}")
+                b_step = b.op(f"select i1 {packs_b}, i64 {tile.columns * parts}, i64 {w['b_row']}")
                 is_first = b.op(f"icmp eq i64 {j}, 0")
 
                 def row_panel(i: str) -> None:
-                    panel_a = b.gep(compute, panels_a, b.mul(b.mul(i, k), parts))
+                    panel_a = b.gep(compute, panels_a, b.mul(b.mul(i, k), w["pack_a"]))
+                    if parts == 2:
+                        panel_a = b.gep(compute, panels_a, b.mul(b.mul(i, k), parts))
                     tall = b.min(tile.rows, b.sub(rows, i))
                     row = b.add(i0, i)
-                    b.when(is_first, lambda: pack_a(b.gep(memory, a, b.mul(b.mul(row, w["a_row"]), parts)), tall, k, panel_a))
+                    source_a = b.gep(memory, a, b.mul(b.mul(row, w["a_row"]), parts))
+                    if facts.may_read_directly:
+                        # A tile reads as many rows as its micro-kernel has: other counts must be packed, which fills up.
+                        packs = pack_a_flag
+                        for number, height in enumerate(tile.heights):
+                            equal = b.op(f"icmp {'ne' if number == 0 else 'eq'} i64 {tall}, {height}")
+                            exact = equal if number == 0 else b.op(f"select i1 {equal}, i1 false, i1 {exact}")
+                        packs = b.op(f"or i1 {pack_a_flag}, {exact}")
+                    else:
+                        packs = "true"
+                    b.when(b.op(f"and i1 {is_first}, {packs}"), lambda: pack_a(source_a, tall, k, panel_a))
                     at = b.add(b.mul(row, w["c_row"]), b.mul(b.add(j0, j), w["c_column"]))
+                    left = b.op(f"select i1 {packs}, ptr {panel_a}, ptr {source_a}")
+                    a_row = b.op(f"select i1 {packs}, i64 1, i64 {w['a_row']}")
+                    a_step = b.op(f"select i1 {packs}, i64 {tile.rows * parts}, i64 {w['a_column']}")
                     b.call("void", "tile", [
-                        ("i64", k), ("ptr", panel_a), ("i64", "1"), ("i64", str(tile.rows * parts)),
-                        ("ptr", panel_b), ("i64", str(tile.columns * parts)), ("ptr", b.gep(memory, c, b.mul(at, parts))),
-                        ("i64", w["c_row"]), ("i64", w["c_column"]), ("i1", add), ("i64", tall), ("i64", wide),
+                        ("i64", k), ("ptr", left), ("i64", a_row), ("i64", a_step), ("ptr", right), ("i64", b_step),
+                        ("ptr", b.gep(memory, c, b.mul(at, parts))), ("i64", w["c_row"]), ("i64", w["c_column"]), ("i1", add),
+                        ("i64", tall), ("i64", wide),
                     ], declare=False)  # fmt: skip
 
                 b.loop(0, rows, tile.rows, row_panel)
@@ -234,6 +259,11 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
                 )  # fmt: skip
 
         b.loop(0, columns, w["epilogue_columns"], chunk)
+
+    def pack_b(source: str, columns: str, k: str) -> None:
+        b.call("void", "pack_b", [
+            ("ptr", source), ("i64", w["b_column"]), ("i64", w["b_row"]), ("i64", columns), ("i64", k), ("ptr", panel_b),
+        ], declare=False)  # fmt: skip
 
     def pack_a(source: str, rows: str, k: str, target: str) -> None:
         b.call("void", "pack_a", [
