@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel
+from flambeau.compiler.kernels.convolution_depthwise import make_depthwise
 from flambeau.compiler.kernels.convolution_gemm import make_gemm_convolution
 from flambeau.compiler.kernels.convolution_problem import problem
 from flambeau.compiler.kernels.convolution_weight import make_weight_gradient
@@ -29,6 +30,8 @@ def make_convolution(graph: Graph, node_index: int, epilogue: Epilogue | None = 
     if graph.values[node.outputs[0]].numel == 0:
         return []
     p = problem(graph, node_index)
+    if p.is_depthwise:
+        return make_depthwise(graph, p, node.op, node_index, epilogue)
     if node.op == "convolution_weight_gradient":
         return make_weight_gradient(graph, p, node_index, epilogue)
     return make_gemm_convolution(graph, p, node.op == "convolution_input_gradient", node_index, epilogue)

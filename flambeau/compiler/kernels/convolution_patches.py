@@ -130,7 +130,7 @@ def read_kind(step_x: int, stride_x: int) -> str:
 
 
 def masked_read(
-    b: Builder, element: str, width: int, itemsize: int, kind: str, pointer: str, low: str, high: str, distance: str
+    b: Builder, element: str, width: int, itemsize: int, kind: str, low: str, high: str, distance: str
 ) -> Callable[[str], str]:  # fmt: skip
     """A function of an address offset that reads the lanes low <= i < high of source elements `distance` apart, others zero.
 
@@ -227,7 +227,7 @@ def pack_patches(b: Builder, element: Element, width: int, pitch: int, kind: str
                 distance = b.mul(word["step_x"], word["stride_x"])
 
                 def lanes(v: str) -> None:
-                    read = masked_read(b, memory, width, itemsize, kind, origin, b.sub(low, v), b.sub(high, v), distance)
+                    read = masked_read(b, memory, width, itemsize, kind, b.sub(low, v), b.sub(high, v), distance)
                     write = bit_mask(b, width, 0, b.sub(stored, v))
                     source = b.gep(memory, origin, b.mul(v, distance))
                     to = b.gep(compute, target, v)
