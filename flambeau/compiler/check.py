@@ -334,6 +334,8 @@ def check(graph: Graph) -> None:
             _check_node(graph, node, defined)
         except GraphError as error:
             raise GraphError(f"node {index} ({node.op} -> {node.outputs}): {error}") from None
+    for i in (*graph.outputs, *(u for _, u in graph.updates)):
+        _require(i not in graph.parameters, f"%{i} is a parameter: it has no buffer to return; copy it")
     for i in graph.outputs:
         _require(i in defined and values[i].base is None, f"output %{i} must be defined and materialised")
     seen: set[int] = set()

@@ -1,0 +1,194 @@
+"""The pipeline: graph -> simplify -> fuse -> lower -> schedule -> place -> Plan. Every pass has a name, a count and a time.
+
+    plan = compile_graph(graph)
+    outputs = plan.run([buffer, ...], [0.5, 3])
+
+FLAMBEAU_CHECK=1 checks the graph against its specification (`check.py`) after every pass. A simplifying pass is switched off
+by its name: `with disabled("casts", "identities"): ...`. `explain.py` prints what the passes did to a graph.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Final
+
+from flambeau.compiler import fuse as fusion
+from flambeau.compiler import graph as g
+from flambeau.compiler import simplify
+from flambeau.compiler.check import check
+from flambeau.compiler.graph import Graph
+from flambeau.compiler.kernel import Address, Kernel
+from flambeau.compiler.kernels.host import HostCall, make_host_call
+from flambeau.compiler.place import place
+from flambeau.compiler.plan import Plan
+from flambeau.compiler.schedule import Step, schedule
+
+
+@dataclass(slots=True)
+class Counter:
+    """Of one pass: how often it ran, the seconds it took, and how many nodes it removed."""
+
+    runs: int = 0
+    seconds: float = 0.0
+    removed_nodes: int = 0
+
+
+PASSES: Final[dict[str, Counter]] = {
+    name: Counter() for name in (*[n for n, _ in simplify.PASSES], "fuse", "lower", "schedule", "place", "assemble")
+}
+_off: ContextVar[frozenset[str]] = ContextVar("passes switched off", default=frozenset())
+_CHECK: Final = os.environ.get("FLAMBEAU_CHECK", "0") not in ("", "0")
+
+
+@contextmanager
+def disabled(*names: str) -> Iterator[None]:
+    """Switch simplifying passes, or "fuse", off inside the block."""
+    unknown = set(names) - {*[n for n, _ in simplify.PASSES], "fuse"}
+    if unknown:
+        raise ValueError(f"no such pass: {sorted(unknown)}; there are {[n for n, _ in simplify.PASSES] + ['fuse']}")
+    token = _off.set(_off.get() | frozenset(names))
+    try:
+        yield
+    finally:
+        _off.reset(token)
+
+
+def compile_graph(graph: Graph, *, fuse: bool = True, check_passes: bool | None = None) -> Plan:
+    """Compile a graph; `graph` itself is left as it is. `fuse=False` makes a kernel of every node (for tests).
+
+    Raises GraphError if checking is on (`check_passes`, by default FLAMBEAU_CHECK) and a pass made an illegal graph.
+    """
+    checking = _CHECK if check_passes is None else check_passes
+    off = _off.get()
+    if checking:
+        check(graph)
+    graph = replace(graph, values=list(graph.values))
+    for name, function in simplify.PASSES:
+        if name not in off:
+            graph = _timed_pass(name, function, graph)
+            if checking:
+                check(graph)
+    if not fuse or "fuse" in off:
+        groups, steps = _one_by_one(graph)
+    else:
+        start = perf_counter()
+        groups = fusion.fuse(graph)
+        start = _count("fuse", start)
+        steps = [lower_group(graph, group) for group in groups]
+        _count("lower", start)
+    return assemble(graph, steps)
+
+
+def assemble(graph: Graph, steps: list[list[Step]]) -> Plan:
+    """Schedule, place and number the steps of all groups."""
+    from flambeau.runtime import threads
+
+    start = perf_counter()
+    order = schedule(graph, steps)
+    start = _count("schedule", start)
+    placement = place(graph, order, threads.count())
+    start = _count("place", start)
+    plan = Plan(graph, order, placement)
+    _count("assemble", start)
+    return plan
+
+
+def _timed_pass(name: str, function: simplify.Pass, graph: Graph) -> Graph:
+    start = perf_counter()
+    result = function(graph)
+    _count(name, start)
+    PASSES[name].removed_nodes += len(graph.nodes) - len(result.nodes)
+    return result
+
+
+def _count(name: str, start: float) -> float:
+    now = perf_counter()
+    counter = PASSES[name]
+    counter.runs += 1
+    counter.seconds += now - start
+    return now
+
+
+# -- Lowering: a group becomes steps ----------------------------------------------------------------------------------
+
+
+def _one_by_one(graph: Graph) -> tuple[list[fusion.Group], list[list[Step]]]:
+    """Every node a group of its own: the graph of one node is fused and lowered as any other."""
+    groups: list[fusion.Group] = []
+    steps: list[list[Step]] = []
+    for index, node in enumerate(graph.nodes):
+        if node.op in g.VIEWS:
+            continue
+        alone = Graph(graph.values, [node], graph.inputs, graph.parameters, list(node.outputs))
+        for group in fusion.fuse(alone):
+            lowered = lower_group(alone, group)
+            for step in lowered:
+                step.nodes = (index,)
+            groups.append(group)
+            steps.append(lowered)
+    return groups, steps
+
+
+def lower_group(graph: Graph, group: fusion.Group) -> list[Step]:
+    """The steps of one group: kernels, or a host call."""
+    if group.kind == fusion.LOOPS:
+        from flambeau.compiler.lower import lower_loops
+
+        return list(lower_loops(graph, group))
+    head = group.head if group.head is not None else group.nodes[0]
+    node = graph.nodes[head]
+    if node.op in g.HOST:
+        step = make_host_call(graph, head)
+        step.notes += group.notes
+        return [step]
+    kernels = _head_kernels(graph, group, head)
+    for kernel in kernels:
+        kernel.nodes = group.nodes
+    if kernels:
+        kernels[0].notes += group.notes
+    return list(kernels)
+
+
+def _head_kernels(graph: Graph, group: fusion.Group, head: int) -> list[Kernel]:
+    """Kernels of a group around one node that is no loop nest."""
+    op = graph.nodes[head].op
+    if op in g.CONTRACT:
+        epilogue = None
+        if len(group.nodes) > 1:
+            from flambeau.compiler.lower import make_epilogue
+
+            epilogue = make_epilogue(graph, group)
+        make: Callable[..., list[Kernel]]
+        if op == "matmul":
+            from flambeau.compiler.kernels.matmul import make_matmul as make
+        else:
+            from flambeau.compiler.kernels.convolution import make_convolution as make
+        kernels = make(graph, head, epilogue)
+        if epilogue is not None:
+            _attach(graph, group, kernels)
+        return kernels
+    if op in g.POOL:
+        from flambeau.compiler.kernels.pool import make_pool
+
+        return make_pool(graph, head)
+    from flambeau.compiler.kernels.move import make_move
+
+    return make_move(graph, head)
+
+
+def _attach(graph: Graph, group: fusion.Group, kernels: list[Kernel]) -> None:
+    """Let the kernels that run the epilogue name what it reads and writes: every buffer among their words."""
+    results = {o for i in group.nodes for o in graph.nodes[i].outputs}
+    for kernel in kernels:
+        touched = dict.fromkeys(w.value for w in kernel.words if isinstance(w, Address))
+        written = [r for r in touched if r in results or r in kernel.writes]
+        kernel.writes = tuple(dict.fromkeys((*kernel.writes, *written)))
+        kernel.reads = tuple(dict.fromkeys((*kernel.reads, *[r for r in touched if r not in kernel.writes])))
+
+
+__all__ = ["PASSES", "Counter", "HostCall", "Plan", "assemble", "compile_graph", "disabled", "lower_group"]
