@@ -7,15 +7,25 @@ B * T rows). A c whose rows, not columns, lie next to each other is computed tra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.matmul_blocking import Blocking, block, machine
+from flambeau.compiler.kernels.matmul_blocking import block, ceil_div, machine
 from flambeau.compiler.kernels.matmul_element import element_of, register_tile
-from flambeau.compiler.kernels.matmul_packed import Epilogue, Facts, packed_module, word_names
+from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
+from flambeau.compiler.kernels.matmul_packed import packed_module, word_names
+from flambeau.compiler.kernels.matrix_vector import (
+    LINE,
+    UNIT_VECTORS,
+    dot_module,
+    dot_shape,
+    sweep_module,
+    vector_word_names,
+)
+
+Writer = Callable[[Facts, Epilogue | None, str], str]
 
 
 @dataclass(slots=True)
@@ -87,15 +97,14 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int) -> Product:
     b_transposes, a_transposes = b.column != 1, a.row != 1
     straight = k * n * b_transposes + m * n * (c.column != 1)
     turned = k * m * a_transposes + m * n * (c.row != 1)
-    exchanged = m == rows_per_batch and turned < straight and m > 1 and n > 1
+    exchanged = m > 1 and (n == 1 or turned < straight)  # a matrix times a vector is a vector times a matrix
     if exchanged:
         a, b = Operand(b.word, b.root, b.column, b.row), Operand(a.word, a.root, a.column, a.row)
         c = Operand(c.word, c.root, c.column, c.row)
         m, n = n, m
         batch = [(size, sb, sa, sc) for size, sa, sb, sc in batch]
-        rows_per_batch = m
     if n == 1:  # strides of a dim of one element are free: choose the one that is the best fact
-        b.column = c.column = 1
+        c.column = 1
     return Product(m, n, k, a, b, c, batch, rows_per_batch, exchanged)
 
 
@@ -122,35 +131,59 @@ def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None)
     element = element_of(dtype)
     host = machine()
     tile = register_tile(element, host.vector_bits, host.registers)
-    if product.c.column == 1:
-        c_unit = "column"
-    else:
-        c_unit = "row" if product.c.row == 1 else "none"
     facts = Facts(
         element, tile, host.vector_bits,
         a_unit=unit_stride(product.a.row, product.a.column, product.m, product.k),
         b_unit=unit_stride(product.b.column, product.b.row, product.n, product.k),
-        c_unit=c_unit, batch_dims=max(2, len(product.batch)), exchanged=product.exchanged,
+        c_unit="column" if product.c.column == 1 else "row" if product.c.row == 1 else "none",
+        batch_dims=max(2, len(product.batch)), exchanged=product.exchanged,
     )  # fmt: skip
+    if element.parts == 1 and product.m <= 4:
+        if facts.b_unit == "k" and product.a.column == 1:
+            shape = dot_shape(product.m, product.n)
+            key = f"matmul:dot:{'x'.join(map(str, shape))}:{facts.key()}"
+            write = partial(dot_module, shape=shape)
+            return [_vector_kernel(key, write, facts, epilogue, product, node_index, shape[1], 0)]
+        if facts.b_unit == "lane" and product.m == 1 and (product.b.column == 1 or product.n == 1):
+            key = f"matmul:sweep:{facts.key()}"
+            scratch = 2 * LINE * element.compute_bytes
+            columns = UNIT_VECTORS * tile.width
+            return [_vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)]
     blocking = block(element, tile, product.m, product.n, product.k, product.batches, host)
-    words: dict[str, Word] = _words(product, facts, blocking)
-    names = word_names(facts)
-    epilogue_key = "" if epilogue is None else epilogue.key
-    key = f"matmul:packed:{facts.key()}:{host.vector_bits}:{epilogue_key}"
-    return [_kernel(f"matmul_{element.name}", key, packed_module, facts, epilogue, words, names, product, node_index, blocking)]
-
-
-def _words(product: Product, facts: Facts, blocking: Blocking) -> dict[str, Word]:
-    a, b, c = product.a, product.b, product.c
     words: dict[str, Word] = {
-        "a": a.word, "b": b.word, "c": c.word, "scratch": Scratch(blocking.scratch_bytes),
-        "m": product.m, "n": product.n, "k": product.k,
-        "a_row": a.row, "a_column": a.column, "b_row": b.row, "b_column": b.column, "c_row": c.row, "c_column": c.column,
+        "scratch": Scratch(blocking.scratch_bytes),
         "mc": blocking.mc, "nc": blocking.nc, "kc": blocking.kc, "k_blocks": blocking.k_blocks,
         "row_panels": blocking.row_panels, "column_blocks": blocking.column_blocks,
         "epilogue_columns": blocking.epilogue_columns, "scratch_bytes": blocking.scratch_bytes,
-        "a_panels": blocking.a_panels, "rows_per_batch": product.rows_per_batch,
+        "a_panels": blocking.a_panels,
         "pack_a": int(blocking.pack_a or not facts.may_read_directly), "pack_b": int(blocking.pack_b),
+    }  # fmt: skip
+    return [_kernel(
+        f"matmul:blocked:{facts.key()}", packed_module, facts, epilogue, words, word_names(facts), product, node_index,
+        blocking.row_panels * blocking.column_blocks * product.batches, blocking.min_units,
+    )]  # fmt: skip
+
+
+def _vector_kernel(
+    key: str, write: Writer, facts: Facts, epilogue: Epilogue | None, product: Product, node_index: int, columns: int,
+    scratch: int,
+) -> Kernel:  # fmt: skip
+    """A kernel of matrix_vector.py, whose unit is `columns` columns."""
+    units = ceil_div(product.n, columns)
+    words: dict[str, Word] = {"scratch": Scratch(scratch), "units_per_batch": units, "scratch_bytes": scratch}
+    # Bound by reading b: a thread is worth its start from about 64 KiB on.
+    min_units = max(1, (64 << 10) // max(1, columns * product.k * facts.element.itemsize))
+    return _kernel(
+        key, write, facts, epilogue, words, vector_word_names(facts), product, node_index, units * product.batches, min_units
+    )
+
+
+def _common_words(product: Product, facts: Facts) -> dict[str, Word]:
+    a, b, c = product.a, product.b, product.c
+    words: dict[str, Word] = {
+        "a": a.word, "b": b.word, "c": c.word, "m": product.m, "n": product.n, "k": product.k,
+        "a_row": a.row, "a_column": a.column, "b_row": b.row, "b_column": b.column, "c_row": c.row, "c_column": c.column,
+        "rows_per_batch": product.rows_per_batch,
     }  # fmt: skip
     batch = [(1, 0, 0, 0)] * (facts.batch_dims - len(product.batch)) + product.batch
     for d, (size, sa, sb, sc) in enumerate(batch):
@@ -159,24 +192,24 @@ def _words(product: Product, facts: Facts, blocking: Blocking) -> dict[str, Word
 
 
 def _kernel(
-    name: str, key: str, write: Any, facts: Facts, epilogue: Epilogue | None, words: dict[str, Word], names: list[str],
-    product: Product, node_index: int, blocking: Blocking,
+    key: str, write: Writer, facts: Facts, epilogue: Epilogue | None, words: dict[str, Word], names: list[str],
+    product: Product, node_index: int, units: int, min_units: int,
 ) -> Kernel:  # fmt: skip
     element = facts.element
+    words = _common_words(product, facts) | words
     operations = 2 * product.m * product.n * product.k * product.batches * (4 if element.parts == 2 else 1)
     elements = product.m * product.k + product.k * product.n + product.m * product.n
+    key = f"{key}:{facts.vector_bits}:{'' if epilogue is None else epilogue.key}"
     return Kernel(
-        name=name, key=key, emit=partial(_emit, write, facts, epilogue, key),
-        words=[words[n] for n in names] + ([] if epilogue is None else list(epilogue.words)),
-        reads=tuple(dict.fromkeys((product.a.root, product.b.root))), writes=(product.c.root,),
-        units=blocking.row_panels * blocking.column_blocks * product.batches,
+        name=f"matmul_{element.name}", key=key, emit=partial(_emit, write, facts, epilogue, key),
+        words=[words[name] for name in names] + ([] if epilogue is None else list(epilogue.words)),
+        reads=tuple(dict.fromkeys((product.a.root, product.b.root))), writes=(product.c.root,), units=units,
         bytes=elements * element.itemsize * product.batches, operations=operations, nodes=(node_index,),
-        min_units_per_thread=blocking.min_units,
+        min_units_per_thread=min_units,
     )  # fmt: skip
 
 
-def _emit(write: Any, facts: Facts, epilogue: Epilogue | None, key: str) -> str:
+def _emit(write: Writer, facts: Facts, epilogue: Epilogue | None, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    text: str = write(facts, epilogue, symbol(key))
-    return text
+    return write(facts, epilogue, symbol(key))

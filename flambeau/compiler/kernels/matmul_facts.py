@@ -1,0 +1,103 @@
+"""Matrix products: what all their kernels share: the facts that a text depends on, words, batch items, the epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Word
+from flambeau.compiler.kernels.matmul_element import Element, Tile
+
+
+class Epilogue(Protocol):
+    """Pointwise nodes applied to finished rectangles of the product (compiler/lower)."""
+
+    key: str
+    words: list[Word]
+
+    def emit(self, name: str, first_word: int) -> str:
+        """Text of `void @name(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1)`."""
+        ...
+
+    def declarations(self) -> list[str]:
+        """What the text needs declared."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the generated text of a product depends on, besides the epilogue."""
+
+    element: Element
+    tile: Tile
+    vector_bits: int
+    a_unit: str  # which stride is 1: "lane" (rows of a, columns of b), "k" or "none"
+    b_unit: str
+    c_unit: str  # which stride of c is 1: "column" (columns are next to each other), "row" or "none"
+    batch_dims: int
+    exchanged: bool  # computed as b.T @ a.T, into c.T
+
+    @property
+    def may_read_directly(self) -> bool:
+        """Whether a micro-kernel may read an operand where it lies (it always can where nothing has to be converted)."""
+        return not self.element.converts and self.element.parts == 1
+
+    def key(self) -> str:
+        return (
+            f"{self.element.name}:{self.tile.rows}x{self.tile.vectors}x{self.tile.width}:a={self.a_unit}:b={self.b_unit}"
+            f":c={self.c_unit}:batch={self.batch_dims}{':exchanged' if self.exchanged else ''}"
+        )
+
+
+def batch_names(facts: Facts) -> list[str]:
+    """Names of the words of the batch dims, outermost first."""
+    names = []
+    for d in range(facts.batch_dims):
+        names += [f"size{d}", f"a_batch{d}", f"b_batch{d}", f"c_batch{d}"]
+    return names
+
+
+def load_words(b: Builder, names: list[str]) -> dict[str, str]:
+    """Load every word; the first four are addresses."""
+    return {
+        name: b.load("ptr" if name in ("a", "b", "c", "scratch") else "i64", b.gep("i64", "%args", at), 8)
+        for at, name in enumerate(names)
+    }
+
+
+def batch_addresses(b: Builder, facts: Facts, w: dict[str, str], batch: str) -> tuple[str, str, str]:
+    """Addresses of a, b and c of a batch item (row-major number `batch` over the batch dims)."""
+    offsets = {"a": "0", "b": "0", "c": "0"}
+    rest = batch
+    for d in reversed(range(facts.batch_dims)):
+        index = rest
+        if d:
+            index = b.op(f"urem i64 {rest}, {w[f'size{d}']}")
+            rest = b.op(f"udiv i64 {rest}, {w[f'size{d}']}")
+        for operand in offsets:
+            offsets[operand] = b.add(offsets[operand], b.mul(index, w[f"{operand}_batch{d}"]))
+    parts, memory = facts.element.parts, facts.element.memory
+    a, bb, c = (b.gep(memory, w[operand], b.mul(offset, parts)) for operand, offset in offsets.items())
+    return a, bb, c
+
+
+def call_epilogue(
+    b: Builder, facts: Facts, w: dict[str, str], batch: str, rows: tuple[str, str], columns: tuple[str, str]
+) -> None:  # fmt: skip
+    """Call the epilogue on a rectangle of c. Its rows (its columns, if the operands are exchanged) may run through several
+    batch items that were merged into one dim."""
+    merged_range, other, size = (columns, rows, w["n"]) if facts.exchanged else (rows, columns, w["m"])
+    per = w["rows_per_batch"]
+    merged = b.op(f"udiv i64 {size}, {per}")
+    first = b.op(f"udiv i64 {merged_range[0]}, {per}")
+    last = b.op(f"udiv i64 {b.sub(merged_range[1], 1)}, {per}")
+
+    def item(index: str) -> None:
+        start = b.mul(index, per)
+        low = b.max("0", b.sub(merged_range[0], start))
+        high = b.min(per, b.sub(merged_range[1], start))
+        values = ["%args", b.add(b.mul(batch, merged), index), low, high, *other]
+        b.call("void", "epilogue", list(zip(["ptr", *["i64"] * 5], values, strict=True)), declare=False)
+
+    b.loop(first, b.add(last, 1), 1, item)

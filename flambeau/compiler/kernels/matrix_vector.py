@@ -1,0 +1,256 @@
+"""Products of a vector, or of a few rows, with a matrix: bound by memory, so nothing is packed.
+
+    c (m x n) = a (m x k) @ b (k x n),  m small; matrix-vector products come here with the operands exchanged.
+
+Two kernels, by the direction in which b lies in memory:
+- `dot_module` (b's rows of k are contiguous, as a linear layer's weight): each output is a dot product. Lane l of an
+  accumulator holds the terms k with k mod width = l; the lanes are added pairwise at the end.
+- `sweep_module` (b's columns are contiguous, m = 1): runs of k rows of b are swept through, four at a time, and added to a
+  line of accumulators that stays in the first-level cache. Every BLOCK rows they are added to a second line, so that
+  rounding errors grow with the square root of the number of blocks, not of rows.
+
+Both orders of additions depend on k only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.kernels.matmul_element import Element
+from flambeau.compiler.kernels.matmul_facts import (
+    Epilogue,
+    Facts,
+    batch_addresses,
+    batch_names,
+    call_epilogue,
+    load_words,
+)
+
+BLOCK = 256  # rows of b that `sweep` adds up before it adds to the total: as the blocks of K of the blocked product
+LINE = 2048  # columns of a line of accumulators: two lines of float32 are a third of a first-level cache
+DOT_CHUNK = 512  # columns between two calls of the epilogue
+UNIT_VECTORS = 4  # columns of a unit of `sweep`, in vectors
+_ROWS_AT_ONCE = 4  # rows of b that `sweep` reads together: one load and store of the accumulators for four
+
+
+def vector_word_names(facts: Facts) -> list[str]:
+    """Names of the words before the epilogue's, in order."""
+    names = "a b c scratch m n k a_row a_column b_row b_column c_row c_column units_per_batch scratch_bytes rows_per_batch"
+    return names.split() + batch_names(facts)
+
+
+def dot_shape(m: int, n: int) -> tuple[int, int, int]:
+    """(rows of a at once, columns at once, accumulators each): 8 to 16 accumulators hide the latency of a multiply-add."""
+    if n < 4:
+        return (1, 1, 8) if m == 1 else (4, 1, 2)
+    return (1, 8, 2) if m == 1 else (4, 4, 1)
+
+
+def _split_units(b: Builder, w: dict[str, str], body: Callable[[str, str, str], None]) -> None:
+    """`body(batch, first unit, end unit)` for each batch item that [begin, end) touches."""
+    per = w["units_per_batch"]
+
+    def item(batch: str) -> None:
+        start = b.mul(batch, per)
+        body(batch, b.max("0", b.sub("%begin", start)), b.min(per, b.sub("%end", start)))
+
+    last = b.op(f"udiv i64 {b.add('%end', b.sub(per, 1))}, {per}")
+    b.loop(b.op(f"udiv i64 %begin, {per}"), last, 1, item)
+
+
+def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, shape: tuple[int, int, int]) -> str:
+    """The module's text for dot products of rows of a with columns of b, `shape` (see `dot_shape`) at a time."""
+    b = Builder()
+    element, width = facts.element, facts.tile.width
+    memory = element.memory
+    w = load_words(b, vector_word_names(facts))
+    height, columns, vectors = shape
+    type_ = vector(element.compute, width)
+
+    def lanes(pointer: str, mask: str) -> str:
+        if mask:
+            value = b.masked_load(memory, width, pointer, mask, element.memory_bytes)
+        else:
+            value = b.load(vector(memory, width), pointer, element.memory_bytes)
+        return element.widen(b, width, value)
+
+    def group(a: str, bb: str, c: str, row: str, column: str) -> None:
+        """`height` x `columns` outputs from (row, column) on; rows and columns past the end repeat the last one."""
+        last_row, last_column = b.sub(w["m"], 1), b.sub(w["n"], 1)
+        rows_at = [b.gep(memory, a, b.mul(b.min(b.add(row, i), last_row), w["a_row"])) for i in range(height)]
+        columns_at = [b.gep(memory, bb, b.mul(b.min(b.add(column, j), last_column), w["b_column"])) for j in range(columns)]
+
+        def steps(k: str, accumulators: list[str], count: int, mask: str) -> list[str]:
+            following = list(accumulators)
+            for v in range(count):
+                left = [lanes(b.gep(memory, b.gep(memory, at, k), v * width), mask) for at in rows_at]
+                for j, at in enumerate(columns_at):
+                    right = lanes(b.gep(memory, b.gep(memory, at, k), v * width), mask)
+                    for i in range(height):
+                        index = (i * columns + j) * vectors + v
+                        following[index] = element.multiply_add(b, width, left[i], right, following[index])
+            return following
+
+        stride = width * vectors
+        whole = b.mul(b.sdiv(w["k"], stride), stride)
+        sums = b.loop(
+            0, whole, stride, lambda k, *accumulators: steps(k, list(accumulators), vectors, ""),
+            [(type_, element.zero(width))] * (height * columns * vectors),
+        )  # fmt: skip
+
+        def tail(k: str, *accumulators: str) -> list[str]:
+            mask = b.tail_mask(b.sub(w["k"], k), width)
+            # One vector at a time, into the first accumulator of each output.
+            firsts = steps(k, list(accumulators), 1, mask)
+            return firsts
+
+        sums = b.loop(whole, w["k"], width, tail, [(type_, value) for value in sums])
+        for i in range(height):
+            for j in range(columns):
+                total = sums[(i * columns + j) * vectors]
+                for v in range(1, vectors):
+                    total = element.add(b, width, total, sums[(i * columns + j) * vectors + v])
+                scalar = element.narrow(b, 1, horizontal_sum(b, element, width, total))
+                at_row, at_column = b.min(b.add(row, i), last_row), b.min(b.add(column, j), last_column)
+                at = b.add(b.mul(at_row, w["c_row"]), b.mul(at_column, w["c_column"]))
+                b.store(memory, scalar, b.gep(memory, c, at), element.memory_bytes)
+
+    def item(batch: str, first: str, end: str) -> None:
+        a, bb, c = batch_addresses(b, facts, w, batch)
+        stop = b.min(w["n"], b.mul(end, columns))
+
+        def chunk(start: str) -> None:
+            chunk_end = b.min(stop, b.add(start, DOT_CHUNK))
+
+            def at_row(row: str) -> None:
+                b.loop(start, chunk_end, columns, lambda column: group(a, bb, c, row, column))
+
+            b.loop(0, w["m"], height, at_row)
+            if epilogue is not None:
+                call_epilogue(b, facts, w, batch, ("0", w["m"]), (start, chunk_end))
+
+        b.loop(b.mul(first, columns), stop, DOT_CHUNK, chunk)
+
+    _split_units(b, w, item)
+    return _finish(b, facts, epilogue, symbol)
+
+
+def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+    """The module's text for one row times a matrix whose columns lie next to each other."""
+    b = Builder()
+    element, width = facts.element, facts.tile.width
+    memory, compute, size = element.memory, element.compute, element.compute_bytes
+    type_ = vector(compute, width)
+    w = load_words(b, vector_word_names(facts))
+    total = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
+    line = b.gep(compute, total, LINE)
+    unit = UNIT_VECTORS * width
+
+    def over_line(count: str, body: Callable[[str, str], None]) -> None:
+        """`body(j, mask)` for each vector of the line: whole ones, then the masked one."""
+        whole = b.mul(b.sdiv(count, width), width)
+        b.loop(0, whole, width, lambda j: body(j, ""))
+        b.when(b.op(f"icmp slt i64 {whole}, {count}"), lambda: body(whole, b.tail_mask(b.sub(count, whole), width)))
+
+    def item(batch: str, first: str, end: str) -> None:
+        a, bb, c = batch_addresses(b, facts, w, batch)
+        stop = b.min(w["n"], b.mul(end, unit))
+
+        def lines(j0: str) -> None:
+            count = b.min(LINE, b.sub(stop, j0))
+            clear(total, count)
+
+            def block(k0: str) -> None:
+                clear(line, count)
+                k1 = b.min(w["k"], b.add(k0, BLOCK))
+                whole = b.add(k0, b.mul(b.sdiv(b.sub(k1, k0), _ROWS_AT_ONCE), _ROWS_AT_ONCE))
+                b.loop(k0, whole, _ROWS_AT_ONCE, lambda k: sweep(k, _ROWS_AT_ONCE))
+                b.loop(whole, k1, 1, lambda k: sweep(k, 1))
+
+                def add(j: str, mask: str) -> None:
+                    del mask  # the lines are whole vectors
+                    at = b.gep(compute, total, j)
+                    value = element.add(b, width, b.load(type_, at, size), b.load(type_, b.gep(compute, line, j), size))
+                    b.store(type_, value, at, size)
+
+                over_line(count, add)
+
+            def sweep(k: str, rows: int) -> None:
+                factors, sources = [], []
+                for r in range(rows):
+                    scalar = b.load(memory, b.gep(memory, a, b.mul(b.add(k, r), w["a_column"])), element.memory_bytes)
+                    factors.append(b.splat(compute, width, element.widen(b, 1, scalar)))
+                    sources.append(b.gep(memory, bb, b.add(b.mul(b.add(k, r), w["b_row"]), j0)))
+
+                def at_vector(j: str, mask: str) -> None:
+                    at = b.gep(compute, line, j)
+                    value = b.load(type_, at, size)
+                    for factor, source in zip(factors, sources, strict=True):
+                        pointer = b.gep(memory, source, j)
+                        if mask:
+                            right = b.masked_load(memory, width, pointer, mask, element.memory_bytes)
+                        else:
+                            right = b.load(vector(memory, width), pointer, element.memory_bytes)
+                        value = element.multiply_add(b, width, factor, element.widen(b, width, right), value)
+                    b.store(type_, value, at, size)
+
+                over_line(count, at_vector)
+
+            b.loop(0, w["k"], BLOCK, block)
+            store(c, j0, count)
+            if epilogue is not None:
+                call_epilogue(b, facts, w, batch, ("0", "1"), (j0, b.add(j0, count)))
+
+        b.loop(b.mul(first, unit), stop, LINE, lines)
+
+    def clear(at: str, count: str) -> None:
+        over_line(count, lambda j, mask: b.store(type_, element.zero(width), b.gep(compute, at, j), size))
+
+    def store(c: str, j0: str, count: str) -> None:
+        if facts.c_unit == "column":
+            def put(j: str, mask: str) -> None:
+                value = element.narrow(b, width, b.load(type_, b.gep(compute, total, j), size))
+                at = b.gep(memory, c, b.add(j0, j))
+                if mask:
+                    b.masked_store(memory, width, value, at, mask, element.memory_bytes)
+                else:
+                    b.store(vector(memory, width), value, at, element.memory_bytes)
+
+            over_line(count, put)
+            return
+
+        def one(j: str) -> None:
+            value = element.narrow(b, 1, b.load(compute, b.gep(compute, total, j), size))
+            b.store(memory, value, b.gep(memory, c, b.mul(b.add(j0, j), w["c_column"])), element.memory_bytes)
+
+        b.loop(0, count, 1, one)
+
+    _split_units(b, w, item)
+    return _finish(b, facts, epilogue, symbol)
+
+
+def horizontal_sum(b: Builder, element: Element, width: int, value: str) -> str:
+    """The lanes of a vector, added pairwise: lane i with lane i + width / 2, and so on."""
+    while width > 1:
+        half = width // 2
+        type_ = vector(element.compute, width)
+        parts = []
+        for start in (0, half):
+            order = ", ".join(f"i32 {start + lane}" for lane in range(half))
+            if half == 1:
+                parts.append(b.op(f"extractelement {type_} {value}, i32 {start}"))
+            else:
+                parts.append(b.op(f"shufflevector {type_} {value}, {type_} poison, <{half} x i32> <{order}>"))
+        value = element.add(b, half, parts[0], parts[1])
+        width = half
+    return value
+
+
+def _finish(b: Builder, facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+    functions = [b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")]
+    declarations = set(b.declarations)
+    if epilogue is not None:
+        functions.append(epilogue.emit("epilogue", len(vector_word_names(facts))))
+        declarations.update(epilogue.declarations())
+    return module(functions, declarations, facts.vector_bits)
