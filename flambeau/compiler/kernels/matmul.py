@@ -17,6 +17,7 @@ from flambeau.compiler.kernels.matmul_element import element_of, register_tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_packed import packed_module, word_names
 from flambeau.compiler.kernels.matrix_vector import (
+    DOT_ROWS,
     LINE,
     UNIT_VECTORS,
     dot_module,
@@ -97,7 +98,10 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int) -> Product:
     b_transposes, a_transposes = b.column != 1, a.row != 1
     straight = k * n * b_transposes + m * n * (c.column != 1)
     turned = k * m * a_transposes + m * n * (c.row != 1)
-    exchanged = m > 1 and (n == 1 or turned < straight)  # a matrix times a vector is a vector times a matrix
+    if n == 1 or (a.column == 1 and b.row == 1 and min(m, n) <= DOT_ROWS):
+        exchanged = n < m  # a few vectors times a matrix (matrix_vector.py): they are the rows of a
+    else:
+        exchanged = m > 1 and turned < straight
     if exchanged:
         a, b = Operand(b.word, b.root, b.column, b.row), Operand(a.word, a.root, a.column, a.row)
         c = Operand(c.word, c.root, c.column, c.row)
@@ -138,7 +142,7 @@ def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None)
         c_unit="column" if product.c.column == 1 else "row" if product.c.row == 1 else "none",
         batch_dims=max(2, len(product.batch)), exchanged=product.exchanged,
     )  # fmt: skip
-    if element.parts == 1 and product.m <= 4:
+    if element.parts == 1 and product.m <= DOT_ROWS:
         if facts.b_unit == "k" and product.a.column == 1:
             shape = dot_shape(product.m, product.n)
             key = f"matmul:dot:{'x'.join(map(str, shape))}:{facts.key()}"

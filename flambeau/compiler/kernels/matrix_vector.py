@@ -28,6 +28,7 @@ from flambeau.compiler.kernels.matmul_facts import (
 )
 
 BLOCK = 256  # rows of b that `sweep` adds up before it adds to the total: as the blocks of K of the blocked product
+DOT_ROWS = 4  # rows of a up to which dot products beat the blocked product
 LINE = 2048  # columns of a line of accumulators: two lines of float32 are a third of a first-level cache
 DOT_CHUNK = 512  # columns between two calls of the epilogue
 UNIT_VECTORS = 4  # columns of a unit of `sweep`, in vectors
