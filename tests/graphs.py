@@ -48,13 +48,13 @@ class GraphBuilder:
         return i
 
     # -- nodes ----------------------------------------------------------------------------------------------------
-    def op(self, name: str, *inputs: int, strides: Sequence[int] | None = None, **attrs: Any) -> Any:
-        """A primitive whose results are materialised (with `strides`, else contiguous)."""
+    def op(self, name: str, *inputs: int, layout: Sequence[int] | None = None, **attrs: Any) -> Any:
+        """A primitive whose results are materialised (strides `layout`, else contiguous)."""
         node = Node(name, tuple(inputs), (), tuple(sorted(attrs.items())))
         outs = []
         for shape, d in check.infer(node, [self.graph.values[i] for i in inputs]):
-            layout = contiguous_strides(shape) if strides is None else tuple(strides)
-            outs.append(self.graph.add_value(Value(shape, d, layout)))
+            steps = contiguous_strides(shape) if layout is None else tuple(layout)
+            outs.append(self.graph.add_value(Value(shape, d, steps)))
         self.graph.nodes.append(Node(name, tuple(inputs), tuple(outs), node.attrs))
         return outs[0] if len(outs) == 1 else tuple(outs)
 
