@@ -1,0 +1,212 @@
+"""Complex arithmetic on pairs (re, im) of float or double lanes.
+
+Multiplication is the textbook formula (as PyTorch's vector path: an infinity may give NaN); division scales by the larger
+part of the divisor (Smith, CACM 5(8), 1962), as PyTorch does, so that it neither overflows nor underflows early.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from flambeau.compiler.emit import math as m
+from flambeau.compiler.emit.lanes import Lanes
+
+Pair = tuple[Lanes, Lanes]
+
+
+def add(a: Pair, c: Pair) -> Pair:
+    return a[0] + c[0], a[1] + c[1]
+
+
+def sub(a: Pair, c: Pair) -> Pair:
+    return a[0] - c[0], a[1] - c[1]
+
+
+def mul(a: Pair, c: Pair) -> Pair:
+    return a[0] * c[0] - a[1] * c[1], a[0] * c[1] + a[1] * c[0]
+
+
+def div(a: Pair, c: Pair) -> Pair:
+    """Smith's division: by the divisor over its larger part."""
+    larger = abs(c[0]).maximum(abs(c[1]))
+    scale = larger.eq(0.0).select(1.0, larger)
+    p, q = c[0] / scale, c[1] / scale
+    bottom = (p * c[0] + q * c[1])
+    return (a[0] * p + a[1] * q) / bottom, (a[1] * p - a[0] * q) / bottom
+
+
+def neg(a: Pair) -> Pair:
+    return -a[0], -a[1]
+
+
+def conj(a: Pair) -> Pair:
+    return a[0], -a[1]
+
+
+def absolute(a: Pair) -> Lanes:
+    return m.hypot(a[0], a[1])
+
+
+def angle(a: Pair) -> Lanes:
+    return m.atan2(a[1], a[0])
+
+
+def sgn(a: Pair) -> Pair:
+    """a / |a|, and 0 at 0."""
+    size = absolute(a)
+    zero = size.eq(0.0)
+    return zero.select(0.0, a[0] / size), zero.select(0.0, a[1] / size)
+
+
+def reciprocal(a: Pair) -> Pair:
+    return div((a[0].like(1.0), a[0].like(0.0)), a)
+
+
+def exp(a: Pair) -> Pair:
+    size = m.exp(a[0])
+    real = a[1].eq(0.0)
+    return real.select(size, size * m.cos(a[1])), real.select(a[1], size * m.sin(a[1]))
+
+
+def log(a: Pair) -> Pair:
+    """log|a| + i arg a; |a| goes through hypot, so no early overflow."""
+    return m.log(absolute(a)), angle(a)
+
+
+def sqrt(a: Pair) -> Pair:
+    """Principal root: t = sqrt((|re| + |a|) / 2), the other part im / 2t; the branch cut is the negative axis."""
+    x, y = a
+    size = absolute(a)
+    t = (abs(x) * 0.5 + size * 0.5).sqrt()
+    other = abs(y) / (t + t)
+    other = t.eq(0.0).select(0.0, other)
+    positive = x.ge(0.0)
+    return positive.select(t, other), positive.select(other, t).copysign(y)
+
+
+def power(a: Pair, c: Pair) -> Pair:
+    """exp(c log a); 0 to a power of positive real part is 0, and anything to 0 is 1."""
+    zero = a[0].eq(0.0) & a[1].eq(0.0)
+    none = c[0].eq(0.0) & c[1].eq(0.0)
+    re, im = exp(mul(c, log(a)))
+    re, im = zero.select(0.0, re), zero.select(0.0, im)
+    return none.select(1.0, re), none.select(0.0, im)
+
+
+def sin(a: Pair) -> Pair:
+    return m.sin(a[0]) * m.cosh(a[1]), m.cos(a[0]) * m.sinh(a[1])
+
+
+def cos(a: Pair) -> Pair:
+    return m.cos(a[0]) * m.cosh(a[1]), -(m.sin(a[0]) * m.sinh(a[1]))
+
+
+def sinh(a: Pair) -> Pair:
+    return m.sinh(a[0]) * m.cos(a[1]), m.cosh(a[0]) * m.sin(a[1])
+
+
+def cosh(a: Pair) -> Pair:
+    return m.cosh(a[0]) * m.cos(a[1]), m.sinh(a[0]) * m.sin(a[1])
+
+
+def tanh(a: Pair) -> Pair:
+    """(tanh x + i tan y) / (1 + i tanh x tan y), written with one division (Kahan 1987, "Branch cuts")."""
+    x, y = a
+    t = m.tan(y)
+    beta = t.fma(t, 1.0)
+    s = m.sinh(x.minimum(40.0).maximum(-40.0))  # tanh is 1 far before: keeps s * s finite
+    rho = s.fma(s, 1.0).sqrt()
+    bottom = (beta * s).fma(s, 1.0)
+    return beta * rho * s / bottom, t / bottom
+
+
+def tan(a: Pair) -> Pair:
+    """-i tanh(i a)."""
+    re, im = tanh((-a[1], a[0]))
+    return im, -re
+
+
+def log1p(a: Pair) -> Pair:
+    return log((a[0] + 1.0, a[1]))
+
+
+def expm1(a: Pair) -> Pair:
+    """expm1(x) cos y - 2 sin^2(y / 2) + i e^x sin y."""
+    half = m.sin(a[1] * 0.5)
+    return m.expm1(a[0]) * m.cos(a[1]) - half * half * 2.0, m.exp(a[0]) * m.sin(a[1])
+
+
+def exp2(a: Pair) -> Pair:
+    return exp((a[0] * math.log(2), a[1] * math.log(2)))
+
+
+def log2(a: Pair) -> Pair:
+    re, im = log(a)
+    return re * (1 / math.log(2)), im * (1 / math.log(2))
+
+
+def log10(a: Pair) -> Pair:
+    re, im = log(a)
+    return re * (1 / math.log(10)), im * (1 / math.log(10))
+
+
+def sigmoid(a: Pair) -> Pair:
+    re, im = exp(neg(a))
+    return reciprocal((re + 1.0, im))
+
+
+def rsqrt(a: Pair) -> Pair:
+    return reciprocal(sqrt(a))
+
+
+def asinh(a: Pair) -> Pair:
+    """Kahan 1987: asinh z from sqrt(1 + iz) and sqrt(1 - iz)."""
+    x, y = a
+    p = sqrt((1.0 - y, x))  # sqrt(1 + iz)
+    q = sqrt((1.0 + y, -x))  # sqrt(1 - iz)
+    # Re = asinh(Im(conj(q) p)); Im = atan2(y, Re(p q))
+    return m.asinh(q[0] * p[1] - q[1] * p[0]), m.atan2(y, p[0] * q[0] - p[1] * q[1])
+
+
+def asin(a: Pair) -> Pair:
+    """-i asinh(i a)."""
+    re, im = asinh((-a[1], a[0]))
+    return im, -re
+
+
+def acos(a: Pair) -> Pair:
+    """Kahan 1987: 2 atan2(Re sqrt(1 - z), Re sqrt(1 + z)) and the asinh of Im(conj(sqrt(1 + z)) sqrt(1 - z))."""
+    p = sqrt((1.0 - a[0], -a[1]))
+    q = sqrt((1.0 + a[0], a[1]))
+    return m.atan2(p[0], q[0]) * 2.0, m.asinh(q[0] * p[1] - q[1] * p[0])
+
+
+def acosh(a: Pair) -> Pair:
+    """Kahan 1987: asinh(Re(conj(sqrt(z - 1)) sqrt(z + 1))) and 2 atan2(Im sqrt(z - 1), Re sqrt(z + 1))."""
+    p = sqrt((a[0] - 1.0, a[1]))
+    q = sqrt((a[0] + 1.0, a[1]))
+    return m.asinh(p[0] * q[0] + p[1] * q[1]), m.atan2(p[1], q[0]) * 2.0
+
+
+def atanh(a: Pair) -> Pair:
+    """(log1p(4x / ((1 - x)^2 + y^2)) / 4, atan2(2y, (1 - x)(1 + x) - y^2) / 2)."""
+    x, y = a
+    gap = 1.0 - x
+    re = m.log1p(x * 4.0 / (gap * gap + y * y)) * 0.25
+    return re, m.atan2(y + y, gap * (x + 1.0) - y * y) * 0.5
+
+
+def atan(a: Pair) -> Pair:
+    """-i atanh(i a)."""
+    re, im = atanh((-a[1], a[0]))
+    return im, -re
+
+
+UNARY: dict[str, Callable[[Pair], Pair]] = {
+    "neg": neg, "sgn": sgn, "sqrt": sqrt, "rsqrt": rsqrt, "reciprocal": reciprocal, "exp": exp, "exp2": exp2,
+    "expm1": expm1, "log": log, "log2": log2, "log10": log10, "log1p": log1p, "sin": sin, "cos": cos, "tan": tan,
+    "asin": asin, "acos": acos, "atan": atan, "sinh": sinh, "cosh": cosh, "tanh": tanh, "asinh": asinh,
+    "acosh": acosh, "atanh": atanh, "sigmoid": sigmoid, "conj_physical": conj,
+}  # fmt: skip
+BINARY: dict[str, Callable[[Pair, Pair], Pair]] = {"add": add, "sub": sub, "mul": mul, "div": div, "pow": power}

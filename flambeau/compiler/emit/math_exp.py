@@ -1,0 +1,197 @@
+"""Exponentials and what is made of them: exp, exp2, expm1, sigmoid, sinh, cosh, tanh.
+
+Method: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and a product with 2^n in two exact steps, so that
+subnormal results are rounded once. Polynomials: our own minimax fits (Remez exchange in 110-digit arithmetic); the error
+of each fit is given beside it. ln 2 is split in two parts for use with fused multiply-add.
+"""
+
+from __future__ import annotations
+
+import math
+
+from flambeau.compiler.emit.lanes import Lanes, polynomial
+
+LOG2_E = math.log2(math.e)
+# ln 2 = high + low, the high part rounded to the type (25 and 54 significant bits are never needed: products are fused).
+LN2 = {
+    "float": (0.693147182464599609375, -1.904654290582768e-09),
+    "double": (0.6931471805599453094, 2.319046813846299558e-17),
+}
+# e^r = 1 + r + r^2 q(r), |r| <= ln 2 / 2. Relative error of e^r: float 2^-27.0, double 2^-62.
+_EXP = {
+    "float": [0.4999999815487317, 0.16666579779460927, 0.04166780059518268, 0.008362868616992095, 0.0013821987773200938],
+    "double": [
+        0.5, 0.1666666666666667, 0.04166666666666649, 0.008333333333326353, 0.001388888888900412,
+        0.00019841269874169116, 2.4801587044068628e-05, 2.755725612427328e-06, 2.75575420766443e-07,
+        2.5104948862056323e-08, 2.0825139072005564e-09,
+    ],
+}  # fmt: skip
+# 2^r = 1 + r p(r), |r| <= 1 / 2. Relative error: float 2^-33, double 2^-63.
+_EXP2 = {
+    "float": [0.6931471804230165, 0.24022650991548553, 0.05550411173233261, 0.009618048207379057, 0.001333331476014982,
+              0.0001546380312640116, 1.5335244603220587e-05],
+    "double": [
+        0.6931471805599453, 0.24022650695910072, 0.055504108664821625, 0.009618129107628487, 0.0013333558146406469,
+        0.00015403530393354775, 1.5252733841558327e-05, 1.321548682329738e-06, 1.0178057087023172e-07,
+        7.054891467389301e-09, 4.4558180220557136e-10, 2.5737814064409005e-11,
+    ],
+}  # fmt: skip
+# sinh(x) = x + x z p(z), z = x^2, |x| <= 1. Relative error 2^-61.
+_SINH = [
+    0.16666666666666666, 0.008333333333333299, 0.0001984126984132424, 2.7557319191363643e-06, 2.505211769941287e-08,
+    1.6057679312223042e-10, 7.746188979486805e-13,
+]
+# tanh(x) = x + x z p(z), z = x^2. float: |x| <= 1, relative error 2^-29.
+_TANH = [
+    -0.33333333183271097, 0.1333331322445078, -0.05396382203665175, 0.02183197569091582, -0.008704743943469852,
+    0.0032168739328465533, -0.0009307985742151361, 0.0001448719751648041,
+]
+# Adding 1.5 * 2^(mantissa bits) rounds to an integer and leaves it in the low bits: no conversion, no poison for NaN.
+_ROUNDER = {"float": 12582912.0, "double": 6755399441055744.0}
+_MANTISSA = {"float": 23, "double": 52}
+_ONE = {"float": 0x3F800000, "double": 0x3FF0000000000000}
+# Below, the result is 0; above, infinity (both ends are past the last finite and subnormal results).
+_EXP_RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.0)}
+_EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
+
+
+def clamp(x: Lanes, low: float, high: float) -> Lanes:
+    """x kept in [low, high]; NaN stays NaN."""
+    return x.like(low).maximum(x.like(high).minimum(x))
+
+
+def nearest(x: Lanes, factor: float) -> tuple[Lanes, Lanes]:
+    """(x * factor rounded to an integer, as a float; the same as integer lanes), |result| < 2^21."""
+    rounder = _ROUNDER[x.element]
+    shifted = x.fma(factor, rounder)
+    base = x.like(rounder).bits()
+    return shifted - rounder, shifted.bits() - base
+
+
+def scale(x: Lanes, n: Lanes) -> Lanes:
+    """x * 2^n, rounded once, for normal x of size near 1 and |n| below twice the exponent range."""
+    bits, one = _MANTISSA[x.element], _ONE[x.element]
+    half = n >> 1
+    first = ((half << bits) + one).as_float()
+    second = (((n - half) << bits) + one).as_float()
+    return x * first * second
+
+
+def power_of_two(n: Lanes) -> Lanes:
+    """2^n of integer lanes, for a normal result."""
+    element = "float" if n.element == "i32" else "double"
+    return ((n << _MANTISSA[element]) + _ONE[element]).as_float()
+
+
+def reduce(x: Lanes) -> tuple[Lanes, Lanes]:
+    """(r, n) with x = n ln 2 + r."""
+    high, low = LN2[x.element]
+    n, integer = nearest(x, LOG2_E)
+    r = n.fma(-high, x)
+    return n.fma(-low, r), integer
+
+
+def _exp_minus_one(r: Lanes) -> Lanes:
+    """e^r - 1 on the reduced interval, to half a place of e^r."""
+    q = polynomial(r, _EXP[r.element])
+    return (r * r).fma(q, r)
+
+
+def exp_parts(x: Lanes) -> tuple[Lanes, Lanes]:
+    """(p, n) with e^x = p 2^n, x clamped to where that is finite, zero or infinite."""
+    r, n = reduce(clamp(x, *_EXP_RANGE[x.element]))
+    return _exp_minus_one(r) + 1.0, n
+
+
+def exp(x: Lanes) -> Lanes:
+    p, n = exp_parts(x)
+    return scale(p, n)
+
+
+def exp2(x: Lanes) -> Lanes:
+    x = clamp(x, *_EXP2_RANGE[x.element])
+    n, integer = nearest(x, 1.0)
+    r = x - n
+    return scale(r.fma(polynomial(r, _EXP2[x.element]), 1.0), integer)
+
+
+def expm1(x: Lanes) -> Lanes:
+    """2^n (e^r - 1) + (2^n - 1), with the rounding error of r carried along; float goes through double."""
+    if x.element == "float":
+        return expm1(x.to("double", "fpext")).to("float", "fptrunc")
+    bounded = clamp(x, -45.0, 710.0)
+    high, low = LN2["double"]
+    n, integer = nearest(bounded, LOG2_E)
+    start = n.fma(-high, bounded)
+    r = n.fma(-low, start)
+    lost = n.fma(-low, start - r)
+    q = polynomial(r, _EXP["double"])
+    e = r + (r * r).fma(q, lost)
+    # 2^1024 is not finite: work with half of 2^n and double the result where n is large.
+    large = integer.gt(1000)
+    factor = power_of_two(large.select(integer - 1, integer))
+    unit = large.select(x.like(0.5), 1.0)
+    result = factor.fma(e, factor - unit)
+    result = large.select(result + result, result)
+    return abs(x).lt(2.0**-54).select(x, result)  # keeps -0 and subnormals
+
+
+def sigmoid(x: Lanes) -> Lanes:
+    """1 / (1 + e^-x), with one exponential of -|x|; the denominator and the quotient carry their rounding errors."""
+    t = -abs(x)
+    r, n = reduce(clamp(t, *_EXP_RANGE[x.element]))
+    small = _exp_minus_one(r)
+    head = small + 1.0
+    tail = small - (head - 1.0)
+    e = scale(head, n)
+    bottom = e + 1.0
+    # What 1 + e lost to rounding, and what e itself lost, which matters only where 2^n is not tiny.
+    lost = e - (bottom - 1.0)
+    inverse = 1.0 / bottom
+    correction = inverse * (inverse.fma(-bottom, 1.0) - inverse * lost)
+    positive = inverse + correction
+    # e / (1 + e) = 2^n (head + tail)(inverse + correction)
+    product = head.fma(inverse, head.fma(correction, tail * inverse))
+    return x.lt(0.0).select(scale(product, n), positive)
+
+
+def _sinh_small(x: Lanes) -> Lanes:
+    z = x * x
+    return (x * z).fma(polynomial(z, _SINH), x)
+
+
+def sinh(x: Lanes) -> Lanes:
+    """(e^x - e^-x) / 2; a polynomial for |x| <= 1. float goes through double."""
+    if x.element == "float":
+        return sinh(x.to("double", "fpext")).to("float", "fptrunc")
+    a = abs(x)
+    p, n = exp_parts(a.like(711.0).minimum(a))
+    half = scale(p, n - 1)
+    result = half - 0.25 / half
+    result = a.lt(1.0).select(_sinh_small(a), result)
+    return result.copysign(x)
+
+
+def cosh(x: Lanes) -> Lanes:
+    """(e^x + e^-x) / 2. float goes through double."""
+    if x.element == "float":
+        return cosh(x.to("double", "fpext")).to("float", "fptrunc")
+    a = abs(x)
+    p, n = exp_parts(a.like(711.0).minimum(a))
+    half = scale(p, n - 1)
+    return half + 0.25 / half
+
+
+def tanh(x: Lanes) -> Lanes:
+    """1 - 2 / (e^2x + 1) away from zero; near zero a polynomial (float) or expm1(2x) / (expm1(2x) + 2) (double)."""
+    a = abs(x)
+    if x.element == "float":
+        z = x * x
+        small = (a * z).fma(polynomial(z, _TANH), a)
+        bounded = a.like(10.0).minimum(a)  # tanh(9.02) rounds to 1
+        large = 1.0 - 2.0 / (exp(bounded + bounded) + 1.0)
+        return a.lt(1.0).select(small, large).copysign(x)
+    bounded = a.like(20.0).minimum(a)
+    e = expm1(bounded + bounded)
+    bottom = e + 2.0
+    return a.lt(0.55).select(e / bottom, 1.0 - 2.0 / bottom).copysign(x)

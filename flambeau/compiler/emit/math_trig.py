@@ -1,0 +1,205 @@
+"""Circular functions over the whole range, and their inverses: sin, cos, tan, asin, acos, atan, atan2, hypot.
+
+Reduction by pi/2: three fused steps (Cody and Waite 1980) while the multiple fits 2^28, else all bits of 2/pi (Payne and
+Hanek 1983) in a helper function that is called only when a lane needs it. float goes through double throughout: the
+results are then within 0.51 units in the last place. Polynomials: our own minimax fits in 110-digit arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+
+from flambeau.compiler.emit.lanes import Lanes, polynomial
+from flambeau.compiler.emit.math_exp import nearest
+from flambeau.compiler.emit.math_reduction import large_reduction
+
+# pi/2 = sum of the three parts; each is the double nearest to what the ones before leave.
+PIO2 = (1.5707963267948966192, 6.123233995736766036e-17, -1.4973849048591833e-33)
+_SMALL = 2.0**28
+# sin r = r + r z p(z); cos r = 1 - z/2 + z^2 q(z); z = r^2, |r| <= pi/4.
+_SIN = [
+    -0.16666666666666666, 0.008333333333333331, -0.00019841269841265063, 2.755731921933705e-06,
+    -2.5052106231657217e-08, 1.605853148652403e-10, -7.586688956467207e-13,
+]
+_COS = [
+    0.041666666666666664, -0.0013888888888887398, 2.4801587298764788e-05, -2.7557317271175283e-07,
+    2.0876146138597236e-09, -1.1382622253261872e-11,
+]
+_SIN_FLOAT = [
+    -0.16666666663858606, 0.008333331875459435, -0.00019840086964823808, 2.7249940399832967e-06,
+]  # for float results
+_COS_FLOAT = [
+    0.04166666666432331, -0.0013888887672448165, 2.4800600484842314e-05, -2.7300962331391966e-07,
+]
+# atan(x) = x + x z p(z), 0 <= x <= 1.
+_ATAN = [
+    -0.3333333333333333, 0.1999999999999966, -0.1428571428566227, 0.11111111107961084, -0.0909090898969681,
+    0.0769230569618846, -0.06666640294104038, 0.05882105660736574, -0.052614444950773706, 0.04752868465055186,
+    -0.04310733896105908, 0.0387940515917523, -0.03388643008510118, 0.0277819771546297, -0.020499526069773892,
+    0.013000123412936831, -0.006747378418561918, 0.0027109060757511787, -0.0007827605669208255,
+    0.0001435420509592728, -1.249810783550622e-05,
+]
+# asin(x) = x + x z p(z), |x| <= 1/2.
+_ASIN = [
+    0.16666666666666669, 0.0749999999999824, 0.04464285714672406, 0.030381944110908835, 0.02237217401092162,
+    0.017352368333115126, 0.013971565613945138, 0.011475821893362317, 0.010344108145866166, 0.005368274692686688,
+    0.017637965660704646, -0.015213700130344949, 0.028999389928603327,
+]
+
+
+def _reduce(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
+    """(high, low, quadrant as i64 lanes) of double lanes: x = n pi/2 + high + low."""
+    a = abs(x)
+    huge = a.ge(_SMALL)
+    near = huge.select(0.0, x)
+    n, quadrant = nearest(near, 2.0 / math.pi)
+    first = n.fma(-PIO2[0], near)
+    second = n * PIO2[1]
+    high = first - second
+    # what the subtraction lost, what the product lost, and the third part
+    low = (first - high) - second - n.fma(PIO2[1], -second)
+    low = n.fma(-PIO2[2], low)
+    return large_reduction(x, huge, high, low, quadrant)
+
+
+def _sin_core(high: Lanes, low: Lanes, short: bool) -> Lanes:
+    z = high * high
+    tail = (high * z) * polynomial(z, _SIN_FLOAT if short else _SIN)
+    return high + (tail + z.fma(low * -0.5, low))
+
+
+def _cos_core(high: Lanes, low: Lanes, short: bool) -> Lanes:
+    z = high * high
+    half = z * 0.5
+    head = 1.0 - half
+    tail = (1.0 - head) - half
+    return head + (tail + (z * z).fma(polynomial(z, _COS_FLOAT if short else _COS), -(high * low)))
+
+
+def _sin_cos(x: Lanes, shift: int, short: bool) -> Lanes:
+    high, low, quadrant = _reduce(x)
+    quadrant = quadrant + shift
+    odd = (quadrant & 1).ne(0)
+    value = odd.select(_cos_core(high, low, short), _sin_core(high, low, short))
+    sign = (quadrant & 2) << 62
+    return (value.bits() ^ sign).as_float()
+
+
+def sin(x: Lanes) -> Lanes:
+    if x.element == "float":
+        wide = _sin_cos(x.to("double", "fpext"), 0, short=True).to("float", "fptrunc")
+    else:
+        wide = _sin_cos(x, 0, short=False)
+    return x.eq(0.0).select(x, wide)  # keeps -0
+
+
+def cos(x: Lanes) -> Lanes:
+    if x.element == "float":
+        return _sin_cos(x.to("double", "fpext"), 1, short=True).to("float", "fptrunc")
+    return _sin_cos(x, 1, short=False)
+
+
+def tan(x: Lanes) -> Lanes:
+    if x.element == "float":
+        return x.eq(0.0).select(x, _tan(x.to("double", "fpext"), short=True).to("float", "fptrunc"))
+    return x.eq(0.0).select(x, _tan(x, short=False))
+
+
+def _tan(x: Lanes, short: bool) -> Lanes:
+    high, low, quadrant = _reduce(x)
+    s, c = _sin_core(high, low, short), _cos_core(high, low, short)
+    odd = (quadrant & 1).ne(0)
+    return odd.select(-c, s) / odd.select(s, c)
+
+
+def _atan_ratio(smaller: Lanes, larger: Lanes, swapped: Lanes) -> Lanes:
+    """atan(smaller / larger), or pi/2 minus it where swapped; both >= 0, the ratio in [0, 1]."""
+    ratio = smaller / larger
+    z = ratio * ratio
+    tail = (ratio * z) * polynomial(z, _ATAN)
+    rest = ratio.fma(-larger, smaller) / larger  # the division's rounding error
+    rest = rest.eq(rest).select(rest, 0.0)
+    angle = ratio + (tail + rest / (z + 1.0))
+    complement = PIO2[0] - (ratio + (tail - PIO2[1]))
+    return swapped.select(complement, angle)
+
+
+def atan(x: Lanes) -> Lanes:
+    if x.element == "float":
+        return atan(x.to("double", "fpext")).to("float", "fptrunc")
+    a = abs(x)
+    swapped = a.gt(1.0)
+    one = a.like(1.0)
+    return _atan_ratio(swapped.select(one, a), swapped.select(a, one), swapped).copysign(x)
+
+
+def atan2(y: Lanes, x: Lanes) -> Lanes:
+    """C's atan2, special cases included. float goes through double."""
+    if x.element == "float":
+        return atan2(y.to("double", "fpext"), x.to("double", "fpext")).to("float", "fptrunc")
+    a, c = abs(y), abs(x)
+    swapped = a.gt(c)
+    smaller, larger = swapped.select(c, a), swapped.select(a, c)
+    # 0 / 0 counts as 0, infinity / infinity as 1, and subnormal or huge pairs are scaled so that the ratio is good.
+    same = a.eq(c) & (a.eq(0.0) | a.eq(float("inf")))
+    small = larger.lt(2.0**-900)
+    smaller, larger = small.select(smaller * 2.0**120, smaller), small.select(larger * 2.0**120, larger)
+    big = larger.gt(2.0**900)
+    smaller, larger = big.select(smaller * 2.0**-120, smaller), big.select(larger * 2.0**-120, larger)
+    smaller = same.select(a.eq(0.0).select(a.like(0.0), 1.0), smaller)
+    larger = same.select(1.0, larger)
+    angle = _atan_ratio(smaller, larger, swapped)
+    behind = x.bits().lt(0)
+    angle = behind.select(2.0 * PIO2[0] - (angle - 2.0 * PIO2[1]), angle).copysign(y)
+    return (x.isnan() | y.isnan()).select(x + y, angle)
+
+
+def _asin_parts(x: Lanes) -> tuple[Lanes, Lanes, Lanes, Lanes]:
+    """(a, |x| > 1/2, s, tail): asin(t) = s + tail for t = a, or sqrt((1 - a) / 2) where a is past 1/2."""
+    a = abs(x)
+    outer = a.gt(0.5)
+    z = outer.select((1.0 - a) * 0.5, a * a)
+    s = outer.select(z.sqrt(), a)
+    lost = outer.select(s.fma(-s, z) / (s + s), 0.0)  # what the root lost
+    lost = s.gt(0.0).select(lost, 0.0)
+    return a, outer, s, (s * z).fma(polynomial(z, _ASIN), lost)
+
+
+def asin(x: Lanes) -> Lanes:
+    if x.element == "float":
+        return asin(x.to("double", "fpext")).to("float", "fptrunc")
+    a, outer, s, tail = _asin_parts(x)
+    far = PIO2[0] - ((s + s) + ((tail + tail) - PIO2[1]))
+    result = outer.select(far, s + tail).copysign(x)
+    return a.gt(1.0).select(x.like(float("nan")), result)
+
+
+def acos(x: Lanes) -> Lanes:
+    if x.element == "float":
+        return acos(x.to("double", "fpext")).to("float", "fptrunc")
+    a, outer, s, tail = _asin_parts(x)
+    double = (s + s) + (tail + tail)
+    behind = x.lt(0.0)
+    far = behind.select(2.0 * PIO2[0] - (double - 2.0 * PIO2[1]), double)
+    signed, signed_tail = s.copysign(x), behind.select(-tail, tail)
+    near = PIO2[0] - (signed + (signed_tail - PIO2[1]))
+    result = outer.select(far, near)
+    return a.gt(1.0).select(x.like(float("nan")), result)
+
+
+def hypot(x: Lanes, y: Lanes) -> Lanes:
+    """sqrt(x^2 + y^2) without early overflow or underflow; infinity wins over NaN."""
+    infinity = float("inf")
+    if x.element == "float":
+        wide, high = x.to("double", "fpext"), y.to("double", "fpext")
+        result = wide.fma(wide, high * high).sqrt().to("float", "fptrunc")
+    else:
+        a, c = abs(x), abs(y)
+        larger, smaller = a.gt(c).select(a, c), a.gt(c).select(c, a)
+        big, small = larger.gt(2.0**500), larger.lt(2.0**-500)
+        factor = big.select(x.like(2.0**-600), small.select(x.like(2.0**600), 1.0))
+        back = big.select(x.like(2.0**600), small.select(x.like(2.0**-600), 1.0))
+        larger, smaller = larger * factor, smaller * factor
+        result = larger.fma(larger, smaller * smaller).sqrt() * back
+    infinite = abs(x).eq(infinity) | abs(y).eq(infinity)
+    return infinite.select(x.like(infinity), (x.isnan() | y.isnan()).select(x + y, result))

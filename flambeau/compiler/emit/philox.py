@@ -1,0 +1,48 @@
+"""Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011), one block of four words for each element.
+
+The block of element n is keyed by the seed (key word 0 = its low 32 bits, word 1 = its high 32) and counts n = offset +
+index (counter word 0 = the low 32 bits of n, word 1 = the high 32, words 2 and 3 zero). The element is word 0 of the
+output: a pure function of (seed, n), whatever the vector width or the number of threads.
+"""
+
+from __future__ import annotations
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.lanes import Lanes
+
+# Multipliers and Weyl increments of the paper's table 2.
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_INCREMENTS = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+
+
+def _words(x: Lanes) -> tuple[Lanes, Lanes]:
+    """The low and high 32 bits of i64 lanes, as i32 lanes."""
+    return x.to("i32", "trunc"), x.logical_right(32).to("i32", "trunc")
+
+
+def _multiply(x: Lanes, factor: int) -> tuple[Lanes, Lanes]:
+    """The low and high words of the 64-bit products of i32 lanes with a constant."""
+    return _words(x.to("i64", "zext") * factor)
+
+
+def block(seed: Lanes, counter: Lanes) -> tuple[Lanes, Lanes, Lanes, Lanes]:
+    """The four output words (i32 lanes) of i64 lanes `counter` under the i64 lanes `seed`."""
+    k0, k1 = _words(seed)
+    c0, c1 = _words(counter)
+    c2 = c3 = c0.like(0)
+    for round_ in range(ROUNDS):
+        if round_:
+            k0, k1 = k0 + _INCREMENTS[0], k1 + _INCREMENTS[1]
+        low0, high0 = _multiply(c0, _MULTIPLIERS[0])
+        low1, high1 = _multiply(c2, _MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+    return c0, c1, c2, c3
+
+
+def random_uniform(b: Builder, seed: str, offset: str, index: str, width: int) -> str:
+    """float lanes in [0, 1), multiples of 2^-24. `seed`, `offset`: scalar i64; `index`: i64 lanes."""
+    counter = Lanes(b, "i64", width, b.splat("i64", width, offset)) + Lanes(b, "i64", width, index)
+    word = block(Lanes(b, "i64", width, b.splat("i64", width, seed)), counter)[0]
+    return (word.logical_right(8).to("float", "sitofp") * 2.0**-24).name
