@@ -209,7 +209,7 @@ def gemm_module(facts: Facts, epilogue: Epilogue | None, first_word: int, symbol
         for vectors in widths:
             define(partial(_micro, element, tile, height, vectors))
     define(lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name))
-    define(lambda b: store_part(b, element, tile, True))
+    define(lambda b: store_part(b, element, tile, "column"))
     define(lambda b: pack_patches(b, element, tile.width, tile.columns, facts.kind))
     define(lambda b: _driver(b, facts, epilogue is not None, symbol))
     if epilogue is not None:

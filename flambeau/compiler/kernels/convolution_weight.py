@@ -150,7 +150,7 @@ def _emit_products(facts: Facts, key: str) -> str:
         for vectors in widths:
             define(partial(_micro, sums, tile, height, vectors))
     define(lambda b: tile_dispatch(b, sums, tile, tile.heights, widths, micro_name))
-    define(lambda b: store_part(b, sums, tile, True))
+    define(lambda b: store_part(b, sums, tile, "column"))
     define(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.g_kind, "copy_gradient"))
     define(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.x_kind))
     define(lambda b: _transpose_chunk(b, sums, tile))
