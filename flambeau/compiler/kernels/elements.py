@@ -1,0 +1,159 @@
+"""Single elements by index: `gather` and `scatter` along a dim.
+
+`gather`: out[a, i, b] = x[a, index[a, i, b], b]. Units are the elements of out, row-major.
+`scatter`: out[a, index[a, i, b], b] = mode(that, source[a, i, b]), i in order. Points (a, b) never share a destination, so
+units are points a times blocks of points b, and any number of threads gives the same bits. Where there is one point, the
+destinations are divided instead (rows.py).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from flambeau.compiler.emit.code import OF_BYTES, Code
+from flambeau.compiler.emit.lanes import Lanes
+from flambeau.compiler.graph import Graph, contiguous_strides
+from flambeau.compiler.kernel import ErrorRecord, Kernel, Word
+from flambeau.compiler.kernels.copies import dense_base, strided_copy
+from flambeau.compiler.kernels.element import Element, element_of
+from flambeau.compiler.kernels.move_layout import INDEX_ERROR, Group, address, checked_index, group, reads
+from flambeau.compiler.kernels.rows import put_kernels
+
+# Elements that a thread should have before a further one is worth starting (about 2 ns each).
+THREAD_ELEMENTS = 1 << 13
+# Points b of a unit of `scatter`: some cache lines of each operand.
+BLOCK = 64
+
+
+def make_gather(graph: Graph, node_index: int) -> list[Kernel]:
+    """Kernels of a `gather` node."""
+    node = graph.nodes[node_index]
+    x, index = (graph.values[v] for v in node.inputs)
+    if index.numel == 0:
+        return []
+    dim = node.attr("dim")
+    shape, strides = x.shape or (1,), x.strides or (1,)
+    # Along the indexed dim x does not move: the index does that.
+    along = [0 if d == dim else s for d, s in enumerate(x.strides)]
+    dims = group("dims", index.shape, along, index.strides, contiguous_strides(index.shape))
+    words: dict[str, Word] = {
+        "x": address(graph, node.inputs[0]), "index": address(graph, node.inputs[1]), "to": address(graph, node.outputs[0]),
+        "error": ErrorRecord(), "size": shape[dim], "step": strides[dim], **dims.words(),
+    }  # fmt: skip
+    itemsize = x.dtype.itemsize
+    key = f"gather:{itemsize}:{dims.fact}"
+    return [
+        Kernel(
+            "gather", key, partial(_emit_gather, key, list(words), itemsize, dims), list(words.values()),
+            reads(graph, *node.inputs), (node.outputs[0],), units=index.numel, bytes=index.numel * (8 + 2 * itemsize),
+            nodes=(node_index,), fails=INDEX_ERROR, min_units_per_thread=THREAD_ELEMENTS,
+        )
+    ]  # fmt: skip
+
+
+def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group) -> str:
+    from flambeau.runtime.jit import symbol
+
+    c = Code(names)
+    x, to = c.array("x", OF_BYTES[itemsize]), c.array("to", OF_BYTES[itemsize])
+    index, error = c.array("index", "i64"), c.array("error", "i64")
+    begin, end = c.named("i64", "%begin"), c.named("i64", "%end")
+
+    def one(at_x: Lanes, at_index: Lanes, at_out: Lanes) -> None:
+        at = checked_index(c, index[at_index], c.word("size"), error)
+        to.store(at_out, x[at_x + at * c.word("step")])
+
+    last = len(dims.sizes) - 1
+    if last < 1:
+        c.for_(begin, end, lambda i: one(*dims.offsets(c, i)[:2], i))
+        return c.kernel(symbol(key))
+    size = c.word(f"dims_size{last}")
+
+    def row(r: Lanes) -> None:
+        first = r * size
+        start_x, start_index, _ = dims.offsets(c, first)
+        step_x, step_index = c.word(f"dims_stride0_{last}"), c.word(f"dims_stride1_{last}")
+        low, high = c.max(begin - first, 0), c.min(end - first, size)
+        c.for_(low, high, lambda i: one(start_x + i * step_x, start_index + i * step_index, first + i))
+
+    c.for_(c.divide(begin, size), c.divide(end - 1, size) + 1, row)
+    return c.kernel(symbol(key))
+
+
+def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
+    """Kernels of a `scatter` node."""
+    node = graph.nodes[node_index]
+    base, index, source = (graph.values[v] for v in node.inputs)
+    if index.numel == 0:
+        return [strided_copy(graph, node.inputs[0], node.outputs[0], node_index)] if base.numel else []
+    dim = node.attr("dim")
+    shape = base.shape or (1,)
+    index_shape = index.shape or (1,)
+    out_strides = contiguous_strides(shape)
+    index_strides, source_strides = index.strides or (1,), source.strides or (1,)
+    before, after = slice(0, dim), slice(dim + 1, None)
+    outer = group("outer", index_shape[before], out_strides[before], index_strides[before], source_strides[before])
+    inner = group("inner", index_shape[after], out_strides[after], index_strides[after], source_strides[after])
+    if outer.count == inner.count == 1 and out_strides[dim] == 1:
+        points = group("points", index_shape[dim : dim + 1], index_strides[dim : dim + 1], source_strides[dim : dim + 1])
+        none = group("outer", (), ()), group("inner", (), ())
+        return put_kernels(graph, node_index, shape[dim], none[0], points, none[1])
+    mode = node.attr("mode")
+    element = element_of(base.dtype, moved_only=mode == "set")
+    blocks = -(-inner.count // BLOCK)
+    words: dict[str, Word] = {
+        "to": address(graph, node.outputs[0]), "index": address(graph, node.inputs[1]),
+        "source": address(graph, node.inputs[2]), "error": ErrorRecord(), "size": shape[dim], "step": out_strides[dim],
+        "count": index_shape[dim], "index_step": index_strides[dim], "source_step": source_strides[dim],
+        "inner": inner.count, "blocks": blocks, **outer.words(), **inner.words(),
+    }  # fmt: skip
+    key = f"scatter:{element.name}:{mode}:{outer.fact}:{inner.fact}"
+    units = outer.count * blocks
+    kernels, starts_as = dense_base(graph, node_index)
+    kernels.append(
+        Kernel(
+            f"scatter_{mode}", key, partial(_emit_scatter, key, list(words), element, mode, outer, inner),
+            list(words.values()), reads(graph, *(node.inputs if starts_as else (*node.inputs[1:], node.outputs[0]))),
+            (node.outputs[0],), units=units, bytes=index.numel * (8 + 3 * base.dtype.itemsize), nodes=(node_index,),
+            fails=INDEX_ERROR, min_units_per_thread=max(1, units * THREAD_ELEMENTS // max(index.numel, 1)),
+            starts_as=starts_as,
+        )
+    )  # fmt: skip
+    return kernels
+
+
+def _emit_scatter(key: str, names: list[str], element: Element, mode: str, outer: Group, inner: Group) -> str:
+    from flambeau.runtime.jit import symbol
+
+    c = Code(names)
+    to, source = c.array("to", "i8"), c.array("source", "i8")
+    index, error = c.array("index", "i64"), c.array("error", "i64")
+
+    def unit(u: Lanes) -> None:
+        a, block = u, c.int(0)
+        if inner.sizes:
+            a = c.divide(u, c.word("blocks"))
+            block = u - a * c.word("blocks")
+        starts = outer.offsets(c, a)
+        low = block * BLOCK
+        high = c.min(low + BLOCK, c.word("inner"))
+
+        def step(i: Lanes) -> None:
+            at_index = starts[1] + i * c.word("index_step")
+            at_source = starts[2] + i * c.word("source_step")
+
+            def point(p: Lanes) -> None:
+                offsets = inner.offsets(c, p)
+                at = checked_index(c, index[at_index + offsets[1]], c.word("size"), error)
+                target = element.at(c, to, starts[0] + offsets[0] + at * c.word("step"))
+                element.combine(c, mode, target, element.at(c, source, at_source + offsets[2]), 1, None)
+
+            if inner.sizes:
+                c.for_(low, high, point)
+            else:
+                point(c.int(0))
+
+        c.for_(0, c.word("count"), step)
+
+    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), unit)
+    return c.kernel(symbol(key))
