@@ -1,0 +1,376 @@
+"""Activations. Where two branches meet, the gradient is PyTorch's, and a branch not taken is fed a harmless value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import flambeau as torch
+from flambeau.nn.functional.engine import Number, Tensor, functional, widen
+
+
+@functional
+def _relu(input: Tensor) -> Tensor:
+    return torch.where(input <= 0, 0, input)
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(x, 0); the gradient at 0 is 0, NaN stays NaN."""
+    return _write(input, _relu(input)) if inplace else _relu(input)
+
+
+def relu_(input: Tensor) -> Tensor:
+    """In-place form of relu."""
+    return _write(input, _relu(input))
+
+
+@functional
+def _leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    return torch.where(input > 0, input, input * negative_slope)
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """x where positive, else negative_slope * x."""
+    return _write(input, _leaky_relu(input, negative_slope)) if inplace else _leaky_relu(input, negative_slope)
+
+
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """In-place form of leaky_relu."""
+    return _write(input, _leaky_relu(input, negative_slope))
+
+
+def _negative(x: Tensor) -> Tensor:
+    """min(x, 0) with gradient 1 at 0: keeps exp of the branch that is not taken finite."""
+    return torch.where(x > 0, 0, x)
+
+
+def _elu_values(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
+    negative = torch.expm1(_negative(x) * input_scale) * (alpha * scale)
+    return torch.where(x > 0, x * scale if scale != 1 else x, negative)
+
+
+@functional
+def _elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    return _elu_values(widen(input), alpha, 1.0, 1.0).to(input.dtype)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where positive, else alpha * (exp(x) - 1). Clevert et al., 2016."""
+    return _write(input, _elu(input, alpha)) if inplace else _elu(input, alpha)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """In-place form of elu."""
+    return _write(input, _elu(input, alpha))
+
+
+@functional
+def _celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    if alpha == 0:
+        raise RuntimeError("celu: ZeroDivisionError: alpha cannot be 0 for CELU")
+    return _elu_values(widen(input), alpha, 1.0, 1.0 / alpha).to(input.dtype)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)). Barron, 2017."""
+    return _write(input, _celu(input, alpha)) if inplace else _celu(input, alpha)
+
+
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """In-place form of celu."""
+    return _write(input, _celu(input, alpha))
+
+
+@functional
+def _selu(input: Tensor) -> Tensor:
+    return _elu_values(widen(input), 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0).to(input.dtype)
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """Self-normalising ELU; the two constants are those of Klambauer et al., 2017, appendix."""
+    return _write(input, _selu(input)) if inplace else _selu(input)
+
+
+def selu_(input: Tensor) -> Tensor:
+    """In-place form of selu."""
+    return _write(input, _selu(input))
+
+
+@functional
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """x * Phi(x), Phi the normal distribution function (or its tanh approximation). Hendrycks and Gimpel, 2016."""
+    x = widen(input)
+    if approximate == "none":
+        y = x * 0.5 * (torch.erf(x * math.sqrt(0.5)) + 1)
+    elif approximate == "tanh":
+        y = x * 0.5 * (torch.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
+    else:
+        raise RuntimeError(f"gelu: approximate argument must be either none or tanh, but got {approximate!r}.")
+    return y.to(input.dtype)
+
+
+@functional
+def _silu(input: Tensor) -> Tensor:
+    x = widen(input)
+    return (x * torch.sigmoid(x)).to(input.dtype)
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * sigmoid(x)."""
+    return _write(input, _silu(input)) if inplace else _silu(input)
+
+
+def _softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    scaled = x * beta
+    large = scaled > threshold
+    return torch.where(large, x, torch.log1p(torch.exp(torch.where(large, 0, scaled))) / beta)
+
+
+@functional
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x > threshold."""
+    return _softplus(widen(input), beta, threshold).to(input.dtype)
+
+
+@functional
+def _mish(input: Tensor) -> Tensor:
+    x = widen(input)
+    return (x * torch.tanh(_softplus(x))).to(input.dtype)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * tanh(softplus(x)). Misra, 2019."""
+    return _write(input, _mish(input)) if inplace else _mish(input)
+
+
+@functional
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(1 / (1 + exp(-x))), without overflow."""
+    x = widen(input)
+    return (torch.minimum(x, torch.zeros_like(x)) - torch.log1p(torch.exp(-torch.abs(x)))).to(input.dtype)
+
+
+@functional
+def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    return torch.where(input <= min_val, min_val, torch.where(input >= max_val, max_val, input)).to(input.dtype)
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """x clamped to [min_val, max_val]; the gradient at both ends is 0."""
+    return _write(input, _hardtanh(input, min_val, max_val)) if inplace else _hardtanh(input, min_val, max_val)
+
+
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """In-place form of hardtanh."""
+    return _write(input, _hardtanh(input, min_val, max_val))
+
+
+@functional
+def _relu6(input: Tensor) -> Tensor:
+    return torch.where(input <= 0, 0, torch.where(input >= 6, 6, input))
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return _write(input, _relu6(input)) if inplace else _relu6(input)
+
+
+@functional
+def _hardsigmoid(input: Tensor) -> Tensor:
+    x = widen(input)
+    return torch.where(x <= -3, 0, torch.where(x >= 3, 1, x / 6 + 0.5)).to(input.dtype)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """x / 6 + 1 / 2 clamped to [0, 1]."""
+    return _write(input, _hardsigmoid(input)) if inplace else _hardsigmoid(input)
+
+
+@functional
+def _hardswish(input: Tensor) -> Tensor:
+    x = widen(input)
+    return torch.where(x <= -3, 0, torch.where(x >= 3, x, x * (x + 3) / 6)).to(input.dtype)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * hardsigmoid(x). Howard et al., 2019."""
+    return _write(input, _hardswish(input)) if inplace else _hardswish(input)
+
+
+@functional
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x where |x| > lambd, else 0."""
+    return torch.where(torch.abs(input) <= lambd, 0, input)
+
+
+@functional
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by lambd, 0 where |x| <= lambd."""
+    if lambd < 0:
+        raise RuntimeError(f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}.")
+    return torch.where(input > lambd, input - lambd, torch.where(input < -lambd, input + lambd, input * 0))
+
+
+@functional
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x)."""
+    return input - torch.tanh(input)
+
+
+@functional
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return input / (torch.abs(input) + 1)
+
+
+@functional
+def _threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+    return torch.where(input <= threshold, value, input).to(input.dtype)
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """x where x > threshold, else value."""
+    return _write(input, _threshold(input, threshold, value)) if inplace else _threshold(input, threshold, value)
+
+
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    """In-place form of threshold."""
+    return _write(input, _threshold(input, threshold, value))
+
+
+@functional
+def tanh(input: Tensor) -> Tensor:
+    """Hyperbolic tangent."""
+    return torch.tanh(input)
+
+
+@functional
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return torch.sigmoid(input)
+
+
+@functional
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half along `dim`, times the sigmoid of the second. Dauphin et al., 2016."""
+    if input.ndim == 0:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    size = input.shape[dim]
+    if size % 2:
+        raise RuntimeError(
+            f"glu: Halving dimension must be even, but dimension {dim % input.ndim} is size {size}; input has shape "
+            f"{tuple(input.shape)}"
+        )
+    x = widen(input)
+    return (x.narrow(dim, 0, size // 2) * torch.sigmoid(x.narrow(dim, size // 2, size // 2))).to(input.dtype)
+
+
+@functional
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where positive, else weight * x; weight has one element, or one for each channel (dim 1)."""
+    if weight.ndim > 1:
+        raise RuntimeError(
+            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}, shape {tuple(weight.shape)}"
+        )
+    count = weight.numel()
+    if count != 1:
+        channels = input.shape[1] if input.ndim > 1 else 1
+        if count != channels:
+            raise RuntimeError(
+                f"prelu: Mismatch of parameter numbers and input channel size. Found parameter numbers = {count} and "
+                f"channel size = {channels}; weight needs 1 or {channels} elements for an input of shape {tuple(input.shape)}."
+            )
+        weight = weight.reshape((count,) + (1,) * (input.ndim - 2))
+    elif weight.ndim == 1:
+        weight = weight.reshape(())
+    return torch.where(input > 0, input, input * weight)
+
+
+@functional
+def _rrelu(input: Tensor, slope: Tensor) -> Tensor:
+    return torch.where(input <= 0, input * slope, input)
+
+
+def rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """leaky_relu with a slope drawn from [lower, upper) for each element while training, else their mean."""
+    if not training:
+        result = leaky_relu(input, (lower + upper) / 2)
+    else:
+        result = _rrelu(input, torch.empty_like(input, requires_grad=False).uniform_(lower, upper))
+    return _write(input, result) if inplace else result
+
+
+def _softmax_dim(ndim: int) -> int:
+    """The axis that PyTorch takes where none is given (deprecated there)."""
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def _check_floating(name: str, x: Tensor) -> None:
+    if not (x.is_floating_point() or x.is_complex()):
+        raise RuntimeError(f"{name}: not implemented for {x.dtype}; the input must be floating point: cast it or give dtype=")
+
+
+@functional
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """exp(x) / sum of exp(x) along `dim`; computed in `dtype` if given."""
+    x = input if dtype is None else input.to(dtype)
+    _check_floating("softmax", x)
+    dim = _softmax_dim(x.ndim) if dim is None else dim
+    wide = widen(x)
+    e = torch.exp(wide - _shift(wide, dim))
+    return (e / e.sum(dim, keepdim=True)).to(x.dtype)
+
+
+def _shift(x: Tensor, dim: int) -> Tensor:
+    """The maximum along `dim`, which the result does not depend on: no gradient goes through it."""
+    if x.numel() == 0:
+        return torch.zeros((), dtype=x.dtype)
+    return x.detach().amax(dim, keepdim=True)
+
+
+def log_softmax_values(x: Tensor, dim: int) -> Tensor:
+    """The composition of log_softmax, for other bodies."""
+    shifted = x - _shift(x, dim)
+    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
+
+
+@functional
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """log(softmax(x)) along `dim`, without underflow; computed in `dtype` if given."""
+    x = input if dtype is None else input.to(dtype)
+    _check_floating("log_softmax", x)
+    dim = _softmax_dim(x.ndim) if dim is None else dim
+    return log_softmax_values(widen(x), dim).to(x.dtype)
+
+
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """softmax of -x."""
+    return softmax(-input, _softmax_dim(input.ndim) if dim is None else dim, dtype=dtype)
+
+
+def gumbel_softmax(logits: Tensor, tau: Number = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """A sample from the Gumbel-softmax distribution (Jang et al., 2017); with `hard`, one-hot with the soft gradient."""
+    gumbels = -torch.empty_like(logits, requires_grad=False).exponential_().log()
+    soft = softmax((logits + gumbels) / tau, dim)
+    if not hard:
+        return soft
+    index = soft.max(dim, keepdim=True)[1]
+    one_hot = torch.zeros_like(logits, requires_grad=False).scatter_(dim, index, 1.0)
+    return one_hot - soft.detach() + soft
+
+
+def _write(target: Tensor, value: Tensor) -> Tensor:
+    """The in-place forms: also differentiable, so it is the tensor's own copy_ that writes."""
+    return target.copy_(value)
+
+
+__all__ = [
+    "celu", "celu_", "elu", "elu_", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "hardtanh_", "leaky_relu", "leaky_relu_", "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "relu_", "rrelu",
+    "selu", "selu_", "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink",
+    "threshold", "threshold_",
+]  # fmt: skip

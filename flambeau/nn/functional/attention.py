@@ -1,0 +1,235 @@
+"""Attention as a composition; the compiler may fuse it into one kernel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import flambeau as torch
+from flambeau.nn.functional.activation import softmax
+from flambeau.nn.functional.dropout import _keep, next_stream
+from flambeau.nn.functional.engine import Number, Tensor, functional, widen
+
+
+def attention_values(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, seed: Number,
+    offset: Number, p: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(softmax(q k^T scale + mask) v, the weights); query (..., L, E), key (..., S, E), value (..., S, V)."""
+    length, source = query.shape[-2], key.shape[-2]
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = torch.matmul(query * factor, key.transpose(-2, -1))
+    if is_causal:
+        allowed = torch.arange(length).unsqueeze(1) >= torch.arange(source)
+        scores = torch.where(allowed, scores, -math.inf)
+    if mask is not None:
+        scores = torch.where(mask, scores, -math.inf) if mask.dtype == torch.bool else scores + mask
+    shift = scores.detach().amax(-1, keepdim=True)
+    if mask is not None:  # a row in which everything is masked gives zeros, as PyTorch's does
+        shift = torch.where(shift == -math.inf, 0, shift)
+    e = torch.exp(scores - shift)
+    total = e.sum(-1, keepdim=True)
+    if mask is not None:
+        total = torch.where(total == 0, 1, total)
+    weights = e / total
+    if p > 0.0:
+        kept = _keep(seed, offset, weights.shape, p)
+        weights = torch.where(kept, weights * (1.0 / (1.0 - p)), 0)
+    return torch.matmul(weights, value), weights
+
+
+@functional
+def _scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, seed: Number, offset: Number, dropout_p: float,
+    is_causal: bool, scale: float | None, enable_gqa: bool,
+) -> Tensor:  # fmt: skip
+    name = "scaled_dot_product_attention"
+    if query.dtype != key.dtype or query.dtype != value.dtype:
+        raise RuntimeError(
+            f"{name}: Expected query, key, and value to have the same dtype, but got query.dtype: {query.dtype} key.dtype: "
+            f"{key.dtype} and value.dtype: {value.dtype} instead."
+        )
+    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise RuntimeError(f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got {shapes}.")
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise RuntimeError(f"{name}: query and key need the same last size, key and value the same length, but got {shapes}")
+    if attn_mask is not None:
+        if is_causal:
+            raise RuntimeError(f"{name}: Explicit attn_mask should not be set when is_causal=True")
+        if attn_mask.dtype not in (torch.bool, query.dtype, torch.float32):
+            raise RuntimeError(
+                f"{name}: Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
+                f"{attn_mask.dtype} and  query.dtype: {query.dtype} instead."
+            )
+    if enable_gqa:
+        groups, rest = divmod(query.shape[-3], key.shape[-3])
+        if rest or key.shape[-3] != value.shape[-3]:
+            raise RuntimeError(f"{name}: with enable_gqa the heads of key must divide the heads of query, but got {shapes}")
+        if groups > 1:
+            key, value = (_repeat_heads(t, groups) for t in (key, value))
+    q, k, v = widen(query), widen(key), widen(value)
+    y, _ = attention_values(q, k, v, attn_mask, is_causal, scale, seed, offset, dropout_p)
+    return y.to(query.dtype)
+
+
+def _repeat_heads(x: Tensor, groups: int) -> Tensor:
+    """(..., H, S, E) -> (..., H * groups, S, E), each head repeated."""
+    *batch, h, s, e = x.shape
+    return x.unsqueeze(-3).expand(*batch, h, groups, s, e).reshape(*batch, h * groups, s, e)
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """softmax(query key^T * scale + mask) value. Vaswani et al., 2017.
+
+    query (N, ..., L, E), key (N, ..., S, E), value (N, ..., S, V); attn_mask broadcasts to (N, ..., L, S): bool (true: may
+    attend) or added. `scale` defaults to 1 / sqrt(E). `enable_gqa`: key and value may have fewer heads (dimension -3).
+    """
+    if dropout_p > 0.0:
+        seed, offset = next_stream(math.prod(query.shape[:-1]) * key.shape[-2])
+    else:
+        seed = offset = 0
+    return _scaled_dot_product_attention(
+        query, key, value, attn_mask, seed, offset, dropout_p, is_causal, scale, enable_gqa
+    )
+
+
+def canonical_mask(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
+    """A bool mask (true: may NOT attend, as in MultiheadAttention) as one to be added; a float mask as it is."""
+    if mask is None:
+        return None
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise AssertionError(f"only bool and floating types of {name} are supported")
+    if mask.dtype == torch.bool:
+        return _additive_mask(mask, dtype)
+    return mask
+
+
+@functional
+def _additive_mask(mask: Tensor, dtype: Any) -> Tensor:
+    return torch.where(mask, -math.inf, 0.0).to(dtype)
+
+
+def multi_head_attention_forward(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float,
+    out_proj_weight: Tensor, out_proj_bias: Tensor | None, training: bool = True, key_padding_mask: Tensor | None = None,
+    need_weights: bool = True, attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Multi-head attention over (length, batch, width) tensors, or (length, width) without a batch.
+
+    Returns the output (length, batch, width) and the weights (batch, [heads,] length, source), or None for these.
+    """
+    batched = query.ndim == 3
+    if query.ndim not in (2, 3):
+        raise AssertionError(
+            f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query tensor"
+        )
+    if key.ndim != query.ndim or value.ndim != query.ndim:
+        raise AssertionError(
+            f"For {'batched (3-D)' if batched else 'unbatched (2-D)'} `query`, expected `key` and `value` to be "
+            f"{query.ndim}-D but found {key.ndim}-D and {value.ndim}-D tensors respectively"
+        )
+    if not batched:
+        query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+        if key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.unsqueeze(0)
+    length, batch, width = query.shape
+    if is_causal and attn_mask is None:
+        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+    if width != embed_dim_to_check:
+        raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {width}")
+    if width % num_heads:
+        raise AssertionError(f"embed_dim {width} not divisible by num_heads {num_heads}")
+    head = width // num_heads
+    key_padding_mask = canonical_mask(key_padding_mask, "key_padding_mask", query.dtype)
+    if is_causal and key_padding_mask is None and not need_weights:
+        attn_mask = None
+    else:
+        attn_mask = canonical_mask(attn_mask, "attn_mask", query.dtype)
+        is_causal = False
+    linear = torch.nn.functional.linear
+    biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+    if use_separate_proj_weight:
+        weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+        q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+    elif query is key and key is value:
+        q, k, v = linear(query, in_proj_weight, in_proj_bias).chunk(3, -1)
+    else:
+        assert in_proj_weight is not None
+        q, k, v = (
+            linear(x, w, b) for x, w, b in zip((query, key, value), in_proj_weight.chunk(3), biases, strict=True)
+        )
+    if bias_k is not None and bias_v is not None:
+        k = torch.cat([k, bias_k.repeat(1, batch, 1)])
+        v = torch.cat([v, bias_v.repeat(1, batch, 1)])
+        attn_mask, key_padding_mask = _widen_mask(attn_mask), _widen_mask(key_padding_mask)
+    q = q.reshape(length, batch * num_heads, head).transpose(0, 1)
+    k = k.reshape(k.shape[0], batch * num_heads, head).transpose(0, 1) if static_k is None else static_k
+    v = v.reshape(v.shape[0], batch * num_heads, head).transpose(0, 1) if static_v is None else static_v
+    if add_zero_attn:
+        zeros = torch.zeros(batch * num_heads, 1, head, dtype=k.dtype)
+        k, v = torch.cat([k, zeros], 1), torch.cat([v, zeros], 1)
+        attn_mask, key_padding_mask = _widen_mask(attn_mask), _widen_mask(key_padding_mask)
+    source = k.shape[1]
+    q = q.reshape(batch, num_heads, length, head)
+    k = k.reshape(batch, num_heads, source, head)
+    v = v.reshape(batch, num_heads, source, head)
+    mask = _merge_masks(attn_mask, key_padding_mask, batch, num_heads, length, source)
+    p = dropout_p if training else 0.0
+    if need_weights:
+        scores = torch.matmul(q * math.sqrt(1.0 / head), k.transpose(-2, -1))
+        attention = softmax(scores if mask is None else scores + mask, -1)
+        if p > 0.0:
+            attention = torch.nn.functional.dropout(attention, p)
+        y = torch.matmul(attention, v)
+    else:
+        y = scaled_dot_product_attention(q, k, v, mask, p, is_causal)
+    y = linear(y.permute(2, 0, 1, 3).reshape(length, batch, width), out_proj_weight, out_proj_bias)
+    if not batched:
+        y = y.squeeze(1)
+    if not need_weights:
+        return y, None
+    if average_attn_weights:
+        attention = attention.mean(1)
+    return y, attention if batched else attention.squeeze(0)
+
+
+def _widen_mask(mask: Tensor | None) -> Tensor | None:
+    """One more source position, which may be attended."""
+    return None if mask is None else torch.nn.functional.pad(mask, (0, 1))
+
+
+def _merge_masks(
+    attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: int, length: int, source: int
+) -> Tensor | None:
+    """Both additive masks as one that broadcasts to (batch, heads, length, source)."""
+    if attn_mask is not None:
+        if attn_mask.ndim == 2:
+            if tuple(attn_mask.shape) != (length, source):
+                raise RuntimeError(
+                    f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {(length, source)}."
+                )
+            attn_mask = attn_mask.unsqueeze(0).unsqueeze(0)
+        elif attn_mask.ndim == 3:
+            if tuple(attn_mask.shape) != (batch * heads, length, source):
+                raise RuntimeError(
+                    f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {(batch * heads, length, source)}."
+                )
+            attn_mask = attn_mask.reshape(batch, heads, length, source)
+        else:
+            raise RuntimeError(f"attn_mask's dimension {attn_mask.ndim} is not supported")
+    if padding is not None:
+        if tuple(padding.shape) != (batch, source):
+            raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, but got {padding.shape}")
+        padding = padding.reshape(batch, 1, 1, source)
+        return padding if attn_mask is None else attn_mask + padding
+    return attn_mask
+
+
+__all__ = ["multi_head_attention_forward", "scaled_dot_product_attention"]

@@ -1,0 +1,58 @@
+"""What the functional families take from the layers below: the decorator, the Tensor class, the primitives, two helpers.
+
+A function under `@functional` is one recorded edge (ops/registry.py says how annotations are read): its body runs only when
+the edge is new, over placeholders, so it may branch on shapes, dtypes and static arguments, never on values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import flambeau as torch
+from flambeau.ops.registry import Number as Number
+from flambeau.ops.registry import operation
+from flambeau.tensor import Tensor as Tensor
+
+Body = TypeVar("Body", bound=Callable[..., Any])
+
+
+def functional(body: Body) -> Body:
+    """Make a composition one recorded edge, named after torch.nn.functional."""
+    return cast(Body, operation(body, name=f"nn.functional.{body.__name__.lstrip('_')}", public=False))
+
+
+def primitives() -> Any:
+    """The primitives' namespace; asked for inside bodies, so that importing nn does not load them."""
+    from flambeau.ops import primitives as prim
+
+    return prim
+
+
+def widen(x: Tensor) -> Tensor:
+    """float16 and bfloat16 as float32: compositions round once, at their end, as PyTorch's CPU kernels do."""
+    return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def overwrite(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Give every target the values of a fresh tensor, in place and outside the history of gradients."""
+    with torch.no_grad():
+        for target, value in zip(targets, values, strict=True):
+            target.copy_(value)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as PyTorch's messages print it."""
+    return str(list(shape))
+
+
+def entries(value: Any, count: int, name: str, function: str) -> tuple[int, ...]:
+    """An int or a sequence of `count` ints (one int stands for all) as a tuple; used for kernel sizes and the like."""
+    if isinstance(value, int):
+        return (value,) * count
+    items = tuple(int(v) for v in value)
+    if len(items) == 1:
+        return items * count
+    if len(items) != count:
+        raise RuntimeError(f"{function}: {name} should be one int or {count} ints, but got {list(items)}")
+    return items

@@ -1,0 +1,232 @@
+"""Dense layers, look-up tables and distances between vectors."""
+
+from __future__ import annotations
+
+import flambeau as torch
+from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
+
+
+@functional
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight.T + bias: input (..., in_features), weight (out_features, in_features) or (in_features,), bias (out_features)."""
+    if weight.ndim not in (1, 2):
+        raise RuntimeError(f"linear: weight must have 1 or 2 dimensions, but has shape {tuple(weight.shape)}")
+    if input.ndim == 0 or input.shape[-1] != weight.shape[-1]:
+        rows = input.numel() // input.shape[-1] if input.ndim and input.shape[-1] else 1
+        columns = input.shape[-1] if input.ndim else 1
+        out = weight.shape[0] if weight.ndim == 2 else 1
+        raise RuntimeError(
+            f"linear: mat1 and mat2 shapes cannot be multiplied ({rows}x{columns} and {weight.shape[-1]}x{out}): input of shape "
+            f"{tuple(input.shape)} has {columns} features in its last dimension, weight of shape {tuple(weight.shape)} "
+            f"expects {weight.shape[-1]}"
+        )
+    if input.dtype != weight.dtype:
+        raise RuntimeError(
+            f"linear: mat1 and mat2 must have the same dtype, but got {input.dtype} (input) and {weight.dtype} (weight); "
+            "cast one of them with .to(dtype)"
+        )
+    if bias is not None and bias.numel() not in (1, weight.shape[0] if weight.ndim == 2 else 1):
+        raise RuntimeError(
+            f"linear: bias of shape {tuple(bias.shape)} does not fit weight of shape {tuple(weight.shape)}: it needs "
+            f"{weight.shape[0]} elements"
+        )
+    y = torch.matmul(input, weight.t() if weight.ndim == 2 else weight)
+    return y if bias is None else y + bias
+
+
+@functional
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y[..., k] = x1 @ weight[k] @ x2 + bias[k]: input1 (..., I), input2 (..., J), weight (K, I, J)."""
+    if input1.shape[:-1] != input2.shape[:-1]:
+        raise RuntimeError(
+            f"bilinear(): input batch dimensions do not match: got shapes {tuple(input1.shape)} and {tuple(input2.shape)}"
+        )
+    k, i, j = weight.shape
+    if input1.shape[-1] != i or input2.shape[-1] != j:
+        raise RuntimeError(
+            f"bilinear(): input1 size does not match weight size: got {input1.shape[-1]} but expected {i}"
+            if input1.shape[-1] != i
+            else f"bilinear(): input2 size does not match weight size: got {input2.shape[-1]} but expected {j}"
+        )
+    batch = tuple(input1.shape[:-1])
+    x1 = input1.reshape(-1, i)
+    x2 = input2.reshape(-1, j)
+    left = torch.matmul(x1, weight.permute(1, 0, 2).reshape(i, k * j)).reshape(-1, k, j)
+    y = (left * x2.unsqueeze(1)).sum(-1).reshape(*batch, k)
+    return y if bias is None else y + bias
+
+
+@functional
+def _embedding(input: Tensor, weight: Tensor, padding_idx: int = -1) -> Tensor:
+    if weight.ndim != 2:
+        raise RuntimeError(f"'weight' must be 2-D, but has shape {tuple(weight.shape)}")
+    if input.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(
+            f"embedding: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
+            f"but got {input.dtype} instead; cast it with .long()"
+        )
+    index = input.to(torch.int64)
+    index = torch.where(index < 0, weight.shape[0], index)  # a negative index is out of range here, and must not wrap
+    rows = primitives().take_rows(weight, index, dim=0)
+    if padding_idx < 0:
+        return rows  # type: ignore[no-any-return]
+    frozen = (index == padding_idx).unsqueeze(-1)
+    return torch.where(frozen, rows.detach(), rows)
+
+
+def embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Tensor:  # fmt: skip
+    """Rows of `weight` (rows, width) by index: input of any shape, result (*input.shape, width).
+
+    The row `padding_idx` gets no gradient. `max_norm`: rows that are looked up are first scaled, in place, to that norm at
+    most. A row index outside the table is an IndexError.
+    """
+    if padding_idx is None:
+        padding_idx = -1
+    else:
+        rows = weight.shape[0]
+        if not -rows <= padding_idx < rows:
+            raise AssertionError("Padding_idx must be within num_embeddings")
+        if padding_idx < 0:
+            padding_idx += rows
+    if scale_grad_by_freq:
+        raise NotImplementedError("embedding: scale_grad_by_freq=True is not supported; scale the gradient yourself")
+    if max_norm is not None:
+        _renormalise(weight, input, max_norm, norm_type)
+    return _embedding(input, weight, padding_idx)
+
+
+def _renormalise(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -> None:
+    """Scale the rows named by `index` to `max_norm` at most (the 1e-7 is PyTorch's embedding_renorm_)."""
+    with torch.no_grad():
+        rows = torch.unique(index.reshape(-1))
+        values = weight[rows]
+        norms = torch.linalg.vector_norm(values, norm_type, dim=1, keepdim=True)
+        weight[rows] = torch.where(norms > max_norm, values * (max_norm / (norms + 1e-7)), values)
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 tensor with a last dimension of `num_classes` (-1: the largest index + 1) that is 1 at the index, else 0."""
+    if tensor.dtype != torch.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if num_classes == 0 or num_classes < -1:
+        raise RuntimeError("num_classes should be positive")
+    if tensor.numel():
+        lowest, highest = int(tensor.min().item()), int(tensor.max().item())
+        if lowest < 0:
+            raise RuntimeError("Class values must be non-negative.")
+        if num_classes == -1:
+            num_classes = highest + 1
+        elif highest >= num_classes:
+            raise RuntimeError("Class values must be smaller than num_classes.")
+    elif num_classes == -1:
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    return _one_hot(tensor, num_classes)
+
+
+@functional
+def _one_hot(tensor: Tensor, num_classes: int) -> Tensor:
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes)).to(torch.int64)
+
+
+def embedding_bag(
+    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Sums, means or maxima of embedding rows over bags: input (bags, n), or 1-D with the bags' starts in `offsets`."""
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError("mode has to be one of sum, mean or max")
+    if per_sample_weights is not None and mode != "sum":
+        raise NotImplementedError(
+            f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got {mode=})."
+        )
+    if input.ndim == 2:
+        if offsets is not None:
+            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length bags")
+        starts = list(range(0, input.numel() + 1, input.shape[1]))
+        input = input.reshape(-1)
+        if per_sample_weights is not None:
+            per_sample_weights = per_sample_weights.reshape(-1)
+    elif input.ndim == 1:
+        if offsets is None:
+            raise ValueError("offsets has to be a 1D Tensor but got None")
+        starts = offsets.tolist()
+        if starts and starts[0] != 0:
+            raise ValueError(f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {starts[0]}")
+        if not include_last_offset:
+            starts.append(input.shape[0])
+    else:
+        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
+    bag = torch.tensor([b for b in range(len(starts) - 1) for _ in range(starts[b], starts[b + 1])], dtype=torch.int64)
+    rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    kept = torch.ones(input.shape[0], dtype=rows.dtype)
+    if padding_idx is not None:
+        kept = (input != padding_idx % weight.shape[0]).to(rows.dtype)
+        if mode != "max":
+            rows = rows * kept.unsqueeze(1)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(1)
+    bags = len(starts) - 1
+    if mode == "max":
+        keep = kept.bool().tolist()
+        parts = []
+        for b in range(bags):
+            chosen = [i for i in range(starts[b], starts[b + 1]) if keep[i]]
+            parts.append(rows[chosen].amax(0) if chosen else torch.zeros(weight.shape[1], dtype=rows.dtype))
+        return torch.stack(parts) if parts else torch.zeros(0, weight.shape[1], dtype=rows.dtype)
+    total = torch.zeros(bags, weight.shape[1], dtype=rows.dtype).index_add(0, bag, rows)
+    if mode == "sum":
+        return total
+    count = torch.zeros(bags, dtype=rows.dtype).index_add(0, bag, kept)
+    return total / count.clamp(min=1).unsqueeze(1)
+
+
+@functional
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along `dim`; the two broadcast."""
+    x1, x2 = torch.broadcast_tensors(widen(x1), widen(x2))
+    floor = eps * eps
+    n1 = torch.sqrt((x1 * x1).sum(dim, keepdim=True).clamp(min=floor))
+    n2 = torch.sqrt((x2 * x2).sum(dim, keepdim=True).clamp(min=floor))
+    return ((x1 / n1) * (x2 / n2)).sum(dim)
+
+
+def _norm(x: Tensor, p: float, dim: int, keepdim: bool) -> Tensor:
+    return torch.linalg.vector_norm(x, p, dim=dim, keepdim=keepdim)
+
+
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last dimension."""
+    return _norm(x1 - x2 + eps, p, -1, keepdim)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norm distances between all pairs of rows, i < j, as one vector."""
+    n = input.shape[0]
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    first = torch.tensor([i for i, _ in pairs], dtype=torch.int64)
+    second = torch.tensor([j for _, j in pairs], dtype=torch.int64)
+    return _norm(input[first] - input[second], p, -1, False)
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
+    """x / max(p-norm of x along `dim`, eps)."""
+    norm = torch.linalg.vector_norm(input, p, dim=dim, keepdim=True).clamp_min(eps).expand_as(input)
+    return input / norm if out is None else torch.div(input, norm, out=out)
+
+
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """(N, C, ...): channels as (groups, C / groups), transposed. Zhang et al., 2017."""
+    n, c, *rest = input.shape
+    if c % groups:
+        raise RuntimeError(f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups.")
+    return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
+
+
+__all__ = [
+    "bilinear", "channel_shuffle", "cosine_similarity", "embedding", "embedding_bag", "linear", "normalize",
+    "one_hot", "pairwise_distance", "pdist",
+]  # fmt: skip

@@ -1,0 +1,587 @@
+"""Losses. Each is one recorded edge; `reduction` is "none", "mean" or "sum"."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import flambeau as torch
+from flambeau.nn.functional.activation import log_softmax_values
+from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
+
+
+def _reduce(loss: Tensor, reduction: str) -> Tensor:
+    if reduction == "none":
+        return loss
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    raise ValueError(f"{reduction} is not a valid value for reduction")
+
+
+def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """The reduction that the two arguments of PyTorch before 0.4.1 mean; they win over `reduction`."""
+    if size_average is None and reduce is None:
+        return reduction
+    result = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{result}' instead.", stacklevel=3)
+    return result
+
+
+def _check_same(name: str, input: Tensor, target: Tensor) -> None:
+    """A warning where the two only broadcast: the usual (n, 1) against (n) mistake."""
+    if tuple(target.shape) != tuple(input.shape):
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead "
+            "to incorrect results due to broadcasting. Please ensure they have the same size.",
+            stacklevel=3,
+        )
+
+
+# -- classification -----------------------------------------------------------------------------------------------
+
+
+def _class_axis(name: str, input: Tensor, target: Tensor) -> int:
+    """The axis of classes of (C), (N, C) or (N, C, d1, ...), after a check of shapes against class indices."""
+    if input.ndim == 0:
+        raise RuntimeError(f"{name}: expected an input with a dimension of classes, got a 0-d tensor")
+    axis = 0 if input.ndim == 1 else 1
+    expected = (*input.shape[:axis], *input.shape[axis + 1 :])
+    if tuple(target.shape) != tuple(expected):
+        if input.ndim > 1 and (target.ndim == 0 or input.shape[0] != target.shape[0]):
+            got = target.shape[0] if target.ndim else 1
+            raise ValueError(
+                f"{name}: Expected input batch_size ({input.shape[0]}) to match target batch_size ({got}); input has shape "
+                f"{tuple(input.shape)}, target {tuple(target.shape)}."
+            )
+        raise RuntimeError(
+            f"{name}: Expected target size {list(expected)}, got {list(target.shape)}, for an input of shape {tuple(input.shape)} "
+            f"whose classes are in dimension {axis}"
+        )
+    if target.dtype not in (torch.int64, torch.uint8, torch.int32):
+        raise RuntimeError(f"{name}: expected scalar type Long for class indices but found {target.dtype}; cast with .long()")
+    return axis
+
+
+def _nll(logp: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(weighted loss, weight, is counted) of each target. A class outside [0, C) that is not ignore_index stops the run
+    with IndexError: a negative one is made C, as the gather would let it wrap."""
+    classes = logp.shape[axis]
+    target = target.to(torch.int64)
+    counted = target != ignore_index
+    index = torch.where(counted, torch.where(target < 0, classes, target), 0)
+    picked = -primitives().gather(logp, index.unsqueeze(axis), dim=axis).squeeze(axis)
+    if weight is None:
+        scale = counted.to(logp.dtype)
+    else:
+        scale = torch.where(counted, primitives().take_rows(weight.to(logp.dtype), index, dim=0), 0)
+    return torch.where(counted, picked if weight is None else picked * scale, 0), scale, counted
+
+
+def _check_weight(name: str, weight: Tensor | None, classes: int) -> None:
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise RuntimeError(
+            f"{name}: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor "
+            f"of shape: {list(weight.shape)}"
+        )
+
+
+@functional
+def _nll_loss(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str) -> Tensor:
+    axis = _class_axis("nll_loss", input, target)
+    _check_weight("nll_loss", weight, input.shape[axis])
+    loss, scale, _ = _nll(widen(input), target, weight, ignore_index, axis)
+    if reduction == "mean":
+        return (loss.sum() / scale.sum()).to(input.dtype)
+    return _reduce(loss, reduction).to(input.dtype)
+
+
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Minus the log-probability of the target class: input (C), (N, C) or (N, C, d1, ...), target of class indices."""
+    return _nll_loss(input, target, weight, ignore_index, legacy_reduction(size_average, reduce, reduction))
+
+
+@functional
+def _cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float
+) -> Tensor:
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if not input.is_floating_point():
+        raise RuntimeError(f"cross_entropy: expected floating-point logits, but got {input.dtype}; cast them with .float()")
+    probabilities = tuple(target.shape) == tuple(input.shape) and target.is_floating_point()
+    axis = (0 if input.ndim == 1 else 1) if probabilities else _class_axis("cross_entropy", input, target)
+    classes = input.shape[axis]
+    _check_weight("cross_entropy", weight, classes)
+    logp = log_softmax_values(widen(input), axis)
+    weights = None
+    if weight is not None:
+        weights = weight.to(logp.dtype).reshape((-1,) + (1,) * (input.ndim - axis - 1))
+    if probabilities:
+        share = target.to(logp.dtype)
+        if label_smoothing > 0:
+            share = share * (1 - label_smoothing) + label_smoothing / classes
+        loss = -(logp * share if weights is None else logp * share * weights).sum(axis)
+        if reduction == "mean":
+            return (loss.sum() / (input.numel() / classes if classes else 1)).to(input.dtype)
+        return _reduce(loss, reduction).to(input.dtype)
+    loss, scale, counted = _nll(logp, target, weight, ignore_index, axis)
+    smooth = None
+    if label_smoothing > 0:
+        smooth = torch.where(counted, -(logp if weights is None else logp * weights).sum(axis), 0)
+    if reduction == "mean":
+        total = scale.sum()
+        result = loss.sum() / total
+        if smooth is not None:
+            result = result * (1 - label_smoothing) + smooth.sum() / total * (label_smoothing / classes)
+        return result.to(input.dtype)
+    if smooth is not None:
+        loss = loss * (1 - label_smoothing) + smooth * (label_smoothing / classes)
+    return _reduce(loss, reduction).to(input.dtype)
+
+
+def cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
+    reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """nll_loss of log_softmax of logits (C), (N, C) or (N, C, d1, ...); target: class indices, or probabilities of input's shape."""
+    reduction = legacy_reduction(size_average, reduce, reduction)
+    return _cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
+
+
+@functional
+def _binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    if tuple(target.shape) != tuple(input.shape):
+        raise ValueError(
+            f"binary_cross_entropy: Using a target size ({target.shape}) that is different to the input size ({input.shape}) "
+            "is deprecated. Please ensure they have the same size."
+        )
+    x, t = widen(input), widen(target)
+    # Logarithms are cut at -100, as in PyTorch, so that loss and gradient stay finite; the gradient's floor is its 1e-12.
+    safe = torch.where(x > 0, x, 1)
+    rest = torch.where(x < 1, 1 - x, 1)
+    log_x = torch.where(x > 0, torch.log(safe), -100).clamp(min=-100)
+    log_rest = torch.where(x < 1, torch.log(rest), -100).clamp(min=-100)
+    loss = -(t * log_x + (1 - t) * log_rest)
+    if weight is not None:
+        loss = loss * weight
+    return _reduce(loss, reduction).to(input.dtype)
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """-(t log x + (1 - t) log(1 - x)) of probabilities x; logarithms are cut at -100."""
+    return _binary_cross_entropy(input, target, weight, legacy_reduction(size_average, reduce, reduction))
+
+
+@functional
+def _binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, pos_weight: Tensor | None
+) -> Tensor:
+    if tuple(target.shape) != tuple(input.shape):
+        raise ValueError(
+            f"binary_cross_entropy_with_logits: Target size ({target.shape}) must be the same as input size ({input.shape})"
+        )
+    x, t = widen(input), widen(target)
+    log_sigmoid = torch.where(x < 0, x, 0) - torch.log1p(torch.exp(-torch.abs(x)))
+    if pos_weight is None:
+        loss = (1 - t) * x - log_sigmoid
+    else:
+        loss = (1 - t) * x - ((pos_weight - 1) * t + 1) * log_sigmoid
+    if weight is not None:
+        loss = loss * weight
+    return _reduce(loss, reduction).to(input.dtype)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """binary_cross_entropy of sigmoid(x), without overflow; pos_weight scales the loss of positive targets."""
+    reduction = legacy_reduction(size_average, reduce, reduction)
+    return _binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
+
+
+@functional
+def _kl_div(input: Tensor, target: Tensor, reduction: str, log_target: bool) -> Tensor:
+    if log_target:
+        loss = torch.exp(target) * (target - input)
+    else:
+        positive = target > 0
+        loss = torch.where(positive, target * torch.log(torch.where(positive, target, 1)), target * 0) - target * input
+    if reduction == "batchmean":
+        return loss.sum() / input.shape[0]
+    return _reduce(loss, reduction)
+
+
+def kl_div(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:  # fmt: skip
+    """target * (log target - input), input being log-probabilities; reduction "batchmean" is the mathematical divergence."""
+    return _kl_div(input, target, legacy_reduction(size_average, reduce, reduction), log_target)
+
+
+# -- regression ---------------------------------------------------------------------------------------------------
+
+
+def _regression(values: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """values(difference, *static) -> loss of each element, made an operation over (input, target, weight)."""
+
+    def body(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, parameter: Any) -> Tensor:
+        loss = values(widen(input) - widen(target), parameter)
+        if weight is not None:
+            loss = loss * weight
+            if reduction == "mean":
+                return loss.sum() / weight.expand_as(loss).sum()
+        return _reduce(loss, reduction).to(torch.promote_types(input.dtype, target.dtype))
+
+    body.__name__ = values.__name__
+    body.__doc__ = values.__doc__
+    return functional(body)
+
+
+@_regression
+def _mse_values(d: Tensor, parameter: None) -> Tensor:
+    return d * d
+
+
+@_regression
+def _l1_values(d: Tensor, parameter: None) -> Tensor:
+    return torch.abs(d)
+
+
+@_regression
+def _smooth_l1_values(d: Tensor, beta: float) -> Tensor:
+    size = torch.abs(d)
+    return size if beta == 0 else torch.where(size < beta, d * d * (0.5 / beta), size - 0.5 * beta)
+
+
+@_regression
+def _huber_values(d: Tensor, delta: float) -> Tensor:
+    size = torch.abs(d)
+    return torch.where(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta)
+
+
+def mse_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """(input - target)^2."""
+    _check_same("mse_loss", input, target)
+    return _mse_values(input, target, weight, legacy_reduction(size_average, reduce, reduction), None)
+
+
+def l1_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """|input - target|."""
+    _check_same("l1_loss", input, target)
+    return _l1_values(input, target, weight, legacy_reduction(size_average, reduce, reduction), None)
+
+
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """Quadratic below `beta`, linear above. Girshick, 2015."""
+    _check_same("smooth_l1_loss", input, target)
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, but got {beta}")
+    return _smooth_l1_values(input, target, None, legacy_reduction(size_average, reduce, reduction), beta)
+
+
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
+    """Quadratic up to `delta`, linear above, with a continuous slope `delta`. Huber, 1964."""
+    _check_same("huber_loss", input, target)
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    return _huber_values(input, target, weight, reduction, delta)
+
+
+@functional
+def _poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: str) -> Tensor:
+    loss = torch.exp(input) - target * input if log_input else input - target * torch.log(input + eps)
+    if full:  # Stirling's approximation of log(target!), where target > 1
+        safe = torch.where(target > 1, target, 1)
+        stirling = safe * torch.log(safe) - safe + 0.5 * torch.log(2 * math.pi * safe)
+        loss = loss + torch.where(target > 1, stirling, 0)
+    return _reduce(loss, reduction)
+
+
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, size_average: bool | None = None,
+    eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Negative log-likelihood of Poisson counts; `input` is the (log-)rate."""
+    reduction = legacy_reduction(size_average, reduce, reduction)
+    return _poisson_nll_loss(input, target, log_input, full, eps, reduction)
+
+
+@functional
+def _gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor, full: bool, eps: float, reduction: str) -> Tensor:
+    var = var + (var.detach().clamp(min=eps) - var.detach())  # the clamp is outside the gradient, as in PyTorch
+    d = input - target
+    loss = 0.5 * (torch.log(var) + d * d / var)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return _reduce(loss, reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """Negative log-likelihood of a Gaussian with mean `input` and variance `var`."""
+    if not isinstance(var, Tensor):
+        var = torch.full_like(input, var, requires_grad=False)
+    if tuple(var.shape) != tuple(input.shape):
+        if tuple(input.shape[:-1]) == tuple(var.shape):
+            var = var.unsqueeze(-1)
+        elif tuple(input.shape[:-1]) != tuple(var.shape[:-1]) or var.shape[-1] != 1:
+            raise ValueError("var is of incorrect size")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(reduction + " is not valid")
+    if bool((var < 0).any()):
+        raise ValueError("var has negative entry/entries")
+    return _gaussian_nll_loss(input, target, var, full, eps, reduction)
+
+
+# -- margins ------------------------------------------------------------------------------------------------------
+
+
+def _positive(x: Tensor) -> Tensor:
+    return torch.where(x <= 0, 0, x)
+
+
+@functional
+def _hinge_embedding_loss(input: Tensor, target: Tensor, margin: float, reduction: str) -> Tensor:
+    loss = torch.where(target != 1, _positive(margin - input), 0) + torch.where(target != -1, input, 0)
+    return _reduce(loss, reduction)
+
+
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """x where the target is 1, max(0, margin - x) where it is -1."""
+    return _hinge_embedding_loss(input, target, margin, legacy_reduction(size_average, reduce, reduction))
+
+
+@functional
+def _margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float, reduction: str) -> Tensor:
+    if not input1.ndim == input2.ndim == target.ndim:
+        raise RuntimeError(
+            "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
+            f"input1: {input1.size()}, input2: {input2.size()}, target: {target.size()} "
+        )
+    return _reduce(_positive(-target * (input1 - input2) + margin), reduction)
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """max(0, -target * (input1 - input2) + margin), target 1 or -1."""
+    return _margin_ranking_loss(input1, input2, target, margin, legacy_reduction(size_average, reduce, reduction))
+
+
+@functional
+def _soft_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
+    z = -target * input
+    return _reduce(_positive(z) + torch.log1p(torch.exp(-torch.abs(z))), reduction)
+
+
+def soft_margin_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+) -> Tensor:
+    """log(1 + exp(-target * x)), target 1 or -1."""
+    return _soft_margin_loss(input, target, legacy_reduction(size_average, reduce, reduction))
+
+
+@functional
+def _cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float, reduction: str) -> Tensor:
+    eps = 1e-12  # PyTorch's EPSILON in aten/src/ATen/native/Loss.cpp
+    dot = (input1 * input2).sum(-1)
+    norms = torch.sqrt(((input1 * input1).sum(-1) + eps) * ((input2 * input2).sum(-1) + eps))
+    cosine = dot / norms
+    loss = torch.where(target == 1, 1 - cosine, 0) + torch.where(target == -1, _positive(cosine - margin), 0)
+    return _reduce(loss, reduction)
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
+    return _cosine_embedding_loss(input1, input2, target, margin, legacy_reduction(size_average, reduce, reduction))
+
+
+@functional
+def _multi_margin_loss(input: Tensor, target: Tensor, p: int, margin: float, weight: Tensor | None, reduction: str) -> Tensor:
+    x = input if input.ndim == 2 else input.unsqueeze(0)
+    t = target.reshape(-1)
+    right = primitives().gather(x, t.unsqueeze(1), dim=1)
+    z = _positive(margin - right + x)
+    z = z * z if p == 2 else z
+    if weight is not None:
+        z = z * primitives().take_rows(weight, t, dim=0).unsqueeze(1)
+    others = torch.arange(x.shape[1]) != t.unsqueeze(1)
+    loss = torch.where(others, z, 0).sum(1) / x.shape[1]
+    return _reduce(loss if input.ndim == 2 else loss.squeeze(0), reduction)
+
+
+def multi_margin_loss(
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Mean over the wrong classes of max(0, margin - x[y] + x[i])^p."""
+    if p not in (1, 2):
+        raise ValueError("only p == 1 and p == 2 supported")
+    return _multi_margin_loss(input, target, p, margin, weight, legacy_reduction(size_average, reduce, reduction))
+
+
+@functional
+def _multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
+    x = input if input.ndim == 2 else input.unsqueeze(0)
+    t = target if target.ndim == 2 else target.unsqueeze(0)
+    classes = x.shape[1]
+    listed = torch.cumsum((t < 0).to(torch.int64), 1) == 0  # labels stand before the first -1
+    index = torch.where(listed, t, 0)
+    marks = ((index.unsqueeze(2) == torch.arange(classes)) & listed.unsqueeze(2)).any(1)
+    right = primitives().gather(x, index, dim=1)
+    z = _positive(1 - right.unsqueeze(2) + x.unsqueeze(1))
+    counts = listed.unsqueeze(2) & ~marks.unsqueeze(1)
+    loss = torch.where(counts, z, 0).sum((1, 2)) / classes
+    return _reduce(loss if input.ndim == 2 else loss.squeeze(0), reduction)
+
+
+def multilabel_margin_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Margins between each listed class and each class not listed; the list of a row ends at -1."""
+    return _multilabel_margin_loss(input, target, legacy_reduction(size_average, reduce, reduction))
+
+
+@functional
+def _multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    tail = torch.log1p(torch.exp(-torch.abs(input)))
+    log_yes = torch.where(input < 0, input, 0) - tail
+    log_no = torch.where(input > 0, -input, 0) - tail
+    loss = -(target * log_yes + (1 - target) * log_no)
+    if weight is not None:
+        loss = loss * weight
+    return _reduce(loss.mean(-1), reduction)
+
+
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Mean over classes of the binary cross entropy with logits."""
+    return _multilabel_soft_margin_loss(input, target, weight, legacy_reduction(size_average, reduce, reduction))
+
+
+@functional
+def _triplet(positive: Tensor, negative: Tensor, margin: float, reduction: str) -> Tensor:
+    return _reduce(_positive(positive - negative + margin), reduction)
+
+
+def triplet_margin_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
+    swap: bool = False, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d the p-norm distance. Balntas et al., 2016, for swap."""
+    reduction = legacy_reduction(size_average, reduce, reduction)
+
+    def distance(a: Tensor, b: Tensor) -> Tensor:
+        return torch.nn.functional.pairwise_distance(a, b, p, eps)
+
+    return triplet_margin_with_distance_loss(
+        anchor, positive, negative, distance_function=distance, margin=margin, swap=swap, reduction=reduction
+    )
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0, swap: bool = False, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """The triplet loss with a distance of the caller's choice."""
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    distance = torch.nn.functional.pairwise_distance if distance_function is None else distance_function
+    far = distance(anchor, negative)
+    if swap:
+        far = torch.minimum(far, distance(positive, negative))
+    return _triplet(distance(anchor, positive), far, margin, reduction)
+
+
+def ctc_loss(
+    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:  # fmt: skip
+    """Connectionist temporal classification (Graves et al., 2006): log_probs (T, N, C) or (T, C).
+
+    The forward recursion over the labels with blanks between them, for all samples at once, as ordinary operations.
+    """
+    batched = log_probs.ndim == 3
+    lp = log_probs if batched else log_probs.unsqueeze(1)
+    steps, batch, _ = lp.shape
+    times = [int(v) for v in torch.as_tensor(input_lengths).reshape(-1).tolist()]
+    sizes = [int(v) for v in torch.as_tensor(target_lengths).reshape(-1).tolist()]
+    if len(times) != batch or len(sizes) != batch:
+        raise RuntimeError(f"input_lengths and target_lengths must be of size {batch}, but got {len(times)} and {len(sizes)}")
+    if max(times) > steps:
+        raise RuntimeError(f"Expected input_lengths to have value at most {steps}, but got value {max(times)}")
+    flat = targets.reshape(-1).tolist()
+    width = targets.shape[1] if targets.ndim == 2 else 0
+    rows, at = [], 0
+    for n, size in enumerate(sizes):
+        at = n * width if width else at
+        rows.append([int(v) for v in flat[at : at + size]])
+        at += size
+    states = 2 * max(sizes) + 1
+    labels = [[blank if s % 2 == 0 or s // 2 >= len(r) else r[s // 2] for s in range(states)] for r in rows]
+    jump = [[s % 2 == 1 and s > 1 and l[s] != l[s - 2] for s in range(states)] for l in labels]
+    index = torch.tensor(labels, dtype=torch.int64)
+    may_jump = torch.tensor(jump, dtype=torch.bool)
+    floor = torch.finfo(lp.dtype).min
+    alpha = torch.where(torch.arange(states) < 2, lp[0].gather(1, index), floor)
+    finals: list[Tensor | None] = [None] * batch
+    for t in range(steps):
+        if t:
+            one = torch.nn.functional.pad(alpha, (1, 0), value=floor)[:, :states]
+            two = torch.where(may_jump, torch.nn.functional.pad(alpha, (2, 0), value=floor)[:, :states], floor)
+            stacked = torch.stack([alpha, one, two])
+            alpha = (torch.logsumexp(stacked, 0) + lp[t].gather(1, index)).clamp(min=floor)
+        for n in range(batch):
+            if t == times[n] - 1:
+                last = 2 * sizes[n]
+                ends = alpha[n, max(last - 1, 0) : last + 1]
+                finals[n] = torch.logsumexp(ends, 0)
+    losses = [-f if f is not None else lp.new_zeros(()) for f in finals]
+    loss = torch.stack(losses)
+    impossible = loss > -floor / 2
+    loss = torch.where(impossible, 0.0 if zero_infinity else math.inf, loss)
+    if reduction == "mean":
+        return (loss / torch.tensor([max(s, 1) for s in sizes], dtype=loss.dtype)).mean()
+    loss = loss if batched or reduction == "sum" else loss.squeeze(0)
+    return _reduce(loss, reduction)
+
+
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "ctc_loss",
+    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
+    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",
+    "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
+]  # fmt: skip

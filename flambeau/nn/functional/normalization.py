@@ -1,0 +1,214 @@
+"""Normalisation. Statistics are of float32 (float64) values even for half-precision inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import flambeau as torch
+from flambeau.nn.functional.engine import Number, Tensor, functional, overwrite, widen
+
+
+def _standardise(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
+    """(x - mean) / sqrt(biased variance + eps) over `dims`."""
+    variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
+    return (x - mean) * torch.rsqrt(variance + eps)
+
+
+def _check_normalized(name: str, input: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None) -> None:
+    shape = tuple(shape)
+    if not shape:
+        raise RuntimeError(f"{name}: Expected normalized_shape to be at least 1-dimensional, but got normalized_shape = []")
+    for what, t in (("weight", weight), ("bias", bias)):
+        if t is not None and tuple(t.shape) != shape:
+            raise RuntimeError(
+                f"{name}: Expected {what} to be of same shape as normalized_shape, but got {what} of shape "
+                f"{list(t.shape)} and normalized_shape = {list(shape)}"
+            )
+    if tuple(input.shape[-len(shape) :]) != shape or input.ndim < len(shape):
+        expected = ", ".join(["*", *map(str, shape)])
+        raise RuntimeError(
+            f"{name}: Given normalized_shape={list(shape)}, expected input with shape [{expected}], but got input of size"
+            f"{list(input.shape)}"
+        )
+
+
+@functional
+def layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Standardise over the last len(normalized_shape) dimensions, then scale and shift. Ba et al., 2016."""
+    _check_normalized("layer_norm", input, normalized_shape, weight, bias)
+    y = _standardise(widen(input), tuple(range(-len(normalized_shape), 0)), eps)
+    if weight is not None:
+        y = y * weight
+    if bias is not None:
+        y = y + bias
+    return y.to(input.dtype)
+
+
+@functional
+def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) over the last dimensions, then scale. Zhang and Sennrich, 2019; eps None: the dtype's."""
+    _check_normalized("rms_norm", input, normalized_shape, weight, None)
+    x = widen(input)
+    dims = tuple(range(-len(normalized_shape), 0))
+    if eps is None:
+        eps = torch.finfo(x.dtype).eps
+    y = x * torch.rsqrt((x * x).mean(dims, keepdim=True) + eps)
+    if weight is not None:
+        y = y * weight
+    return y.to(input.dtype)
+
+
+@functional
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Standardise each group of channels of (N, C, ...), then scale and shift each channel. Wu and He, 2018."""
+    if input.ndim < 2:
+        raise RuntimeError(f"group_norm: Expected at least 2 dimensions for input tensor but received {input.ndim}")
+    n, c, *rest = input.shape
+    if c % num_groups:
+        raise RuntimeError(
+            "group_norm: Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            f"{list(input.shape)} and num_groups={num_groups}"
+        )
+    for what, t in (("weight", weight), ("bias", bias)):
+        if t is not None and tuple(t.shape) != (c,):
+            raise RuntimeError(
+                f"group_norm: Expected {what} to be a vector of size equal to the number of channels in input, but got "
+                f"{what} of shape {list(t.shape)} and input of shape {list(input.shape)}"
+            )
+    y = _standardise(widen(input).reshape(n, num_groups, -1), (2,), eps).reshape(input.shape)
+    return _per_channel(y, weight, bias).to(input.dtype)
+
+
+def _per_channel(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """y * weight + bias, one of each for every channel (dimension 1)."""
+    shape = (1, -1) + (1,) * (y.ndim - 2)
+    if weight is not None:
+        y = y * weight.reshape(shape)
+    if bias is not None:
+        y = y + bias.reshape(shape)
+    return y
+
+
+def _check_channels(name: str, input: Tensor, **vectors: Tensor | None) -> None:
+    c = input.shape[1]
+    for what, t in vectors.items():
+        if t is not None and t.numel() != c:
+            raise RuntimeError(
+                f"{name}: {what} should contain {c} elements not {t.numel()}: the input of shape {tuple(input.shape)} has "
+                f"{c} channels"
+            )
+
+
+@functional
+def _batch_norm_eval(
+    input: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor:
+    _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    shape = (1, -1) + (1,) * (input.ndim - 2)
+    scale = torch.rsqrt(running_var + eps)
+    y = (widen(input) - running_mean.reshape(shape)) * scale.reshape(shape)
+    return _per_channel(y, weight, bias).to(input.dtype)
+
+
+@functional
+def _batch_norm_train(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None, bias: Tensor | None,
+    momentum: Number, eps: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """(normalised input, new running mean, new running variance); the last two only where there were old ones."""
+    _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    dims = (0, *range(2, input.ndim))
+    x = widen(input)
+    variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
+    y = _per_channel((x - mean) * torch.rsqrt(variance + eps), weight, bias).to(input.dtype)
+    if running_mean is None or running_var is None:
+        return (y,)
+    count = input.numel() // input.shape[1]
+    unbiased = variance.detach().reshape(-1) * (count / (count - 1))
+    new_mean = running_mean * (1 - momentum) + mean.detach().reshape(-1) * momentum
+    new_var = running_var * (1 - momentum) + unbiased * momentum
+    return y, new_mean.to(running_mean.dtype), new_var.to(running_var.dtype)
+
+
+def batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Standardise each channel of (N, C, ...) over batch and space. Ioffe and Szegedy, 2015.
+
+    In training the running statistics, if given, are moved towards the batch's by `momentum`, in place (the variance with
+    Bessel's correction); otherwise they are used.
+    """
+    if eps <= 0.0:
+        raise ValueError(f"batch_norm eps must be positive, but got {eps}")
+    if not training:
+        if running_mean is None or running_var is None:
+            raise RuntimeError("batch_norm: Expected running_mean and running_var to be defined when training=False")
+        return _batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
+    if input.ndim < 2 or input.numel() // max(input.shape[1], 1) == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+    results = _batch_norm_train(input, running_mean, running_var, weight, bias, momentum, eps)
+    if len(results) == 3:
+        overwrite((running_mean, running_var), results[1:])  # type: ignore[arg-type]
+    return results[0]
+
+
+def instance_norm(
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
+    bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Standardise each channel of each sample of (N, C, ...) over space. Ulyanov et al., 2016."""
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if input.numel() // max(input.shape[0] * input.shape[1], 1) == 1:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
+    results = _instance_norm(input, running_mean, running_var, weight, bias, momentum, eps)
+    if len(results) == 3:
+        overwrite((running_mean, running_var), results[1:])  # type: ignore[arg-type]
+    return results[0]
+
+
+@functional
+def _instance_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None, bias: Tensor | None,
+    momentum: Number, eps: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    _check_channels("instance_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    x = widen(input)
+    dims = tuple(range(2, input.ndim))
+    variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
+    y = _per_channel((x - mean) * torch.rsqrt(variance + eps), weight, bias).to(input.dtype)
+    if running_mean is None or running_var is None:
+        return (y,)
+    count = input.numel() // (input.shape[0] * input.shape[1])
+    unbiased = (variance.detach() * (count / (count - 1))).mean((0, *dims))
+    new_mean = running_mean * (1 - momentum) + mean.detach().mean((0, *dims)) * momentum
+    return y, new_mean.to(running_mean.dtype), (running_var * (1 - momentum) + unbiased * momentum).to(running_var.dtype)
+
+
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """x / (k + alpha * mean of squares over `size` neighbouring channels)^beta. Krizhevsky et al., 2012."""
+    if input.ndim < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    return _local_response_norm(input, size, alpha, beta, k)
+
+
+@functional
+def _local_response_norm(input: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+    c = input.shape[1]
+    squares = input * input
+    total = squares
+    for shift in range(-(size // 2), (size - 1) // 2 + 1):
+        if shift == 0 or abs(shift) >= c:
+            continue
+        part = squares.narrow(1, max(shift, 0), c - abs(shift))
+        edge = torch.zeros_like(squares.narrow(1, 0, abs(shift)))
+        total = total + torch.cat([part, edge] if shift > 0 else [edge, part], 1)
+    return input / torch.pow(total * (alpha / size) + k, beta)
+
+
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]

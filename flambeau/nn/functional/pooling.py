@@ -1,0 +1,364 @@
+"""Pooling over windows. The primitives have two spatial dimensions; 1-D adds one of size 1, 3-D pools depth apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import flambeau as torch
+from flambeau.nn.functional.engine import Tensor, entries, functional, primitives, widen
+
+Size = int | Sequence[int]
+
+
+def _out_size(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    """Number of windows; with ceil_mode a last partial window counts if it starts inside the input or left padding."""
+    span = size + 2 * padding - dilation * (kernel - 1) - 1
+    out = (-(-span // stride) if ceil_mode else span // stride) + 1
+    if ceil_mode and (out - 1) * stride >= size + padding:
+        out -= 1
+    return out
+
+
+class _Windows:
+    """Checked arguments of a pooling call over `dims` spatial dimensions, and the input with a batch dimension."""
+
+    def __init__(
+        self, name: str, x: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+    ) -> None:
+        if x.ndim not in (dims + 1, dims + 2):
+            raise RuntimeError(
+                f"{name}(): Expected {dims + 1}D or {dims + 2}D input (channels and {dims} spatial dimensions, with or "
+                f"without a batch), but got input of shape {list(x.shape)}"
+            )
+        self.kernel = entries(kernel, dims, "kernel_size", name)
+        self.stride = self.kernel if stride is None or stride == () or stride == [] else entries(stride, dims, "stride", name)
+        self.padding = entries(padding, dims, "padding", name)
+        self.dilation = entries(dilation, dims, "dilation", name)
+        if min(self.kernel) < 1 or min(self.stride) < 1 or min(self.dilation) < 1:
+            raise RuntimeError(
+                f"{name}: kernel size, stride and dilation should be greater than zero, but got kernel_size {self.kernel}, "
+                f"stride {self.stride}, dilation {self.dilation}"
+            )
+        for k, p, d in zip(self.kernel, self.padding, self.dilation, strict=True):
+            if p < 0:
+                raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {p}")
+            if p > ((k - 1) * d + 1) // 2:
+                raise RuntimeError(
+                    f"{name}: pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
+                )
+        self.batched = x.ndim == dims + 2
+        self.x = x if self.batched else x.unsqueeze(0)
+        self.out = tuple(
+            _out_size(n, k, s, p, d, ceil_mode)
+            for n, k, s, p, d in zip(
+                self.x.shape[2:], self.kernel, self.stride, self.padding, self.dilation, strict=True
+            )
+        )
+        if min(self.out) < 1:
+            raise RuntimeError(
+                f"{name}: Given input size: {tuple(self.x.shape[1:])}. Calculated output size: "
+                f"{(self.x.shape[1], *self.out)}. Output size is too small"
+            )
+        if dims == 1:
+            self.x = self.x.unsqueeze(2)
+            self.kernel, self.stride = (1, *self.kernel), (1, *self.stride)
+            self.padding, self.dilation = (0, *self.padding), (1, *self.dilation)
+        self.flat = dims == 1
+
+    def shape(self) -> tuple[int, ...]:
+        return (*self.x.shape[:2], *((1,) if self.flat else ()), *self.out)
+
+    def finish(self, y: Tensor) -> Tensor:
+        if self.flat:
+            y = y.squeeze(2)
+        return y if self.batched else y.squeeze(0)
+
+
+def _max(name: str, input: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple[Tensor, Tensor]:
+    w = _Windows(name, input, dims, kernel, stride, padding, dilation, ceil_mode)
+    values, indices = primitives().max_pool(
+        w.x, kernel=w.kernel, stride=w.stride, padding=w.padding, dilation=w.dilation, shape=w.shape()
+    )
+    return w.finish(values), w.finish(indices)
+
+
+@functional
+def _max_pool1d(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> tuple[Tensor, Tensor]:
+    return _max("max_pool1d", input, 1, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+@functional
+def _max_pool2d(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> tuple[Tensor, Tensor]:
+    return _max("max_pool2d", input, 2, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+@functional
+def _max_pool1d_values(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> Tensor:
+    return _max("max_pool1d", input, 1, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+@functional
+def _max_pool2d_values(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> Tensor:
+    return _max("max_pool2d", input, 2, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+@functional
+def _max_pool3d(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> Tensor:
+    w = _Windows("max_pool3d", input, 3, kernel_size, stride, padding, dilation, ceil_mode)
+    n, c, depth, height, width = w.x.shape
+    pool = primitives().max_pool
+    planes = w.x.reshape(n, c * depth, height, width)
+    y, _ = pool(
+        planes, kernel=w.kernel[1:], stride=w.stride[1:], padding=w.padding[1:], dilation=w.dilation[1:],
+        shape=(n, c * depth, *w.out[1:]),
+    )  # fmt: skip
+    area = w.out[1] * w.out[2]
+    y, _ = pool(
+        y.reshape(n, c, depth, area), kernel=(w.kernel[0], 1), stride=(w.stride[0], 1), padding=(w.padding[0], 0),
+        dilation=(w.dilation[0], 1), shape=(n, c, w.out[0], area),
+    )  # fmt: skip
+    return w.finish(y.reshape(n, c, *w.out))
+
+
+def max_pool1d(
+    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """Maxima over windows of (N, C, L); with return_indices also where they stood."""
+    function = _max_pool1d if return_indices else _max_pool1d_values
+    return function(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_pool2d(
+    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """Maxima over windows of (N, C, H, W); with return_indices also the flat index in H * W of each."""
+    function = _max_pool2d if return_indices else _max_pool2d_values
+    return function(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_pool3d(
+    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Tensor:  # fmt: skip
+    """Maxima over windows of (N, C, D, H, W)."""
+    if return_indices:
+        raise NotImplementedError("max_pool3d: return_indices=True is not supported")
+    return _max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_pool1d_with_indices(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """max_pool1d with return_indices=True."""
+    return max_pool1d(*args, **{**kwargs, "return_indices": True})  # type: ignore[no-any-return]
+
+
+def max_pool2d_with_indices(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """max_pool2d with return_indices=True."""
+    return max_pool2d(*args, **{**kwargs, "return_indices": True})  # type: ignore[no-any-return]
+
+
+def _average(
+    name: str, input: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
+    divisor: int | None,
+) -> Tensor:  # fmt: skip
+    w = _Windows(name, input, dims, kernel, stride, padding, 1, ceil_mode)
+    if divisor == 0:
+        raise RuntimeError(f"{name}: divisor must be not zero")
+    y = primitives().average_pool(
+        widen(w.x), kernel=w.kernel, stride=w.stride, padding=w.padding, count_include_pad=count_include_pad,
+        divisor=divisor or 0, shape=w.shape(),
+    )  # fmt: skip
+    return w.finish(y).to(input.dtype)
+
+
+@functional
+def avg_pool1d(
+    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:  # fmt: skip
+    """Means over windows of (N, C, L)."""
+    return _average("avg_pool1d", input, 1, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+@functional
+def avg_pool2d(
+    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Means over windows of (N, C, H, W); `divisor_override` divides instead of the number of elements."""
+    return _average("avg_pool2d", input, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@functional
+def avg_pool3d(
+    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Means over windows of (N, C, D, H, W)."""
+    w = _Windows("avg_pool3d", input, 3, kernel_size, stride, padding, 1, ceil_mode)
+    n, c, depth, height, width = w.x.shape
+    pool = primitives().average_pool
+    y = pool(
+        widen(w.x).reshape(n, c * depth, height, width), kernel=w.kernel[1:], stride=w.stride[1:], padding=w.padding[1:],
+        count_include_pad=count_include_pad, divisor=1 if divisor_override else 0, shape=(n, c * depth, *w.out[1:]),
+    )  # fmt: skip
+    area = w.out[1] * w.out[2]
+    y = pool(
+        y.reshape(n, c, depth, area), kernel=(w.kernel[0], 1), stride=(w.stride[0], 1), padding=(w.padding[0], 0),
+        count_include_pad=count_include_pad, divisor=divisor_override or 0, shape=(n, c, w.out[0], area),
+    )  # fmt: skip
+    return w.finish(y.reshape(n, c, *w.out)).to(input.dtype)
+
+
+def _targets(name: str, input: Tensor, output_size: Any, dims: int) -> tuple[int, ...]:
+    if input.ndim not in (dims + 1, dims + 2):
+        raise RuntimeError(f"{name}: Expected {dims + 1}D or {dims + 2}D tensor, but got {list(input.shape)}")
+    given = (output_size,) * dims if isinstance(output_size, int) or output_size is None else tuple(output_size)
+    given = given * dims if len(given) == 1 else given
+    if len(given) != dims:
+        raise RuntimeError(f"{name}: output_size must be {dims} ints or None, but got {list(given)}")
+    return tuple(n if o is None else o for n, o in zip(input.shape[-dims:], given, strict=True))
+
+
+def _window_matrix(size: int, out: int, dtype: Any) -> Tensor:
+    """(size, out): column i averages the elements floor(i size / out) up to ceil((i + 1) size / out)."""
+    i = torch.arange(out)
+    start = (i * size) // out
+    end = ((i + 1) * size + (out - 1)) // out
+    j = torch.arange(size).unsqueeze(1)
+    inside = (j >= start) & (j < end)
+    return inside.to(dtype) / (end - start).to(dtype)
+
+
+def _adaptive_average(name: str, input: Tensor, output_size: Any, dims: int) -> Tensor:
+    """One dimension at a time: a mean over equal windows, or a product with the matrix of unequal ones."""
+    targets = _targets(name, input, output_size, dims)
+    x = widen(input)
+    for axis, out in zip(range(-dims, 0), targets, strict=True):
+        size = x.shape[axis]
+        if out == size:
+            continue
+        if out and size % out == 0:
+            x = x.unflatten(axis, (out, size // out)).mean(axis)
+        else:
+            matrix = _window_matrix(size, out, x.dtype)
+            x = torch.matmul(x.transpose(axis, -1), matrix).transpose(axis, -1)
+    return x.to(input.dtype)
+
+
+@functional
+def adaptive_avg_pool1d(input: Tensor, output_size: Size) -> Tensor:
+    """Means over `output_size` windows that cover L."""
+    return _adaptive_average("adaptive_avg_pool1d", input, output_size, 1)
+
+
+@functional
+def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
+    """Means over output_size windows that cover (H, W); None keeps a dimension."""
+    return _adaptive_average("adaptive_avg_pool2d", input, output_size, 2)
+
+
+@functional
+def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
+    """Means over output_size windows that cover (D, H, W)."""
+    return _adaptive_average("adaptive_avg_pool3d", input, output_size, 3)
+
+
+def _adaptive_max(name: str, input: Tensor, output_size: Any, dims: int) -> tuple[Tensor, Tensor]:
+    """(maxima, flat indices). Unequal windows are each pooled apart: adaptive outputs are small."""
+    targets = _targets(name, input, output_size, dims)
+    x = input.unsqueeze(-2) if dims == 1 else input
+    targets = (1, *targets) if dims == 1 else targets
+    height, width = x.shape[-2:]
+    rows = []
+    for i in range(targets[0]):
+        top, bottom = i * height // targets[0], -(-(i + 1) * height // targets[0])
+        for j in range(targets[1]):
+            left, right = j * width // targets[1], -(-(j + 1) * width // targets[1])
+            window = x[..., top:bottom, left:right].flatten(-2)
+            value, index = window.max(-1)
+            span = right - left
+            rows.append((value, (index // span + top) * width + index % span + left))
+    values = torch.stack([v for v, _ in rows], -1).unflatten(-1, targets)
+    indices = torch.stack([i for _, i in rows], -1).unflatten(-1, targets)
+    return (values.squeeze(-2), indices.squeeze(-2)) if dims == 1 else (values, indices)
+
+
+@functional
+def _adaptive_max_pool1d(input: Tensor, output_size: Size) -> tuple[Tensor, Tensor]:
+    return _adaptive_max("adaptive_max_pool1d", input, output_size, 1)
+
+
+@functional
+def _adaptive_max_pool2d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
+    targets = _targets("adaptive_max_pool2d", input, output_size, 2)
+    size = input.shape[-2:]
+    if all(o and n % o == 0 for n, o in zip(size, targets, strict=True)):
+        kernel = tuple(n // o for n, o in zip(size, targets, strict=True))
+        return _max("adaptive_max_pool2d", input, 2, kernel, None, 0, 1, False)
+    return _adaptive_max("adaptive_max_pool2d", input, output_size, 2)
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: Size, return_indices: bool = False) -> Any:
+    """Maxima over `output_size` windows that cover L."""
+    result = _adaptive_max_pool1d(input, output_size)
+    return result if return_indices else result[0]
+
+
+def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Maxima over output_size windows that cover (H, W)."""
+    result = _adaptive_max_pool2d(input, output_size)
+    return result if return_indices else result[0]
+
+
+def _unpool(name: str, input: Tensor, indices: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any, dims: int) -> Tensor:
+    kernel = entries(kernel, dims, "kernel_size", name)
+    stride = kernel if stride is None else entries(stride, dims, "stride", name)
+    padding = entries(padding, dims, "padding", name)
+    if output_size is None:
+        size = tuple(
+            (n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-dims:], stride, padding, kernel, strict=True)
+        )
+    else:
+        size = tuple(output_size)[-dims:]
+    leading = input.shape[:-dims]
+    flat = torch.zeros(*leading, math.prod(size), dtype=input.dtype)
+    return flat.scatter(-1, indices.flatten(-dims), input.flatten(-dims)).reshape(*leading, *size)
+
+
+def max_unpool1d(input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None) -> Tensor:
+    """Puts maxima back to where max_pool1d found them; zeros elsewhere."""
+    return _unpool("max_unpool1d", input, indices, kernel_size, stride, padding, output_size, 1)
+
+
+def max_unpool2d(input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None) -> Tensor:
+    """Puts maxima back to where max_pool2d found them; zeros elsewhere."""
+    return _unpool("max_unpool2d", input, indices, kernel_size, stride, padding, output_size, 2)
+
+
+def lp_pool1d(input: Tensor, norm_type: float, kernel_size: int, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
+    """p-norms over windows of (N, C, L)."""
+    y = avg_pool1d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    return (torch.sign(y) * _relu(torch.abs(y)) * kernel_size).pow(1.0 / norm_type)
+
+
+def lp_pool2d(input: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
+    """p-norms over windows of (N, C, H, W)."""
+    kernel = entries(kernel_size, 2, "kernel_size", "lp_pool2d")
+    y = avg_pool2d(input.pow(norm_type), kernel, stride, 0, ceil_mode)
+    return (torch.sign(y) * _relu(torch.abs(y)) * (kernel[0] * kernel[1])).pow(1.0 / norm_type)
+
+
+def _relu(x: Tensor) -> Tensor:
+    """max(x, 0) of a value that is not negative: keeps PyTorch's gradient at 0."""
+    return torch.nn.functional.relu(x)
+
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "max_pool1d", "max_pool1d_with_indices", "max_pool2d",
+    "max_pool2d_with_indices", "max_pool3d", "max_unpool1d", "max_unpool2d",
+]  # fmt: skip

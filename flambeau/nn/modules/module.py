@@ -1,0 +1,503 @@
+"""Module: the base of every layer. Registration of parameters, buffers and children; the call; traversal; conversion; repr.
+
+Data of an instance: the dicts `_parameters`, `_buffers`, `_modules` by attribute name, the set
+`_non_persistent_buffers_set`, `training`, and the tables of hooks (hooks.py). state_dict and load_state_dict are in state.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
+
+import flambeau as torch
+from flambeau.nn.modules.hooks import HookMixin
+from flambeau.nn.modules.state import StateMixin
+from flambeau.nn.parameter import Buffer, Parameter
+from flambeau.tensor import Tensor
+
+_HOOK_TABLES = (
+    "_backward_pre_hooks",
+    "_backward_hooks",
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+
+
+def _unimplemented(self: Module, *args: Any) -> Any:
+    raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+
+class Module(HookMixin, StateMixin):
+    """Base class of all neural network modules. A subclass defines `forward`; calling the module runs it and the hooks."""
+
+    training: bool
+    call_super_init = False
+    dump_patches = False
+    _version = 1
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+    _non_persistent_buffers_set: set[str]
+    forward: Callable[..., Any] = _unimplemented
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not self.call_super_init and (args or kwargs):
+            given = f"keyword argument '{next(iter(kwargs))}'" if kwargs else f"{len(args) + 1} positional arguments"
+            raise TypeError(f"{type(self).__name__}.__init__() got an unexpected {given}; Module takes none")
+        own = self.__dict__
+        own["training"] = True
+        own["_parameters"] = {}
+        own["_buffers"] = {}
+        own["_non_persistent_buffers_set"] = set()
+        own["_is_full_backward_hook"] = None
+        for table in _HOOK_TABLES:
+            own[table] = OrderedDict()
+        own["_modules"] = {}
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
+
+    # -- the call -------------------------------------------------------------------------------------------------
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if self._call_hooks:
+                return self._call_with_hooks(args, kwargs)
+            return self.forward(*args, **kwargs)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            _locate(error, self)
+            raise
+
+    # -- attributes -----------------------------------------------------------------------------------------------
+    def __getattr__(self, name: str) -> Any:
+        own = self.__dict__
+        for table in ("_parameters", "_buffers", "_modules"):
+            members = own.get(table)
+            if members is not None and name in members:
+                return members[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if isinstance(value, Parameter):
+            if "_parameters" not in own:
+                raise AttributeError("cannot assign parameters before Module.__init__() call")
+            self._forget(name, own, own["_buffers"], own["_modules"], own["_non_persistent_buffers_set"])
+            self.register_parameter(name, value)
+            return
+        if isinstance(value, Module):
+            if "_modules" not in own:
+                raise AttributeError("cannot assign module before Module.__init__() call")
+            self._forget(name, own, own["_buffers"], own["_parameters"], own["_non_persistent_buffers_set"])
+            own["_modules"][name] = value
+            return
+        if name in own:
+            own[name] = value
+            return
+        for table, what, kind in (("_parameters", "parameter", "Parameter"), ("_modules", "child module", "Module")):
+            members = own.get(table)
+            if members is not None and name in members:
+                if value is not None:
+                    raise TypeError(
+                        f"cannot assign '{_typename(value)}' as {what} '{name}' (torch.nn.{kind} or None expected)"
+                    )
+                members[name] = None
+                return
+        buffers = own.get("_buffers")
+        if isinstance(value, Buffer) or (buffers is not None and name in buffers):
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(
+                    f"cannot assign '{_typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None expected)"
+                )
+            if buffers is None:
+                raise AttributeError("cannot assign buffers before Module.__init__() call")
+            if isinstance(value, Buffer):
+                buffers.pop(name, None)
+                self.register_buffer(name, value, value.persistent)
+            else:
+                buffers[name] = value
+            return
+        object.__setattr__(self, name, value)
+
+    @staticmethod
+    def _forget(name: str, *tables: Any) -> None:
+        for table in tables:
+            if name in table:
+                if isinstance(table, dict):
+                    del table[name]
+                else:
+                    table.discard(name)
+
+    def __delattr__(self, name: str) -> None:
+        for table in (self._parameters, self._buffers, self._modules):
+            if name in table:
+                del table[name]
+                self._non_persistent_buffers_set.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        keys = itertools.chain(dir(type(self)), self.__dict__, self._parameters, self._modules, self._buffers)
+        return sorted(key for key in set(keys) if not key[0].isdigit())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for table in _HOOK_TABLES:  # files of older versions may lack some
+            self.__dict__.setdefault(table, OrderedDict())
+        self.__dict__.setdefault("_non_persistent_buffers_set", set())
+        self.__dict__.setdefault("_is_full_backward_hook", None)
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter under an attribute name."""
+        if "_parameters" not in self.__dict__:
+            raise AttributeError("cannot assign parameter before Module.__init__() call")
+        self._check_name("parameter", name, self._parameters)
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(
+                f"cannot assign '{_typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)"
+            )
+        if param is not None and not param.is_leaf:
+            raise ValueError(
+                f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. To "
+                f"express '{name}' as a function of another Tensor, compute the value in the forward() method."
+            )
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is part of the module's state, but no parameter; saved in state_dict if `persistent`."""
+        if "_buffers" not in self.__dict__:
+            raise AttributeError("cannot assign buffer before Module.__init__() call")
+        self._check_name("buffer", name, self._buffers)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
+            )
+        self._buffers[name] = tensor
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
+            self._non_persistent_buffers_set.add(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a child module under an attribute name."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{_typename(module)} is not a Module subclass")
+        self._check_name("module", name, self._modules)
+        self._modules[name] = module
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Another name of add_module."""
+        self.add_module(name, module)
+
+    def _check_name(self, what: str, name: str, table: dict[str, Any]) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string. Got {_typename(name)}")
+        if "." in name:
+            raise KeyError(f'{what} name can\'t contain "."' + (f", got: {name}" if what == "module" else ""))
+        if name == "":
+            raise KeyError(f'{what} name can\'t be empty string ""')
+        if name not in table and hasattr(self, name):
+            raise KeyError(f"attribute '{name}' already exists")
+
+    def _member(self, target: str, kind: str, table: str) -> Any:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        if not hasattr(module, name):
+            raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
+        if name not in getattr(module, table):
+            raise AttributeError(f"`{name}` is not {kind}")
+        return getattr(module, table)[name]
+
+    def get_submodule(self, target: str) -> Module:
+        """The descendant with this dotted path; AttributeError if there is none."""
+        module = self
+        for name in target.split(".") if target else ():
+            if not hasattr(module, name):
+                raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
+            module = getattr(module, name)
+            if not isinstance(module, Module):
+                raise AttributeError(f"`{name}` is not an nn.Module")
+        return module
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put `module` at this dotted path; with `strict`, only where one stands already."""
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        setattr(parent, name, module)
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with this dotted path."""
+        return self._member(target, "an nn.Parameter", "_parameters")  # type: ignore[no-any-return]
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with this dotted path."""
+        return self._member(target, "a buffer", "_buffers")  # type: ignore[no-any-return]
+
+    # -- traversal ------------------------------------------------------------------------------------------------
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all its descendants, each with its path."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        for _, module in self.named_modules():
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        seen = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        for _, module in self.named_children():
+            yield module
+
+    def _named_members(
+        self,
+        get_members_fn: Callable[[Module], Iterable[tuple[str, Any]]],
+        prefix: str = "",
+        recurse: bool = True,
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for path, module in modules:
+            for name, member in get_members_fn(module):
+                if member is None or id(member) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(member))
+                yield f"{path}.{name}" if path else name, member
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        return self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        return self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
+
+    # -- changing all of it ---------------------------------------------------------------------------------------
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Call `fn` on every descendant, children first, then on this module."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode (`mode=False`: evaluation mode) here and in all descendants."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self) -> Self:
+        """Set evaluation mode."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Say of every parameter whether it wants a gradient."""
+        for p in self.parameters():
+            p.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget (or set to zero) the gradient of every parameter."""
+        for p in self.parameters():
+            clear_grad(p, set_to_none)
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
+        """Replace every tensor by `fn` of it; Parameter objects stay the same objects."""
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        with torch.no_grad():
+            for p in self._parameters.values():
+                if p is None:
+                    continue
+                grad = p.grad
+                new = fn(p)
+                if new is not p:
+                    p.data = new
+                if grad is not None:
+                    new_grad = fn(grad)
+                    if new_grad is not grad:
+                        p.grad = new_grad
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Move or cast parameters and buffers: `to(device)`, `to(dtype)`, `to(tensor)`. Casts only floating tensors."""
+        device, dtype, non_blocking = _parse_to(args, kwargs)
+        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+            raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+
+        def convert(t: Any) -> Any:
+            cast = dtype if t.is_floating_point() or t.is_complex() else None
+            return t.to(device, cast, non_blocking) if device is not None else t if cast is None else t.to(cast)
+
+        return self._apply(convert)
+
+    def _cast(self, dtype: Any) -> Self:
+        return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+    def type(self, dst_type: Any) -> Self:
+        """Cast all parameters and buffers."""
+        return self._apply(lambda t: t.type(dst_type))
+
+    def float(self) -> Self:
+        return self._cast(torch.float32)
+
+    def double(self) -> Self:
+        return self._cast(torch.float64)
+
+    def half(self) -> Self:
+        return self._cast(torch.float16)
+
+    def bfloat16(self) -> Self:
+        return self._cast(torch.bfloat16)
+
+    def cpu(self) -> Self:
+        return self._apply(lambda t: t.cpu())
+
+    def cuda(self, device: Any = None) -> Self:
+        """RuntimeError if there is a tensor to move: this build has no CUDA device."""
+        return self._apply(lambda t: t.cuda(device))
+
+    def to_empty(self, *, device: Any = None, recurse: bool = True) -> Self:
+        """New storage with undefined values for every parameter and buffer."""
+        return self._apply(lambda t: torch.empty_like(t), recurse)
+
+    def share_memory(self) -> Self:
+        """PyTorch moves the tensors to shared memory; here it does nothing (docs/differences.md)."""
+        return self
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to do: every program is recorded and compiled as it runs."""
+
+    # -- text -----------------------------------------------------------------------------------------------------
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def extra_repr(self) -> str:
+        """The text between the brackets of repr; subclasses override it."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = [f"({name}): {_indent(repr(module))}" for name, module in self._modules.items()]
+        if not lines and (not extra or "\n" not in extra):
+            return f"{self._get_name()}({extra})"
+        if extra:
+            lines = extra.split("\n") + lines
+        return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+
+
+def clear_grad(p: Tensor, set_to_none: bool) -> None:
+    """Forget the gradient of `p`, or set it to zero in place."""
+    grad = p.grad
+    if grad is None:
+        return
+    if set_to_none:
+        p.grad = None
+        return
+    if grad.grad_fn is not None:
+        grad.detach_()
+    else:
+        grad.requires_grad_(False)
+    grad.zero_()
+
+
+def _indent(text: str) -> str:
+    return text.replace("\n", "\n  ")
+
+
+def _typename(value: object) -> str:
+    kind = type(value)
+    if kind.__module__.startswith("flambeau.") and kind.__name__ in ("Tensor", "Parameter"):
+        return "torch.FloatTensor" if kind.__name__ == "Tensor" else "torch.nn.Parameter"
+    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool]:
+    """(device, dtype, non_blocking) of the argument forms of `to`."""
+    device, dtype = kwargs.get("device"), kwargs.get("dtype")
+    non_blocking = bool(kwargs.get("non_blocking", False))
+    if "tensor" in kwargs:
+        args = (kwargs["tensor"], *args)
+    rest = list(args)
+    if rest and isinstance(rest[0], Tensor):
+        other = rest.pop(0)
+        device, dtype = other.device, other.dtype
+    elif rest and isinstance(rest[0], torch.dtype):
+        dtype = rest.pop(0)
+    elif rest:
+        device = rest.pop(0)
+        if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
+            dtype = rest.pop(0)
+    if rest:
+        non_blocking = bool(rest.pop(0))
+    return device, dtype, non_blocking
+
+
+def _locate(error: Exception, module: Module) -> None:
+    """Add the module's path, from the outermost module that the error passes, as the last line of its message.
+
+    Runs only while an exception unwinds: each module prepends the path under which it holds the module below. Only plain
+    exceptions with one text are changed, so that a user's own exception classes keep their arguments.
+    """
+    if type(error) not in (RuntimeError, ValueError, IndexError, TypeError):
+        return
+    found = error.__dict__.get("_flambeau_path")
+    if found is None:
+        if len(error.args) != 1 or not isinstance(error.args[0], str):
+            return
+        text, origin, below, path = error.args[0], module, module, ""
+    else:
+        text, origin, below, path = found
+        name = next((name for name, child in module.named_modules() if child is below and child is not module), None)
+        if name is not None:
+            path = f"{name}.{path}" if path else name
+        below = module
+    error._flambeau_path = (text, origin, below, path)  # type: ignore[attr-defined]
+    kind = type(origin).__name__
+    error.args = (f"{text}\n[in module {f'{path!r} ({kind})' if path else kind}]",)
