@@ -1,7 +1,7 @@
 """Complex arithmetic on pairs (re, im) of float or double lanes.
 
-Multiplication is the textbook formula (as PyTorch's vector path: an infinity may give NaN); division scales by the larger
-part of the divisor (Smith, CACM 5(8), 1962), as PyTorch does, so that it neither overflows nor underflows early.
+Multiplication is the textbook formula (as PyTorch's vector path: an infinity may give NaN); division scales by the
+larger part of the divisor (Smith, CACM 5(8), 1962), as PyTorch does, so that it neither overflows nor underflows early.
 """
 
 from __future__ import annotations

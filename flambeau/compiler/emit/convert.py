@@ -8,7 +8,8 @@ In memory a bool is a byte (anything but 0 counts as true), and a complex number
 
 from __future__ import annotations
 
-from typing import TypeAlias, cast as typed
+from typing import TypeAlias
+from typing import cast as typed
 
 from flambeau.compiler.emit.builder import MEMORY_TYPE, Builder, vector
 from flambeau.compiler.emit.lanes import Lanes
@@ -62,8 +63,12 @@ def narrow(d: dtype, x: Lanes) -> Lanes:
 
 # -- casts ------------------------------------------------------------------------------------------------------------
 def _float_to_integer(x: Lanes, target: dtype) -> Lanes:
-    """C truncation. Out of range is what x86 gives: the least int32 or int64; narrower types keep its low bits."""
-    element = "i64" if target.itemsize == 8 else "i32"
+    """C truncation. Out of range is what x86 gives: the least int32 or int64; narrower types keep its low bits.
+
+    PyTorch converts to uint8 by way of int64; from float int32 has the same low bits there (zeros).
+    """
+    wide = target.itemsize == 8 or (x.element == "double" and not target.is_signed)
+    element = "i64" if wide else "i32"
     bound = 2.0 ** (63 if element == "i64" else 31)
     # A float just below -2^31 does not exist; a double does, and truncates to -2^31, which is the answer anyway.
     inside = x.ge(-bound) if x.element == "float" or element == "i64" else x.gt(-bound - 1.0)
@@ -247,7 +252,7 @@ def _scatter_elements(b: Builder, x: Lanes, addresses: str, mask: str | None, al
 
 
 def gather(b: Builder, d: dtype, base: str, index: str, width: int, mask: str | None = None) -> Value:
-    """Elements `base[index[lane]]`; `index` holds i64 lanes, in elements. Masked-off lanes read nothing and hold zero."""
+    """Elements `base[index[lane]]`; `index` holds i64 lanes, in elements. Masked-off lanes read nothing, hold zero."""
     element = _memory_element(d)
     align = d.to_real().itemsize
     if not d.is_complex:

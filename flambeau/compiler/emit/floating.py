@@ -10,6 +10,8 @@ from collections.abc import Callable
 from flambeau.compiler.emit import math as m
 from flambeau.compiler.emit.lanes import Lanes, repeat_while
 
+Rounding = Callable[[Lanes], Lanes]
+
 
 def sgn(a: Lanes) -> Lanes:
     """-1, 0 or 1; of NaN, 0."""
@@ -34,12 +36,14 @@ def fmod(a: Lanes, c: Lanes) -> Lanes:
     y = abs(c)
     start = abs(a)
     finite = start.lt(float("inf")) & y.gt(0.0) & y.lt(float("inf"))
-    huge = y.lt(2.0**-500).select(y * 2.0**600, y)
+    # Where r / y could overflow, divide by a power of two times y, which is a multiple of y: three sizes are enough.
+    far = y.lt(2.0**400).select(y * 2.0**600, y)
+    further = far.lt(2.0**400).select(far * 2.0**600, far)
 
     def step(state: list[Lanes]) -> list[Lanes]:
-        # While r / y could overflow divide by a power of two times y, which is a multiple of y.
         r = state[0]
-        by = abs(r).ge(huge).select(huge, y)
+        size = abs(r)
+        by = size.ge(further).select(further, size.ge(far).select(far, y))
         left = (-(r / by).trunc()).fma(by, r)
         return [(finite & abs(r).ge(y)).select(left, r)]
 
@@ -57,14 +61,23 @@ def remainder(a: Lanes, c: Lanes) -> Lanes:
     return other.select(r + c, r)
 
 
-def div_floor(a: Lanes, c: Lanes) -> Lanes:
-    """Python's // of floats: (a - fmod) / c, floored, with PyTorch's corrections."""
+def _same(x: Lanes) -> Lanes:
+    return x
+
+
+def div_trunc(a: Lanes, c: Lanes, rounded: Rounding = _same) -> Lanes:
+    """The rounded quotient, truncated. `rounded` rounds to a narrow type after every step, as PyTorch does."""
+    return rounded(a / c).trunc()
+
+
+def div_floor(a: Lanes, c: Lanes, rounded: Rounding = _same) -> Lanes:
+    """Python's // of floats: (a - fmod) / c, floored, with PyTorch's corrections; `rounded` as for div_trunc."""
     plain = a / c
     r = fmod(a, c)
-    quotient = (a - r) / c
-    quotient = (r.ne(0.0) & (c.lt(0.0) ^ r.lt(0.0))).select(quotient - 1.0, quotient)
+    quotient = rounded(rounded(a - r) / c)
+    quotient = (r.ne(0.0) & (c.lt(0.0) ^ r.lt(0.0))).select(rounded(quotient - 1.0), quotient)
     floored = quotient.floor()
-    floored = (quotient - floored).gt(0.5).select(floored + 1.0, floored)
+    floored = rounded(quotient - floored).gt(0.5).select(rounded(floored + 1.0), floored)
     floored = quotient.eq(0.0).select(quotient.like(0.0).copysign(plain), floored)
     return c.eq(0.0).select(plain, floored)
 
@@ -72,7 +85,8 @@ def div_floor(a: Lanes, c: Lanes) -> Lanes:
 def nextafter(a: Lanes, c: Lanes) -> Lanes:
     """The neighbour of a towards c, in integer arithmetic on the bits."""
     bits = a.bits()
-    away = a.lt(c).compare("eq", a.gt(0.0))  # the magnitude grows when going up from a positive a or down from a negative
+    # The magnitude grows when going up from a positive a or down from a negative one.
+    away = a.lt(c).compare("eq", a.gt(0.0))
     moved = (bits + away.select(bits.like(1), -1)).as_float()
     least = bits.like(1).as_float().copysign(c)
     moved = a.eq(0.0).select(least, moved)
@@ -99,7 +113,7 @@ BINARY: dict[str, Callable[[Lanes, Lanes], Lanes]] = {
     "sub": lambda a, c: a - c,
     "mul": lambda a, c: a * c,
     "div": lambda a, c: a / c,
-    "div_trunc": lambda a, c: (a / c).trunc(),
+    "div_trunc": div_trunc,
     "div_floor": div_floor,
     "remainder": remainder,
     "fmod": fmod,

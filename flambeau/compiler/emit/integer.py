@@ -11,19 +11,19 @@ from collections.abc import Callable
 from flambeau.compiler.emit.lanes import Lanes, repeat_while
 
 
-def _safe_divisor(a: Lanes, c: Lanes, signed: bool) -> tuple[Lanes, Lanes]:
-    """(where the quotient is not defined by the instruction, a divisor that is safe everywhere)."""
+def _safe_divisor(a: Lanes, c: Lanes, signed: bool) -> Lanes:
+    """The divisor, or 1 where the machine's division is not defined: least / 1 is what least / -1 wraps to."""
     bad = c.eq(0)
     if signed:
         least = -(1 << (int(a.element[1:]) - 1))
         bad = bad | (c.eq(-1) & a.eq(least))
-    return bad, bad.select(1, c)
+    return bad.select(1, c)
 
 
 def _quotient(a: Lanes, c: Lanes, signed: bool) -> tuple[Lanes, Lanes]:
     """(quotient towards zero, remainder). By zero: (0, 0); least / -1: (least, 0), as wrapping would have it."""
     bits = int(a.element[1:])
-    bad, divisor = _safe_divisor(a, c, signed)
+    divisor = _safe_divisor(a, c, signed)
     if bits <= 32:
         # No vector integer division exists on x86: go through double, whose quotient of two 32-bit integers truncates
         # exactly (a non-integer quotient is at least 2^-31 of itself away from an integer).

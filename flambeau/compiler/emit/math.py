@@ -1,8 +1,8 @@
 """Our own vector mathematics, by primitive name: functions of float or double `Lanes`.
 
-Every function is branch-free (but for the reduction of huge circular arguments) and gives the same bits for every number
-of lanes. Errors in units in the last place, measured over all inputs: docs/accuracy.md. The families are in math_exp.py,
-math_log.py, math_trig.py, math_erf.py and math_gamma.py.
+Every function is branch-free (but for the reduction of huge circular arguments) and gives the same bits for every
+number of lanes. Errors in units in the last place, measured over all inputs: docs/accuracy.md. The families are in
+math_exp.py, math_log.py, math_trig.py, math_erf.py and math_gamma.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flambeau.compiler.emit.math_gamma import digamma, lgamma
 from flambeau.compiler.emit.math_log import acosh, asinh, atanh, log, log1p, log2, log10, pow
 from flambeau.compiler.emit.math_trig import acos, asin, atan, atan2, cos, hypot, sin, tan
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - the tables, then the functions
     "BINARY", "UNARY", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "digamma", "erf",
     "erfc", "erfinv", "exp", "exp2", "expm1", "hypot", "lgamma", "log", "log10", "log1p", "log2", "pow", "sigmoid",
     "sin", "sinh", "tan", "tanh",

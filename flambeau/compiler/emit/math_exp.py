@@ -1,8 +1,8 @@
 """Exponentials and what is made of them: exp, exp2, expm1, sigmoid, sinh, cosh, tanh.
 
 Method: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and a product with 2^n in two exact steps, so that
-subnormal results are rounded once. Polynomials: our own minimax fits (Remez exchange in 110-digit arithmetic); the error
-of each fit is given beside it. ln 2 is split in two parts for use with fused multiply-add.
+subnormal results are rounded once. Polynomials: our own minimax fits (Remez exchange in 110-digit arithmetic); the
+error of each fit is given beside it. ln 2 is split in two parts for use with fused multiply-add.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import math
 from flambeau.compiler.emit.lanes import Lanes, polynomial
 
 LOG2_E = math.log2(math.e)
-# ln 2 = high + low, the high part rounded to the type (25 and 54 significant bits are never needed: products are fused).
+# ln 2 = high + low, the high part rounded to the type (no trailing zeros are needed: products are fused).
 LN2 = {
-    "float": (0.693147182464599609375, -1.904654290582768e-09),
-    "double": (0.6931471805599453094, 2.319046813846299558e-17),
+    "float": (0.6931471824645996, -1.904654299957768e-09),
+    "double": (0.6931471805599453, 2.3190468138462996e-17),
 }
 # e^r = 1 + r + r^2 q(r), |r| <= ln 2 / 2. Relative error of e^r: float 2^-27.0, double 2^-62.
 _EXP = {
-    "float": [0.4999999815487317, 0.16666579779460927, 0.04166780059518268, 0.008362868616992095, 0.0013821987773200938],
+    "float": [
+        0.4999999815487317, 0.16666579779460927, 0.04166780059518268, 0.008362868616992095, 0.0013821987773200938,
+    ],
     "double": [
         0.5, 0.1666666666666667, 0.04166666666666649, 0.008333333333326353, 0.001388888888900412,
         0.00019841269874169116, 2.4801587044068628e-05, 2.755725612427328e-06, 2.75575420766443e-07,
@@ -50,8 +52,8 @@ _TANH = [
 _ROUNDER = {"float": 12582912.0, "double": 6755399441055744.0}
 _MANTISSA = {"float": 23, "double": 52}
 _ONE = {"float": 0x3F800000, "double": 0x3FF0000000000000}
-# Below, the result is 0; above, infinity (both ends are past the last finite and subnormal results).
-_EXP_RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.0)}
+# Below, the result is 0; above, infinity (the upper ends are past the last finite result of sinh and cosh).
+_EXP_RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 712.0)}
 _EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
 
 
@@ -165,7 +167,7 @@ def sinh(x: Lanes) -> Lanes:
     if x.element == "float":
         return sinh(x.to("double", "fpext")).to("float", "fptrunc")
     a = abs(x)
-    p, n = exp_parts(a.like(711.0).minimum(a))
+    p, n = exp_parts(a)
     half = scale(p, n - 1)
     result = half - 0.25 / half
     result = a.lt(1.0).select(_sinh_small(a), result)
@@ -177,13 +179,16 @@ def cosh(x: Lanes) -> Lanes:
     if x.element == "float":
         return cosh(x.to("double", "fpext")).to("float", "fptrunc")
     a = abs(x)
-    p, n = exp_parts(a.like(711.0).minimum(a))
+    p, n = exp_parts(a)
     half = scale(p, n - 1)
     return half + 0.25 / half
 
 
 def tanh(x: Lanes) -> Lanes:
-    """1 - 2 / (e^2x + 1) away from zero; near zero a polynomial (float) or expm1(2x) / (expm1(2x) + 2) (double)."""
+    """1 - 2 / (e^2x + 1) away from zero; near zero a polynomial (float) or expm1(2x) / (expm1(2x) + 2) (double).
+
+    The last quotient is mended by what its rounding and that of its denominator lost.
+    """
     a = abs(x)
     if x.element == "float":
         z = x * x
@@ -194,4 +199,9 @@ def tanh(x: Lanes) -> Lanes:
     bounded = a.like(20.0).minimum(a)
     e = expm1(bounded + bounded)
     bottom = e + 2.0
-    return a.lt(0.55).select(e / bottom, 1.0 - 2.0 / bottom).copysign(x)
+    lost = e - (bottom - 2.0)
+    inverse = 1.0 / bottom
+    quotient = e * inverse
+    quotient = (quotient.fma(-bottom, e) - quotient * lost).fma(inverse, quotient)
+    result = a.lt(0.55).select(quotient, inverse.fma(-2.0, 1.0))
+    return a.lt(2.0**-30).select(a, result).copysign(x)  # subnormals

@@ -1,7 +1,7 @@
 """log |Gamma| and its derivative, over the whole line; float goes through double.
 
-Near roots of the double versions the error is absolute (about 1e-15), not relative: negative roots of lgamma, all roots of
-digamma. For float results that is still within one unit in the last place.
+Near roots of the double versions the error is absolute (about 1e-15), not relative: negative roots of lgamma, all
+roots of digamma. For float results that is still within one unit in the last place.
 """
 
 from __future__ import annotations

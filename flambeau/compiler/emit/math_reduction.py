@@ -1,7 +1,7 @@
 """Huge arguments of circular functions: the remainder by pi/2 from all the bits of 2/pi that matter.
 
-Payne and Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18 (1983). The work is done by a scalar
-helper function in integer arithmetic, reached by a branch that is taken only when some lane is huge.
+Payne and Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18 (1983). The work is done by a
+scalar helper function in integer arithmetic, reached by a branch that is taken only when some lane is huge.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def _table() -> str:
 def _helper() -> tuple[str, set[str]]:
     """For each of `count` doubles at %x: x = quadrant pi/2 + high + low, |high| <= pi/4; NaN for infinities and NaN.
 
-    x = M 2^e with a 53-bit M. Bits of 2/pi worth 4 or more after the product drop out; the 192 bits that follow give the
-    quadrant (2 bits) and 190 bits of fraction, of which at most 62 cancel.
+    x = M 2^e with a 53-bit M. Bits of 2/pi worth 4 or more after the product drop out; the 192 bits that follow give
+    the quadrant (2 bits) and 190 bits of fraction, of which at most 62 cancel.
     """
     b = Builder()
 

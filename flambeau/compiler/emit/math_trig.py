@@ -1,8 +1,8 @@
 """Circular functions over the whole range, and their inverses: sin, cos, tan, asin, acos, atan, atan2, hypot.
 
-Reduction by pi/2: three fused steps (Cody and Waite 1980) while the multiple fits 2^28, else all bits of 2/pi (Payne and
-Hanek 1983) in a helper function that is called only when a lane needs it. float goes through double throughout: the
-results are then within 0.51 units in the last place. Polynomials: our own minimax fits in 110-digit arithmetic.
+Reduction by pi/2: three fused steps (Cody and Waite 1980) while |x| < 2^28, else all bits of 2/pi (Payne and Hanek
+1983) in a helper function that is called only when a lane needs it. float goes through double throughout: the results
+are then within 0.51 units in the last place. Polynomials: our own minimax fits in 110-digit arithmetic.
 """
 
 from __future__ import annotations
@@ -62,25 +62,29 @@ def _reduce(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     return large_reduction(x, huge, high, low, quadrant)
 
 
-def _sin_core(high: Lanes, low: Lanes, short: bool) -> Lanes:
+def _sin_core(high: Lanes, low: Lanes, short: bool) -> tuple[Lanes, Lanes]:
+    """sin(high + low) as a large part and a small one."""
     z = high * high
     tail = (high * z) * polynomial(z, _SIN_FLOAT if short else _SIN)
-    return high + (tail + z.fma(low * -0.5, low))
+    return high, tail + z.fma(low * -0.5, low)
 
 
-def _cos_core(high: Lanes, low: Lanes, short: bool) -> Lanes:
+def _cos_core(high: Lanes, low: Lanes, short: bool) -> tuple[Lanes, Lanes]:
+    """cos(high + low) as a large part and a small one."""
     z = high * high
     half = z * 0.5
     head = 1.0 - half
     tail = (1.0 - head) - half
-    return head + (tail + (z * z).fma(polynomial(z, _COS_FLOAT if short else _COS), -(high * low)))
+    return head, tail + (z * z).fma(polynomial(z, _COS_FLOAT if short else _COS), -(high * low))
 
 
 def _sin_cos(x: Lanes, shift: int, short: bool) -> Lanes:
     high, low, quadrant = _reduce(x)
     quadrant = quadrant + shift
     odd = (quadrant & 1).ne(0)
-    value = odd.select(_cos_core(high, low, short), _sin_core(high, low, short))
+    s, s_low = _sin_core(high, low, short)
+    c, c_low = _cos_core(high, low, short)
+    value = odd.select(c + c_low, s + s_low)
     sign = (quadrant & 2) << 62
     return (value.bits() ^ sign).as_float()
 
@@ -107,9 +111,18 @@ def tan(x: Lanes) -> Lanes:
 
 def _tan(x: Lanes, short: bool) -> Lanes:
     high, low, quadrant = _reduce(x)
-    s, c = _sin_core(high, low, short), _cos_core(high, low, short)
+    s, s_low = _sin_core(high, low, short)
+    c, c_low = _cos_core(high, low, short)
     odd = (quadrant & 1).ne(0)
-    return odd.select(-c, s) / odd.select(s, c)
+    top, top_low = odd.select(-c, s), odd.select(-c_low, s_low)
+    bottom, bottom_low = odd.select(s, c), odd.select(s_low, c_low)
+    # One exact step of division on the pairs.
+    whole = bottom + bottom_low
+    bottom_low = bottom_low - (whole - bottom)
+    inverse = 1.0 / whole
+    quotient = top * inverse
+    rest = quotient.fma(-whole, top) + (top_low - quotient * bottom_low)
+    return rest.fma(inverse, quotient)
 
 
 def _atan_ratio(smaller: Lanes, larger: Lanes, swapped: Lanes) -> Lanes:

@@ -1,5 +1,6 @@
-"""Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3",
-SC 2011), one block of four words for each element.
+"""Counter-based random numbers: Philox4x32-10, one block of four words for each element.
+
+Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
 The block of element n is keyed by the seed (key word 0 = its low 32 bits, word 1 = its high 32) and counts n = offset +
 index (counter word 0 = the low 32 bits of n, word 1 = the high 32, words 2 and 3 zero). The element is word 0 of the

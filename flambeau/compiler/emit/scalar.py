@@ -7,8 +7,10 @@ for every width and nothing is fast-math: lane i of a result depends on lane i o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast as typed
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from typing import cast as typed
 
 from flambeau.compiler.emit import complex as cx
 from flambeau.compiler.emit import convert, floating, integer
@@ -23,9 +25,8 @@ from flambeau.compiler.emit.convert import (
     scatter,
     store,
 )
-from flambeau.compiler.emit.lanes import Lanes
+from flambeau.compiler.emit.lanes import Lanes, literal
 from flambeau.compiler.emit.lanes import constant as lane_constant
-from flambeau.compiler.emit.lanes import literal
 from flambeau.compiler.emit.philox import random_uniform
 from flambeau.dtypes import bool_, dtype
 
@@ -35,7 +36,10 @@ __all__ = [
 ]  # fmt: skip
 
 # Binary operations whose float16/bfloat16 result is one of the operands, or already of the narrow type: no rounding.
-_EXACT = frozenset("neg abs sgn floor ceil trunc round conj_physical maximum minimum fmax fmin copysign".split())
+_EXACT = frozenset(
+    ("neg", "abs", "sgn", "floor", "ceil", "trunc", "round", "conj_physical", "maximum", "minimum", "fmax", "fmin",
+     "copysign")
+)  # fmt: skip
 _PREDICATES = {
     "float": {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"},
     "signed": {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"},
@@ -58,8 +62,6 @@ def constant(b: Builder, d: dtype, number: complex, width: int) -> Value:
 
 def _narrow_number(d: dtype, number: float) -> float:
     """A Python float rounded to what `d` can hold, by way of float32 as PyTorch does."""
-    import struct
-
     if d.itemsize > 2:
         return number
     try:
@@ -81,8 +83,7 @@ def broadcast(b: Builder, d: dtype, value: Value, width: int) -> Value:
     """A width-1 register value in every lane."""
     element = register_element(d)
     if d.is_complex:
-        re, im = value
-        return b.splat(element, width, re), b.splat(element, width, im)
+        return b.splat(element, width, value[0]), b.splat(element, width, value[1])
     return b.splat(element, width, typed(str, value))
 
 
@@ -176,8 +177,8 @@ def _apply_real(op: str, d: dtype, xs: list[Lanes]) -> Lanes | None:
         if op in integer.UNARY:
             return integer.UNARY[op](xs[0], d.is_signed)
         return integer.BINARY[op](xs[0], xs[1], d.is_signed) if op in integer.BINARY else None
-    if op == "nextafter" and d.name in convert.NARROW:
-        return _nextafter_narrow(d, xs[0], xs[1])
+    if d.name in convert.NARROW and op in _NARROW:
+        return _NARROW[op](d, xs[0], xs[1])
     if op in floating.UNARY:
         result = floating.UNARY[op](xs[0])
     elif op in floating.BINARY:
@@ -197,6 +198,13 @@ def _nextafter_narrow(d: dtype, a: Lanes, c: Lanes) -> Lanes:
     moved = a.eq(0.0).select(bits.like(1 << 16).as_float().copysign(c), moved)
     moved = a.eq(c).select(c, moved)
     return (a.isnan() | c.isnan()).select(a + c, moved)
+
+
+_NARROW: dict[str, Callable[[dtype, Lanes, Lanes], Lanes]] = {
+    "nextafter": _nextafter_narrow,
+    "div_trunc": lambda d, a, c: floating.div_trunc(a, c, lambda x: narrow(d, x)),
+    "div_floor": lambda d, a, c: narrow(d, floating.div_floor(a, c, lambda x: narrow(d, x))),
+}
 
 
 # -- reductions -------------------------------------------------------------------------------------------------------
@@ -230,7 +238,7 @@ def reduce_identity(op: str, d: dtype) -> Value:
 
 
 def horizontal(b: Builder, op: str, d: dtype, value: Value, width: int) -> Value:
-    """The lanes of one value reduced to a scalar by halving: lane i with lane i + width / 2, and so on (a fixed tree)."""
+    """The lanes of one value reduced to a scalar by halving: lane i with lane i + width / 2, and so on."""
     element = register_element(d)
 
     def half(part: str, count: int, start: int) -> str:
