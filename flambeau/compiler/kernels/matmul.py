@@ -8,7 +8,7 @@ B * T rows). A c whose rows, not columns, lie next to each other is computed tra
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
@@ -128,7 +128,7 @@ def unit_stride(lane: int, k_stride: int, lanes: int, k: int) -> str:
 def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None) -> list[Kernel]:
     """Kernels of the `matmul` node: (..., M, K) @ (..., K, N) -> (..., M, N), of one dtype, with the epilogue applied."""
     node = graph.nodes[node_index]
-    product = normalise(graph, *node.inputs, node.outputs[0])
+    product = normalise(graph, node.inputs[0], node.inputs[1], node.outputs[0])
     dtype = graph.values[node.outputs[0]].dtype
     if graph.values[node.outputs[0]].numel == 0:
         return []
@@ -154,13 +154,15 @@ def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None)
             columns = UNIT_VECTORS * tile.width
             return [_vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)]
     blocking = block(element, tile, product.m, product.n, product.k, product.batches, host)
+    if element.parts == 1 and not element.converts and not blocking.pack_a:
+        facts = replace(facts, direct=True)
     words: dict[str, Word] = {
         "scratch": Scratch(blocking.scratch_bytes),
         "mc": blocking.mc, "nc": blocking.nc, "kc": blocking.kc, "k_blocks": blocking.k_blocks,
         "row_panels": blocking.row_panels, "column_blocks": blocking.column_blocks,
         "epilogue_columns": blocking.epilogue_columns, "scratch_bytes": blocking.scratch_bytes,
         "a_panels": blocking.a_panels,
-        "pack_a": int(blocking.pack_a or not facts.may_read_directly), "pack_b": int(blocking.pack_b),
+        "pack_b": int(blocking.pack_b),
     }  # fmt: skip
     return [_kernel(
         f"matmul:blocked:{facts.key()}", packed_module, facts, epilogue, words, word_names(facts), product, node_index,

@@ -37,16 +37,12 @@ class Facts:
     c_unit: str  # which stride of c is 1: "column" (columns are next to each other), "row" or "none"
     batch_dims: int
     exchanged: bool  # computed as b.T @ a.T, into c.T
-
-    @property
-    def may_read_directly(self) -> bool:
-        """Whether a micro-kernel may read an operand where it lies (it always can where nothing has to be converted)."""
-        return not self.element.converts and self.element.parts == 1
+    direct: bool = False  # micro-kernels may read operands where they lie, with run-time strides (a few per cent slower)
 
     def key(self) -> str:
         return (
             f"{self.element.name}:{self.tile.rows}x{self.tile.vectors}x{self.tile.width}:a={self.a_unit}:b={self.b_unit}"
-            f":c={self.c_unit}:batch={self.batch_dims}{':exchanged' if self.exchanged else ''}"
+            f":c={self.c_unit}:batch={self.batch_dims}{':exchanged' * self.exchanged}{':direct' * self.direct}"
         )
 
 

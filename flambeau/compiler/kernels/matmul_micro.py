@@ -24,7 +24,7 @@ def micro_name(height: int, vectors: int) -> str:
 def micro_kernel(
     b: Builder, element: Element, tile: Tile, height: int, vectors: int, packed: bool, name: str, unit_c: bool = True
 ) -> str:  # fmt: skip
-    """Text of one micro-kernel. `packed`: rows of a lie next to each other. `b` is a fresh builder (keeps declarations).
+    """Text of one micro-kernel. `packed`: a and b are panels of `tile`; the strides are not read. `b` is a fresh builder (keeps declarations).
 
     `unit_c`: columns of c lie next to each other; otherwise every tile is stored element by element.
     """
@@ -33,8 +33,8 @@ def micro_kernel(
     lanes = vectors * width
 
     def step(index: str, *accumulators: str) -> list[str]:
-        a_at = b.gep(element.compute, "%a", b.mul(index, "%a_step"))
-        b_at = b.gep(element.compute, "%b", b.mul(index, "%b_step"))
+        a_at = b.gep(element.compute, "%a", b.mul(index, tile.rows * parts if packed else "%a_step"))
+        b_at = b.gep(element.compute, "%b", b.mul(index, tile.columns * parts if packed else "%b_step"))
         right = []
         for v in range(vectors * parts):
             # Part p of vector v: a packed step of b is the panel's real parts, then its imaginary parts.
@@ -118,11 +118,15 @@ def _store_whole(b: Builder, element: Element, tile: Tile, height: int, vectors:
     adding, setting, done = b.new_label("add"), b.new_label("set"), b.new_label("stored")
     b.emit(f"br i1 %add, label %{adding}, label %{setting}")
     b.label(adding)
+    # All loads before the first store: where rows of c are a multiple of 4 KiB apart, a load would wait for the store to
+    # the row before, whose address has the same low 12 bits (Intel optimization manual, "4-KByte aliasing").
+    sums = []
     for i in range(height):
         for v in range(vectors):
             at = address(i, v)
-            old = b.load(type_, at, element.memory_bytes)
-            b.store(type_, element.add(b, chunk, old, values(i, v)), at, element.memory_bytes)
+            sums.append((element.add(b, chunk, b.load(type_, at, element.memory_bytes), values(i, v)), at))
+    for value, at in sums:
+        b.store(type_, value, at, element.memory_bytes)
     b.branch(done)
     b.label(setting)
     plain()

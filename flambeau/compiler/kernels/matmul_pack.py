@@ -62,12 +62,6 @@ def _scalar(b: Builder, element: Element, lanes: int, source: str, target: str, 
     b.loop(first_k, "%k", 1, at_k)
 
 
-def _prefetch(b: Builder, address: str) -> None:
-    """Bring a line of the next panel into the second level: by the time it is packed, a row of tiles has been computed.
-    The hardware does not foresee the jump from panel to panel (measured: 3 to 5 % of a product of 1024)."""
-    b.call("void", "llvm.prefetch.p0", [("ptr", address), ("i32", "0"), ("i32", "2"), ("i32", "1")])
-
-
 def _copy(b: Builder, element: Element, width: int, lanes: int, source: str, target: str, count: str) -> None:
     """Rows lie next to each other: copy `lanes` elements for each k. A store may spill over into the next k, which is
     written later."""
@@ -78,8 +72,6 @@ def _copy(b: Builder, element: Element, width: int, lanes: int, source: str, tar
         def at_k(k: str) -> None:
             from_k = b.gep(element.memory, source, b.mul(k, "%k_stride"))
             to_k = b.gep(element.compute, target, b.mul(k, lanes))
-            for line in range(0, lanes * element.memory_bytes, 64):
-                _prefetch(b, b.gep("i8", b.gep(element.memory, from_k, lanes), line))
             for v in range(vectors):
                 at = b.gep(element.memory, from_k, v * width)
                 if masks[v]:
@@ -108,7 +100,6 @@ def _transpose(b: Builder, element: Element, width: int, lanes: int, source: str
     last = b.sub(count, 1)
     rows = [b.gep(element.memory, source, b.mul(b.min(lane, last), "%lane_stride")) for lane in range(lanes)]
     last_block = b.sub("%k", width)
-    ahead = b.mul("%lane_stride", lanes)
 
     def blocks() -> None:
         def block(k_wanted: str) -> None:
@@ -121,7 +112,6 @@ def _transpose(b: Builder, element: Element, width: int, lanes: int, source: str
                         loaded.append("zeroinitializer")
                         continue
                     at = b.gep(element.memory, rows[group + i], k)
-                    _prefetch(b, b.gep(element.memory, at, ahead))
                     value = b.load(memory, at, element.memory_bytes)
                     loaded.append(element.widen(b, width, value))
                 columns.append(transpose(b, element.compute, width, loaded))

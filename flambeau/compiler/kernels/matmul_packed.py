@@ -33,7 +33,7 @@ def word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
     names = (
         "a b c scratch m n k a_row a_column b_row b_column c_row c_column mc nc kc k_blocks row_panels column_blocks "
-        "epilogue_columns scratch_bytes a_panels rows_per_batch pack_a pack_b"
+        "epilogue_columns scratch_bytes a_panels rows_per_batch pack_b"
     ).split()
     return names + batch_names(facts)
 
@@ -94,7 +94,7 @@ def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
         for vectors in widths:
             define(
                 lambda b, h=height, v=vectors: micro_kernel(  # type: ignore[misc]
-                    b, element, tile, h, v, packed=not facts.may_read_directly, name=micro_name(h, v), unit_c=facts.c_unit == "column"
+                    b, element, tile, h, v, packed=not facts.direct, name=micro_name(h, v), unit_c=facts.c_unit == "column"
                 )
             )
     define(lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name))
@@ -115,7 +115,6 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
     scratch = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     panel_b, panels_a = scratch, b.gep("i8", scratch, w["a_panels"])
     row_panels = w["row_panels"]
-    pack_a_flag = b.op(f"icmp ne i64 {w['pack_a']}, 0")
     pack_b_flag = b.op(f"icmp ne i64 {w['pack_b']}, 0")
 
     def macro(a: str, bb: str, c: str, add: str, is_last: str, batch: str, k: str, i0: str, rows: str, j0: str, columns: str) -> None:
@@ -131,7 +130,7 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
                 wide = b.min(tile.columns, b.sub(columns, j))
                 source_b = b.gep(memory, bb, b.mul(b.mul(b.add(j0, j), w["b_column"]), parts))
                 packs_b = "true"
-                if facts.may_read_directly and facts.b_unit == "lane":
+                if facts.direct and facts.b_unit == "lane":
                     packs_b = b.op(f"or i1 {pack_b_flag}, {b.op(f'icmp ne i64 {wide}, {tile.columns}')}")
                 b.when(packs_b, lambda: pack_b(source_b, wide, k))
                 right = b.op(f"select i1 {packs_b}, ptr {panel_b}, ptr {source_b}")
@@ -139,19 +138,17 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
                 is_first = b.op(f"icmp eq i64 {j}, 0")
 
                 def row_panel(i: str) -> None:
-                    panel_a = b.gep(compute, panels_a, b.mul(b.mul(i, k), w["pack_a"]))
-                    if parts == 2:
-                        panel_a = b.gep(compute, panels_a, b.mul(b.mul(i, k), parts))
+                    # Read where it lies, at most one row panel, the last one, is packed: it needs no offset.
+                    panel_a = panels_a if facts.direct else b.gep(compute, panels_a, b.mul(b.mul(i, k), parts))
                     tall = b.min(tile.rows, b.sub(rows, i))
                     row = b.add(i0, i)
                     source_a = b.gep(memory, a, b.mul(b.mul(row, w["a_row"]), parts))
-                    if facts.may_read_directly:
+                    if facts.direct:
                         # A tile reads as many rows as its micro-kernel has: other counts must be packed, which fills up.
-                        packs = pack_a_flag
-                        for number, height in enumerate(tile.heights):
-                            equal = b.op(f"icmp {'ne' if number == 0 else 'eq'} i64 {tall}, {height}")
-                            exact = equal if number == 0 else b.op(f"select i1 {equal}, i1 false, i1 {exact}")
-                        packs = b.op(f"or i1 {pack_a_flag}, {exact}")
+                        odd = "true"
+                        for height in tile.heights:
+                            odd = b.op(f"select i1 {b.op(f'icmp eq i64 {tall}, {height}')}, i1 false, i1 {odd}")
+                        packs = odd
                     else:
                         packs = "true"
                     b.when(b.op(f"and i1 {is_first}, {packs}"), lambda: pack_a(source_a, tall, k, panel_a))
