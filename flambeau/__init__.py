@@ -1,0 +1,45 @@
+"""flambeau: PyTorch's API, every kernel compiled by itself. `import flambeau as torch`."""
+
+from __future__ import annotations
+
+import math as _math
+from typing import Any
+
+from flambeau import dtypes as _dtypes
+from flambeau import statistics as _statistics
+from flambeau.devices import Device as device
+from flambeau.dtypes import (
+    bfloat16, bool_ as bool, complex64, complex128, dtype, float16, float32, float64, get_default_dtype, int8, int16, int32,
+    int64, promote_types, set_default_dtype, uint8,
+)  # fmt: skip
+from flambeau.tensor import Tensor
+from flambeau.trace.meta import Size
+
+half, float, double = float16, float32, float64
+short, int, long = int16, int32, int64
+cfloat, cdouble = complex64, complex128
+
+from flambeau.ops import arithmetic, creation, elementwise, indexing, linear, reductions, shape  # noqa: E402
+from flambeau.ops.creation import (  # noqa: E402
+    BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor, LongTensor,
+    ShortTensor, arange, as_tensor, asarray, empty, empty_like, empty_strided, eye, from_dlpack, from_numpy, frombuffer, full,
+    full_like, linspace, logspace, ones, ones_like, tensor, tril_indices, triu_indices, zeros, zeros_like,
+)  # fmt: skip
+from flambeau.ops.indexing import index_put, index_put_, scatter  # noqa: E402
+from flambeau.ops.linear import einsum, tensordot  # noqa: E402
+from flambeau.ops.reductions import max, min, norm, std, std_mean, var, var_mean  # noqa: E402
+from flambeau.ops.registry import install as _install  # noqa: E402
+from flambeau.ops.shape import (  # noqa: E402
+    broadcast_tensors, broadcast_to, chunk, detach, flip, fliplr, flipud, narrow, permute, reshape, select, split,
+    split_with_sizes, tensor_split, tile, unbind, unflatten,
+)  # fmt: skip
+
+for _family in (shape, creation, indexing, reductions, linear):
+    _family.install_methods(Tensor)
+_install(globals(), Tensor)
+arithmetic.install_operators(Tensor)
+
+from flambeau.autograd.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
+
+pi, e, inf, nan = _math.pi, _math.e, _math.inf, _math.nan
+stats = _statistics.snapshot

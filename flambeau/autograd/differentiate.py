@@ -1,0 +1,126 @@
+"""Reverse-mode differentiation of a list of nodes: walk them backwards, apply each primitive's gradient rule.
+
+There is no tape besides the nodes. The rules record ordinary operations into a Fragment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flambeau.compiler.graph import Node, Value
+from flambeau.ops.primitive import PRIMITIVES
+from flambeau.trace.recorder import Fragment
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+class Region:
+    """Nodes to differentiate, and how to get at their forward values inside a fragment.
+
+    `boundaries`: slots where gradients leave; `freed`: outputs of nodes whose forward values were given up;
+    `used` collects the nodes whose forward values a rule has asked for, `slots_used` those values.
+    """
+
+    def __init__(
+        self, fragment: Fragment, nodes: Sequence[Node], needs: Callable[[int], bool], value: Callable[[int], Value],
+        forward: Callable[[int], Tensor], boundaries: set[int], freed: set[int],
+    ) -> None:  # fmt: skip
+        self.fragment = fragment
+        self.nodes = nodes
+        self.needs = needs
+        self.value = value
+        self.forward = forward
+        self.boundaries = boundaries
+        self.freed = freed
+        self.used: set[int] = set()
+        self.slots_used: set[int] = set()
+
+
+class Context:
+    """What a gradient rule sees of its node (see ops/primitive.py)."""
+
+    __slots__ = ("attrs", "count", "node", "region")
+
+    def __init__(self, region: Region, node: Node) -> None:
+        self.region = region
+        self.node = node
+        self.attrs = dict(node.attrs)
+        self.count = len(node.inputs)
+
+    def _get(self, slot: int) -> Tensor:
+        region = self.region
+        first = self.node.outputs[0]
+        if first in region.freed:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                f"already been freed; operation {self.node.op}). Saved intermediate values of the graph are freed when you "
+                "call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the graph "
+                "a second time or if you need to access saved tensors after calling backward."
+            )
+        region.used.add(first)
+        region.slots_used.add(slot)
+        return region.forward(slot)
+
+    def input(self, i: int) -> Tensor:
+        return self._get(self.node.inputs[i])
+
+    def output(self, i: int) -> Tensor:
+        return self._get(self.node.outputs[i])
+
+    def value(self, i: int) -> Value:
+        return self.region.value(self.node.inputs[i])
+
+    def shape(self, i: int) -> tuple[int, ...]:
+        return self.value(i).shape
+
+    def dtype(self, i: int) -> Any:
+        return self.value(i).dtype
+
+    def needs(self, i: int) -> bool:
+        return self.region.needs(self.node.inputs[i])
+
+    def has_layout_of_input(self, x: Tensor, i: int) -> bool:
+        """Whether `x` is a materialised value laid out as input i."""
+        v = self.region.fragment.value(x._slot)
+        return v.base is None and v.strides == self.value(i).strides
+
+
+def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
+    """Propagate `grads` (slot -> gradient) down to the boundaries, or until only slots <= `stop` are left."""
+    boundaries = region.boundaries
+    for node in reversed(region.nodes):
+        outputs = node.outputs
+        if outputs[-1] <= stop:
+            break
+        if not any(o in grads for o in outputs) or outputs[0] in boundaries:
+            continue
+        rule = PRIMITIVES[node.op].gradient
+        given = [grads.pop(o, None) for o in outputs]
+        if rule is None or not any(region.needs(i) for i in node.inputs):
+            continue
+        context = Context(region, node)
+        results = rule(context, *given)
+        if not isinstance(results, tuple):
+            results = (results,)
+        pointwise = PRIMITIVES[node.op].pointwise
+        for slot, gradient in zip(node.inputs, results, strict=False):
+            if gradient is None or not region.needs(slot):
+                continue
+            v = region.value(slot)
+            if pointwise and tuple(gradient._meta.shape) != tuple(v.shape):
+                gradient = gradient.sum_to_size(v.shape)
+            if gradient._meta.dtype is not v.dtype:
+                gradient = _convert(gradient, v)
+            before = grads.get(slot)
+            grads[slot] = gradient if before is None else before + gradient
+
+
+def _convert(gradient: Tensor, v: Value) -> Tensor:
+    """The gradient of a real value is real."""
+    if gradient._meta.dtype.is_complex and not v.dtype.is_complex:
+        from flambeau.ops import primitives as prim
+
+        gradient = prim.real_part(gradient)
+    return gradient if gradient._meta.dtype is v.dtype else gradient.to(v.dtype)

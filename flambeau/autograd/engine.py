@@ -1,0 +1,362 @@
+"""backward() and autograd.grad(): regions in reverse order, each one edge of the trace where no hook is in the way.
+
+The current trace is the newest region; segments of earlier traces follow, newest first. A region is walked in stages that
+end at *cuts*: values with hooks, and results of custom functions, whose Python code has to be called in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flambeau.autograd.differentiate import Region, differentiate
+from flambeau.autograd.segment import Segment, SegmentForward, trace_region
+from flambeau.compiler.graph import contiguous_strides
+from flambeau.statistics import counters
+from flambeau.trace.meta import is_dense
+from flambeau.trace.recorder import Boundary, Fragment, Trace, local, run_in
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+BACKWARD, SEGMENT = "backward", "segment backward"
+
+
+class StageInfo:
+    """What a backward edge remembers: the slots whose gradients it hands out, and which nodes' values were used."""
+
+    __slots__ = ("boundaries_used", "freed", "slots", "used")
+
+    def __init__(self, slots: tuple[int, ...], used: set[int], freed: set[int], boundaries_used: set[int]) -> None:
+        self.slots = slots
+        self.used = used
+        self.freed = freed
+        self.boundaries_used = boundaries_used
+
+
+class Engine:
+    """One backward pass."""
+
+    def __init__(self, retain: bool, create: bool, targets: Sequence[Tensor] | None, accumulate: bool) -> None:
+        self.tr: Trace = local.trace
+        if type(self.tr) is Fragment:
+            raise RuntimeError("an operation's body must not call backward")
+        self.retain = retain or create
+        self.create = create
+        self.accumulate = accumulate
+        self.targets = targets
+        self.found: dict[int, Tensor] = {}  # id(target) -> gradient
+        self.target_ids = {id(t) for t in targets} if targets is not None else set()
+        self.current: dict[int, Tensor] = {}
+        self.queue: dict[Segment, dict[int, Tensor]] = {}
+        self.target_slots: set[int] = set()
+        self.segment_targets: dict[Segment, dict[int, Tensor]] = {}
+        self.slot_targets: dict[int, Tensor] = {}
+
+    def seed(self, root: Tensor, gradient: Tensor) -> None:
+        """Start from `root` with this gradient."""
+        tr = self.tr
+        slot = root._slot if root._gen == tr.gen else tr.resolve(root)
+        self._add(self.current, slot, gradient)
+
+    def want(self, target: Tensor) -> None:
+        """Ask for the gradient at a tensor (autograd.grad's inputs)."""
+        tr = self.tr
+        if target._gen != tr.gen and target._history is not None:
+            segment, slot = target._history
+            self.segment_targets.setdefault(segment, {})[slot] = target
+        slot = target._slot if target._gen == tr.gen else tr.resolve(target)
+        self.slot_targets[slot] = target
+
+    def _add(self, into: dict[int, Tensor], slot: int, gradient: Tensor) -> None:
+        before = into.get(slot)
+        into[slot] = gradient if before is None else before + gradient
+
+    def run(self) -> None:
+        before = self.tr.grad_enabled
+        self.tr.set_grad_enabled(self.create)
+        try:
+            self._walk(None)
+            while self.queue:
+                segment = max(self.queue, key=lambda s: s.order)
+                self._walk(segment)
+        finally:
+            self.tr.set_grad_enabled(before)
+
+    # -- one region -----------------------------------------------------------------------------------------------
+    def _walk(self, segment: Segment | None) -> None:
+        owner: Any = self.tr if segment is None else segment
+        pending = self.current if segment is None else self.queue.pop(segment)
+        wanted = self.slot_targets if segment is None else self.segment_targets.get(segment, {})
+        cuts = {s for s in (*owner.hooked, *owner.custom, *wanted) if s not in owner.boundaries}
+        done: set[int] = set()
+        while pending:
+            for slot in list(pending):
+                boundary = owner.boundaries.get(slot)
+                if boundary is not None:
+                    self._leave(boundary, pending.pop(slot), wanted.get(slot))
+            live = [s for s in cuts if s in pending and s >= max(pending)]
+            if live:
+                slot = live[0]
+                gradient = pending.pop(slot)
+                t = owner.hooked.get(slot)
+                if t is not None and slot not in done:
+                    gradient = call_hooks(t, gradient)
+                done.add(slot)
+                if slot in wanted:
+                    self._add_found(wanted[slot], gradient)
+                context = owner.custom.get(slot)
+                if context is not None:
+                    self._custom(context, slot, gradient, pending)
+                    continue
+                if not pending and slot in wanted and self._only_targets_left(wanted, done):
+                    continue
+                pending[slot] = gradient
+                cuts.discard(slot)
+                if slot in wanted:
+                    wanted = {s: w for s, w in wanted.items() if s != slot}
+                continue
+            if not pending:
+                break
+            stop = max([s for s in cuts if s < max(pending)], default=-1)
+            given, pending = pending, {}
+            results = self._stage(segment, given, stop)
+            for s, gradient in results.items():
+                self._add(pending, s, gradient)
+            if segment is None:
+                self.current = pending
+
+    def _only_targets_left(self, wanted: dict[int, Tensor], done: set[int]) -> bool:
+        return self.targets is not None and not self.accumulate and all(s in done for s in wanted) and not self.segment_targets
+
+    def _add_found(self, target: Tensor, gradient: Tensor) -> None:
+        before = self.found.get(id(target))
+        self.found[id(target)] = gradient if before is None else before + gradient
+
+    def _leave(self, boundary: Boundary, gradient: Tensor, target: Tensor | None) -> None:
+        """A gradient reaches a leaf, or a value of an earlier segment."""
+        t = boundary.tensor
+        if boundary.history is not None:
+            segment, slot = boundary.history
+            self._add(self.queue.setdefault(segment, {}), slot, gradient)
+            return
+        if t._hooks:
+            gradient = call_hooks(t, gradient)
+        if self.targets is not None:
+            if id(t) in self.target_ids:
+                self._add_found(t, gradient)
+            return
+        if t.grad is None:
+            t.grad = gradient
+        elif self.create:
+            t.grad = t.grad + gradient
+        else:
+            t.grad.add_(gradient)
+        if t._post_hooks:
+            for hook in list(t._post_hooks.values()):
+                hook(t)
+
+    def _custom(self, context: Any, slot: int, gradient: Tensor, pending: dict[int, Tensor]) -> None:
+        """Call a custom function's backward once the gradients of all its results are there."""
+        grads = []
+        for o in context.output_slots:
+            grads.append(gradient if o == slot else pending.pop(o, None))
+        for o in context.output_slots:
+            pending.pop(o, None)
+        results = context.run_backward(grads)
+        for input_slot, g in zip(context.input_slots, results, strict=True):
+            if g is not None and input_slot is not None:
+                self._add(pending, input_slot, g)
+
+    # -- one stage: an edge of the trace ----------------------------------------------------------------------------
+    def _stage(self, segment: Segment | None, seeds: dict[int, Tensor], stop: int) -> dict[int, Tensor]:
+        tr = self.tr
+        order = sorted(seeds)
+        gradients = [seeds[s] for s in order]
+        slots = [g._slot if g._gen == tr.gen else tr.resolve(g) for g in gradients]
+        entered: list[Tensor] = []
+        entered_slots: tuple[int, ...] = ()
+        extra: list[Any] = []
+        if segment is not None:
+            entered = list(segment.saved.values()) + [b.tensor for b in segment.boundaries.values()]
+            entered_slots = tuple([t._slot if t._gen == tr.gen else tr.resolve(t) for t in entered])
+            extra = [p for p in segment.params]
+        key = (
+            BACKWARD if segment is None else SEGMENT, None if segment is None else segment.tape, stop, tuple(order),
+            tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)),
+        )  # fmt: skip
+        state = tr.state.children.get(key)
+        if state is None or (segment is not None and not segment.freed.isdisjoint(state.info.used)):
+            counters.slow_path_entries += 1
+            state = self._make(segment, key, order, gradients, entered, stop, extra)
+        if segment is not None:
+            self._check_versions(segment, state.info)
+            if not self.retain:
+                segment.freed |= state.info.used
+        tr.params.extend(extra)
+        info = state.info
+        results = tr.follow(state, [*gradients, *entered])
+        return dict(zip(info.slots, results, strict=True))
+
+    def _check_versions(self, segment: Segment, info: StageInfo) -> None:
+        for slot in info.boundaries_used:
+            boundary = segment.boundaries.get(slot)
+            t = segment.saved[slot] if boundary is None else boundary.tensor
+            expected = segment.versions[slot] if boundary is None else boundary.version
+            storage = t._storage
+            if storage is not None and storage.version != expected:
+                m = t._meta
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"[{m.dtype!r} {list(m.shape)}] is at version {storage.version}; expected version {expected} "
+                    "instead. Run the backward pass before changing it, or clone() it first."
+                )
+
+    def _make(
+        self, segment: Segment | None, key: Any, order: list[int], gradients: list[Tensor], entered: list[Tensor],
+        stop: int, extra: list[Any],
+    ) -> Any:  # fmt: skip
+        tr = self.tr
+        fragment = Fragment(tr, self.create)
+        tensors = [*gradients, *entered]
+        placeholders = []
+        for i, t in enumerate(tensors):
+            value = tr.value(t._slot)
+            fragment.roots.setdefault(t._slot if value.base is None else value.base, i)
+            fragment.entered.setdefault(t._slot, i)
+            placeholders.append(fragment.placeholder(t._slot, t._meta))
+        numbers = [fragment.parameter(type(p)) for p in extra]
+        seeds = dict(zip(order, placeholders, strict=False))
+        forward: Any = None
+        if segment is None:
+            region = trace_region(tr, fragment, tr.state.path())
+        else:
+            keys = [*segment.saved, *segment.boundaries]
+            known = dict(zip(keys, placeholders[len(order) :], strict=True))
+            for slot, index in segment.tape.parameters.items():
+                known[slot] = numbers[index]
+            forward = SegmentForward(segment, fragment, known)
+            tape = segment.tape
+            region = Region(
+                fragment, tape.nodes, tape.requires.__contains__, tape.values.__getitem__, forward,
+                set(segment.boundaries) | set(segment.custom), segment.freed,
+            )  # fmt: skip
+        grads: dict[int, Any] = dict(seeds)
+
+        def body() -> list[Any]:
+            differentiate(region, grads, stop)
+            return self._own(region, fragment, grads)
+
+        result = run_in(fragment, body, ())
+        state = tr.add_edge(key, fragment, tuple(result), tensors)
+        freed = set() if self.retain or segment is not None else set(region.used)
+        used = forward.boundaries_used if forward is not None else set()
+        state.info = StageInfo(tuple(grads), set(region.used), freed, used)
+        state.plain = False
+        if state.structure is None:
+            state.structure = tuple
+        return state
+
+    def _own(self, region: Region, fragment: Fragment, grads: dict[int, Any]) -> list[Any]:
+        """Gradients that leave at a boundary get memory of their own, laid out as the tensor they belong to."""
+        from flambeau.ops import primitives as prim
+
+        seen: set[int] = set()
+        out = []
+        for slot, g in grads.items():
+            v = fragment.value(g._slot)
+            if slot in region.boundaries:
+                like = region.value(slot)
+                strides = like.strides if is_dense(like.shape, like.strides) else contiguous_strides(like.shape)
+                if v.base is not None or g._slot < fragment.first or g._slot in seen or v.strides != strides:
+                    g = prim.copy(g, strides=_regular(like.shape, strides))
+            seen.add(g._slot)
+            out.append(g)
+        return out
+
+
+def _regular(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    from flambeau.trace.mutation import _normal_strides
+
+    return _normal_strides(shape, strides)
+
+
+def call_hooks(t: Tensor, gradient: Tensor) -> Tensor:
+    """The tensor's hooks in order; a hook that returns a tensor replaces the gradient."""
+    for hook in list((t._hooks or {}).values()):
+        replaced = hook(gradient)
+        if replaced is not None:
+            gradient = replaced
+    if t._retains_grad:
+        t.grad = gradient if t.grad is None else t.grad + gradient
+    return gradient
+
+
+def backward(
+    tensors: Sequence[Tensor], grad_tensors: Sequence[Tensor | None], retain_graph: bool, create_graph: bool,
+    inputs: Sequence[Tensor] | None = None,
+) -> None:  # fmt: skip
+    """Accumulate the gradients of the sum of `tensors` (weighted by `grad_tensors`) into the leaves' `.grad`."""
+    engine = Engine(retain_graph, create_graph, inputs, accumulate=True)
+    _seed_all(engine, tensors, grad_tensors)
+    for t in inputs or ():
+        engine.want(t)
+    engine.run()
+    for t in inputs or ():
+        gradient = engine.found.get(id(t))
+        if gradient is not None:
+            if t.grad is None:
+                t.grad = gradient
+            else:
+                t.grad = t.grad + gradient
+
+
+def grad(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], grad_outputs: Sequence[Tensor | None], retain_graph: bool,
+    create_graph: bool, allow_unused: bool,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """The gradients of the sum of `outputs` with respect to `inputs`; touches no `.grad`."""
+    for i, t in enumerate(inputs):
+        if not t.requires_grad:
+            raise RuntimeError(f"autograd.grad: one of the differentiated Tensors does not require grad (inputs[{i}])")
+    engine = Engine(retain_graph, create_graph, inputs, accumulate=False)
+    for t in inputs:
+        engine.want(t)
+    _seed_all(engine, outputs, grad_outputs)
+    engine.run()
+    answer = []
+    for i, t in enumerate(inputs):
+        gradient = engine.found.get(id(t))
+        if gradient is None and not allow_unused:
+            raise RuntimeError(
+                f"One of the differentiated Tensors appears to not have been used in the graph (inputs[{i}], shape "
+                f"{tuple(t.shape)}). Set allow_unused=True if this is the desired behavior."
+            )
+        answer.append(gradient)
+    return tuple(answer)
+
+
+def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
+    if len(tensors) != len(grads):
+        raise RuntimeError(f"got {len(tensors)} tensors and {len(grads)} gradients: give one gradient (or None) for each tensor")
+    for i, (t, g) in enumerate(zip(tensors, grads, strict=True)):
+        if not t.requires_grad:
+            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
+        if g is None:
+            if t._meta.numel != 1:
+                raise RuntimeError(
+                    f"grad can be implicitly created only for scalar outputs, got shape {tuple(t.shape)}: reduce it "
+                    "(for example with .sum() or .mean()) or pass a gradient of that shape"
+                )
+            from flambeau.ops.creation import unit_gradient
+
+            with_mode = engine.tr.grad_enabled
+            engine.tr.set_grad_enabled(False)
+            g = unit_gradient(t)
+            engine.tr.set_grad_enabled(with_mode)
+        elif tuple(g.shape) != tuple(t.shape):
+            raise RuntimeError(
+                f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}; "
+                "they must be equal"
+            )
+        engine.seed(t, g)

@@ -1,0 +1,83 @@
+"""Hooks on tensors: called with the gradient, or after its accumulation."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flambeau.trace.recorder import local
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+_ids = itertools.count()
+
+
+class RemovableHandle:
+    """Removes its hook from a dictionary; usable as a context manager."""
+
+    def __init__(self, hooks: dict[int, Any], owner: Any = None) -> None:
+        self.id = next(_ids)
+        self.hooks = hooks
+        self.owner = None if owner is None else weakref.ref(owner)
+
+    def remove(self) -> None:
+        """Take the hook away; a second call does nothing."""
+        self.hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.remove()
+
+
+def _watch(t: Tensor) -> None:
+    """Make the backward pass stop at this non-leaf tensor."""
+    tr = local.trace
+    if t._gen == tr.gen:
+        tr.hooked[t._slot] = t
+    elif t._history is not None:
+        segment, slot = t._history
+        segment.hooked[slot] = t
+    elif t._storage is not None and t._storage.gen == tr.gen:
+        slot = tr.resolve(t)
+        tr.hooked[slot] = t
+
+
+def register_hook(t: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+    """See Tensor.register_hook."""
+    if not t.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if t._hooks is None:
+        t._hooks = {}
+    handle = RemovableHandle(t._hooks, t)
+    t._hooks[handle.id] = hook
+    if not t.is_leaf:
+        _watch(t)
+    return handle
+
+
+def register_post_accumulate_grad_hook(t: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
+    """See Tensor.register_post_accumulate_grad_hook."""
+    if not t.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if not t.is_leaf:
+        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    if t._post_hooks is None:
+        t._post_hooks = {}
+    handle = RemovableHandle(t._post_hooks, t)
+    t._post_hooks[handle.id] = hook
+    return handle
+
+
+def retain_grad(t: Tensor) -> None:
+    """See Tensor.retain_grad."""
+    if not t.requires_grad:
+        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    if t.is_leaf:
+        return
+    t._retains_grad = True
+    _watch(t)

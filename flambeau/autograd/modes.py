@@ -1,0 +1,132 @@
+"""Whether operations record gradients: no_grad, enable_grad, set_grad_enabled, inference_mode."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from flambeau.trace.recorder import Fragment, local
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are recorded for gradients in this thread."""
+    return bool(local.trace.grad_enabled)
+
+
+def _switch(mode: bool) -> None:
+    tr = local.trace
+    if type(tr) is Fragment:
+        tr.grad_enabled = mode
+    else:
+        tr.set_grad_enabled(mode)
+
+
+class _Mode:
+    """A context manager that is also a decorator (of functions and of generators)."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+        self.before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self.before.append(is_grad_enabled())
+        _switch(self.mode)
+
+    def __exit__(self, *_: Any) -> None:
+        _switch(self.before.pop())
+
+    def _fresh(self) -> _Mode:
+        return _Mode(self.mode)
+
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generator(*args: Any, **kwargs: Any) -> Any:
+                inner = function(*args, **kwargs)
+                sent: Any = None
+                while True:
+                    with self._fresh():
+                        try:
+                            item = inner.send(sent)
+                        except StopIteration as stop:
+                            return stop.value
+                    sent = yield item
+
+            return generator  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self._fresh():
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+
+class no_grad(_Mode):  # noqa: N801 - PyTorch's name
+    """Operations inside are not recorded for gradients."""
+
+    def __new__(cls, function: Any = None) -> Any:
+        made = super().__new__(cls)
+        if function is not None:
+            made.__init__()  # type: ignore[misc]
+            return made(function)
+        return made
+
+    def __init__(self, function: Any = None) -> None:
+        super().__init__(False)
+
+
+class enable_grad(_Mode):  # noqa: N801 - PyTorch's name
+    """Operations inside are recorded for gradients."""
+
+    def __new__(cls, function: Any = None) -> Any:
+        made = super().__new__(cls)
+        if function is not None:
+            made.__init__()  # type: ignore[misc]
+            return made(function)
+        return made
+
+    def __init__(self, function: Any = None) -> None:
+        super().__init__(True)
+
+
+class inference_mode(_Mode):  # noqa: N801 - PyTorch's name
+    """Like no_grad. Tensors made inside may be used later as any others (see docs/differences.md)."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = super().__new__(cls)
+        if callable(mode):
+            made.__init__()  # type: ignore[misc]
+            return made(mode)
+        return made
+
+    def __init__(self, mode: Any = True) -> None:
+        super().__init__(not mode if isinstance(mode, bool) else False)
+        self.active = bool(mode)
+
+    def __enter__(self) -> None:
+        self.before.append(is_grad_enabled())
+        if self.active:
+            _switch(False)
+
+
+class set_grad_enabled(_Mode):  # noqa: N801 - PyTorch's name
+    """Switch recording for gradients at once; as a context manager, restore it at the end."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(mode)
+        self.at_start = is_grad_enabled()
+        _switch(mode)
+
+    def __enter__(self) -> None:
+        self.before.append(self.at_start)
+        _switch(self.mode)
+
+    def __call__(self, function: F) -> F:
+        _switch(self.at_start)
+        return super().__call__(function)

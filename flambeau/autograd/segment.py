@@ -1,0 +1,222 @@
+"""What outlives a trace: a Segment keeps the graph of a finished trace and the forward values that its gradients need.
+
+A tensor with history is (segment, slot). Backward through a segment is one edge of the current trace, whose inputs are
+the saved values; values that were not saved are computed again from them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from flambeau.autograd.differentiate import Region, differentiate
+from flambeau.compiler.graph import Graph, Node, Value
+from flambeau.ops.primitive import PRIMITIVES
+from flambeau.trace.meta import meta
+from flambeau.trace.recorder import Boundary, Fragment, Trace, run_in
+from flambeau.trace.state import State
+from flambeau.trace.storage import Storage
+
+if TYPE_CHECKING:
+    from flambeau.runtime.buffers import Buffer
+    from flambeau.tensor import Tensor
+    from flambeau.trace.evaluate import TracePlan
+
+_order = itertools.count()
+# Values that are cheaper to compute again than to keep.
+_RECOMPUTED = frozenset(("constant", "iota", "random_uniform", "expand", "copy_of_constant"))
+
+
+class Tape:
+    """The static half of a segment, shared by all runs of one plan: nodes, values, who needs gradients."""
+
+    def __init__(self, state: State) -> None:
+        path = state.path()
+        self.nodes: list[Node] = [n for s in path for n in s.nodes]
+        self.values: list[Value] = [v for s in path for v in s.values]
+        self.requires: set[int] = set().union(*[s.requires for s in path]) if path else set()
+        self.producer: dict[int, Node] = {o: n for n in self.nodes for o in n.outputs}
+        self.parameters: dict[int, int] = {}
+        for s in path:
+            for slot in s.parameters:
+                self.parameters[slot] = len(self.parameters)
+        self.freed: set[int] = freed_outputs(path)
+
+
+def freed_outputs(path: list[State]) -> set[int]:
+    """First outputs of the nodes whose forward values earlier backward passes of the path gave up."""
+    freed: set[int] = set()
+    for s in path:
+        more = getattr(s.info, "freed", None)
+        if more:
+            freed |= more
+    return freed
+
+
+class Segment:
+    """One run of a trace whose gradients can still be asked for."""
+
+    __slots__ = ("boundaries", "custom", "freed", "hooked", "order", "params", "saved", "tape", "versions")
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.order = next(_order)
+        self.saved: dict[int, Tensor] = {}  # root slot -> a tensor that holds the value
+        self.versions: dict[int, int] = {}  # of saved storages that belong to somebody else: they must not change
+        self.boundaries: dict[int, Boundary] = {}
+        self.custom: dict[int, Any] = {}
+        self.hooked: dict[int, Tensor] = {}
+        self.params: list[Any] = []
+        self.freed: set[int] = set(tape.freed)
+
+
+def trace_region(tr: Trace, fragment: Fragment, path: list[State]) -> Region:
+    """The current trace as a region: forward values are slots of the path itself."""
+    nodes = [n for s in path for n in s.nodes]
+    requires: set[int] = set().union(*[s.requires for s in path])
+    boundaries = set(tr.boundaries) | set(tr.custom)
+    return Region(fragment, nodes, requires.__contains__, fragment.value, fragment.at, boundaries, freed_outputs(path))
+
+
+def plan_history(
+    tr: Trace, state: State, graph: Graph, tensors: list[Tensor], alive: bytes, output: Any, external: set[int]
+) -> tuple[list[tuple[int, int]], list[tuple[int, int | None]]]:
+    """Which living tensors keep a history beyond this trace, and which values their gradients need.
+
+    `output(root)` asks the plan to keep a value and gives its index.
+    """
+    wanted = [
+        (position, t._slot)
+        for position, (t, lives) in enumerate(zip(tensors, alive, strict=True))
+        if lives and t._gen == tr.gen and t._meta.requires_grad and not t._meta.leaf and t._slot not in tr.boundaries
+    ]
+    if not wanted:
+        return [], []
+    path = state.path()
+    fragment = Fragment(tr, False)
+    region = trace_region(tr, fragment, path)
+    freed, region.freed = region.freed, set()
+    seen = region.freed
+
+    def dry_run() -> None:
+        pending = {slot: _ones(fragment, slot) for _, slot in wanted}
+        for context in tr.custom.values():
+            for slot in context.input_slots:
+                pending.setdefault(slot, _ones(fragment, slot))
+        region.nodes = [n for n in region.nodes if n.outputs[0] not in freed]
+        differentiate(region, pending, -1)
+
+    run_in(fragment, dry_run, ())
+    assert not seen
+    saved: dict[int, int | None] = {}
+    tape_values = graph.values
+    producer = {o: n for n in graph.nodes for o in n.outputs}
+    inputs = set(graph.inputs)
+    parameters = set(graph.parameters)
+
+    def save(slot: int) -> None:
+        base = tape_values[slot].base
+        root = slot if base is None else base
+        if root in saved or root in parameters:
+            return
+        if root in inputs:
+            saved[root] = None
+            return
+        node = producer[root]
+        if node.op in _RECOMPUTED or (node.op == "copy" and _is_cheap(node, producer, inputs)):
+            for i in node.inputs:
+                save(i)
+            return
+        saved[root] = output(root)
+
+    for slot in sorted(region.slots_used):
+        save(slot)
+    return wanted, sorted(saved.items())
+
+
+def _is_cheap(node: Node, producer: dict[int, Node], inputs: set[int]) -> bool:
+    """A copy of a repeated constant (zeros, ones, full)."""
+    while node.op in ("copy", "expand"):
+        if node.inputs[0] in inputs or node.inputs[0] not in producer:
+            return False
+        node = producer[node.inputs[0]]
+    return node.op == "constant"
+
+
+def _ones(fragment: Fragment, slot: int) -> Tensor:
+    v = fragment.value(slot)
+    new = fragment.add_value(Value(v.shape, v.dtype, _contiguous(v.shape)))
+    return fragment.placeholder(new, meta(v.shape, None, v.dtype))
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    from flambeau.compiler.graph import contiguous_strides
+
+    return contiguous_strides(shape)
+
+
+def keep_history(
+    plan: TracePlan, state: State, tensors: list[Tensor], inputs: list[Storage], buffers: list[Buffer],
+    boundaries: dict[int, Boundary], custom: dict[int, Any], hooked: dict[int, Tensor], params: list[Any],
+) -> None:  # fmt: skip
+    """Make the segment of a trace that has just run, and hang the surviving tensors on it."""
+    from flambeau.tensor import from_storage
+
+    tape = plan.tape
+    if tape is None:
+        tape = plan.tape = Tape(state)
+    segment = Segment(tape)
+    segment.boundaries = boundaries
+    segment.custom = custom
+    segment.hooked = hooked
+    segment.params = params
+    for slot, index in plan.saved:
+        v = tape.values[slot]
+        if index is None:
+            storage = inputs[plan.graph.inputs.index(slot)]
+            segment.saved[slot] = from_storage(storage, meta(v.shape, v.strides, v.dtype))
+            segment.versions[slot] = storage.version
+            continue
+        needs = slot in tape.requires
+        m = meta(v.shape, v.strides, v.dtype, 0, needs, not needs)
+        t = from_storage(Storage(buffers[index]), m)
+        if needs:
+            t._history = (segment, slot)
+        segment.saved[slot] = t
+    for position, slot in plan.history:
+        tensors[position]._history = (segment, slot)
+
+
+class SegmentForward:
+    """Forward values of a segment inside a fragment of the current trace: saved ones as inputs, others computed again."""
+
+    def __init__(self, segment: Segment, fragment: Fragment, entered: dict[int, Tensor]) -> None:
+        self.segment = segment
+        self.fragment = fragment
+        self.known = dict(entered)
+        self.boundaries_used: set[int] = set()
+
+    def __call__(self, slot: int) -> Tensor:
+        found = self.known.get(slot)
+        if found is None:
+            found = self._again(slot)
+            self.known[slot] = found
+        elif slot in self.segment.boundaries or slot in self.segment.versions:
+            self.boundaries_used.add(slot)
+        return found
+
+    def _again(self, slot: int) -> Tensor:
+        tape = self.segment.tape
+        if slot in tape.parameters:
+            raise AssertionError("parameters are entered")
+        node = tape.producer[slot]
+        if node.op == "alias":  # how a tensor lies in its storage: the primitive alone does not say
+            v = tape.values[slot]
+            attrs = {"multipliers": tuple([m for _, m in v.dynamic]), "offset": v.offset, "shape": v.shape, "strides": v.strides}
+            sources = [self(node.inputs[0]), *[self(p) for p, _ in v.dynamic]]
+            return self.fragment.record(PRIMITIVES["as_strided"], sources, attrs)  # type: ignore[no-any-return]
+        results = self.fragment.record(PRIMITIVES[node.op], [self(i) for i in node.inputs], dict(node.attrs))
+        outputs = results if isinstance(results, tuple) else (results,)
+        for o, r in zip(node.outputs, outputs, strict=True):
+            self.known.setdefault(o, r)
+        return outputs[node.outputs.index(slot)]

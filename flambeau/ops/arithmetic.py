@@ -1,0 +1,337 @@
+"""Arithmetic, comparison, logic and bits: the binary pointwise functions and operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.ops import primitives as prim
+from flambeau.ops.promotion import convert, promote, promote_float, result_type
+from flambeau.ops.registry import Exponent, Number, operation
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+def _scaled(other: Any, alpha: Any, d: dtypes.dtype) -> Any:
+    """other * alpha in dtype d."""
+    if isinstance(alpha, (int, float, complex)) and alpha == 1:
+        return convert(other, d)
+    if d.category < 2 and (alpha._meta.dtype.category if hasattr(alpha, "_meta") else dtypes.of_number(alpha).category) > 1:
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    return prim.mul(convert(other, d), convert(alpha, d))
+
+
+@operation(method=True, inplace=True, out=True)
+def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
+    """input + alpha * other, with broadcasting and type promotion."""
+    d = result_type(input, other)
+    return prim.add(convert(input, d), _scaled(other, alpha, d))
+
+
+@operation(method=True, inplace=True, out=True, aliases=("subtract",))
+def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
+    """input - alpha * other, with broadcasting and type promotion."""
+    d = result_type(input, other)
+    if d is dtypes.bool_:
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `bitwise_xor()` or "
+            "`logical_xor()` operator instead."
+        )
+    return prim.sub(convert(input, d), _scaled(other, alpha, d))
+
+
+@operation(method=True)
+def rsub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
+    """other - alpha * input."""
+    d = result_type(input, other)
+    if d is dtypes.bool_:
+        raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
+    return prim.sub(convert(other, d), _scaled(input, alpha, d))
+
+
+@operation(method=True, inplace=True, out=True, aliases=("multiply",))
+def mul(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """input * other, with broadcasting and type promotion."""
+    a, b = promote(input, other)
+    return prim.mul(a, b)
+
+
+@operation(method=True, inplace=True, out=True, aliases=("divide",))
+def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
+    """input / other; true division unless `rounding_mode` is "floor" or "trunc"."""
+    if rounding_mode is None:
+        return prim.div(*promote_float(input, other))
+    if rounding_mode == "floor":
+        return prim.div_floor(*promote(input, other))
+    if rounding_mode == "trunc":
+        return prim.div_trunc(*promote(input, other))
+    raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+
+
+@operation(method=True, inplace=True, out=True)
+def true_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """input / other as floating numbers."""
+    return prim.div(*promote_float(input, other))
+
+
+@operation(method=True, inplace=True, out=True)
+def floor_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """The quotient rounded towards minus infinity."""
+    return prim.div_floor(*promote(input, other))
+
+
+@operation(method=True, inplace=True, out=True)
+def remainder(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """The remainder with the sign of `other`, as Python's %."""
+    return prim.remainder(*promote(input, other))
+
+
+@operation(method=True, inplace=True, out=True)
+def fmod(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """The remainder with the sign of `input`, as C's fmod."""
+    return prim.fmod(*promote(input, other))
+
+
+def _power(x: Any, exponent: float) -> Any:
+    """The exact short forms that PyTorch uses too."""
+    if exponent == 2:
+        return prim.mul(x, x)
+    if exponent == 3:
+        return prim.mul(prim.mul(x, x), x)
+    if exponent == 1:
+        return x
+    if exponent == 0.5:
+        return prim.sqrt(x)
+    if exponent == -0.5:
+        return prim.rsqrt(x)
+    if exponent == -1:
+        return prim.reciprocal(x)
+    if exponent == -2:
+        return prim.reciprocal(prim.mul(x, x))
+    return None
+
+
+@operation(name="pow", method=True, inplace=True, out=True)
+def pow_(input: Tensor | Exponent, exponent: Tensor | Exponent) -> Tensor:
+    """input ** exponent; integers to negative powers raise RuntimeError."""
+    d = result_type(input, exponent)
+    a = convert(input, d)
+    if isinstance(exponent, (int, float)) and not d.is_complex:
+        if d.category == 1 and exponent < 0:
+            raise RuntimeError("Integers to negative integer powers are not allowed.")
+        if exponent == 0:
+            return prim.copy(prim.expand(prim.constant(1, d), shape=tuple(a.shape)), strides=_dense_strides(a))
+        short = _power(a, exponent) if d.is_floating_point or exponent in (2, 3) else None
+        if short is a:
+            short = prim.copy(a, strides=_dense_strides(a))
+        if short is not None:
+            return short
+    b = convert(exponent, d)
+    return prim.pow(a, b)
+
+
+def _dense_strides(a: Any) -> tuple[int, ...]:
+    from flambeau.compiler.graph import contiguous_strides
+
+    m = a._meta
+    return m.strides if m.is_dense and m.strides == contiguous_strides(m.shape) else contiguous_strides(m.shape)
+
+
+def _comparison(name: str, alias: tuple[str, ...], text: str) -> Any:
+    primitive = getattr(prim, name)
+
+    def compare(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+        d = result_type(input, other)
+        if d.is_complex and name not in ("eq", "ne"):
+            raise RuntimeError(f'"{name}" is not implemented for complex numbers: they have no order')
+        return primitive(convert(input, d), convert(other, d))
+
+    compare.__doc__ = f"input {text} other, elementwise: a bool tensor."
+    return operation(name=name, aliases=alias, method=True, inplace=True, out=True)(compare)
+
+
+eq = _comparison("eq", (), "==")
+ne = _comparison("ne", ("not_equal",), "!=")
+lt = _comparison("lt", ("less",), "<")
+le = _comparison("le", ("less_equal",), "<=")
+gt = _comparison("gt", ("greater",), ">")
+ge = _comparison("ge", ("greater_equal",), ">=")
+
+
+def _two(name: str, text: str, public: str | None = None, floats: bool = False, aliases: tuple[str, ...] = ()) -> Any:
+    """A public function that promotes and applies one primitive."""
+    primitive = getattr(prim, name)
+    rule = promote_float if floats else promote
+
+    def body(input: Tensor, other: Tensor) -> Tensor:
+        a, b = rule(input, other)
+        if a._meta.dtype.is_complex:
+            raise RuntimeError(f"{public or name} is not supported for complex tensors")
+        return primitive(a, b)
+
+    body.__doc__ = text
+    return operation(name=public or name, method=True, inplace=True, out=True, aliases=aliases)(body)
+
+
+maximum = _two("maximum", "The larger of two elements; NaN wins.")
+minimum = _two("minimum", "The smaller of two elements; NaN wins.")
+fmax = _two("fmax", "The larger of two elements; a number wins over NaN.")
+fmin = _two("fmin", "The smaller of two elements; a number wins over NaN.")
+atan2 = _two("atan2", "The angle of (other, input) in radians, in (-pi, pi].", floats=True, aliases=("arctan2",))
+hypot = _two("hypot", "sqrt(input^2 + other^2) without overflow.", floats=False)
+nextafter = _two("nextafter", "The next representable number after input in the direction of other.")
+
+
+@operation(method=True, inplace=True, out=True)
+def copysign(input: Tensor, other: Tensor | Number) -> Tensor:
+    """The magnitude of input with the sign of other."""
+    return prim.copysign(*promote_float(input, other))
+
+
+def _bits(name: str, text: str) -> Any:
+    primitive = getattr(prim, name)
+
+    def body(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+        d = result_type(input, other)
+        if d.category > 1:
+            raise RuntimeError(f'"{name}_cpu" not implemented for {d.name}: bitwise functions take integers or booleans')
+        return primitive(convert(input, d), convert(other, d))
+
+    body.__doc__ = text
+    return operation(name=name, method=True, inplace=True, out=True)(body)
+
+
+bitwise_and = _bits("bitwise_and", "input & other; logical and for booleans.")
+bitwise_or = _bits("bitwise_or", "input | other; logical or for booleans.")
+bitwise_xor = _bits("bitwise_xor", "input ^ other; exclusive or for booleans.")
+
+
+def _shift(primitive: Any, public: str, text: str) -> Any:
+    def body(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+        d = result_type(input, other)
+        if d.category != 1:
+            raise RuntimeError(f'"{public}" not implemented for {d.name}: shifts take integers')
+        return primitive(convert(input, d), convert(other, d))
+
+    body.__doc__ = text
+    return operation(name=public, method=True, inplace=True, out=True)(body)
+
+
+bitwise_left_shift = _shift(prim.shift_left, "bitwise_left_shift", "input << other.")
+bitwise_right_shift = _shift(prim.shift_right, "bitwise_right_shift", "input >> other, arithmetic for signed integers.")
+
+
+def _truth(x: Any) -> Any:
+    """x != 0 as bool."""
+    return convert(x, dtypes.bool_)
+
+
+def _logic(primitive: Any, public: str, text: str) -> Any:
+    def body(input: Tensor, other: Tensor) -> Tensor:
+        return primitive(_truth(input), _truth(other))
+
+    body.__doc__ = text
+    return operation(name=public, method=True, inplace=True, out=True)(body)
+
+
+logical_and = _logic(prim.bitwise_and, "logical_and", "Whether both elements are nonzero.")
+logical_or = _logic(prim.bitwise_or, "logical_or", "Whether any of the two elements is nonzero.")
+logical_xor = _logic(prim.bitwise_xor, "logical_xor", "Whether exactly one of the two elements is nonzero.")
+
+
+@operation(method=True, inplace=True, out=True)
+def logical_not(input: Tensor) -> Tensor:
+    """Whether an element is zero."""
+    return prim.bitwise_not(_truth(input))
+
+
+@operation(method=True, inplace=True, out=True)
+def bitwise_not(input: Tensor) -> Tensor:
+    """~input; logical not for booleans."""
+    if input.dtype.category > 1:
+        raise RuntimeError(f'"bitwise_not_cpu" not implemented for {input.dtype.name}: it takes integers or booleans')
+    return prim.bitwise_not(input)
+
+
+@operation(method=True, inplace=True, out=True)
+def lerp(input: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
+    """input + weight * (end - input), evaluated from the nearer end so that weight 1 gives `end` exactly."""
+    if input.dtype is not end.dtype:
+        raise RuntimeError(f"lerp: expected dtype {input.dtype} for `end` but got dtype {end.dtype}")
+    w = convert(weight, input.dtype)
+    near = prim.lt(prim.abs(w), 0.5)
+    gap = prim.sub(end, input)
+    return prim.where(near, prim.add(input, prim.mul(w, gap)), prim.sub(end, prim.mul(gap, prim.sub(prim.constant(1, w.dtype), w))))
+
+
+@operation(method=True, inplace=True, out=True)
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+    """input + value * tensor1 * tensor2."""
+    d = result_type(input, tensor1, tensor2)
+    product = prim.mul(convert(tensor1, d), convert(tensor2, d))
+    return prim.add(convert(input, d), _scaled(product, value, d))
+
+
+@operation(method=True, inplace=True, out=True)
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+    """input + value * tensor1 / tensor2; integers are refused, as in PyTorch."""
+    d = result_type(input, tensor1, tensor2)
+    if d.category < 2:
+        raise RuntimeError("Integer division with addcdiv is no longer supported: convert the tensors to floating point first")
+    quotient = prim.div(convert(tensor1, d), convert(tensor2, d))
+    return prim.add(convert(input, d), _scaled(quotient, value, d))
+
+
+@operation(method=True, out=True)
+def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """input where condition holds, else other."""
+    if condition.dtype is dtypes.uint8:
+        condition = convert(condition, dtypes.bool_)
+    a, b = promote(input, other)
+    return prim.where(condition, a, b)
+
+
+def _reflected(function: Any) -> Any:
+    def operator(self: Any, other: Any) -> Any:
+        if not isinstance(other, (int, float, complex)) and not hasattr(other, "_meta") and not hasattr(other, "item"):
+            return NotImplemented
+        return function(other, self)
+
+    return operator
+
+
+def _operator(function: Any) -> Any:
+    """A binary operator: lists, strings and other foreign objects get their own chance (NotImplemented)."""
+
+    def operator(self: Any, other: Any) -> Any:
+        if not isinstance(other, (int, float, complex)) and not hasattr(other, "_meta") and not hasattr(other, "item"):
+            return NotImplemented
+        return function(self, other)
+
+    return operator
+
+
+def install_operators(cls: Any) -> None:
+    """Python's operators on the Tensor class. The hot ones are the public functions themselves: no further call."""
+    cls.__add__, cls.__sub__, cls.__mul__, cls.__truediv__ = add, sub, mul, div
+    cls.__radd__, cls.__rsub__, cls.__rmul__ = add, rsub, mul
+    cls.__rtruediv__ = _reflected(div)
+    cls.__floordiv__, cls.__rfloordiv__ = floor_divide, _reflected(floor_divide)
+    cls.__mod__, cls.__rmod__ = remainder, _reflected(remainder)
+    cls.__pow__, cls.__rpow__ = pow_, _reflected(pow_)
+    cls.__and__, cls.__or__, cls.__xor__ = bitwise_and, bitwise_or, bitwise_xor
+    cls.__rand__, cls.__ror__, cls.__rxor__ = bitwise_and, bitwise_or, bitwise_xor
+    cls.__lshift__, cls.__rshift__ = bitwise_left_shift, bitwise_right_shift
+    cls.__rlshift__, cls.__rrshift__ = _reflected(bitwise_left_shift), _reflected(bitwise_right_shift)
+    from flambeau.ops.elementwise import abs_, neg, positive
+
+    cls.__invert__, cls.__neg__, cls.__pos__, cls.__abs__ = bitwise_not, neg, positive, abs_
+    cls.__eq__, cls.__ne__ = _operator(eq), _operator(ne)
+    cls.__lt__, cls.__le__, cls.__gt__, cls.__ge__ = lt, le, gt, ge
+    for name, function in (
+        ("__iadd__", add), ("__isub__", sub), ("__imul__", mul), ("__itruediv__", div), ("__ifloordiv__", floor_divide),
+        ("__imod__", remainder), ("__ipow__", pow_), ("__iand__", bitwise_and), ("__ior__", bitwise_or),
+        ("__ixor__", bitwise_xor), ("__ilshift__", bitwise_left_shift), ("__irshift__", bitwise_right_shift),
+    ):  # fmt: skip
+        setattr(cls, name, function.operation.inplace)

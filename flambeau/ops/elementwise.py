@@ -1,0 +1,406 @@
+"""The unary pointwise functions, clamping and their kin."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.ops import primitives as prim
+from flambeau.ops.promotion import convert, promote_float, result_type
+from flambeau.ops.registry import Number, operation
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+def _float_function(name: str, text: str, public: str | None = None, aliases: tuple[str, ...] = (), real_only: bool = False) -> Any:
+    """A function of floating numbers; integers are taken to the default dtype."""
+    primitive = getattr(prim, name)
+
+    def body(input: Tensor) -> Tensor:
+        (x,) = promote_float(input)
+        if real_only and x.dtype.is_complex:
+            raise RuntimeError(f"{public or name} is not implemented for complex tensors")
+        return primitive(x)
+
+    body.__doc__ = text
+    return operation(name=public or name, aliases=aliases, method=True, inplace=True, out=True)(body)
+
+
+sqrt = _float_function("sqrt", "The square root.")
+rsqrt = _float_function("rsqrt", "1 / sqrt(x).")
+reciprocal = _float_function("reciprocal", "1 / x.")
+exp = _float_function("exp", "e to the power x.")
+exp2 = _float_function("exp2", "2 to the power x.", aliases=("special_exp2",))
+expm1 = _float_function("expm1", "exp(x) - 1, accurate near 0.", aliases=("special_expm1",))
+log = _float_function("log", "The natural logarithm.")
+log2 = _float_function("log2", "The logarithm to base 2.")
+log10 = _float_function("log10", "The logarithm to base 10.")
+log1p = _float_function("log1p", "log(1 + x), accurate near 0.", aliases=("special_log1p",))
+sin = _float_function("sin", "The sine of x in radians.")
+cos = _float_function("cos", "The cosine of x in radians.")
+tan = _float_function("tan", "The tangent of x in radians.")
+asin = _float_function("asin", "The arcsine, in radians.", aliases=("arcsin",))
+acos = _float_function("acos", "The arccosine, in radians.", aliases=("arccos",))
+atan = _float_function("atan", "The arctangent, in radians.", aliases=("arctan",))
+sinh = _float_function("sinh", "The hyperbolic sine.")
+cosh = _float_function("cosh", "The hyperbolic cosine.")
+tanh = _float_function("tanh", "The hyperbolic tangent.")
+asinh = _float_function("asinh", "The inverse hyperbolic sine.", aliases=("arcsinh",))
+acosh = _float_function("acosh", "The inverse hyperbolic cosine.", aliases=("arccosh",))
+atanh = _float_function("atanh", "The inverse hyperbolic tangent.", aliases=("arctanh",))
+erf = _float_function("erf", "The error function.", real_only=True)
+erfc = _float_function("erfc", "1 - erf(x), accurate for large x.", real_only=True)
+erfinv = _float_function("erfinv", "The inverse of erf on (-1, 1).", real_only=True)
+lgamma = _float_function("lgamma", "log |gamma(x)|.", real_only=True)
+digamma = _float_function("digamma", "The derivative of lgamma.", real_only=True)
+sigmoid = _float_function("sigmoid", "1 / (1 + exp(-x)).", aliases=("special_expit",))
+
+
+def _any_function(name: str, text: str, aliases: tuple[str, ...] = (), integers_unchanged: bool = False) -> Any:
+    """A function that keeps the dtype."""
+    primitive = getattr(prim, name)
+
+    def body(input: Tensor) -> Tensor:
+        if integers_unchanged and input.dtype.category < 2:
+            return prim.copy(input, strides=_strides_like(input))
+        return primitive(input)
+
+    body.__doc__ = text
+    return operation(name=name, aliases=aliases, method=True, inplace=True, out=True)(body)
+
+
+def _strides_like(x: Any) -> tuple[int, ...]:
+    from flambeau.ops.primitive import pointwise_strides
+
+    return pointwise_strides([x._meta], tuple(x.shape))
+
+
+@operation(method=True, inplace=True, out=True, aliases=("negative",))
+def neg(input: Tensor) -> Tensor:
+    """-input; booleans are refused, as in PyTorch."""
+    if input.dtype is dtypes.bool_:
+        raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. Use `~` or `logical_not()` instead.")
+    return prim.neg(input)
+
+
+@operation(name="abs", method=True, inplace=True, out=True, aliases=("absolute",))
+def abs_(input: Tensor) -> Tensor:
+    """The absolute value; the modulus of complex numbers."""
+    return prim.abs(input) if input.dtype is not dtypes.bool_ else prim.copy(input, strides=_strides_like(input))
+
+
+floor = _any_function("floor", "The largest integer not above x.", integers_unchanged=True)
+ceil = _any_function("ceil", "The smallest integer not below x.", integers_unchanged=True)
+trunc = _any_function("trunc", "The integer part.", aliases=("fix",), integers_unchanged=True)
+sgn = _any_function("sgn", "The sign; x / |x| for complex numbers.")
+
+
+@operation(method=True, inplace=True, out=True)
+def sign(input: Tensor) -> Tensor:
+    """-1, 0 or 1 by the sign of each element."""
+    if input.dtype.is_complex:
+        raise RuntimeError("Unlike NumPy, torch.sign doesn't support complex tensors; use torch.sgn")
+    return prim.sgn(input) if input.dtype is not dtypes.bool_ else prim.copy(input, strides=_strides_like(input))
+
+
+@operation(name="round", method=True, inplace=True, out=True)
+def round_(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest integer, halves to even; with `decimals`, to that many places."""
+    if input.dtype.category < 2:
+        return prim.copy(input, strides=_strides_like(input))
+    if decimals == 0:
+        return prim.round(input)
+    scale = 10.0 ** builtin_abs(decimals)
+    if decimals > 0:
+        return prim.div(prim.round(prim.mul(input, scale)), scale)
+    return prim.mul(prim.round(prim.div(input, scale)), scale)
+
+
+builtin_abs = abs
+
+
+@operation(method=True, inplace=True, out=True)
+def square(input: Tensor) -> Tensor:
+    """input * input."""
+    x = convert(input, dtypes.int64) if input.dtype is dtypes.bool_ else input
+    return prim.mul(x, x)
+
+
+@operation(method=True, inplace=True, out=True)
+def frac(input: Tensor) -> Tensor:
+    """The fractional part, with the sign of x."""
+    return prim.sub(input, prim.trunc(input))
+
+
+@operation(method=True)
+def positive(input: Tensor) -> Tensor:
+    """input itself; booleans are refused, as in PyTorch."""
+    if input.dtype is dtypes.bool_:
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+@operation(method=True, inplace=True, out=True)
+def deg2rad(input: Tensor) -> Tensor:
+    """Degrees to radians."""
+    (x,) = promote_float(input)
+    return prim.mul(x, math.pi / 180.0)
+
+
+@operation(method=True, inplace=True, out=True)
+def rad2deg(input: Tensor) -> Tensor:
+    """Radians to degrees."""
+    (x,) = promote_float(input)
+    return prim.mul(x, 180.0 / math.pi)
+
+
+@operation(method=True, inplace=True, out=True)
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)); x is clamped to [eps, 1 - eps] first if eps is given."""
+    (x,) = promote_float(input)
+    if eps is not None:
+        x = prim.minimum(prim.maximum(x, eps), 1 - eps)
+    return prim.log(prim.div(x, prim.sub(prim.constant(1, x.dtype), x)))
+
+
+@operation(method=True, inplace=True, out=True)
+def sinc(input: Tensor) -> Tensor:
+    """sin(pi x) / (pi x), 1 at 0."""
+    (x,) = promote_float(input)
+    scaled = prim.mul(x, math.pi)
+    zero = prim.eq(x, 0)
+    return prim.where(zero, 1.0, prim.div(prim.sin(scaled), prim.where(zero, 1.0, scaled)))
+
+
+@operation(method=True)
+def isnan(input: Tensor) -> Tensor:
+    """Whether an element is NaN."""
+    if input.dtype.is_complex:
+        return prim.bitwise_or(prim.isnan(prim.real_part(input)), prim.isnan(prim.imag_part(input)))
+    return prim.isnan(input) if input.dtype.is_floating_point else prim.ne(input, input)
+
+
+def _magnitude(x: Any) -> Any:
+    return prim.abs(x)
+
+
+@operation(method=True)
+def isinf(input: Tensor) -> Tensor:
+    """Whether an element is infinite."""
+    if input.dtype.is_complex:
+        infinity = float("inf")
+        parts = [prim.eq(prim.abs(p), infinity) for p in (prim.real_part(input), prim.imag_part(input))]
+        return prim.bitwise_or(*parts)
+    return prim.eq(prim.abs(input), float("inf")) if input.dtype.is_floating_point else prim.ne(input, input)
+
+
+@operation(method=True)
+def isfinite(input: Tensor) -> Tensor:
+    """Whether an element is neither infinite nor NaN."""
+    if input.dtype.is_complex:
+        infinity = float("inf")
+        parts = [prim.lt(prim.abs(p), infinity) for p in (prim.real_part(input), prim.imag_part(input))]
+        return prim.bitwise_and(*parts)
+    return prim.lt(prim.abs(input), float("inf")) if input.dtype.is_floating_point else prim.eq(input, input)
+
+
+@operation(method=True, out=True)
+def isposinf(input: Tensor) -> Tensor:
+    """Whether an element is plus infinity."""
+    return prim.eq(input, float("inf")) if input.dtype.is_floating_point else prim.ne(input, input)
+
+
+@operation(method=True, out=True)
+def isneginf(input: Tensor) -> Tensor:
+    """Whether an element is minus infinity."""
+    return prim.eq(input, float("-inf")) if input.dtype.is_floating_point else prim.ne(input, input)
+
+
+@operation(method=True)
+def isreal(input: Tensor) -> Tensor:
+    """Whether the imaginary part is zero."""
+    return prim.eq(prim.imag_part(input), 0) if input.dtype.is_complex else prim.eq(input, input)
+
+
+@operation(method=True, out=True)
+def signbit(input: Tensor) -> Tensor:
+    """Whether the sign bit is set (also of -0.0)."""
+    if input.dtype.is_floating_point:
+        return prim.lt(prim.copysign(prim.constant(1, input.dtype), input), 0)
+    return prim.lt(input, 0) if input.dtype is not dtypes.bool_ else prim.ne(input, input)
+
+
+@operation(method=True, inplace=True, out=True)
+def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """NaN and infinities replaced by numbers: 0 and the dtype's largest and smallest, unless given."""
+    if not input.dtype.is_floating_point:
+        return prim.copy(input, strides=_strides_like(input))
+    largest = LARGEST[input.dtype]
+    x = prim.where(prim.isnan(input), 0.0 if nan is None else nan, input)
+    x = prim.where(prim.eq(input, float("inf")), largest if posinf is None else posinf, x)
+    return prim.where(prim.eq(input, float("-inf")), -largest if neginf is None else neginf, x)
+
+
+LARGEST = {
+    dtypes.float16: 65504.0,
+    dtypes.bfloat16: 3.3895313892515355e38,
+    dtypes.float32: 3.4028234663852886e38,
+    dtypes.float64: 1.7976931348623157e308,
+}
+
+
+@operation(method=True, inplace=True, out=True, aliases=("clip",))
+def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
+    """Each element limited to [min, max]; NaN stays NaN. Either bound may be missing, not both."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    d = result_type(*[x for x in (input, min, max) if x is not None])
+    x = convert(input, d)
+    if d.is_complex:
+        raise RuntimeError("clamp is not supported for complex types")
+    return _clamp(x, None if min is None else convert(min, d), None if max is None else convert(max, d))
+
+
+def _clamp(x: Any, low: Any, high: Any) -> Any:
+    """The gradient is 1 within the bounds, ends included (PyTorch's rule): hence where, not maximum."""
+    if low is not None and high is not None:
+        low = prim.minimum(low, high)
+    if low is not None:
+        x = prim.where(prim.lt(x, low), low, x)
+    if high is not None:
+        x = prim.where(prim.gt(x, high), high, x)
+    return x
+
+
+@operation(method=True, inplace=True, out=True)
+def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
+    """Each element at least `min`."""
+    d = result_type(input, min)
+    return _clamp(convert(input, d), convert(min, d), None)
+
+
+@operation(method=True, inplace=True, out=True)
+def clamp_max(input: Tensor, max: Tensor | Number) -> Tensor:
+    """Each element at most `max`."""
+    d = result_type(input, max)
+    return _clamp(convert(input, d), None, convert(max, d))
+
+
+@operation(method=True, inplace=True)
+def relu(input: Tensor) -> Tensor:
+    """max(x, 0); NaN stays NaN, the gradient at 0 is 0."""
+    return prim.where(prim.le(input, 0), 0, input)
+
+
+@operation(method=True, inplace=True, out=True)
+def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """x * log(y), 0 where x is 0 (NaN where y is NaN)."""
+    x, y = promote_float(input, other)
+    zero = prim.bitwise_and(prim.eq(x, 0), prim.eq(y, y))
+    return prim.where(zero, 0.0, prim.mul(x, prim.log(prim.where(zero, 1.0, y))))
+
+
+@operation(method=True, out=True)
+def logaddexp(input: Tensor, other: Tensor) -> Tensor:
+    """log(exp(x) + exp(y)) without overflow."""
+    x, y = promote_float(input, other)
+    larger = prim.maximum(x, y)
+    same = prim.bitwise_and(prim.eq(x, y), prim.eq(prim.abs(x), float("inf")))
+    gap = prim.abs(prim.sub(x, y))
+    return prim.where(same, x, prim.add(larger, prim.log1p(prim.exp(prim.neg(gap)))))
+
+
+@operation(method=True, out=True)
+def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+    """log2(2^x + 2^y) without overflow."""
+    x, y = promote_float(input, other)
+    larger = prim.maximum(x, y)
+    same = prim.bitwise_and(prim.eq(x, y), prim.eq(prim.abs(x), float("inf")))
+    gap = prim.abs(prim.sub(x, y))
+    return prim.where(same, x, prim.add(larger, prim.mul(prim.log1p(prim.exp2(prim.neg(gap))), 1 / math.log(2.0))))
+
+
+@operation(method=True, inplace=True, out=True)
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    """0 for negative x, 1 for positive x, `values` at 0."""
+    if input.dtype is not values.dtype:
+        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
+    step = convert(prim.gt(input, 0), input.dtype)
+    return prim.where(prim.eq(input, 0), values, step)
+
+
+# -- complex numbers ----------------------------------------------------------------------------------------------
+
+
+@operation(out=True)
+def complex(real: Tensor, imag: Tensor) -> Tensor:
+    """real + i * imag, of two floating tensors of one dtype."""
+    if real.dtype is not imag.dtype or not real.dtype.is_floating_point:
+        raise RuntimeError(f"complex: expected two floating tensors of one dtype, got {real.dtype} and {imag.dtype}")
+    return prim.make_complex(real, imag)
+
+
+@operation(out=True)
+def polar(abs: Tensor, angle: Tensor) -> Tensor:
+    """abs * exp(i * angle)."""
+    return prim.make_complex(prim.mul(abs, prim.cos(angle)), prim.mul(abs, prim.sin(angle)))
+
+
+@operation(method=True, out=True)
+def angle(input: Tensor) -> Tensor:
+    """The argument of complex numbers in radians; 0 or pi for reals, NaN for NaN."""
+    if input.dtype.is_complex:
+        return prim.atan2(prim.imag_part(input), prim.real_part(input))
+    (x,) = promote_float(input)
+    return prim.where(prim.isnan(x), x, prim.where(prim.lt(x, 0), math.pi, 0.0 * x))
+
+
+@operation(method=True, inplace=True, out=True)
+def conj_physical(input: Tensor) -> Tensor:
+    """The complex conjugate, computed."""
+    return prim.conj_physical(input) if input.dtype.is_complex else input
+
+
+@operation(method=True)
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate; real tensors are returned as they are."""
+    return prim.conj_physical(input) if input.dtype.is_complex else input
+
+
+@operation()
+def real(input: Tensor) -> Tensor:
+    """A view of the real part."""
+    if not input.dtype.is_complex:
+        return input
+    pairs = prim.real_view(input)
+    return prim.select(pairs, dim=pairs._meta.ndim - 1, index=0)
+
+
+@operation()
+def imag(input: Tensor) -> Tensor:
+    """A view of the imaginary part."""
+    if not input.dtype.is_complex:
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    pairs = prim.real_view(input)
+    return prim.select(pairs, dim=pairs._meta.ndim - 1, index=1)
+
+
+@operation()
+def view_as_real(input: Tensor) -> Tensor:
+    """A complex tensor as pairs of reals in a new last dimension; shares memory."""
+    if not input.dtype.is_complex:
+        raise RuntimeError("view_as_real is only supported for complex tensors")
+    return prim.real_view(input)
+
+
+@operation()
+def view_as_complex(input: Tensor) -> Tensor:
+    """Pairs in the last dimension as complex numbers; shares memory."""
+    m = input._meta
+    if not m.dtype.is_floating_point or m.ndim == 0 or m.shape[-1] != 2:
+        raise RuntimeError("Tensor must have a last dimension of size 2 and a floating dtype")
+    if m.strides[-1] != 1 or any(s % 2 for s in m.strides[:-1]) or m.offset % 2:
+        raise RuntimeError("Tensor must have a stride of 1 in its last dimension and even strides elsewhere")
+    return prim.real_view(input)

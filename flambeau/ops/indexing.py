@@ -1,0 +1,571 @@
+"""Indexing: x[...] read and written, gather and scatter, selection by index and by mask.
+
+Basic indices (ints, slices, None, ...) give views; an index tensor, list or mask gives a copy. Index values are checked when
+the kernel runs: an IndexError, never a wild read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod as product_of
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.ops import primitives as prim
+from flambeau.ops.promotion import convert
+from flambeau.ops.registry import Number, operation
+from flambeau.ops.shape import as_shape, contiguous_of, dim_of, select
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+@operation(name="slice_step")
+def _slice_op(input: Tensor, start: Number, dim: int, length: int, step: int) -> Tensor:
+    if isinstance(start, int):
+        return prim.slice(input, dim=dim, start=start, length=length, step=step)
+    return prim.slice(input, start, dim=dim, start=0, length=length, step=step)
+
+
+def _slice(x: Any, d: int, index: slice) -> Any:
+    size = x._meta.shape[d]
+    step = 1 if index.step is None else index.step.__index__()
+    if step <= 0:
+        raise ValueError("step must be greater than zero: negative steps are not supported, use flip")
+    start, stop, step = index.indices(size)
+    length = max(0, -(-(stop - start) // step))
+    if start == 0 and length == size and step == 1:
+        return x
+    if length <= 1:
+        step = 1 if length == 0 or step > size else step
+    return _slice_op(x, start, d, length, step)
+
+
+@operation(name="alias")
+def _alias(input: Tensor) -> Tensor:
+    return prim.alias(input)
+
+
+def _is_number(i: Any) -> bool:
+    return isinstance(i, int) and not isinstance(i, bool)
+
+
+def _index_items(x: Any, index: Any) -> list[Any]:
+    """The index as a list with the ellipsis filled in; numbers from 0-d integer tensors and NumPy scalars."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    out: list[Any] = []
+    for i in items:
+        if i is None or i is Ellipsis or isinstance(i, (slice, bool, int)) or hasattr(i, "_meta"):
+            out.append(i)
+        elif isinstance(i, (list, tuple, range)):
+            out.append(_as_index(list(i)))
+        elif hasattr(i, "__array__"):
+            out.append(int(i) if getattr(i, "ndim", 1) == 0 and i.dtype.kind in "iu" else _as_index(i))
+        elif hasattr(i, "__index__"):
+            out.append(i.__index__())
+        else:
+            raise IndexError(
+                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
+                f"{type(i).__name__})"
+            )
+    return out
+
+
+def _as_index(data: Any) -> Any:
+    from flambeau.ops.creation import tensor
+
+    t = tensor(data)
+    return t.to(dtypes.int64) if t.numel() == 0 and t.dtype.is_floating_point else t  # type: ignore[attr-defined]
+
+
+def _consumes(i: Any) -> int:
+    if i is None or i is Ellipsis or isinstance(i, bool):
+        return 0
+    if hasattr(i, "_meta") and i.dtype in (dtypes.bool_, dtypes.uint8):
+        return i._meta.ndim  # type: ignore[no-any-return]
+    return 1
+
+
+def _basic(x: Any, items: list[Any]) -> tuple[Any, list[Any]]:
+    """Apply ints, slices, None and the ellipsis; returns the view and, for each of its dims, the index tensor or None."""
+    m = x._meta
+    used = sum([_consumes(i) for i in items])
+    if used > m.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {m.ndim} (got {used})")
+    if sum([i is Ellipsis for i in items]) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if not any(i is Ellipsis for i in items):
+        items = [*items, Ellipsis]
+    tensors: list[Any] = []
+    d = 0
+    for i in items:
+        if i is Ellipsis:
+            skip = m.ndim - used
+            tensors.extend([None] * skip)
+            d += skip
+        elif i is None:
+            x = x.unsqueeze(d)
+            tensors.append(None)
+            d += 1
+        elif isinstance(i, bool):
+            x = x.unsqueeze(d)
+            tensors.append(_as_index([0] if i else []).to(dtypes.int64))
+            d += 1
+        elif isinstance(i, slice):
+            x = _slice(x, d, i)
+            tensors.append(None)
+            d += 1
+        elif _is_number(i):
+            size = x._meta.shape[d]
+            if not -size <= i < size:
+                raise IndexError(f"index {i} is out of bounds for dimension {d} with size {size}")
+            x = select(x, d, i)
+        else:
+            kind = i.dtype
+            if kind in (dtypes.bool_, dtypes.uint8):
+                for k in range(i.ndim):
+                    if i.shape[k] != x._meta.shape[d + k]:
+                        raise IndexError(
+                            f"The shape of the mask {list(i.shape)} at index {k} does not match the shape of the indexed tensor "
+                            f"{list(x._meta.shape)} at index {d + k}"
+                        )
+                found = i.nonzero()
+                if i.ndim == 0:
+                    x = x.unsqueeze(d)
+                    tensors.append(found.new_zeros(found.shape[0]))
+                    d += 1
+                else:
+                    tensors.extend(found.unbind(1))
+                    d += i.ndim
+            elif kind.category == 1:
+                tensors.append(i)
+                d += 1
+            else:
+                raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, got {kind.name}")
+    return x, tensors
+
+
+def getitem(self: Tensor, index: Any) -> Tensor:
+    """x[index]: a view for basic indices, a copy where tensors, lists or masks are among them."""
+    if _is_number(index):
+        m = self._meta
+        if m.ndim == 0:
+            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` to convert a 0-dim tensor to a number")
+        size = m.shape[0]
+        if not -size <= index < size:
+            raise IndexError(f"index {index} is out of bounds for dimension 0 with size {size}")
+        return select(self, 0, index)
+    x, tensors = _basic(self, _index_items(self, index))
+    if all_none(tensors):
+        return _alias(x) if x is self else x  # type: ignore[no-any-return]
+    return _index_tensors(x, tensors)
+
+
+def all_none(tensors: list[Any]) -> bool:
+    return all([t is None for t in tensors])
+
+
+def _index_tensors(x: Any, tensors: list[Any]) -> Any:
+    while tensors and tensors[-1] is None:
+        tensors.pop()
+    present = tuple([t is not None for t in tensors])
+    return _index_op(x, [t for t in tensors if t is not None], present)
+
+
+def _broadcast_indices(indices: Any) -> list[Any]:
+    from flambeau.ops.primitive import broadcast_shapes
+
+    try:
+        shape = broadcast_shapes("index", [i._meta.shape for i in indices])
+    except RuntimeError:
+        raise IndexError(
+            "shape mismatch: indexing tensors could not be broadcast together with shapes "
+            + ", ".join([str(list(i._meta.shape)) for i in indices])
+        ) from None
+    return [prim.expand(convert(i, dtypes.int64), shape=shape) for i in indices]
+
+
+def _index_plan(x: Any, present: tuple[bool, ...]) -> tuple[Any, int, int]:
+    """Bring the indexed dims together: (permuted x, where they start, how many). PyTorch's rule: in place if adjacent, else in front."""
+    dims = [d for d, here in enumerate(present) if here]
+    adjacent = dims[-1] - dims[0] + 1 == len(dims)
+    if adjacent:
+        return x, dims[0], len(dims)
+    order = dims + [d for d in range(x._meta.ndim) if d not in dims]
+    return prim.permute(x, dims=tuple(order)), 0, len(dims)
+
+
+def _linear(x: Any, start: int, count: int, indices: list[Any]) -> Any:
+    """One index over the merged indexed dims. Each index is checked against its own dim by wrapping it there first."""
+    shape = x._meta.shape[start : start + count]
+    if count == 1:
+        return indices[0]
+    linear = None
+    for size, i in zip(shape, indices, strict=True):
+        wrapped = prim.where(prim.lt(i, 0), prim.add(i, prim.constant(size, dtypes.int64)), i)
+        bad = prim.bitwise_or(prim.lt(wrapped, 0), prim.ge(wrapped, prim.constant(size, dtypes.int64)))
+        # an index outside its own dim must not land on another row: send it outside of everything
+        wrapped = prim.where(bad, prim.constant(1 << 62, dtypes.int64), wrapped)
+        scaled = wrapped if linear is None else prim.add(prim.mul(linear, prim.constant(size, dtypes.int64)), wrapped)
+        if linear is not None:
+            outside = prim.bitwise_or(bad, prim.lt(linear, 0))
+            outside = prim.bitwise_or(outside, prim.ge(linear, prim.constant(1 << 61, dtypes.int64)))
+            scaled = prim.where(outside, prim.constant(1 << 62, dtypes.int64), scaled)
+        linear = scaled
+    return linear
+
+
+@operation(name="index")
+def _index_op(input: Tensor, indices: Sequence[Tensor], present: tuple[bool, ...]) -> Tensor:
+    moved, start, count = _index_plan(input, present)
+    expanded = _broadcast_indices(indices)
+    linear = _linear(moved, start, count, expanded)
+    m = moved._meta
+    merged = as_shape(moved, (*m.shape[:start], product_of(m.shape[start : start + count]), *m.shape[start + count :]))
+    return prim.take_rows(merged, linear, dim=start)
+
+
+def index(self: Tensor, indices: Any) -> Tensor:
+    """x[indices] for index tensors (None keeps a dim)."""
+    return _index_tensors(self, list(indices))  # type: ignore[no-any-return]
+
+
+@operation(name="index_put_value")
+def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, present: tuple[bool, ...], mode: str) -> Tensor:
+    moved, start, count = _index_plan(input, present)
+    expanded = _broadcast_indices(indices)
+    linear = _linear(moved, start, count, expanded)
+    m = moved._meta
+    merged = as_shape(moved, (*m.shape[:start], product_of(m.shape[start : start + count]), *m.shape[start + count :]))
+    wanted = (*m.shape[:start], *linear._meta.shape, *m.shape[start + count :])
+    source = convert(values, m.dtype)
+    have = tuple(source._meta.shape)
+    while len(have) > len(wanted) and have[0] == 1:
+        source = as_shape(source, have[1:])
+        have = have[1:]
+    lead = len(wanted) - len(have)
+    if lead < 0 or any([a not in (1, b) for a, b in zip(have, wanted[lead:], strict=True)]):
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(values._meta.shape)} cannot be broadcast to indexing result of shape {list(wanted)}"
+        )
+    written = prim.put_rows(contiguous_of(merged), linear, prim.expand(source, shape=wanted), dim=start, mode=mode)
+    result = as_shape(written, tuple(m.shape))
+    if moved is not input:
+        order = [d for d, here in enumerate(present) if here]
+        order += [d for d in range(m.ndim) if d not in order]
+        result = prim.permute(result, dims=tuple(sorted(range(m.ndim), key=order.__getitem__)))
+    return result
+
+
+def index_put(self: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy with self[indices] replaced by (or, with accumulate, increased by) values."""
+    items = _index_items(self, tuple(indices))
+    x, tensors = _basic(self, items)
+    while tensors and tensors[-1] is None:
+        tensors.pop()
+    present = tuple([t is not None for t in tensors])
+    mode = "add" if accumulate else "set"
+    return _index_put_op(x, [t for t in tensors if t is not None], values, present, mode)  # type: ignore[no-any-return]
+
+
+def index_put_(self: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """self[indices] = values (or += with accumulate), in place."""
+    from flambeau.trace.mutation import assign
+
+    return assign(self, index_put(self, indices, values, accumulate), "index_put_")
+
+
+def setitem(self: Tensor, index: Any, value: Any) -> None:
+    """x[index] = value, in place: value is broadcast and cast."""
+    from flambeau.ops.creation import tensor
+    from flambeau.trace.mutation import assign
+
+    if not hasattr(value, "_meta"):
+        if isinstance(value, (bool, int, float, complex)):
+            if self.dtype.category == 1 and isinstance(value, float):
+                value = int(value)
+            from flambeau.ops.creation import _full
+
+            value = _full(value, (), self.dtype)
+        else:
+            value = tensor(value)
+    items = _index_items(self, index)
+    if len(items) == 1 and hasattr(items[0], "_meta") and items[0].dtype in (dtypes.bool_, dtypes.uint8) and value.numel() == 1:
+        mask = items[0]
+        if mask.ndim > self.ndim or tuple(mask.shape) != tuple(self.shape[: mask.ndim]):
+            _basic(self, items)  # raises
+        flat = value.reshape(())
+        wide = mask.reshape(*mask.shape, *([1] * (self.ndim - mask.ndim)))
+        assign(self, self.detach().masked_fill(wide, flat) if not _tracks(self, value) else self.masked_fill(wide, flat), "__setitem__")
+        return
+    x, tensors = _basic(self, items)
+    if all_none(tensors):
+        assign(x, value, "__setitem__")
+        return
+    while tensors and tensors[-1] is None:
+        tensors.pop()
+    present = tuple([t is not None for t in tensors])
+    result = _index_put_op(x, [t for t in tensors if t is not None], value, present, "set")
+    assign(x, result, "__setitem__")
+
+
+def _tracks(*tensors: Any) -> bool:
+    from flambeau.trace.recorder import local
+
+    return bool(local.trace.grad_enabled) and any([t.requires_grad for t in tensors])
+
+
+# -- gather, scatter and relatives --------------------------------------------------------------------------------
+
+
+def _check_index(index: Any, name: str) -> Any:
+    if index.dtype not in (dtypes.int64, dtypes.int32):
+        raise RuntimeError(f"{name}(): Expected dtype int64 for index, got {index.dtype.name}; convert it with .long()")
+    return convert(index, dtypes.int64)
+
+
+def _crop(x: Any, shape: tuple[int, ...], but: int, name: str) -> Any:
+    """The leading part of x that an index of this shape addresses."""
+    for d, size in enumerate(shape):
+        if d == but:
+            continue
+        if size > x._meta.shape[d]:
+            raise RuntimeError(
+                f"Size does not match at dimension {d} expected index {list(shape)} to be no larger than self {list(x._meta.shape)} "
+                f"apart from dimension {but} ({name})"
+            )
+        if size != x._meta.shape[d]:
+            x = prim.slice(x, dim=d, start=0, length=size, step=1)
+    return x
+
+
+def _lift(x: Any) -> Any:
+    return as_shape(x, (1,)) if x._meta.ndim == 0 else x
+
+
+@operation(method=True, out=True)
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
+    d = dim_of(dim, input._meta.ndim)
+    position = _check_index(index, "gather")
+    x, i = _lift(input), _lift(position)
+    if x._meta.ndim != i._meta.ndim:
+        raise RuntimeError(
+            f"Index tensor must have the same number of dimensions as input tensor: {index._meta.ndim} and {input._meta.ndim}"
+        )
+    result = prim.gather(_crop(x, tuple(i._meta.shape), d, "gather"), i, dim=d)
+    return as_shape(result, tuple(index._meta.shape)) if index._meta.ndim == 0 else result
+
+
+def _scatter(input: Any, dim: int, index: Any, src: Any, mode: str, name: str) -> Any:
+    d = dim_of(dim, input._meta.ndim)
+    position = _lift(_check_index(index, name))
+    x = _lift(input)
+    if x._meta.ndim != position._meta.ndim:
+        raise RuntimeError(
+            f"{name}(): Index tensor must have the same number of dimensions as self tensor: {index._meta.ndim} and {input._meta.ndim}"
+        )
+    shape = tuple(position._meta.shape)
+    for axis, size in enumerate(shape):
+        if axis != d and size > x._meta.shape[axis]:
+            raise RuntimeError(
+                f"{name}(): Expected index {list(shape)} to be no larger than self {list(x._meta.shape)} apart from dimension {d}"
+            )
+    if isinstance(src, (int, float, complex)) or src._meta.wrapped:
+        source = prim.expand(convert(src, x.dtype), shape=shape)
+    else:
+        if src.dtype is not x.dtype:
+            raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
+        source = _lift(src)
+        for axis, size in enumerate(shape):
+            if size > source._meta.shape[axis]:
+                raise RuntimeError(
+                    f"{name}(): Expected index {list(shape)} to be no larger than src {list(source._meta.shape)} in dimension {axis}"
+                )
+            if size != source._meta.shape[axis]:
+                source = prim.slice(source, dim=axis, start=0, length=size, step=1)
+    whole = all([axis == d or size == x._meta.shape[axis] for axis, size in enumerate(shape)])
+    if whole:
+        result = prim.scatter(contiguous_of(x), position, source, dim=d, mode=mode)
+    else:
+        inner = contiguous_of(_crop(x, shape, d, name))
+        written = prim.scatter(inner, position, source, dim=d, mode=mode)
+        base = prim.copy(x, strides=contiguous_of(x)._meta.strides)
+        view = base
+        for axis, size in enumerate(shape):
+            if axis != d and size != x._meta.shape[axis]:
+                view = prim.slice(view, dim=axis, start=0, length=size, step=1)
+        result = prim.scatter_view(base, written, view)
+    return as_shape(result, tuple(input._meta.shape)) if input._meta.ndim == 0 else result
+
+
+_REDUCE = {"add": "add", "multiply": "prod", "sum": "add", "prod": "prod", "amax": "amax", "amin": "amin"}
+
+
+@operation(name="scatter_values")
+def _scatter_op(input: Tensor, dim: int, index: Tensor, src: Tensor | Number, mode: str, name: str) -> Tensor:
+    return _scatter(input, dim, index, src, mode, name)  # type: ignore[no-any-return]
+
+
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
+    """A copy with out[index[i][j]][j] = src[i][j] for dim 0, and so on; `reduce` may be "add" or "multiply"."""
+    if reduce is not None and reduce not in ("add", "multiply"):
+        raise RuntimeError("reduce argument must be either add or multiply.")
+    return _scatter_op(input, dim, index, value if src is None else src, _REDUCE.get(reduce or "", "set"), "scatter")  # type: ignore[no-any-return]
+
+
+@operation(method=True, inplace=True, out=True)
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy with src added at the places that index names."""
+    return _scatter(input, dim, index, src, "add", "scatter_add")  # type: ignore[no-any-return]
+
+
+@operation(method=True, inplace=True, out=True)
+def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    """A copy with src combined at the places that index names: sum, prod, mean, amax or amin."""
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    x = input
+    if not include_self:
+        start = {"sum": 0, "prod": 1, "mean": 0, "amax": float("-inf"), "amin": float("inf")}[reduce]
+        if x.dtype.category < 2 and isinstance(start, float):
+            start = _integer_extreme(x.dtype, reduce == "amax")
+        shape = tuple(index._meta.shape)
+        x = _scatter(x, dim, index, prim.expand(prim.constant(start, x.dtype), shape=shape), "set", "scatter_reduce")
+    if reduce != "mean":
+        return _scatter(x, dim, index, src, _REDUCE[reduce], "scatter_reduce")  # type: ignore[no-any-return]
+    total = _scatter(x, dim, index, src, "add", "scatter_reduce")
+    ones = prim.full_of(tuple(src._meta.shape), prim.constant(1, x.dtype))
+    start = prim.full_of(tuple(x._meta.shape), prim.constant(1 if include_self else 0, x.dtype))
+    count = _scatter(start, dim, index, ones, "add", "scatter_reduce")
+    count = prim.maximum(count, prim.constant(1, x.dtype))
+    return prim.div(total, count) if x.dtype.is_floating_point else prim.div_floor(total, count)
+
+
+def _integer_extreme(d: Any, lowest: bool) -> int:
+    bits = 8 * d.itemsize
+    if not d.is_signed:
+        return 0 if lowest else (1 << bits) - 1
+    return -(1 << (bits - 1)) if lowest else (1 << (bits - 1)) - 1
+
+
+@operation(method=True, out=True)
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The entries of one dim that index (1-d) names, in its order."""
+    d = dim_of(dim, input._meta.ndim)
+    if index._meta.ndim > 1:
+        raise IndexError(f"index_select(): Index is supposed to be a vector, got shape {tuple(index._meta.shape)}")
+    position = _lift(_check_index(index, "index_select"))
+    if input._meta.ndim == 0:
+        return as_shape(prim.take_rows(as_shape(input, (1,)), position, dim=0), ())
+    return prim.take_rows(input, position, dim=d)
+
+
+def _put_rows(input: Any, dim: int, index: Any, source: Any, mode: str, name: str) -> Any:
+    d = dim_of(dim, input._meta.ndim)
+    position = _lift(_check_index(index, name))
+    x, s = _lift(input), _lift(source)
+    expected = (*x._meta.shape[:d], position._meta.shape[0], *x._meta.shape[d + 1 :])
+    if tuple(s._meta.shape) != expected:
+        raise RuntimeError(
+            f"{name}(): source has shape {tuple(source._meta.shape)} but index of {position._meta.shape[0]} entries on dim {d} of a tensor "
+            f"of shape {tuple(input._meta.shape)} asks for {expected}"
+        )
+    if s.dtype is not x.dtype:
+        raise RuntimeError(f"{name}(): self ({x.dtype}) and source ({s.dtype}) must have the same scalar type")
+    return as_shape(prim.put_rows(contiguous_of(x), position, s, dim=d, mode=mode), tuple(input._meta.shape))
+
+
+@operation(method=True, inplace=True, out=True)
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
+    """A copy with alpha * source added to the entries of one dim that index names."""
+    s = source if isinstance(alpha, int) else prim.mul(source, convert(alpha, source.dtype))
+    return _put_rows(input, dim, index, s, "add", "index_add")  # type: ignore[no-any-return]
+
+
+@operation(method=True, inplace=True, out=True)
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy with the entries of one dim that index names replaced by source."""
+    return _put_rows(input, dim, index, source, "set", "index_copy")  # type: ignore[no-any-return]
+
+
+@operation(method=True, inplace=True)
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
+    """A copy with the entries of one dim that index names set to a number."""
+    d = dim_of(dim, input._meta.ndim)
+    x = _lift(input)
+    shape = (*x._meta.shape[:d], index._meta.numel, *x._meta.shape[d + 1 :])
+    source = prim.expand(convert(value, x.dtype), shape=shape)
+    return _put_rows(x, dim, index, source, "set", "index_fill")  # type: ignore[no-any-return]
+
+
+@operation(method=True, out=True)
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """Elements of the flattened tensor."""
+    flat = as_shape(input, (input._meta.numel,))
+    return prim.take_rows(flat, _check_index(index, "take"), dim=0)
+
+
+@operation(method=True, out=True)
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """gather with broadcasting of the other dims; over the flattened tensor without a dim."""
+    position = _check_index(indices, "take_along_dim")
+    if dim is None:
+        return prim.gather(as_shape(input, (input._meta.numel,)), as_shape(position, (position._meta.numel,)), dim=0)
+    d = dim_of(dim, input._meta.ndim)
+    if input._meta.ndim != indices._meta.ndim:
+        raise RuntimeError(
+            f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {input._meta.ndim} "
+            f"dimensions for input, and {indices._meta.ndim} dimensions for indices"
+        )
+    from flambeau.ops.primitive import broadcast_shapes
+
+    a, b = list(input._meta.shape), list(indices._meta.shape)
+    a[d] = b[d] = 1
+    common = list(broadcast_shapes("take_along_dim", [tuple(a), tuple(b)]))
+    common[d] = input._meta.shape[d]
+    x = prim.expand(input, shape=tuple(common))
+    common[d] = indices._meta.shape[d]
+    return prim.gather(x, prim.expand(position, shape=tuple(common)), dim=d)
+
+
+@operation(method=True, inplace=True)
+def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
+    """A copy with a number where mask holds."""
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+    if not isinstance(value, (int, float, complex)) and value._meta.ndim:
+        raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value._meta.ndim} dimension(s).")
+    return prim.where(mask, convert(value, input.dtype), input)
+
+
+@operation(method=True)
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """A copy with the elements where mask holds taken, in order, from source."""
+    from flambeau.ops.primitive import broadcast_shapes
+
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+    shape = broadcast_shapes("masked_scatter", [input._meta.shape, mask._meta.shape])
+    wide = prim.expand(mask, shape=shape)
+    flat = as_shape(wide, (product_of(shape),))
+    rank = prim.sub(prim.cumsum(convert(flat, dtypes.int64), dim=0), prim.constant(1, dtypes.int64))
+    position = prim.where(flat, rank, 0)
+    taken = prim.take_rows(as_shape(source, (source._meta.numel,)), position, dim=0)
+    return prim.where(wide, as_shape(taken, shape), prim.expand(input, shape=shape))
+
+
+def install_methods(cls: Any) -> None:
+    """Indexing syntax and the methods with several forms."""
+    from flambeau.trace.mutation import assign
+
+    cls.__getitem__, cls.__setitem__ = getitem, setitem
+    cls.index_put, cls.index_put_ = index_put, index_put_
+    cls.scatter = scatter
+
+    def scatter_(self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
+        """In-place form of `scatter`."""
+        return assign(self, scatter(self, dim, index, src, value=value, reduce=reduce), "scatter_")
+
+    cls.scatter_ = scatter_
+

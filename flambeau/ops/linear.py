@@ -1,0 +1,417 @@
+"""Products: matmul and its relatives, einsum, tensordot, outer and dot products."""
+
+from __future__ import annotations
+
+from math import prod as product_of
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.ops import primitives as prim
+from flambeau.ops.promotion import convert
+from flambeau.ops.registry import Number, operation
+from flambeau.ops.shape import as_shape, dim_of
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+def _one_dtype(name: str, *tensors: Any) -> None:
+    first = tensors[0].dtype
+    for x in tensors[1:]:
+        if x.dtype is not first:
+            raise RuntimeError(
+                f"{name}: expected m1 and m2 to have the same dtype, but got: {first.name} != {x.dtype.name}; convert one of them"
+            )
+
+
+def _product(a: Any, b: Any) -> Any:
+    """The primitive, with booleans refused and small results of vectors left to it."""
+    return prim.matmul(a, b)
+
+
+def _matrix_shapes(name: str, a: Any, b: Any) -> None:
+    if a._meta.shape[-1] != b._meta.shape[-2]:
+        raise RuntimeError(
+            f"{name}: mat1 and mat2 shapes cannot be multiplied ({a._meta.shape[-2]}x{a._meta.shape[-1]} and "
+            f"{b._meta.shape[-2]}x{b._meta.shape[-1]}): the last dimension of the first, {a._meta.shape[-1]}, must equal the "
+            f"second to last of the second, {b._meta.shape[-2]} (shapes {tuple(a._meta.shape)} and {tuple(b._meta.shape)})"
+        )
+
+
+def matmul_of(a: Any, b: Any, name: str = "matmul") -> Any:
+    """NumPy's matmul rule, inside a body."""
+    from flambeau.ops.primitive import broadcast_shapes
+
+    _one_dtype(name, a, b)
+    na, nb = a._meta.ndim, b._meta.ndim
+    if na == 0 or nb == 0:
+        raise RuntimeError(f"{name}: both arguments to matmul need to be at least 1D, but they are {na}D and {nb}D")
+    x = as_shape(a, (1, a._meta.shape[0])) if na == 1 else a
+    y = as_shape(b, (b._meta.shape[0], 1)) if nb == 1 else b
+    if na == 1 and nb == 1 and a._meta.shape[0] != b._meta.shape[0]:
+        raise RuntimeError(f"{name}: inconsistent tensor size, expected tensor {tuple(a.shape)} and src {tuple(b.shape)} to have the same number of elements")
+    _matrix_shapes(name, x, y)
+    sx, sy = tuple(x._meta.shape), tuple(y._meta.shape)
+    if len(sy) == 2 and len(sx) > 2:  # fold the batch into the rows: one large product
+        rows = product_of(sx[:-1])
+        result = as_shape(_product(as_shape(x, (rows, sx[-1])), y), (*sx[:-1], sy[-1]))
+    elif len(sx) == 2 and len(sy) == 2:
+        result = _product(x, y)
+    else:
+        batch = broadcast_shapes(name, [sx[:-2], sy[:-2]])
+        x = prim.expand(x, shape=(*batch, *sx[-2:])) if sx[:-2] != batch else x
+        y = prim.expand(y, shape=(*batch, *sy[-2:])) if sy[:-2] != batch else y
+        result = _product(x, y)
+    shape = list(result._meta.shape)
+    if na == 1:
+        del shape[-2]
+    if nb == 1:
+        del shape[-1]
+    return as_shape(result, tuple(shape)) if (na == 1 or nb == 1) else result
+
+
+@operation(method=True, out=True, aliases=("linalg_matmul",))
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The matrix product, batched over leading dims that broadcast; vectors count as a row or a column."""
+    return matmul_of(input, other)
+
+
+def _need(name: str, x: Any, ndim: int, argument: str) -> None:
+    if x._meta.ndim != ndim:
+        kind = {1: "vector", 2: "matrix", 3: "batch of matrices"}[ndim]
+        raise RuntimeError(f"{name}: {argument} must be a {kind} ({ndim}D), got shape {tuple(x._meta.shape)}")
+
+
+@operation(method=True, out=True)
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """The product of two matrices."""
+    _need("mm", input, 2, "self")
+    _need("mm", mat2, 2, "mat2")
+    return matmul_of(input, mat2, "mm")
+
+
+@operation(method=True, out=True)
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """The products of two equally long batches of matrices."""
+    _need("bmm", input, 3, "batch1")
+    _need("bmm", mat2, 3, "batch2")
+    if input._meta.shape[0] != mat2._meta.shape[0] or input._meta.shape[2] != mat2._meta.shape[1]:
+        b, n, m = input._meta.shape
+        raise RuntimeError(
+            f"bmm: Expected size for first two dimensions of batch2 tensor to be: [{b}, {m}] but got: [{mat2._meta.shape[0]}, {mat2._meta.shape[1]}]."
+        )
+    return matmul_of(input, mat2, "bmm")
+
+
+@operation(method=True, out=True)
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """A matrix times a vector."""
+    _need("mv", input, 2, "input")
+    _need("mv", vec, 1, "vec")
+    if input._meta.shape[1] != vec._meta.shape[0]:
+        raise RuntimeError(f"mv: size mismatch, got input ({input._meta.shape[0]}x{input._meta.shape[1]}), vec ({vec._meta.shape[0]})")
+    return matmul_of(input, vec, "mv")
+
+
+@operation(method=True, out=True)
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """The dot product of two vectors of equal length."""
+    if input._meta.ndim != 1 or tensor._meta.ndim != 1:
+        raise RuntimeError(f"1D tensors expected, but got {input._meta.ndim}D and {tensor._meta.ndim}D tensors")
+    return matmul_of(input, tensor, "dot")
+
+
+@operation(method=True, out=True)
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """The dot product with the first vector conjugated."""
+    if input._meta.ndim != 1 or other._meta.ndim != 1:
+        raise RuntimeError(f"1D tensors expected, but got {input._meta.ndim}D and {other._meta.ndim}D tensors")
+    return matmul_of(prim.conj_physical(input) if input.dtype.is_complex else input, other, "vdot")
+
+
+@operation(method=True, out=True, aliases=("ger",))
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of the elements of two vectors."""
+    _need("outer", input, 1, "self")
+    _need("outer", vec2, 1, "vec2")
+    return as_shape(input, (input._meta.shape[0], 1)) * vec2
+
+
+@operation(method=True, out=True)
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """Sums of products over the last dims."""
+    if input._meta.ndim == 0 or other._meta.ndim == 0:
+        return input * other
+    if input._meta.shape[-1] != other._meta.shape[-1]:
+        raise RuntimeError(f"inner() the last dimension must match on both input tensors but got shapes {list(input.shape)} and {list(other.shape)}")
+    k = input._meta.shape[-1]
+    left = as_shape(input, (product_of(input._meta.shape[:-1]), k))
+    right = as_shape(other, (product_of(other._meta.shape[:-1]), k))
+    result = matmul_of(left, prim.permute(right, dims=(1, 0)), "inner")
+    return as_shape(result, (*input._meta.shape[:-1], *other._meta.shape[:-1]))
+
+
+def _affine(base: Any, product: Any, beta: Any, alpha: Any) -> Any:
+    """beta * base + alpha * product; a beta of 0 ignores base, NaN included."""
+    if not (isinstance(alpha, (int, float)) and alpha == 1):
+        product = prim.mul(product, convert(alpha, product.dtype))
+    if isinstance(beta, (int, float)) and beta == 0:
+        return product
+    if not (isinstance(beta, (int, float)) and beta == 1):
+        base = prim.mul(base, convert(beta, product.dtype))
+    return prim.add(product, base)
+
+
+def _fits(name: str, base: Any, product: Any) -> None:
+    from flambeau.ops.primitive import broadcast_shapes
+
+    target = tuple(product._meta.shape)
+    if broadcast_shapes(name, [base._meta.shape, target]) != target:
+        raise RuntimeError(f"{name}: the expanded size of the tensor {tuple(base.shape)} must match the size of the product {target}")
+
+
+def _with_base(name: str, ndims: tuple[int, int], text: str) -> Any:
+    def body(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+        _need(name, mat1, ndims[0], "mat1")
+        _need(name, mat2, ndims[1], "mat2")
+        _one_dtype(name, input, mat1, mat2)
+        product = matmul_of(mat1, mat2, name)
+        _fits(name, input, product)
+        return _affine(input, product, beta, alpha)
+
+    body.__doc__ = text
+    names = {"addmm": ("mat1", "mat2"), "addmv": ("mat", "vec"), "baddbmm": ("batch1", "batch2")}[name]
+    import inspect
+
+    signature = inspect.signature(body)
+    renamed = [
+        p.replace(name=dict(zip(("mat1", "mat2"), names, strict=True)).get(k, k)) for k, p in signature.parameters.items()
+    ]
+    body.__signature__ = signature.replace(parameters=renamed)  # type: ignore[attr-defined]
+    return operation(name=name, method=True, inplace=True, out=True)(body)
+
+
+addmm = _with_base("addmm", (2, 2), "beta * input + alpha * (mat1 @ mat2).")
+addmv = _with_base("addmv", (2, 1), "beta * input + alpha * (mat @ vec).")
+baddbmm = _with_base("baddbmm", (3, 3), "beta * input + alpha * (batch1 @ batch2), for each matrix of the batch.")
+
+
+@operation(method=True, inplace=True, out=True)
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * input + alpha * the sum of all products of the batch."""
+    _need("addbmm", batch1, 3, "batch1")
+    _need("addbmm", batch2, 3, "batch2")
+    b, n, k = batch1._meta.shape
+    left = as_shape(prim.permute(batch1, dims=(1, 0, 2)), (n, b * k))
+    right = as_shape(batch2, (b * k, batch2._meta.shape[2]))
+    return _affine(input, matmul_of(left, right, "addbmm"), beta, alpha)
+
+
+@operation(method=True, inplace=True, out=True)
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * input + alpha * outer(vec1, vec2)."""
+    product = as_shape(vec1, (vec1._meta.shape[0], 1)) * vec2
+    return _affine(input, product, beta, alpha)
+
+
+@operation(name="tensordot_dims")
+def _tensordot(a: Tensor, b: Tensor, left: tuple[int, ...], right: tuple[int, ...]) -> Tensor:
+    la = [d for d in range(a._meta.ndim) if d not in left]
+    lb = [d for d in range(b._meta.ndim) if d not in right]
+    for i, j in zip(left, right, strict=True):
+        if a._meta.shape[i] != b._meta.shape[j]:
+            raise RuntimeError(
+                f"contracted dimensions need to match, but first has size {a._meta.shape[i]} in dim {i} and second has size {b._meta.shape[j]} in dim {j}"
+            )
+    k = product_of([a._meta.shape[d] for d in left])
+    x = as_shape(prim.permute(a, dims=(*la, *left)), (product_of([a._meta.shape[d] for d in la]), k))
+    y = as_shape(prim.permute(b, dims=(*right, *lb)), (k, product_of([b._meta.shape[d] for d in lb])))
+    return as_shape(matmul_of(x, y, "tensordot"), (*[a._meta.shape[d] for d in la], *[b._meta.shape[d] for d in lb]))
+
+
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
+    """Sums of products over `dims` dims (the last of a with the first of b), or over listed pairs of dims."""
+    if hasattr(dims, "tolist"):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if dims < 0 or dims > min(a.ndim, b.ndim):
+            raise RuntimeError(f"tensordot expects dims >= 0 and at most the number of dimensions, but got dims={dims}")
+        left, right = tuple(range(a.ndim - dims, a.ndim)), tuple(range(dims))
+    else:
+        first, second = dims
+        first, second = ([v] if isinstance(v, int) else list(v) for v in (first, second))
+        left = tuple([dim_of(int(d), a.ndim) for d in first])
+        right = tuple([dim_of(int(d), b.ndim) for d in second])
+        if len(left) != len(right):
+            raise RuntimeError("both dimension lists should have same length")
+    return _tensordot(a, b, left, right)  # type: ignore[no-any-return]
+
+
+# -- einsum -------------------------------------------------------------------------------------------------------
+
+
+def _parse_einsum(equation: str, operands: Sequence[Any]) -> tuple[list[list[Any]], list[Any]]:
+    """Labels of each operand and of the result; the ellipsis becomes numbered labels ("...", k)."""
+    text = equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    inputs = left.split(",")
+    if len(inputs) != len(operands):
+        raise RuntimeError(
+            f"einsum(): more operands were provided than specified in the equation" if len(operands) > len(inputs)
+            else "einsum(): fewer operands were provided than specified in the equation"
+        )  # fmt: skip
+    widest = 0
+    parsed: list[list[Any]] = []
+    for i, (term, x) in enumerate(zip(inputs, operands, strict=True)):
+        before, dots, after = term.partition("...")
+        named = len(before) + len(after)
+        extra = x._meta.ndim - named
+        if (extra < 0) or (extra and not dots):
+            raise RuntimeError(
+                f"einsum(): the number of subscripts in the equation ({named}) does not match the number of dimensions "
+                f"({x._meta.ndim}) for operand {i} and no ellipsis was given"
+            )
+        widest = max(widest, extra)
+        parsed.append([*before, *[("...", k) for k in range(extra, 0, -1)], *after])
+        for label in (*before, *after):
+            if not label.isalpha():
+                raise RuntimeError(f"einsum(): invalid subscript given at index {i}: {label!r}; subscripts must be in [a-zA-Z]")
+    ellipsis = [("...", k) for k in range(widest, 0, -1)]
+    if arrow:
+        before, dots, after = right.partition("...")
+        result: list[Any] = [*before, *(ellipsis if dots else []), *after]
+    else:
+        flat = [label for term in parsed for label in term if isinstance(label, str)]
+        result = [*ellipsis, *sorted({label for label in flat if flat.count(label) == 1})]
+    known = {label for term in parsed for label in term}
+    for label in result:
+        if label not in known:
+            raise RuntimeError(f"einsum(): output subscript {label} does not appear in the equation for any input operand")
+        if result.count(label) > 1:
+            raise RuntimeError(f"einsum(): output subscript {label} appears more than once in the output")
+    return parsed, result
+
+
+def _diagonals(x: Any, labels: list[Any]) -> tuple[Any, list[Any]]:
+    """Repeated labels of one operand: take the diagonal."""
+    labels = list(labels)
+    while True:
+        again = next((label for label in labels if labels.count(label) > 1), None)
+        if again is None:
+            return x, labels
+        a = labels.index(again)
+        b = labels.index(again, a + 1)
+        if x._meta.shape[a] != x._meta.shape[b]:
+            raise RuntimeError(f"einsum(): subscript {again} is repeated for operand but the sizes don't match, {x._meta.shape[b]} != {x._meta.shape[a]}")
+        x = prim.diagonal(x, offset=0, dim1=a, dim2=b)
+        labels = [label for d, label in enumerate(labels) if d not in (a, b)] + [again]
+
+
+def _pair(x: Any, lx: list[Any], y: Any, ly: list[Any], later: set[Any]) -> tuple[Any, list[Any]]:
+    """Contract two operands as one batched matrix product; labels that nobody needs later are summed."""
+    size = dict(zip(lx, x._meta.shape, strict=True))
+    for label, s in zip(ly, y._meta.shape, strict=True):
+        if size.get(label, 1) == 1:
+            size[label] = s
+
+    def drop(z: Any, lz: list[Any], other: list[Any]) -> tuple[Any, list[Any]]:
+        alone = tuple([d for d, label in enumerate(lz) if label not in other and label not in later])
+        if alone:
+            z = prim.sum(z, dims=alone)
+            lz = [label for d, label in enumerate(lz) if d not in alone]
+        return z, lz
+
+    x, lx = drop(x, lx, ly)
+    y, ly = drop(y, ly, lx)
+    shared = [label for label in lx if label in ly]
+    batch = [label for label in shared if label in later]
+    inner_labels = [label for label in shared if label not in later]
+    rows = [label for label in lx if label not in shared]
+    columns = [label for label in ly if label not in shared]
+
+    def arrange(z: Any, lz: list[Any], order: list[Any], groups: tuple[list[Any], list[Any], list[Any]]) -> Any:
+        z = prim.permute(z, dims=tuple([lz.index(label) for label in order]))
+        full = tuple([size[label] for label in order])
+        if tuple(z._meta.shape) != full:
+            z = prim.expand(z, shape=full)
+        return as_shape(z, tuple([product_of([size[label] for label in group]) for group in groups]))
+
+    if not inner_labels:  # an outer or elementwise product: let it fuse
+        order = batch + rows + columns
+
+        def spread(z: Any, lz: list[Any]) -> Any:
+            z = prim.permute(z, dims=tuple([lz.index(label) for label in order if label in lz]))
+            return as_shape(z, tuple([z._meta.shape[[q for q in order if q in lz].index(label)] if label in lz else 1 for label in order]))
+
+        return prim.mul(spread(x, lx), spread(y, ly)), order
+    a = arrange(x, lx, batch + rows + inner_labels, (batch, rows, inner_labels))
+    b = arrange(y, ly, batch + inner_labels + columns, (batch, inner_labels, columns))
+    result = prim.matmul(a, b)
+    order = batch + rows + columns
+    return as_shape(result, tuple([size[label] for label in order])), order
+
+
+@operation(name="einsum_operands")
+def _einsum(operands: Sequence[Tensor], equation: str) -> Tensor:
+    parsed, result = _parse_einsum(equation, operands)
+    kind = operands[0].dtype
+    sizes: dict[Any, int] = {}
+    work: list[tuple[Any, list[Any]]] = []
+    for i, (x, labels) in enumerate(zip(operands, parsed, strict=True)):
+        x, labels = _diagonals(convert(x, kind), labels)
+        for label, s in zip(labels, x._meta.shape, strict=True):
+            if sizes.get(label, 1) != 1 and s not in (1, sizes[label]):
+                raise RuntimeError(
+                    f"einsum(): subscript {label} has size {s} for operand {i} which does not broadcast with previously seen size {sizes[label]}"
+                )
+            sizes[label] = max(sizes.get(label, 1), s) if s else 0
+        work.append((x, labels))
+    while len(work) > 1:
+        (x, lx), (y, ly), rest = work[0], work[1], work[2:]
+        later = set(result).union(*[set(labels) for _, labels in rest])
+        work = [_pair(x, lx, y, ly, later), *rest]
+    x, labels = work[0]
+    alone = tuple([d for d, label in enumerate(labels) if label not in result])
+    if alone:
+        x = prim.sum(x, dims=alone)
+        labels = [label for label in labels if label in result]
+    order = tuple([labels.index(label) for label in result])
+    return prim.permute(x, dims=order) if order != tuple(range(len(order))) else x
+
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """Sums of products in Einstein's notation: "bik,bkj->bij". Pairs are contracted from left to right."""
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    if not operands:
+        raise ValueError("einsum(): must provide at least one operand")
+    if not isinstance(equation, str):
+        raise TypeError("einsum(): the equation must be a string; the interleaved list form is not supported")
+    return _einsum(list(operands), equation)  # type: ignore[no-any-return]
+
+
+@operation(method=True)
+def trace(input: Tensor) -> Tensor:
+    """The sum of the diagonal of a matrix."""
+    _need("trace", input, 2, "self")
+    d = prim.diagonal(input, offset=0, dim1=0, dim2=1)
+    return prim.sum(convert(d, dtypes.int64) if d.dtype.category < 2 else d, dims=(0,))
+
+
+@operation(method=True)
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """The Kronecker product."""
+    n = max(input._meta.ndim, other._meta.ndim)
+    a = (1,) * (n - input._meta.ndim) + tuple(input._meta.shape)
+    b = (1,) * (n - other._meta.ndim) + tuple(other._meta.shape)
+    x = as_shape(input, tuple([s for size in a for s in (size, 1)]))
+    y = as_shape(other, tuple([s for size in b for s in (1, size)]))
+    return as_shape(x * y, tuple([p * q for p, q in zip(a, b, strict=True)]))
+
+
+def install_methods(cls: Any) -> None:
+    """The @ operator."""
+    cls.__matmul__ = matmul
+    cls.__rmatmul__ = lambda self, other: matmul(other, self)
+    cls.__imatmul__ = lambda self, other: matmul(self, other)

@@ -1,0 +1,176 @@
+"""The record of a primitive: name, shape rule, gradient rule; and how one is recorded.
+
+A gradient rule is `rule(context, *output_gradients) -> gradient or tuple of gradients`, one for each input (None: none).
+It is written with ordinary tensor operations, so that gradients of gradients need nothing more. In scope of a rule:
+
+    context.input(i), context.output(i)   the forward values (asking for one makes the backward pass keep it)
+    context.shape(i), context.dtype(i)    of input i, free of charge
+    context.attrs                         the static attributes, a dict
+    context.needs(i)                      whether input i wants a gradient
+
+Gradients of pointwise primitives may have the broadcast shape: the engine sums them to the input's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.compiler import graph
+from flambeau.compiler.graph import Value, contiguous_strides
+from flambeau.trace.meta import Meta
+from flambeau.trace.recorder import Fragment, local
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+Infer = Callable[[list[Meta], dict[str, Any]], list[Value]]
+Gradient = Callable[..., Any]
+
+PRIMITIVES: dict[str, Primitive] = {}
+
+
+class Primitive:
+    """One primitive of compiler/graph.py; calling it inside an operation's body records it."""
+
+    __slots__ = ("__name__", "differentiable", "gradient", "infer", "name", "pointwise")
+
+    def __init__(self, name: str, infer: Infer, gradient: Gradient | None) -> None:
+        if name not in graph.PRIMITIVES:
+            raise ValueError(f"{name} is not listed in compiler/graph.py")
+        self.name = self.__name__ = name
+        self.infer = infer
+        self.gradient = gradient
+        self.differentiable = gradient is not None
+        self.pointwise = name in graph.POINTWISE
+        PRIMITIVES[name] = self
+
+    def __call__(self, *inputs: Any, **attrs: Any) -> Any:
+        trace = local.trace
+        if type(trace) is not Fragment:
+            raise RuntimeError(f"the primitive {self.name!r} can only be recorded inside an operation's body")
+        like: dtypes.dtype | None = None
+        tensors = []
+        for x in inputs:
+            if not isinstance(x, (int, float, complex)):
+                like = like or (x._meta.dtype if not (self.name == "where" and x is inputs[0]) else None)
+        for x in inputs:
+            if isinstance(x, (int, float, complex)):
+                x = constant(x, like or dtypes.of_number(x))
+            tensors.append(x)
+        return trace.record(self, tensors, attrs)
+
+    def __repr__(self) -> str:
+        return f"<primitive {self.name}>"
+
+
+def primitive(name: str, infer: Infer) -> Callable[[Gradient], Primitive]:
+    """Decorator: the function below it is the gradient rule of the primitive `name`."""
+
+    def make(rule: Gradient) -> Primitive:
+        return Primitive(name, infer, rule)
+
+    return make
+
+
+def constant(value: Any, dtype_: dtypes.dtype) -> Tensor:
+    """A static scalar, 0-d, of the given dtype."""
+    trace = local.trace
+    number = complex(value) if dtype_.is_complex else float(value) if dtype_.is_floating_point else int(value)
+    if dtype_ is dtypes.bool_:
+        number = bool(value)
+    key = repr(number)  # -0.0 and 0.0, True and 1 must stay apart in keys of attributes
+    return trace.record(_CONSTANT, (), {"dtype": dtype_, "text": key, "value": number})  # type: ignore[no-any-return]
+
+
+# -- shape rules shared by several families -----------------------------------------------------------------------
+
+
+def broadcast_shapes(name: str, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """NumPy's broadcasting rule; RuntimeError in PyTorch's words if the shapes do not fit."""
+    result: list[int] = []
+    ndim = max((len(s) for s in shapes), default=0)
+    for axis in range(1, ndim + 1):
+        size = 1
+        for shape in shapes:
+            if axis <= len(shape) and shape[-axis] != 1:
+                if size != 1 and shape[-axis] != size:
+                    raise RuntimeError(
+                        f"{name}: The size of tensor a ({size}) must match the size of tensor b ({shape[-axis]}) at "
+                        f"non-singleton dimension {ndim - axis}; the shapes are {' and '.join(str(tuple(s)) for s in shapes)}. "
+                        "Each dimension, counted from the last, must be equal or 1: unsqueeze or expand one of them."
+                    )
+                size = shape[-axis]
+        result.append(size)
+    return tuple(reversed(result))
+
+
+def pointwise_strides(metas: list[Meta], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a pointwise result: those of an operand that has its shape and is dense, else in its dimension order
+    (the rule of PyTorch's TensorIterator: dimensions sorted by the operands' strides, earlier operands first)."""
+    full = [m for m in metas if tuple(m.shape) == shape and not m.wrapped]
+    if not full or all(m.is_contiguous for m in full):
+        return contiguous_strides(shape)
+    if all(m.is_dense and m.strides == full[0].strides for m in full):
+        return full[0].strides
+    ndim = len(shape)
+    order = list(range(ndim - 1, -1, -1))  # fastest dimension first
+
+    def compare(a: int, b: int) -> int:
+        """> 0 where dimension `a` must be slower than `b`."""
+        for m in metas:
+            skip = ndim - m.ndim
+            sa = m.strides[a - skip] if a >= skip and m.shape[a - skip] != 1 else 0
+            sb = m.strides[b - skip] if b >= skip and m.shape[b - skip] != 1 else 0
+            if sa == 0 or sb == 0:
+                continue
+            if sa != sb:
+                return 1 if sa > sb else -1
+            if shape[a] > shape[b]:
+                return 1
+        return 0
+
+    for i in range(1, ndim):  # insertion sort, as ambiguous pairs must keep their order
+        at = i
+        for j in range(i - 1, -1, -1):
+            c = compare(order[j], order[at])
+            if c > 0:
+                order[j], order[at] = order[at], order[j]
+                at = j
+            elif c < 0:
+                break
+    strides = [0] * ndim
+    step = 1
+    for d in order:
+        strides[d] = step
+        step *= max(shape[d], 1)
+    return tuple(strides)
+
+
+def same_dtype(name: str, metas: list[Meta]) -> dtypes.dtype:
+    """The one dtype of all inputs of a primitive."""
+    first = metas[0].dtype
+    for m in metas[1:]:
+        if m.dtype is not first:
+            raise RuntimeError(f"{name}: expected inputs of one dtype, got {[m.dtype.name for m in metas]}; cast one of them")
+    return first
+
+
+def pointwise_rule(name: str, out: dtypes.dtype | None = None, real: bool = False) -> Infer:
+    """Broadcast shape; the inputs' dtype, or `out`, or the real dtype of a complex one."""
+
+    def infer(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+        dtype_ = same_dtype(name, metas)
+        shape = broadcast_shapes(name, [m.shape for m in metas]) if len(metas) > 1 else tuple(metas[0].shape)
+        return [Value(shape, out or (dtype_.to_real() if real else dtype_), pointwise_strides(metas, shape))]
+
+    return infer
+
+
+def dense(shape: tuple[int, ...], dtype_: dtypes.dtype) -> list[Value]:
+    """One contiguous result."""
+    return [Value(tuple(shape), dtype_, contiguous_strides(tuple(shape)))]
+
+
+_CONSTANT = Primitive("constant", lambda metas, attrs: [Value((), attrs["dtype"], ())], None)

@@ -1,0 +1,9 @@
+"""The primitives with their shape rules and gradients; their meaning is in compiler/graph.py. Import this as a namespace:
+`from flambeau.ops import primitives as prim`; inside an operation's body `prim.mul(x, y)` records one."""
+
+from flambeau.ops.primitive import constant as constant
+from flambeau.ops.primitives.contract import *  # noqa: F403
+from flambeau.ops.primitives.move import *  # noqa: F403
+from flambeau.ops.primitives.pointwise import *  # noqa: F403
+from flambeau.ops.primitives.reduce import *  # noqa: F403
+from flambeau.ops.primitives.view import *  # noqa: F403

@@ -1,0 +1,435 @@
+"""Pointwise primitives. Gradients of real functions follow the textbook; for complex inputs PyTorch's convention
+(the conjugate Wirtinger derivative): the gradient of a holomorphic f is grad * conj(f'(z))."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from flambeau import dtypes
+from flambeau.compiler.graph import Value, contiguous_strides
+from flambeau.ops.primitive import Primitive, broadcast_shapes, pointwise_rule, pointwise_strides, primitive, same_dtype
+from flambeau.trace.meta import Meta
+
+
+def _conj(x: Any) -> Any:
+    return conj_physical(x) if x._meta.dtype.is_complex else x
+
+
+def _unary(name: str) -> Any:
+    return primitive(name, pointwise_rule(name))
+
+
+def _binary(name: str) -> Any:
+    return primitive(name, pointwise_rule(name))
+
+
+def _without_gradient(name: str, out: dtypes.dtype | None = None) -> Primitive:
+    return Primitive(name, pointwise_rule(name, out), None)
+
+
+# -- one argument -------------------------------------------------------------------------------------------------
+
+
+@_unary("neg")
+def neg(c, g):
+    return -g
+
+
+@primitive("abs", pointwise_rule("abs", real=True))
+def abs(c, g):
+    return g * sgn(c.input(0))
+
+
+@_unary("sgn")
+def sgn(c, g):
+    if not c.dtype(0).is_complex:
+        return None
+    x = c.input(0)
+    modulus = abs(x)
+    safe = where(modulus.eq(0), 1.0, modulus)
+    s = c.output(0)
+    return (g - make_complex((g * _conj(s)).real, 0.0) * s) / safe
+
+
+@_unary("floor")
+def floor(c, g):
+    return g * 0
+
+
+@_unary("ceil")
+def ceil(c, g):
+    return g * 0
+
+
+@_unary("trunc")
+def trunc(c, g):
+    return g * 0
+
+
+@_unary("round")
+def round(c, g):
+    return g * 0
+
+
+@_unary("sqrt")
+def sqrt(c, g):
+    return g / (2 * _conj(c.output(0)))
+
+
+@_unary("rsqrt")
+def rsqrt(c, g):
+    r = _conj(c.output(0))
+    return -0.5 * g * (r * r * r)
+
+
+@_unary("reciprocal")
+def reciprocal(c, g):
+    r = _conj(c.output(0))
+    return -g * (r * r)
+
+
+@_unary("exp")
+def exp(c, g):
+    return g * _conj(c.output(0))
+
+
+@_unary("exp2")
+def exp2(c, g):
+    return g * _conj(c.output(0)) * math.log(2.0)
+
+
+@_unary("expm1")
+def expm1(c, g):
+    return g * (_conj(c.output(0)) + 1)
+
+
+@_unary("log")
+def log(c, g):
+    return g / _conj(c.input(0))
+
+
+@_unary("log2")
+def log2(c, g):
+    return g / (_conj(c.input(0)) * math.log(2.0))
+
+
+@_unary("log10")
+def log10(c, g):
+    return g / (_conj(c.input(0)) * math.log(10.0))
+
+
+@_unary("log1p")
+def log1p(c, g):
+    return g / (_conj(c.input(0)) + 1)
+
+
+@_unary("sin")
+def sin(c, g):
+    return g * _conj(cos(c.input(0)))
+
+
+@_unary("cos")
+def cos(c, g):
+    return -g * _conj(sin(c.input(0)))
+
+
+@_unary("tan")
+def tan(c, g):
+    t = _conj(c.output(0))
+    return g * (1 + t * t)
+
+
+@_unary("asin")
+def asin(c, g):
+    x = _conj(c.input(0))
+    return g * rsqrt(1 - x * x)
+
+
+@_unary("acos")
+def acos(c, g):
+    x = _conj(c.input(0))
+    return -g * rsqrt(1 - x * x)
+
+
+@_unary("atan")
+def atan(c, g):
+    x = _conj(c.input(0))
+    return g / (x * x + 1)
+
+
+@_unary("sinh")
+def sinh(c, g):
+    return g * _conj(cosh(c.input(0)))
+
+
+@_unary("cosh")
+def cosh(c, g):
+    return g * _conj(sinh(c.input(0)))
+
+
+@_unary("tanh")
+def tanh(c, g):
+    t = _conj(c.output(0))
+    return g * (1 - t * t)
+
+
+@_unary("asinh")
+def asinh(c, g):
+    x = _conj(c.input(0))
+    return g * rsqrt(x * x + 1)
+
+
+@_unary("acosh")
+def acosh(c, g):
+    x = _conj(c.input(0))
+    return g * rsqrt(x * x - 1)
+
+
+@_unary("atanh")
+def atanh(c, g):
+    x = _conj(c.input(0))
+    return g / (1 - x * x)
+
+
+@_unary("erf")
+def erf(c, g):
+    x = c.input(0)
+    return g * (2 / math.sqrt(math.pi)) * exp(-(x * x))
+
+
+@_unary("erfc")
+def erfc(c, g):
+    x = c.input(0)
+    return g * (-2 / math.sqrt(math.pi)) * exp(-(x * x))
+
+
+@_unary("erfinv")
+def erfinv(c, g):
+    y = c.output(0)
+    return g * (math.sqrt(math.pi) / 2) * exp(y * y)
+
+
+@_unary("lgamma")
+def lgamma(c, g):
+    return g * digamma(c.input(0))
+
+
+@_unary("digamma")
+def digamma(c, g):
+    from flambeau.ops.special import trigamma
+
+    return g * trigamma(c.input(0))
+
+
+@_unary("sigmoid")
+def sigmoid(c, g):
+    s = _conj(c.output(0))
+    return g * (1 - s) * s
+
+
+@_unary("conj_physical")
+def conj_physical(c, g):
+    return _conj(g)
+
+
+bitwise_not = _without_gradient("bitwise_not")
+isnan = _without_gradient("isnan", dtypes.bool_)
+
+
+@primitive("real_part", pointwise_rule("real_part", real=True))
+def real_part(c, g):
+    return make_complex(g, 0.0)
+
+
+@primitive("imag_part", pointwise_rule("imag_part", real=True))
+def imag_part(c, g):
+    return make_complex(g * 0, g)
+
+
+def _make_complex_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    d = same_dtype("complex", metas).to_complex()
+    shape = broadcast_shapes("complex", [m.shape for m in metas])
+    return [Value(shape, d, pointwise_strides(metas, shape))]
+
+
+@primitive("make_complex", _make_complex_rule)
+def make_complex(c, g):
+    return real_part(g), imag_part(g)
+
+
+# -- two arguments ------------------------------------------------------------------------------------------------
+
+
+@_binary("add")
+def add(c, g):
+    return g, g
+
+
+@_binary("sub")
+def sub(c, g):
+    return g, -g
+
+
+@_binary("mul")
+def mul(c, g):
+    return (g * _conj(c.input(1)) if c.needs(0) else None, g * _conj(c.input(0)) if c.needs(1) else None)
+
+
+@_binary("div")
+def div(c, g):
+    b = _conj(c.input(1))
+    return (g / b if c.needs(0) else None, -g * _conj(c.output(0)) / b if c.needs(1) else None)
+
+
+@_binary("div_floor")
+def div_floor(c, g):
+    return g * 0, g * 0
+
+
+@_binary("div_trunc")
+def div_trunc(c, g):
+    return g * 0, g * 0
+
+
+@_binary("remainder")
+def remainder(c, g):
+    return g, -g * div_floor(c.input(0), c.input(1)) if c.needs(1) else None
+
+
+@_binary("fmod")
+def fmod(c, g):
+    return g, -g * div_trunc(c.input(0), c.input(1)) if c.needs(1) else None
+
+
+@_binary("pow")
+def pow(c, g):
+    x, y = c.input(0), c.input(1)
+    gx = gy = None
+    if c.needs(0):
+        gx = g * _conj(where(y.eq(0), 0.0, y * pow(x, y - 1)))
+    if c.needs(1):
+        zero = x.eq(0) & y.ge(0) if not x._meta.dtype.is_complex else x.eq(0)
+        gy = g * _conj(where(zero, 0.0, c.output(0) * log(x)))
+    return gx, gy
+
+
+@_binary("atan2")
+def atan2(c, g):
+    y, x = c.input(0), c.input(1)
+    scaled = g / (y * y + x * x)
+    return scaled * x, -scaled * y
+
+
+def _share(c, g, first: str) -> Any:
+    """Gradient of a maximum or minimum: to the winner, halves where both are equal."""
+    a, b = c.input(0), c.input(1)
+    wins = a.gt(b) if first == "max" else a.lt(b)
+    half = where(a.eq(b), 0.5, where(wins, 1.0, 0.0).to(g.dtype))
+    return g * half, g * (1 - half)
+
+
+@_binary("maximum")
+def maximum(c, g):
+    return _share(c, g, "max")
+
+
+@_binary("minimum")
+def minimum(c, g):
+    return _share(c, g, "min")
+
+
+@_binary("fmax")
+def fmax(c, g):
+    first = c.input(0).ge(c.input(1)) | isnan(c.input(1))
+    return where(first, g, 0.0), where(first, 0.0, g)
+
+
+@_binary("fmin")
+def fmin(c, g):
+    first = c.input(0).le(c.input(1)) | isnan(c.input(1))
+    return where(first, g, 0.0), where(first, 0.0, g)
+
+
+@_binary("hypot")
+def hypot(c, g):
+    scaled = g / c.output(0)
+    return scaled * c.input(0), scaled * c.input(1)
+
+
+@_binary("copysign")
+def copysign(c, g):
+    x = c.input(0)
+    ratio = where(x.eq(0), 0.0, c.output(0) / x)
+    return g * ratio, None
+
+
+nextafter = _without_gradient("nextafter")
+bitwise_and = _without_gradient("bitwise_and")
+bitwise_or = _without_gradient("bitwise_or")
+bitwise_xor = _without_gradient("bitwise_xor")
+shift_left = _without_gradient("shift_left")
+shift_right = _without_gradient("shift_right")
+eq = _without_gradient("eq", dtypes.bool_)
+ne = _without_gradient("ne", dtypes.bool_)
+lt = _without_gradient("lt", dtypes.bool_)
+le = _without_gradient("le", dtypes.bool_)
+gt = _without_gradient("gt", dtypes.bool_)
+ge = _without_gradient("ge", dtypes.bool_)
+
+
+# -- the rest -----------------------------------------------------------------------------------------------------
+
+
+def _where_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    if metas[0].dtype is not dtypes.bool_:
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {metas[0].dtype}")
+    d = same_dtype("where", metas[1:])
+    shape = broadcast_shapes("where", [m.shape for m in metas])
+    return [Value(shape, d, pointwise_strides(metas, shape))]
+
+
+@primitive("where", _where_rule)
+def where(c, g):
+    condition = c.input(0)
+    return (None, where(condition, g, 0.0) if c.needs(1) else None, where(condition, 0.0, g) if c.needs(2) else None)
+
+
+def _cast_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    return [Value(tuple(metas[0].shape), attrs["dtype"], pointwise_strides(metas, tuple(metas[0].shape)))]
+
+
+@primitive("cast", _cast_rule)
+def cast(c, g):
+    d = c.dtype(0)
+    if not (d.is_floating_point or d.is_complex):
+        return None
+    return cast(g, dtype=d)
+
+
+iota = Primitive(
+    "iota", lambda metas, attrs: [Value(attrs["shape"], dtypes.int64, contiguous_strides(attrs["shape"]))], None
+)
+random_uniform = Primitive(
+    "random_uniform",
+    lambda metas, attrs: [Value(attrs["shape"], dtypes.float32, contiguous_strides(attrs["shape"]))],
+    None,
+)
+
+
+def _take_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    return [Value(tuple(metas[1].shape), metas[0].dtype, contiguous_strides(metas[1].shape))]
+
+
+@primitive("take", _take_rule)
+def take(c, g):
+    from flambeau.ops.primitives.move import put, zeros_of
+
+    return put(zeros_of(c.shape(0), g._meta.dtype), c.input(1), g, mode="add"), None
+
+
+searchsorted = Primitive(
+    "searchsorted",
+    lambda metas, attrs: [Value(tuple(metas[1].shape), dtypes.int64, contiguous_strides(metas[1].shape))],
+    None,
+)

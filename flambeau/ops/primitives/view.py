@@ -1,0 +1,273 @@
+"""Views: no kernel, only another layout of the same storage. Each gives absolute strides and offset over the base.
+
+`Value.base` of a rule's result is the position of the aliased input; the recorder makes it the base's slot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau import dtypes
+from flambeau.compiler.graph import Value, contiguous_strides
+from flambeau.ops.primitive import Primitive, primitive
+from flambeau.trace.meta import Meta
+
+
+def _view(m: Meta, shape: tuple[int, ...], strides: tuple[int, ...], offset: int | None = None) -> list[Value]:
+    return [Value(tuple(shape), m.dtype, tuple(strides), m.offset if offset is None else offset, 0)]
+
+
+def view_strides(m: Meta, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides under which the elements of `m` read as `shape` without a copy, or None (PyTorch's computeStride)."""
+    if m.numel == 0:
+        return m.strides if tuple(m.shape) == tuple(shape) else contiguous_strides(shape)
+    strides = [0] * len(shape)
+    at = len(shape) - 1
+    chunk_stride = m.strides[-1] if m.ndim else 1
+    chunk = 1
+    viewed = 1
+    for d in range(m.ndim - 1, -1, -1):
+        chunk *= m.shape[d]
+        if d == 0 or (m.shape[d - 1] != 1 and m.strides[d - 1] != chunk * chunk_stride):
+            while at >= 0 and (viewed < chunk or shape[at] == 1):
+                strides[at] = viewed * chunk_stride
+                viewed *= shape[at]
+                at -= 1
+            if viewed != chunk:
+                return None
+            if d > 0:
+                chunk_stride = m.strides[d - 1]
+                chunk = viewed = 1
+    if at >= 0:
+        if m.ndim:
+            return None
+        for i in range(at, -1, -1):
+            strides[i] = 1
+    return tuple(strides)
+
+
+def _reshape_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    m = metas[0]
+    strides = view_strides(m, attrs["shape"])
+    assert strides is not None, "the operation checks that the view is possible"
+    return _view(m, attrs["shape"], strides)
+
+
+@primitive("reshape", _reshape_rule)
+def reshape(c, g):
+    """attr shape; only where no copy is needed."""
+    return g.reshape(c.shape(0))
+
+
+def _permute_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    m = metas[0]
+    return _view(m, [m.shape[d] for d in attrs["dims"]], [m.strides[d] for d in attrs["dims"]])
+
+
+@primitive("permute", _permute_rule)
+def permute(c, g):
+    """attr dims."""
+    dims = c.attrs["dims"]
+    inverse = tuple(sorted(range(len(dims)), key=dims.__getitem__))
+    return permute(g, dims=inverse)
+
+
+def _expand_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    m, shape = metas[0], attrs["shape"]
+    new = len(shape) - m.ndim
+    strides = [0] * len(shape)
+    for d in range(len(shape) - 1, -1, -1):
+        if d >= new:
+            size, stride = m.shape[d - new], m.strides[d - new]
+        else:  # a new dimension counts as one of size 1 around what follows it
+            size, stride = 1, shape[d + 1] * strides[d + 1] if d + 1 < len(shape) else 1
+        strides[d] = stride if size == shape[d] else 0
+    return _view(m, shape, tuple(strides))
+
+
+@primitive("expand", _expand_rule)
+def expand(c, g):
+    """attr shape: dimensions of size 1, or missing in front, are repeated with stride 0."""
+    return g.sum_to_size(c.shape(0))
+
+
+def _run_time(metas: list[Meta], stride: int) -> tuple[tuple[int, int], ...]:
+    """The dynamic part of an offset: (position of the input, multiplier); the recorder makes the position a slot."""
+    return ((1, stride),) if len(metas) > 1 else ()
+
+
+def _slice_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    m, dim, step = metas[0], attrs["dim"], attrs["step"]
+    shape = list(m.shape)
+    shape[dim] = attrs["length"]
+    strides = list(m.strides)
+    stride = strides[dim]
+    strides[dim] = stride * step
+    return [Value(tuple(shape), m.dtype, tuple(strides), m.offset + attrs["start"] * stride, 0, _run_time(metas, stride))]
+
+
+@primitive("slice", _slice_rule)
+def slice(c, g):
+    """attrs dim, start, length, step; an optional second input adds to start at run time."""
+    from flambeau.ops.primitives.move import scatter_view, zeros_of
+
+    zeros = zeros_of(c.shape(0), g._meta.dtype)
+    start = c.input(1) if c.count > 1 else None
+    return (scatter_view(zeros, g, _slice_of(zeros, c.attrs, start)),) + (None,) * (c.count - 1)
+
+
+def _slice_of(zeros: Any, attrs: dict[str, Any], start: Any) -> Any:
+    return slice(zeros, *(() if start is None else (start,)), **attrs)
+
+
+def _select_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    m, dim = metas[0], attrs["dim"]
+    shape, strides = list(m.shape), list(m.strides)
+    del shape[dim]
+    stride = strides.pop(dim)
+    offset = m.offset + attrs["index"] * stride
+    return [Value(tuple(shape), m.dtype, tuple(strides), offset, 0, _run_time(metas, stride))]
+
+
+@primitive("select", _select_rule)
+def select(c, g):
+    """attrs dim, index; an optional second input adds to index at run time."""
+    from flambeau.ops.primitives.move import scatter_view, zeros_of
+
+    zeros = zeros_of(c.shape(0), g._meta.dtype)
+    extra = (c.input(1),) if c.count > 1 else ()
+    return (scatter_view(zeros, g, select(zeros, *extra, **c.attrs)),) + (None,) * (c.count - 1)
+
+
+def _diagonal_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    m, offset, a, b = metas[0], attrs["offset"], attrs["dim1"], attrs["dim2"]
+    if offset >= 0:
+        length = max(0, min(m.shape[a], m.shape[b] - offset))
+        start = offset * m.strides[b]
+    else:
+        length = max(0, min(m.shape[a] + offset, m.shape[b]))
+        start = -offset * m.strides[a]
+    keep = [d for d in range(m.ndim) if d not in (a, b)]
+    shape = [m.shape[d] for d in keep] + [length]
+    strides = [m.strides[d] for d in keep] + [m.strides[a] + m.strides[b]]
+    return _view(m, shape, strides, m.offset + (start if length else 0))
+
+
+@primitive("diagonal", _diagonal_rule)
+def diagonal(c, g):
+    """attrs offset, dim1, dim2."""
+    from flambeau.ops.primitives.move import scatter_view, zeros_of
+
+    zeros = zeros_of(c.shape(0), g._meta.dtype)
+    return scatter_view(zeros, g, diagonal(zeros, **c.attrs))
+
+
+def _unfold_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    m, dim, size, step = metas[0], attrs["dim"], attrs["size"], attrs["step"]
+    shape, strides = list(m.shape), list(m.strides)
+    stride = strides[dim]
+    shape[dim] = (shape[dim] - size) // step + 1
+    strides[dim] = stride * step
+    return _view(m, [*shape, size], [*strides, stride])
+
+
+@primitive("unfold", _unfold_rule)
+def unfold(c, g):
+    """attrs dim, size, step: sliding windows as a new last dimension."""
+    return _overlapping_gradient(c, g, lambda index: unfold(index, **c.attrs))
+
+
+def _overlapping_gradient(c: Any, g: Any, view: Any) -> Any:
+    """Gradient of a view whose elements may repeat: add each into the flat input by its index."""
+    from flambeau.ops.primitives.move import put, zeros_of
+
+    shape = tuple(c.shape(0))
+    count = 1
+    for size in shape:
+        count *= size
+    from flambeau.ops.primitives.pointwise import iota
+
+    index = reshape(iota(shape=(count,), dim=0), shape=shape)
+    flat = put(zeros_of((count,), g._meta.dtype), view(index).reshape(-1), g.reshape(-1), mode="add")
+    return reshape(flat, shape=shape)
+
+
+def _as_strided_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    dynamic = tuple(enumerate(attrs.get("multipliers", ()), start=1))
+    return [Value(attrs["shape"], metas[0].dtype, attrs["strides"], attrs["offset"], 0, dynamic)]
+
+
+@primitive("as_strided", _as_strided_rule)
+def as_strided(c, g):
+    """attrs shape, strides, offset: absolute over the base's storage, whatever the layout of the input."""
+    from flambeau.ops.primitives.move import put, zeros_of
+    from flambeau.ops.primitives.pointwise import iota
+
+    value = c.value(0)
+    storage = 1 + value.offset + sum((size - 1) * stride for size, stride in zip(value.shape, value.strides, strict=True))
+    if 0 in value.shape:
+        return zeros_of(tuple(value.shape), g._meta.dtype)
+    storage = max(storage, 1 + c.attrs["offset"] + sum(
+        (size - 1) * stride for size, stride in zip(c.attrs["shape"], c.attrs["strides"], strict=True)
+    ))  # fmt: skip
+    index = as_strided(iota(shape=(storage,), dim=0), **c.attrs)
+    flat = put(zeros_of((storage,), g._meta.dtype), index.reshape(-1), g.reshape(-1), mode="add")
+    grad = as_strided(flat, shape=tuple(value.shape), strides=value.strides, offset=value.offset)
+    return (grad,) + (None,) * (c.count - 1)
+
+
+@primitive("alias", lambda metas, attrs: _view(metas[0], metas[0].shape, metas[0].strides))
+def alias(c, g):
+    """The same layout under another number."""
+    return g
+
+
+detach = Primitive("view", lambda metas, attrs: _view(metas[0], metas[0].shape, metas[0].strides), None)
+"""The same layout; gradients stop here."""
+
+
+def _bitcast_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    m, d = metas[0], attrs["dtype"]
+    old, new = m.dtype.itemsize, d.itemsize
+    shape, strides, offset = list(m.shape), list(m.strides), m.offset
+    if new < old:
+        ratio = old // new
+        shape[-1] *= ratio
+        strides = [s * ratio for s in strides[:-1]] + [1]
+        offset *= ratio
+    elif new > old:
+        ratio = new // old
+        shape[-1] //= ratio
+        strides = [s // ratio for s in strides[:-1]] + [1]
+        offset //= ratio
+    return [Value(tuple(shape), d, tuple(strides), offset, 0)]
+
+
+bitcast = Primitive("bitcast", _bitcast_rule, None)
+"""attr dtype: the same bytes read as another type; the last dimension grows or shrinks with the item size."""
+
+
+def _real_view_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    m = metas[0]
+    if m.dtype.is_complex:
+        return [Value((*m.shape, 2), m.dtype.to_real(), (*(2 * s for s in m.strides), 1), 2 * m.offset, 0)]
+    strides = tuple(s // 2 for s in m.strides[:-1])
+    return [Value(tuple(m.shape[:-1]), m.dtype.to_complex(), strides, m.offset // 2, 0)]
+
+
+@primitive("real_view", _real_view_rule)
+def real_view(c, g):
+    """A complex tensor as pairs of reals in a new last dimension, and back."""
+    if c.dtype(0) in (dtypes.complex64, dtypes.complex128):
+        from flambeau.ops.primitives.pointwise import make_complex
+
+        return make_complex(select(g, dim=g._meta.ndim - 1, index=0), select(g, dim=g._meta.ndim - 1, index=1))
+    return real_view(g.contiguous())
+
+
+def as_strided_at_run_time(x: Any, *offsets: Any, shape: Any, strides: Any, offset: int, multipliers: Any) -> Any:
+    """as_strided with run-time offsets: one select of length-one windows each would do the same, more slowly."""
+    from flambeau.trace.recorder import local
+
+    attrs = {"multipliers": multipliers, "offset": offset, "shape": shape, "strides": strides}
+    return local.trace.record(as_strided, (x, *offsets), attrs)

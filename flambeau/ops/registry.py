@@ -1,0 +1,117 @@
+"""One record an operation: PyTorch's name and signature, the body (a composition of primitives), documentation, samples.
+
+    @operation(method=True, inplace=True, samples=unary_floats)
+    def square(input: Tensor) -> Tensor:
+        \"\"\"The square of each element...\"\"\"
+        return input * input
+
+The annotation of a parameter says how it is recorded:
+
+    Tensor, Tensor | None          a tensor
+    Sequence[Tensor]               several tensors
+    Tensor | Number                a tensor, or a Python number that is given to the kernels at run time
+    Number                         a run-time number; static where it equals the default
+    Tensor | Exponent              a tensor, or a number that is part of the edge's key
+    anything else                  static: part of the edge's key, so it must be hashable (lists become tuples)
+
+The body runs once for each new edge, over placeholders: it may branch on shapes, dtypes and static arguments, never on values.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau.ops.wrapper import make_inplace, make_wrapper
+
+Number = int | float | bool
+Exponent = int | float | bool | complex
+
+OPERATIONS: dict[str, Operation] = {}
+
+_KINDS = {
+    "Tensor": "tensor",
+    "Tensor | None": "tensor?",
+    "Tensor | Number": "operand",
+    "Tensor | Number | None": "operand?",
+    "Number | Tensor": "operand",
+    "Number": "number",
+    "Number | None": "number",
+    "float | Number": "number",
+    "Tensor | Exponent": "exponent",
+    "Sequence[Tensor]": "tensors",
+    "list[Tensor]": "tensors",
+    "tuple[Tensor, ...]": "tensors",
+    "Sequence[Tensor | None]": "tensors",
+}
+
+
+class Operation:
+    """The record. `function` is what users call; `body` is the composition; `samples` yields argument lists for tests."""
+
+    __slots__ = (
+        "aliases", "apply", "body", "defaults", "function", "inplace", "kinds", "method", "name", "names", "out", "samples",
+    )  # fmt: skip
+
+    def __init__(
+        self, body: Callable[..., Any], name: str, aliases: Sequence[str], method: bool, inplace: bool, out: bool,
+        samples: Callable[[], Any] | None,
+    ) -> None:  # fmt: skip
+        self.body = body
+        self.name = name
+        self.aliases = tuple(aliases)
+        self.method = method
+        self.samples = samples
+        parameters = inspect.signature(body).parameters
+        self.names = tuple(parameters)
+        self.kinds = tuple(_KINDS.get(str(p.annotation), "static") for p in parameters.values())
+        self.defaults = tuple(p.default for p in parameters.values())
+        self.out = out
+        keyword = [n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
+        first = len(parameters) - len(keyword)
+        self.apply: Callable[..., Any] = body  # the body, all arguments given by position
+        if keyword:
+            self.apply = lambda *args: body(*args[:first], **dict(zip(keyword, args[first:], strict=True)))
+        self.function = make_wrapper(self)
+        self.inplace = make_inplace(self) if inplace else None
+
+    def call(self, args: Sequence[Any]) -> Any:
+        """The public function, all arguments given by position."""
+        return self.function(**dict(zip(self.names, args, strict=True)))
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name}>"
+
+
+def operation(
+    function: Callable[..., Any] | None = None, *, name: str | None = None, aliases: Sequence[str] = (),
+    method: bool = False, inplace: bool = False, out: bool = False, samples: Callable[[], Any] | None = None,
+    public: bool = True,
+) -> Any:  # fmt: skip
+    """Make a composition one recorded edge.
+
+    `method`: also a Tensor method. `inplace`: also `name_`. `out`: accepts `out=`. `public`: listed in OPERATIONS, from
+    which the torch namespace and the tests are made.
+    """
+
+    def make(body: Callable[..., Any]) -> Callable[..., Any]:
+        record = Operation(body, name or body.__name__, aliases, method, inplace, out, samples)
+        if public:
+            OPERATIONS[record.name] = record
+        return record.function
+
+    return make if function is None else make(function)
+
+
+def install(namespace: dict[str, Any], tensor_class: type) -> None:
+    """Put every public operation (and its aliases) into a namespace, and the methods on the Tensor class."""
+    for record in OPERATIONS.values():
+        for name in (record.name, *record.aliases):
+            namespace.setdefault(name, record.function)
+            if record.method and name not in tensor_class.__dict__:
+                setattr(tensor_class, name, record.function)
+            if record.inplace is not None:
+                namespace.setdefault(name + "_", record.inplace)
+                if name + "_" not in tensor_class.__dict__:
+                    setattr(tensor_class, name + "_", record.inplace)

@@ -1,0 +1,807 @@
+"""Shapes and movement: views where PyTorch gives views, copies where it copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.compiler.graph import contiguous_strides
+from flambeau.ops import primitives as prim
+from flambeau.ops.primitives.view import view_strides
+from flambeau.ops.promotion import convert, result_type
+from flambeau.ops.registry import Number, operation
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+def dim_of(dim: int, ndim: int) -> int:
+    """`dim` counted from 0; PyTorch's IndexError if out of range."""
+    from flambeau.tensor import normalize_dim
+
+    return normalize_dim(dim, ndim)
+
+
+def dims_of(dims: Any, ndim: int, name: str) -> tuple[int, ...]:
+    """One dim or several, counted from 0, each at most once."""
+    given = (dims,) if isinstance(dims, int) else tuple(dims)
+    found = tuple([dim_of(int(d), ndim) for d in given])
+    if len(set(found)) != len(found):
+        raise RuntimeError(f"{name}: dim {next(d for d in found if found.count(d) > 1)} appears multiple times in the list of dims")
+    return found
+
+
+def sizes_of(args: tuple[Any, ...]) -> tuple[int, ...]:
+    """The sizes given either as one sequence or as separate numbers."""
+    if len(args) == 1 and not isinstance(args[0], int):
+        args = tuple(args[0]) if hasattr(args[0], "__iter__") and getattr(args[0], "ndim", 1) else args
+    return tuple([int(a) for a in args])
+
+
+def infer_shape(shape: Sequence[int], numel: int, name: str = "reshape") -> tuple[int, ...]:
+    """`shape` with its -1 filled in; PyTorch's RuntimeError if the number of elements does not fit."""
+    shape = tuple(shape)
+    wild = [i for i, s in enumerate(shape) if s == -1]
+    if len(wild) > 1:
+        raise RuntimeError(f"{name}: only one dimension can be inferred, got shape {list(shape)}")
+    if any(s < -1 for s in shape):
+        raise RuntimeError(f"{name}: invalid shape dimension {min(shape)} in {list(shape)}")
+    known = prod([s for s in shape if s != -1])
+    if wild:
+        if known == 0:
+            raise RuntimeError(
+                f"cannot reshape tensor of {numel} elements into shape {list(shape)} because the unspecified dimension size -1 "
+                "can be any value and is ambiguous"
+            )
+        if numel % known:
+            raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}: {numel} is not a multiple of {known}")
+        shape = tuple([numel // known if s == -1 else s for s in shape])
+    elif known != numel:
+        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}: it has {known} elements")
+    return shape
+
+
+def contiguous_of(x: Any) -> Any:
+    """x itself if contiguous, else a row-major copy."""
+    return x if x._meta.is_contiguous else prim.copy(x, strides=contiguous_strides(x._meta.shape))
+
+
+def as_shape(x: Any, shape: tuple[int, ...]) -> Any:
+    """View of x under another shape, or of a copy where no view is possible."""
+    if tuple(x._meta.shape) == tuple(shape):
+        return prim.alias(x)
+    if view_strides(x._meta, shape) is None:
+        x = contiguous_of(x)
+    return prim.reshape(x, shape=tuple(shape))
+
+
+@operation(name="reshape")
+def _reshape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return as_shape(input, infer_shape(shape, input._meta.numel))
+
+
+def reshape(input: Tensor, *shape: Any) -> Tensor:
+    """The same elements under another shape (one size may be -1): a view where possible, else a copy."""
+    return _reshape(input, sizes_of(shape))  # type: ignore[no-any-return]
+
+
+@operation(name="view")
+def _view(input: Tensor, shape: tuple[int, ...]) -> Tensor:
+    m = input._meta
+    shape = infer_shape(shape, m.numel, "view")
+    if view_strides(m, shape) is None:
+        raise RuntimeError(
+            f"view size is not compatible with input tensor's size and stride (shape {tuple(m.shape)}, strides {m.strides} as "
+            f"{shape}: at least one dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+        )
+    return prim.reshape(input, shape=shape)
+
+
+@operation(name="view_dtype")
+def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
+    m = input._meta
+    old, new = m.dtype.itemsize, dtype.itemsize
+    if old != new:
+        if m.ndim == 0:
+            raise RuntimeError(f"self.dim() cannot be 0 to view {m.dtype} as {dtype} (different element sizes)")
+        if m.strides[-1] != 1 and m.shape[-1] != 1:
+            raise RuntimeError(f"self.stride(-1) must be 1 to view {m.dtype} as {dtype} (different element sizes), but got {m.strides[-1]}")
+        if new > old:
+            ratio = new // old
+            if m.shape[-1] % ratio:
+                raise RuntimeError(f"self.size(-1) must be divisible by {ratio} to view {m.dtype} as {dtype}, but got {m.shape[-1]}")
+            if m.offset % ratio or any(s % ratio for s in m.strides[:-1]):
+                raise RuntimeError(f"storage_offset and strides must be divisible by {ratio} to view {m.dtype} as {dtype}")
+    return prim.bitcast(input, dtype=dtype)
+
+
+def view(input: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+    """A view of the same elements under another shape (RuntimeError if that needs a copy), or of the same bytes as a dtype."""
+    if len(shape) == 1 and isinstance(shape[0], dtypes.dtype):
+        dtype = shape[0]
+    if dtype is not None:
+        return input if dtype is input.dtype else _view_dtype(input, dtype)  # type: ignore[no-any-return]
+    return _view(input, sizes_of(shape))  # type: ignore[no-any-return]
+
+
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """view to the shape of `other`."""
+    return _view(input, other.shape)  # type: ignore[no-any-return]
+
+
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    """reshape to the shape of `other`."""
+    return _reshape(input, other.shape)  # type: ignore[no-any-return]
+
+
+@operation(method=True)
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Dimensions start_dim..end_dim as one; a 0-d tensor becomes 1-d."""
+    m = input._meta
+    if m.ndim == 0:
+        return prim.reshape(input, shape=(1,))
+    a, b = dim_of(start_dim, m.ndim), dim_of(end_dim, m.ndim)
+    if a > b:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if a == b:
+        return input
+    shape = (*m.shape[:a], prod(m.shape[a : b + 1]), *m.shape[b + 1 :])
+    return as_shape(input, shape)
+
+
+@operation(name="unflatten")
+def _unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
+    m = input._meta
+    d = dim_of(dim, m.ndim)
+    sizes = infer_shape(sizes, m.shape[d], "unflatten")
+    return prim.reshape(input, shape=(*m.shape[:d], *sizes, *m.shape[d + 1 :]))
+
+
+def unflatten(input: Tensor, dim: int, *sizes: Any) -> Tensor:
+    """One dimension as several (one size may be -1)."""
+    return _unflatten(input, dim, sizes_of(sizes))  # type: ignore[no-any-return]
+
+
+@operation(method=True)
+def ravel(input: Tensor) -> Tensor:
+    """All elements as one dimension."""
+    return as_shape(input, (input._meta.numel,)) if input._meta.ndim != 1 else contiguous_of(input)
+
+
+@operation(name="permute")
+def _permute(input: Tensor, dims: tuple[int, ...]) -> Tensor:
+    ndim = input._meta.ndim
+    if len(dims) != ndim:
+        raise RuntimeError(
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of "
+            f"dimensions i.e. input.dim() = {ndim} is not equal to len(dims) = {len(dims)}"
+        )
+    return prim.permute(input, dims=dims_of(dims, ndim, "permute"))
+
+
+def permute(input: Tensor, *dims: Any) -> Tensor:
+    """The dimensions in another order: a view."""
+    return _permute(input, sizes_of(dims))  # type: ignore[no-any-return]
+
+
+@operation(method=True, aliases=("swapaxes", "swapdims"))
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Two dimensions exchanged: a view."""
+    ndim = input._meta.ndim
+    a, b = dim_of(dim0, ndim), dim_of(dim1, ndim)
+    if ndim == 0:
+        return prim.alias(input)
+    dims = list(range(ndim))
+    dims[a], dims[b] = dims[b], dims[a]
+    return prim.permute(input, dims=tuple(dims))
+
+
+@operation(method=True)
+def t(input: Tensor) -> Tensor:
+    """The transpose of a matrix (at most 2-d): a view."""
+    ndim = input._meta.ndim
+    if ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {ndim}D; use transpose or mT")
+    return prim.permute(input, dims=(1, 0)) if ndim == 2 else prim.alias(input)
+
+
+@operation(name="numpy_T")
+def numpy_t(input: Tensor) -> Tensor:
+    """All dimensions reversed."""
+    return prim.permute(input, dims=tuple(range(input._meta.ndim - 1, -1, -1)))
+
+
+@operation(method=True, aliases=("moveaxis",))
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+    """Dimensions moved to new places; the others keep their order."""
+    ndim = input._meta.ndim
+    src, dst = dims_of(source, ndim, "movedim"), dims_of(destination, ndim, "movedim")
+    if len(src) != len(dst):
+        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({src}) should contain the same number of dims as destination ({dst})")
+    order = [d for d in range(ndim) if d not in src]
+    for d, s in sorted(zip(dst, src, strict=True)):
+        order.insert(d, s)
+    return prim.permute(input, dims=tuple(order))
+
+
+@operation(name="expand")
+def _expand(input: Tensor, shape: tuple[int, ...]) -> Tensor:
+    m = input._meta
+    if len(shape) < m.ndim:
+        raise RuntimeError(
+            f"expand: the number of sizes provided ({len(shape)}) must be greater or equal to the number of dimensions in the "
+            f"tensor ({m.ndim}); sizes {shape}, shape {tuple(m.shape)}"
+        )
+    lead = len(shape) - m.ndim
+    full = []
+    for d, size in enumerate(shape):
+        have = m.shape[d - lead] if d >= lead else 1
+        if size == -1:
+            if d < lead:
+                raise RuntimeError(f"expand: The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension {d}")
+            size = have
+        elif have not in (1, size):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({size}) must match the existing size ({have}) at non-singleton dimension {d}.  "
+                f"Target sizes: {list(shape)}.  Tensor sizes: {list(m.shape)}"
+            )
+        full.append(size)
+    return prim.expand(input, shape=tuple(full))
+
+
+def expand(input: Tensor, *sizes: Any, implicit: bool = False) -> Tensor:
+    """Dimensions of size 1 (and new ones in front) repeated without copying; -1 keeps a size."""
+    return _expand(input, sizes_of(sizes))  # type: ignore[no-any-return]
+
+
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """expand to the shape of `other`."""
+    return _expand(input, other.shape)  # type: ignore[no-any-return]
+
+
+def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
+    """expand to `size`."""
+    return _expand(input, tuple(size))  # type: ignore[no-any-return]
+
+
+@operation(name="broadcast_tensors")
+def _broadcast_tensors(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    from flambeau.ops.primitive import broadcast_shapes
+
+    shape = broadcast_shapes("broadcast_tensors", [x._meta.shape for x in tensors])
+    return tuple([prim.expand(x, shape=shape) for x in tensors])
+
+
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All tensors expanded to their common shape."""
+    return _broadcast_tensors(tensors[0] if len(tensors) == 1 and not hasattr(tensors[0], "_meta") else tensors)  # type: ignore[no-any-return]
+
+
+@operation(method=True)
+def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
+    """Without the dimensions of size 1 (all of them, or those named): a view."""
+    m = input._meta
+    dims = range(m.ndim) if dim is None else dims_of(dim, m.ndim, "squeeze")
+    shape = tuple([s for d, s in enumerate(m.shape) if not (s == 1 and d in dims)])
+    strides = tuple([s for d, s in enumerate(m.strides) if not (m.shape[d] == 1 and d in dims)])
+    return _restrided(input, shape, strides)
+
+
+def _restrided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A reshape that only adds or drops dimensions of size 1."""
+    if tuple(x._meta.shape) == tuple(shape):
+        return prim.alias(x)
+    result = prim.reshape(x, shape=shape)
+    return result
+
+
+@operation(method=True)
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """A new dimension of size 1 at `dim`: a view."""
+    m = input._meta
+    d = dim_of(dim, m.ndim + 1)
+    return prim.reshape(input, shape=(*m.shape[:d], 1, *m.shape[d:]))
+
+
+@operation(method=True)
+def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
+    """The tensor itself if it is contiguous, else a row-major copy."""
+    m = input._meta
+    if getattr(memory_format, "name", "") == "channels_last" and m.ndim == 4:
+        n, c, h, w = m.shape
+        strides = (h * w * c, 1, w * c, c)
+        return input if m.strides == strides else prim.copy(input, strides=strides)
+    return input if m.is_contiguous else prim.copy(input, strides=contiguous_strides(m.shape))
+
+
+@operation(method=True)
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
+    """A copy, laid out as the input if that is dense, else row-major."""
+    m = input._meta
+    strides = m.strides if m.is_dense else contiguous_strides(m.shape)
+    if getattr(memory_format, "name", "preserve_format") == "contiguous_format":
+        strides = contiguous_strides(m.shape)
+    if strides != contiguous_strides(m.shape):
+        from flambeau.trace.mutation import _normal_strides
+
+        strides = _normal_strides(m.shape, strides)
+    return prim.copy(input, strides=strides)
+
+
+@operation(name="detach_view")
+def _detach(input: Tensor) -> Tensor:
+    return prim.detach(input)
+
+
+def detach(input: Tensor) -> Tensor:
+    """The same memory without history."""
+    result = _detach(input)
+    result._detached = True
+    return result  # type: ignore[no-any-return]
+
+
+@operation(name="cast")
+def _cast(input: Tensor, dtype: Any) -> Tensor:
+    return convert(input, dtype)
+
+
+@operation(name="cast_copy")
+def _cast_copy(input: Tensor, dtype: Any) -> Tensor:
+    return convert(input, dtype) if input.dtype is not dtype else prim.copy(input, strides=contiguous_strides(input._meta.shape))
+
+
+def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Another dtype (and, one day, device): `to(dtype)`, `to(device, dtype)`, `to(other)`; the tensor itself if nothing changes."""
+    from flambeau import devices
+
+    dtype_ = kwargs.pop("dtype", None)
+    where = kwargs.pop("device", None)
+    copy = kwargs.pop("copy", False)
+    kwargs.pop("non_blocking", None)
+    memory_format = kwargs.pop("memory_format", None)
+    if "other" in kwargs:
+        args = (kwargs.pop("other"), *args)
+    if kwargs:
+        raise TypeError(f"to() received an invalid combination of arguments: unexpected keyword {next(iter(kwargs))!r}")
+    for position, a in enumerate(args):
+        if isinstance(a, dtypes.dtype):
+            dtype_ = a
+        elif hasattr(a, "_meta"):
+            dtype_ = a.dtype
+        elif isinstance(a, bool) or a is None:
+            if position and isinstance(a, bool) and position == len(args) - 1 and len([b for b in args if isinstance(b, bool)]) > 1:
+                copy = a
+        elif isinstance(a, (str, int, devices.Device)):
+            where = a
+        else:
+            raise TypeError(f"to() received an invalid combination of arguments: got {type(a).__name__} at position {position + 1}")
+    if where is not None:
+        devices.check(where)
+    if dtype_ is None or dtype_ is input._meta.dtype:
+        result = input.clone() if copy else input  # type: ignore[attr-defined]
+    else:
+        result = _cast(input, dtype_)
+    return result.contiguous(memory_format) if memory_format is not None else result  # type: ignore[no-any-return]
+
+
+def type_as(input: Tensor, other: Tensor) -> Tensor:
+    """The dtype of `other`."""
+    return to(input, other.dtype)
+
+
+@operation(name="cat", aliases=("concat", "concatenate"), out=True)
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one after the other along `dim`; the other sizes must be equal (legacy empty tensors are skipped)."""
+    if not tensors:
+        raise RuntimeError("cat: expected a non-empty list of Tensors")
+    parts = [x for x in tensors if tuple(x._meta.shape) != (0,)]
+    if not parts:
+        return prim.copy(tensors[0], strides=(1,))
+    first = parts[0]._meta
+    if first.ndim == 0:
+        raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated: use stack, or unsqueeze it")
+    d = dim_of(dim, first.ndim)
+    for i, x in enumerate(parts):
+        if x._meta.ndim != first.ndim:
+            raise RuntimeError(
+                f"cat: Tensors must have same number of dimensions: got {first.ndim} and {x._meta.ndim} (shapes {tuple(first.shape)} and {tuple(x.shape)})"
+            )
+        for axis in range(first.ndim):
+            if axis != d and x._meta.shape[axis] != first.shape[axis]:
+                raise RuntimeError(
+                    f"Sizes of tensors must match except in dimension {d}. Expected size {first.shape[axis]} but got size "
+                    f"{x._meta.shape[axis]} for tensor number {i} in the list."
+                )
+    kind = result_type(*tensors)
+    return prim.concatenate(*[convert(x, kind) for x in parts], dim=d)
+
+
+@operation(out=True)
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape along a new dimension."""
+    if not tensors:
+        raise RuntimeError("stack expects a non-empty TensorList")
+    shape = tuple(tensors[0]._meta.shape)
+    for i, x in enumerate(tensors):
+        if tuple(x._meta.shape) != shape:
+            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(x._meta.shape)} at entry {i}")
+    d = dim_of(dim, len(shape) + 1)
+    wide = (*shape[:d], 1, *shape[d:])
+    kind = result_type(*tensors)
+    return prim.concatenate(*[as_shape(convert(x, kind), wide) for x in tensors], dim=d)
+
+
+def _narrow(x: Any, d: int, start: Any, length: int) -> Any:
+    if isinstance(start, int):
+        return prim.slice(x, dim=d, start=start, length=length, step=1)
+    return prim.slice(x, start, dim=d, start=0, length=length, step=1)
+
+
+@operation(name="narrow")
+def _narrow_op(input: Tensor, start: Number, dim: int, length: int) -> Tensor:
+    return _narrow(input, dim, start, length)
+
+
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """`length` elements of one dimension from `start`: a view. A changing start compiles nothing."""
+    m = input._meta
+    d = dim_of(dim, m.ndim)
+    if m.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    start, length, size = int(start), int(length), m.shape[d]
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
+    if not -size <= start <= size:
+        raise IndexError(f"start out of range (expected to be in range of [{-size}, {size}], but got {start})")
+    start = start + size if start < 0 else start
+    if start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return _narrow_op(input, start, d, length)  # type: ignore[no-any-return]
+
+
+@operation(name="select")
+def _select_op(input: Tensor, index: Number, dim: int) -> Tensor:
+    if isinstance(index, int):
+        return prim.select(input, dim=dim, index=index)
+    return prim.select(input, index, dim=dim, index=0)
+
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """One index of a dimension, which disappears: a view. A changing index compiles nothing."""
+    m = input._meta
+    if m.ndim == 0:
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    d = dim_of(dim, m.ndim)
+    size, i = m.shape[d], int(index)
+    if not -size <= i < size:
+        raise IndexError(f"select(): index {i} out of range for tensor of size {list(m.shape)} at dimension {d}")
+    return _select_op(input, i + size if i < 0 else i, d)  # type: ignore[no-any-return]
+
+
+@operation(name="split")
+def _split(input: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
+    parts, start = [], 0
+    for length in sizes:
+        parts.append(_narrow(input, dim, start, length))
+        start += length
+    return tuple(parts)
+
+
+def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of consecutive parts: of one size (the last may be smaller), or of the listed sizes."""
+    m = input._meta
+    d = dim_of(dim, m.ndim)
+    if m.ndim == 0:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    size = m.shape[d]
+    if isinstance(split_size_or_sections, int):
+        step = split_size_or_sections
+        if step < 0 or (step == 0 and size):
+            raise RuntimeError(f"split expects split_size be non-negative, but got split_size={step}")
+        sizes = tuple([min(step, size - s) for s in range(0, size, step)]) if size else (0,)
+    else:
+        sizes = tuple([int(s) for s in split_size_or_sections])
+        if sum(sizes) != size or any(s < 0 for s in sizes):
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {d}), but got "
+                f"split_sizes={list(sizes)}"
+            )
+    return _split(input, sizes, d)  # type: ignore[no-any-return]
+
+
+split_with_sizes = split
+
+
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most `chunks` views of equal size (the last may be smaller)."""
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    m = input._meta
+    if m.ndim == 0:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    size = m.shape[dim_of(dim, m.ndim)]
+    if size == 0:
+        return split(input, [0] * chunks, dim)
+    return split(input, max(-(-size // chunks), 1), dim)
+
+
+def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views: `n` parts of nearly equal size, or cut at the listed indices."""
+    m = input._meta
+    d = dim_of(dim, m.ndim)
+    if m.ndim == 0:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    size = m.shape[d]
+    if hasattr(indices_or_sections, "_meta"):
+        indices_or_sections = indices_or_sections.tolist()
+    if isinstance(indices_or_sections, int):
+        n = indices_or_sections
+        if n <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {n}")
+        sizes = [size // n + (i < size % n) for i in range(n)]
+    else:
+        bounds = [0, *[min(max(i + size if i < 0 else i, 0), size) for i in indices_or_sections], size]
+        sizes = [max(b - a, 0) for a, b in zip(bounds, bounds[1:], strict=False)]
+        if any(b < a for a, b in zip(bounds, bounds[1:], strict=False)):
+            return tuple([narrow(input, d, min(a, size), max(b - a, 0)) for a, b in zip(bounds, bounds[1:], strict=False)])
+    return _split(input, tuple(sizes), d)  # type: ignore[no-any-return]
+
+
+@operation(name="unbind")
+def _unbind(input: Tensor, dim: int) -> tuple[Tensor, ...]:
+    return tuple([prim.select(input, dim=dim, index=i) for i in range(input._meta.shape[dim])])
+
+
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of all indices of one dimension, which disappears."""
+    m = input._meta
+    d = dim_of(dim, m.ndim)
+    if m.ndim == 0:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+    if m.shape[d] > 64:  # one edge of thousands of results would be slower than as many selects
+        return tuple([select(input, d, i) for i in range(m.shape[d])])
+    return _unbind(input, d)  # type: ignore[no-any-return]
+
+
+@operation(method=True)
+def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Sliding windows of one dimension as a new last dimension: a view."""
+    m = input._meta
+    d = dim_of(dimension, m.ndim)
+    length = m.shape[d] if m.ndim else 1
+    if size < 0 or size > length:
+        raise RuntimeError(f"maximum size for tensor at dimension {d} is {length} but size is {size}")
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    x = input if m.ndim else prim.reshape(input, shape=(1,))
+    return prim.unfold(x, dim=d, size=size, step=step)
+
+
+@operation(method=True)
+def as_strided(input: Tensor, size: tuple[int, ...], stride: tuple[int, ...], storage_offset: int | None = None) -> Tensor:
+    """Any layout over the tensor's storage: a view. RuntimeError if it reaches beyond the storage."""
+    if len(size) != len(stride):
+        raise RuntimeError(f"mismatch in length of strides and shape: {len(stride)} strides, {len(size)} sizes")
+    offset = input._meta.offset if storage_offset is None else storage_offset
+    if any(s < 0 for s in stride) or any(s < 0 for s in size) or offset < 0:
+        raise RuntimeError(f"as_strided: Negative sizes, strides and offsets are not supported: got size {size}, stride {stride}, offset {offset}")
+    from flambeau.trace.recorder import local
+
+    value = local.trace.value(input._slot)
+    root = local.trace.value(input._slot if value.base is None else value.base)
+    available = root.numel * root.dtype.itemsize // input.dtype.itemsize
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1 if 0 not in size else 0
+    if last > available:
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {input.dtype.itemsize} "
+            f"requiring a storage size of {last * input.dtype.itemsize} are out of bounds for storage of size {available * input.dtype.itemsize}"
+        )
+    return prim.as_strided(input, shape=tuple(size), strides=tuple(stride), offset=offset)
+
+
+@operation(name="flip")
+def _flip(input: Tensor, dims: tuple[int, ...]) -> Tensor:
+    m = input._meta
+    found = dims_of(dims, m.ndim, "flip")
+    x = input
+    for d in found:
+        if m.shape[d] > 1:
+            index = prim.sub(prim.constant(m.shape[d] - 1, dtypes.int64), prim.iota(shape=(m.shape[d],), dim=0))
+            x = prim.take_rows(x, index, dim=d)
+    return prim.copy(x, strides=contiguous_strides(m.shape)) if x is input else x
+
+
+def flip(input: Tensor, *dims: Any) -> Tensor:
+    """A copy with the order of the named dimensions reversed."""
+    return _flip(input, sizes_of(dims))  # type: ignore[no-any-return]
+
+
+def fliplr(input: Tensor) -> Tensor:
+    """flip of dimension 1."""
+    if input.ndim < 2:
+        raise RuntimeError("Input must be >= 2-d.")
+    return flip(input, 1)
+
+
+def flipud(input: Tensor) -> Tensor:
+    """flip of dimension 0."""
+    if input.ndim < 1:
+        raise RuntimeError("Input must be >= 1-d.")
+    return flip(input, 0)
+
+
+@operation(method=True)
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+    """Elements moved on by `shifts` places, around the end; without dims, over the flattened tensor."""
+    m = input._meta
+    moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if dims is None:
+        if len(moves) != 1:
+            raise RuntimeError("shifts and dimensions must align: give dims for several shifts")
+        return as_shape(_roll(as_shape(input, (m.numel,)), moves[0], 0), tuple(m.shape))
+    axes = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(axes) != len(moves):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims: {len(axes)}")
+    x = input
+    for shift, d in zip(moves, axes, strict=True):
+        x = _roll(x, shift, dim_of(d, m.ndim))
+    return prim.copy(x, strides=contiguous_strides(m.shape)) if x is input else x
+
+
+def _roll(x: Any, shift: int, d: int) -> Any:
+    size = x._meta.shape[d]
+    shift = shift % size if size else 0
+    if not shift:
+        return prim.copy(x, strides=contiguous_strides(x._meta.shape))
+    return prim.concatenate(_narrow(x, d, size - shift, shift), _narrow(x, d, 0, size - shift), dim=d)
+
+
+@operation(name="repeat")
+def _repeat(input: Tensor, repeats: tuple[int, ...]) -> Tensor:
+    m = input._meta
+    if len(repeats) < m.ndim:
+        raise RuntimeError(
+            f"Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: got {repeats} for shape {tuple(m.shape)}"
+        )
+    shape = (1,) * (len(repeats) - m.ndim) + tuple(m.shape)
+    inner = [n for s in shape for n in (1, s)]
+    wide = [n for r, s in zip(repeats, shape, strict=True) for n in (r, s)]
+    x = prim.expand(as_shape(input, tuple(inner)), shape=tuple(wide))
+    x = prim.copy(x, strides=contiguous_strides(tuple(wide)))
+    return prim.reshape(x, shape=tuple([r * s for r, s in zip(repeats, shape, strict=True)]))
+
+
+def repeat(input: Tensor, *repeats: Any) -> Tensor:
+    """The tensor copied `repeats` times along each dimension."""
+    return _repeat(input, sizes_of(repeats))  # type: ignore[no-any-return]
+
+
+def tile(input: Tensor, *dims: Any) -> Tensor:
+    """repeat, with missing counts taken as 1."""
+    counts = sizes_of(dims)
+    return _repeat(input, (1,) * (input.ndim - len(counts)) + counts)  # type: ignore[no-any-return]
+
+
+@operation(method=True)
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A diagonal of two dimensions as a new last dimension: a view."""
+    ndim = input._meta.ndim
+    a, b = dim_of(dim1, ndim), dim_of(dim2, ndim)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return prim.diagonal(input, offset=offset, dim1=a, dim2=b)
+
+
+@operation(method=True)
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The last dimension as a diagonal of new matrices."""
+    m = input._meta
+    size = m.shape[-1] + abs(offset)
+    a, b = dim_of(dim1, m.ndim + 1), dim_of(dim2, m.ndim + 1)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    shape = [0] * (m.ndim + 1)
+    rest = iter(m.shape[:-1])
+    for d in range(m.ndim + 1):
+        shape[d] = size if d in (a, b) else next(rest)
+    zeros = prim.zeros_of(tuple(shape), m.dtype)
+    return prim.scatter_view(zeros, input, prim.diagonal(zeros, offset=offset, dim1=a, dim2=b))
+
+
+@operation(method=True, out=True)
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector (a copy)."""
+    m = input._meta
+    if m.ndim == 1:
+        size = m.shape[0] + abs(diagonal)
+        zeros = prim.zeros_of((size, size), m.dtype)
+        return prim.scatter_view(zeros, input, prim.diagonal(zeros, offset=diagonal, dim1=0, dim2=1))
+    if m.ndim == 2:
+        return contiguous_of(prim.diagonal(input, offset=diagonal, dim1=0, dim2=1))
+    raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {m.ndim}D")
+
+
+def _triangle(x: Any, k: int, lower: bool) -> Any:
+    m = x._meta
+    if m.ndim < 2:
+        raise RuntimeError("tril/triu: input tensor must have at least 2 dimensions")
+    rows = prim.iota(shape=(m.shape[-2], 1), dim=0)
+    columns = prim.iota(shape=(m.shape[-1],), dim=0)
+    limit = prim.add(rows, prim.constant(k, dtypes.int64))
+    keep = prim.le(columns, limit) if lower else prim.ge(columns, limit)
+    return prim.where(keep, x, 0)
+
+
+@operation(method=True, inplace=True, out=True)
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle; zeros above the given diagonal."""
+    return _triangle(input, diagonal, True)
+
+
+@operation(method=True, inplace=True, out=True)
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle; zeros below the given diagonal."""
+    return _triangle(input, diagonal, False)
+
+
+@operation(name="sum_to_size_op")
+def _sum_to_size(input: Tensor, shape: tuple[int, ...]) -> Tensor:
+    m = input._meta
+    lead = m.ndim - len(shape)
+    dims = [*range(lead), *[d + lead for d, s in enumerate(shape) if s == 1 and m.shape[d + lead] != 1]]
+    if not dims:
+        return input
+    return as_shape(prim.sum(input, dims=tuple(dims)), tuple(shape))
+
+
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """Summed over the dimensions that broadcasting `size` would have repeated."""
+    shape = sizes_of(size)
+    if tuple(input._meta.shape) == shape:
+        return input
+    return _sum_to_size(input, shape)  # type: ignore[no-any-return]
+
+
+@operation(name="pad_constant")
+def pad_constant(input: Tensor, pad: tuple[int, ...], value: Number = 0) -> Tensor:
+    """`pad` lists (before, after) from the last dimension on; negative amounts crop."""
+    m = input._meta
+    shape, starts = list(m.shape), [0] * m.ndim
+    x = input
+    for i in range(len(pad) // 2):
+        d = m.ndim - 1 - i
+        before, after = pad[2 * i], pad[2 * i + 1]
+        crop_before, crop_after = max(-before, 0), max(-after, 0)
+        if crop_before or crop_after:
+            x = _narrow(x, d, crop_before, x._meta.shape[d] - crop_before - crop_after)
+        starts[d] = max(before, 0)
+        shape[d] = m.shape[d] + before + after
+        if shape[d] < 0:
+            raise RuntimeError(f"pad: The input size {m.shape[d]}, plus negative padding {before} and {after}, resulted in a negative output size")
+    full = prim.full_of(tuple(shape), convert(value, m.dtype))
+    if 0 in shape:
+        return full
+    view = full
+    for d in range(m.ndim):
+        view = prim.slice(view, dim=d, start=starts[d], length=x._meta.shape[d], step=1)
+    return prim.scatter_view(full, x, view)
+
+
+def install_methods(cls: Any) -> None:
+    """The methods whose sizes may be given one by one."""
+    for function in (
+        reshape, view, view_as, reshape_as, unflatten, permute, expand, expand_as, broadcast_to, to, type_as, narrow, select,
+        split, chunk, tensor_split, unbind, flip, fliplr, flipud, repeat, tile, sum_to_size,
+    ):  # fmt: skip
+        setattr(cls, function.__name__, function)
+    cls.split_with_sizes = split
+    from flambeau.ops.elementwise import imag, real
+
+    cls.real, cls.imag = property(real), property(imag)
+    cls.T = property(numpy_t)
+    cls.mT = property(lambda self: transpose(self, -2, -1))
+    cls.H = property(lambda self: transpose(self, 0, 1).conj())
+    cls.mH = property(lambda self: transpose(self, -2, -1).conj())
+

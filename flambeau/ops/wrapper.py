@@ -1,0 +1,204 @@
+"""Writes the Python source of each public function: the fast path, specialised to its signature.
+
+A call costs one dictionary look-up when its edge is known. What is not a plain tensor, number or hashable static argument
+goes to `recover`, which converts (NumPy scalars, lists) and tries again, or raises PyTorch's TypeError.
+"""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flambeau.trace.recorder import _TENSOR, local
+
+if TYPE_CHECKING:
+    from flambeau.ops.registry import Operation
+
+
+def make_wrapper(op: Operation) -> Callable[..., Any]:
+    """The public function of an operation."""
+    signature = inspect.signature(op.body)
+    parameters = list(signature.parameters.values())
+    scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover}
+    head: list[str] = []
+    star = False
+    for i, p in enumerate(parameters):
+        if p.kind is p.KEYWORD_ONLY and not star:
+            head.append("*")
+            star = True
+        scope[f"D{i}"] = p.default
+        head.append(p.name if p.default is p.empty else f"{p.name}=D{i}")
+    if op.out:
+        head.extend(["out=None"] if star else ["*", "out=None"])
+    names = [p.name for p in parameters]
+    body: list[str] = []
+    keys: list[str] = []
+    pushes: list[str] = []
+    flat: list[str] = []
+    simple = True  # every tensor argument always present and single
+    for i, (p, kind) in enumerate(zip(parameters, op.kinds, strict=True)):
+        n = p.name
+        slot = f"{n}._slot if {n}._gen == g else tr.resolve({n})"
+        if kind == "tensor":
+            body.append(f"k{i} = {slot}")
+            flat.append(n)
+        elif kind == "tensor?":
+            body.append(f"k{i} = None if {n} is None else ({slot})")
+            flat.append(n)
+            simple = False
+        elif kind in ("operand", "operand?", "exponent"):
+            body.append(f"c{i} = {n}.__class__")
+            if kind == "exponent":
+                body.append(f"if c{i} is float or c{i} is int or c{i} is bool or c{i} is complex: k{i} = (c{i}, {n})")
+            else:
+                body.append(f"if c{i} is float or c{i} is int: k{i} = c{i}")
+                body.append(f"elif c{i} is bool or c{i} is complex: k{i} = (c{i}, {n})")
+                pushes.append(f"if k{i} is c{i}: tr.params.append({n})")
+            if kind == "operand?":
+                body.append(f"elif {n} is None: k{i} = None")
+            body.append(f"else: k{i} = {slot}")
+            flat.append(n)
+            simple = False
+        elif kind == "number":
+            body.append(f"c{i} = {n}.__class__")
+            body.append(f"k{i} = c{i} if (c{i} is float or c{i} is int) and {n} != D{i} else (c{i}, {n})")
+            pushes.append(f"if k{i} is c{i}: tr.params.append({n})")
+        elif kind == "tensors":
+            body.append(f"k{i} = tuple([None if t is None else t._slot if t._gen == g else tr.resolve(t) for t in {n}])")
+            flat.append("*" + n)
+            simple = False
+        else:
+            body.append(f"k{i} = {n}")
+        keys.append(f"k{i}")
+    arguments = ", ".join(names) + ("," if len(names) == 1 else "")
+    tensors = ", ".join(flat) + ("," if len(flat) == 1 else "")
+    given = f"({tensors})" if simple else f"[t for t in ({tensors}) if isinstance(t, CLASS[0])]"
+    source = [f"def {op.name.replace('.', '_')}({', '.join(head)}):"]
+    if op.out:
+        call = ", ".join(
+            n if p.kind is not p.KEYWORD_ONLY else f"{n}={n}" for n, p in zip(names, parameters, strict=True)
+        )
+        source += ["    if out is not None:", f"        return write_out(OP, out, OP.function({call}))"]
+        scope["write_out"] = write_out
+    source += [
+        "    tr = local.trace",
+        "    g = tr.gen",
+        "    try:",
+        *[f"        {line}" for line in body],
+        f"        key = (OP, {', '.join(keys)})" if keys else "        key = (OP,)",
+        "        n = tr.state.children.get(key)",
+        "    except (AttributeError, TypeError) as error:",
+        f"        return recover(OP, error, ({arguments}))",
+        "    if n is None:",
+        f"        return tr.slow(OP, key, ({arguments}))",
+        *[f"    {line}" for line in pushes],
+        "    if n.plain:",
+        "        tr.state = n",
+        "        t = new(CLASS[0])",
+        "        t._gen = g",
+        "        t._slot = n.slot",
+        "        t._meta = n.meta",
+        "        tr.tensors.append(t)",
+        "        return t",
+        f"    return tr.follow(n, {given})",
+    ]
+    exec(compile("\n".join(source), f"<flambeau operation {op.name}>", "exec"), scope)
+    function: Callable[..., Any] = scope[op.name.replace(".", "_")]
+    function.__doc__ = op.body.__doc__
+    function.__name__ = op.name.rsplit(".", 1)[-1]
+    function.__qualname__ = function.__name__
+    function.__module__ = op.body.__module__
+    function.__annotations__ = dict(op.body.__annotations__)
+    function.operation = op  # type: ignore[attr-defined]
+    return function
+
+
+def make_inplace(op: Operation) -> Callable[..., Any]:
+    """`name_`: the operation, then its result written over its first argument."""
+    from flambeau.trace.mutation import assign
+
+    function = op.function
+
+    def inplace(input: Any, *args: Any, **kwargs: Any) -> Any:
+        assign(input, function(input, *args, **kwargs), op.name + "_", fresh=True)
+        return input
+
+    inplace.__name__ = inplace.__qualname__ = op.name + "_"
+    inplace.__doc__ = f"In-place form of `{op.name}`: the result replaces the values of the first argument, which is returned."
+    return inplace
+
+
+def write_out(op: Operation, out: Any, result: Any) -> Any:
+    """The `out=` form: resize and overwrite `out`; PyTorch's error if the dtype cannot hold the result."""
+    from flambeau.trace.mutation import write_over
+
+    if isinstance(result, tuple):
+        if not isinstance(out, (tuple, list)) or len(out) != len(result):
+            raise TypeError(f"{op.name}(): argument 'out' must be a tuple of {len(result)} tensors, not {type(out).__name__}")
+        for target, source in zip(out, result, strict=True):
+            write_over(target, source, op.name)
+        return type(result)(*out) if hasattr(result, "_fields") else tuple(out)
+    write_over(out, result, op.name)
+    return out
+
+
+def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
+    """Convert what PyTorch would convert, and call again; else raise the error in PyTorch's words."""
+    tensor = _TENSOR[0]
+    converted = []
+    changed = False
+    for position, (name, kind, a) in enumerate(zip(op.names, op.kinds, args, strict=True), start=1):
+        b = a
+        if kind in ("operand", "operand?", "exponent", "number") and not isinstance(a, (tensor, int, float, complex)):
+            if isinstance(a, numbers.Number) or (hasattr(a, "item") and getattr(a, "ndim", 1) == 0):
+                b = a.item() if hasattr(a, "item") else a
+                changed = True
+            elif a is not None and hasattr(a, "__index__"):
+                b = a.__index__()
+                changed = True
+        if kind in ("operand", "operand?", "exponent", "number") and type(a) not in (int, float, bool, complex):
+            for plain in (bool, int, float, complex):
+                if isinstance(b, plain) and type(b) is not plain:
+                    b = plain(b)
+                    changed = True
+                    break
+        if kind == "static":
+            b = _freeze(a)
+            changed = changed or b is not a
+        if kind in ("tensor", "operand", "exponent") and not isinstance(b, (tensor, int, float, complex)):
+            expected = "Tensor" if kind == "tensor" else "Tensor or Number"
+            raise TypeError(f"{op.name}(): argument '{name}' (position {position}) must be {expected}, not {type(a).__name__}")
+        if kind == "tensor" and not isinstance(b, tensor):
+            raise TypeError(f"{op.name}(): argument '{name}' (position {position}) must be Tensor, not {type(a).__name__}")
+        if kind == "tensor?" and a is not None and not isinstance(a, tensor):
+            raise TypeError(f"{op.name}(): argument '{name}' (position {position}) must be Tensor, not {type(a).__name__}")
+        if kind == "tensors":
+            if isinstance(a, tensor) or not hasattr(a, "__iter__"):
+                raise TypeError(
+                    f"{op.name}(): argument '{name}' (position {position}) must be tuple of Tensors, not {type(a).__name__}"
+                )
+            items = tuple(a)
+            for i, item in enumerate(items):
+                if not isinstance(item, tensor):
+                    raise TypeError(
+                        f"{op.name}(): expected Tensor as element {i} in argument '{name}' (position {position}), "
+                        f"but got {type(item).__name__}"
+                    )
+            if not isinstance(a, (tuple, list)):
+                b, changed = items, True
+        converted.append(b)
+    if not changed:
+        raise error
+    return op.call(converted)
+
+
+def _freeze(a: Any) -> Any:
+    """Lists as tuples (deeply), other index-like objects as ints; anything else as it is."""
+    if isinstance(a, (list, tuple)) and not hasattr(a, "_fields"):
+        frozen = tuple(_freeze(x) for x in a)
+        return a if isinstance(a, tuple) and all(x is y for x, y in zip(frozen, a, strict=True)) else frozen
+    if isinstance(a, _TENSOR[0]) or (hasattr(a, "item") and getattr(a, "ndim", 1) == 0):
+        return a.item()
+    return a

@@ -1,0 +1,102 @@
+"""Reading and writing memory from Python: single numbers, lists, NumPy arrays over the same bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+def _reader(kind: Any) -> Callable[[int], Any]:
+    at = kind.from_address
+    return lambda address: at(address).value
+
+
+def _complex_reader(kind: Any) -> Callable[[int], complex]:
+    pair = kind * 2
+    return lambda address: complex(*pair.from_address(address))
+
+
+def _read_bfloat16(address: int) -> float:
+    bits = ctypes.c_uint16.from_address(address).value
+    return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
+
+
+def _read_float16(address: int) -> float:
+    return float(struct.unpack("<e", ctypes.string_at(address, 2))[0])
+
+
+READERS: dict[dtypes.dtype, Callable[[int], Any]] = {
+    dtypes.bool_: lambda address: ctypes.c_uint8.from_address(address).value != 0,
+    dtypes.uint8: _reader(ctypes.c_uint8),
+    dtypes.int8: _reader(ctypes.c_int8),
+    dtypes.int16: _reader(ctypes.c_int16),
+    dtypes.int32: _reader(ctypes.c_int32),
+    dtypes.int64: _reader(ctypes.c_int64),
+    dtypes.float16: _read_float16,
+    dtypes.bfloat16: _read_bfloat16,
+    dtypes.float32: _reader(ctypes.c_float),
+    dtypes.float64: _reader(ctypes.c_double),
+    dtypes.complex64: _complex_reader(ctypes.c_float),
+    dtypes.complex128: _complex_reader(ctypes.c_double),
+}
+
+
+def view_as_numpy(address: int, nbytes: int, owner: Any) -> Any:
+    """The bytes at an address as a NumPy uint8 array that keeps `owner` alive."""
+    import numpy
+
+    if nbytes == 0:
+        return numpy.empty(0, numpy.uint8)
+    raw = (ctypes.c_uint8 * nbytes).from_address(address)
+    raw._owner = owner
+    return numpy.frombuffer(raw, numpy.uint8)
+
+
+def to_numpy(t: Tensor) -> Any:
+    """A NumPy array over the tensor's memory. While it lives, operations on that memory run before they return."""
+    import numpy
+
+    from flambeau.trace.evaluate import observe
+
+    m = t._meta
+    if m.dtype.numpy_name is None:
+        raise TypeError(f"Got unsupported ScalarType BFloat16: NumPy has no {m.dtype.name}; convert it first with .float()")
+    storage = observe(t)
+    buffer = storage.buffer
+    assert buffer is not None
+    raw = view_as_numpy(buffer.address, buffer.nbytes, storage)
+    kind = numpy.dtype(m.dtype.numpy_name)
+    usable = raw[: len(raw) // kind.itemsize * kind.itemsize].view(kind)
+    offset = t.storage_offset()
+    array = numpy.lib.stride_tricks.as_strided(
+        usable[offset:] if m.numel else usable[:0], tuple(m.shape), [s * kind.itemsize for s in m.strides]
+    )
+    if storage.external is not True and m.numel:
+        storage.external = weakref.ref(_ultimate_base(array))
+    return array
+
+
+def _ultimate_base(array: Any) -> Any:
+    """The ctypes object under a NumPy array: alive as long as any array over the memory is."""
+    base = array
+    while getattr(base, "base", None) is not None:
+        base = base.base
+    while isinstance(base, memoryview):
+        base = base.obj
+    return base
+
+
+def to_list(t: Tensor) -> Any:
+    """Nested lists of Python numbers."""
+    m = t._meta
+    if m.dtype is dtypes.bfloat16:
+        return to_list(t.to(dtypes.float32))  # type: ignore[attr-defined]
+    return to_numpy(t.detach()).tolist()

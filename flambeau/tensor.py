@@ -1,0 +1,506 @@
+"""Tensor: metadata and operators over the recorder. What the operators mean is in ops/; methods are installed from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from flambeau import dtypes
+from flambeau.compiler.graph import contiguous_strides
+from flambeau.devices import CPU, Device
+from flambeau.dtypes import dtype
+from flambeau.runtime import memory
+from flambeau.trace import recorder
+from flambeau.trace.evaluate import observe
+from flambeau.trace.meta import Meta, Size, meta
+from flambeau.trace.recorder import local, storage_of
+from flambeau.trace.storage import Storage
+
+_new: Callable[[type], Any] = object.__new__
+
+
+class Tensor:
+    """A multi-dimensional array of one dtype, with PyTorch's interface.
+
+    Operations on it are recorded and run when a value is looked at; see docs/design.md. Internal state: `_gen` and `_slot`
+    name the pending value in a trace; `_storage` is shared with views; `_meta` has shape, strides, dtype and gradient flags.
+    """
+
+    _gen: int = -1
+    _slot: int = -1
+    _meta: Meta
+    _storage: Storage | None = None
+    _offset: int = 0
+    _history: tuple[Any, int] | None = None
+    _detached: bool = False
+    _hooks: dict[int, Any] | None = None
+    _post_hooks: dict[int, Any] | None = None
+    _retains_grad: bool = False
+    _grad: Tensor | None = None
+    __array_priority__ = 1000
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        """Legacy constructor: `Tensor(2, 3)` is uninitialised, `Tensor([1, 2])` has these values (default dtype)."""
+        from flambeau.ops import creation
+
+        if cls is not Tensor and not args:
+            t: Tensor = _new(cls)
+            return t
+        return creation.legacy_constructor(dtypes.get_default_dtype(), *args, **kwargs)
+
+    # -- metadata -----------------------------------------------------------------------------------------------
+    @property
+    def shape(self) -> Size:
+        """The sizes of the dimensions."""
+        return self._meta.shape
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one dimension."""
+        shape = self._meta.shape
+        if dim is None:
+            return shape
+        return shape[normalize_dim(dim, len(shape))]
+
+    @property
+    def dtype(self) -> dtype:
+        """The element type."""
+        return self._meta.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the elements are: always the CPU for now."""
+        return CPU
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self._meta.ndim
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self._meta.ndim
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self._meta.numel
+
+    nelement = numel
+
+    def stride(self, dim: int | None = None) -> Any:
+        """The step in elements from one index to the next, for each dimension or for one."""
+        strides = self._meta.strides
+        return strides if dim is None else strides[normalize_dim(dim, len(strides))]
+
+    def storage_offset(self) -> int:
+        """The index in the storage of the first element."""
+        return self._offset if self._meta.dynamic else self._meta.offset
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self._meta.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._meta.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._meta.numel * self._meta.dtype.itemsize
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether the elements lie in row-major order without gaps."""
+        m = self._meta
+        if memory_format is not None and getattr(memory_format, "name", "") == "channels_last":
+            return m.ndim == 4 and m.strides == _channels_last(m.shape)
+        return m.is_contiguous
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a floating one."""
+        return self._meta.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return self._meta.dtype.is_complex
+
+    def is_signed(self) -> bool:
+        """Whether the dtype has negative numbers."""
+        return self._meta.dtype.is_signed
+
+    is_cuda = is_sparse = is_quantized = is_mps = is_xpu = is_meta = is_nested = False
+    layout = "torch.strided"
+    names: Any = None
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether gradients stop here: made by the user, or not requiring gradients."""
+        m = self._fresh_meta()
+        return not m.requires_grad or (m.leaf and self._history is None)
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients with respect to this tensor can be asked for."""
+        return self._fresh_meta().requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def _fresh_meta(self) -> Meta:
+        """The metadata; re-reads a view whose base has been written in place since (its gradient flags may differ)."""
+        if self._gen == -1:
+            storage = self._storage
+            tr = local.trace
+            if storage is not None and storage.gen == tr.gen:
+                tr.resolve(self)
+        return self._meta
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Turn the recording of gradients for this leaf on or off, in place."""
+        m = self._fresh_meta()
+        if m.requires_grad == requires_grad:
+            return self
+        if not requires_grad and not self.is_leaf:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
+                "subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+            )
+        if requires_grad and not (m.dtype.is_floating_point or m.dtype.is_complex):
+            raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, got {m.dtype}")
+        self._become_leaf(m.variant(requires_grad=requires_grad, leaf=True))
+        return self
+
+    def _become_leaf(self, m: Meta) -> None:
+        """Give this tensor leaf metadata; a pending value is read again through its storage, as a boundary."""
+        if self._gen == local.trace.gen and self._gen != -1:
+            storage_of(self)
+            self._gen = -2  # known to the trace only through its storage from now on
+            self._detached = False
+            listed = local.trace.tensors
+            if not any(t is self for t in listed):
+                listed.append(self)
+        self._history = None
+        self._meta = m
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient of a leaf, or None."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value).__name__}")
+            if tuple(value._meta.shape) != tuple(self._meta.shape):
+                raise RuntimeError(
+                    f"assigned grad has data of a different size: the tensor has shape {tuple(self.shape)}, the gradient "
+                    f"{tuple(value.shape)}"
+                )
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._grad = None
+
+    @property
+    def grad_fn(self) -> Any:
+        """A handle on the history (None for a leaf)."""
+        if self.is_leaf:
+            return None
+        from flambeau.autograd.node import node_of
+
+        return node_of(self)
+
+    @property
+    def output_nr(self) -> int:
+        """Which result of its operation this is; always reported as 0."""
+        return 0
+
+    @property
+    def _version(self) -> int:
+        storage = self._storage
+        return 0 if storage is None else storage.version
+
+    @property
+    def _base(self) -> Tensor | None:
+        return None
+
+    def _is_view(self) -> bool:
+        return self._storage is not None and (not self._meta.is_contiguous or self._meta.offset != 0)
+
+    # -- values -------------------------------------------------------------------------------------------------
+    def data_ptr(self) -> int:
+        """The address of the first element; runs what is pending."""
+        storage = observe(self)
+        assert storage.buffer is not None
+        if self._meta.numel == 0:
+            return 0
+        return storage.buffer.address + self.storage_offset() * self._meta.dtype.itemsize
+
+    def item(self) -> Any:
+        """The value of a one-element tensor as a Python number."""
+        m = self._meta
+        if m.numel != 1:
+            raise RuntimeError(f"a Tensor with {m.numel} elements cannot be converted to Scalar (shape {tuple(m.shape)})")
+        storage = observe(self)
+        return memory.READERS[m.dtype](
+            storage.buffer.address + (self._offset if m.dynamic else m.offset) * m.dtype.itemsize  # type: ignore[union-attr]
+        )
+
+    def tolist(self) -> Any:
+        """The values as nested Python lists (a number for a 0-d tensor)."""
+        if self._meta.ndim == 0:
+            return self.item()
+        return memory.to_list(self)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """A NumPy array that shares this tensor's memory."""
+        if self.requires_grad:
+            if not force:
+                raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+            return self.detach().numpy()
+        return memory.to_numpy(self)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
+        if self.requires_grad:
+            raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        return memory.to_numpy(self).__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def untyped_storage(self) -> Any:
+        """The bytes that this tensor and its views share."""
+        from flambeau.io.storage_bytes import UntypedStorage
+
+        return UntypedStorage(self)
+
+    def __bool__(self) -> bool:
+        m = self._meta
+        if m.numel != 1:
+            if m.numel == 0:
+                raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+            raise RuntimeError(
+                f"Boolean value of Tensor with more than one value is ambiguous (shape {tuple(m.shape)}); use .any() or .all()"
+            )
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        d = self._meta.dtype
+        if self._meta.numel != 1 or d.category > 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        shape = self._meta.shape
+        if not shape:
+            raise TypeError("len() of a 0-d tensor")
+        return shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self._meta.shape:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter(self.unbind(0))  # type: ignore[attr-defined]
+
+    def __contains__(self, element: Any) -> bool:
+        return bool((self == element).any())  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        from flambeau.printing import tensor_repr
+
+        return tensor_repr(self)
+
+    def __format__(self, spec: str) -> str:
+        if self._meta.ndim == 0 and type(self) is Tensor:
+            return format(self.item(), spec)
+        return format(repr(self), spec) if not spec else object.__format__(self, spec)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from flambeau.io.pickling import reduce_tensor
+
+        return reduce_tensor(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if id(self) in memo:
+            return memo[id(self)]  # type: ignore[no-any-return]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
+            )
+        copied: Tensor = _new(type(self))
+        source = self.detach().clone()  # type: ignore[attr-defined]
+        copied.__dict__.update({k: v for k, v in self.__dict__.items() if not k.startswith("_")})
+        copied._take(source)
+        if self.requires_grad:
+            copied.requires_grad_()
+        if self._grad is not None:
+            copied._grad = self._grad.__deepcopy__(memo)
+        memo[id(self)] = copied
+        return copied
+
+    # -- storage ------------------------------------------------------------------------------------------------
+    def _take(self, source: Tensor) -> None:
+        """Become an alias of `source`, whatever this tensor was."""
+        storage = source._storage or storage_of(source)
+        self._storage = storage
+        self._meta = source._meta
+        self._offset = source._offset
+        self._history = None
+        if storage.gen >= 0 and storage.gen == local.trace.gen:
+            self._gen, self._slot = source._gen, source._slot
+            listed = local.trace.tensors
+            if not any(t is self for t in listed):
+                listed.append(self)
+        else:
+            self._gen = -1
+
+    def _replace(self, source: Tensor) -> None:
+        """Take over another tensor's values, shape and memory; keeps the leaf and gradient flags."""
+        before = self._meta
+        self._take(source.detach())
+        if before.requires_grad:
+            self.requires_grad_()
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory without history."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"data must be a Tensor, not {type(value).__name__}")
+        self._replace(value)
+
+    def set_(self, source: Tensor) -> Tensor:
+        """Share the memory, shape and strides of `source` from now on."""
+        self._replace(source)
+        return self
+
+    # -- gradients ----------------------------------------------------------------------------------------------
+    def detach(self) -> Tensor:
+        """The same memory without history."""
+        from flambeau.ops.shape import detach
+
+        return detach(self)
+
+    def detach_(self) -> Tensor:
+        """Forget this tensor's history, in place."""
+        self._become_leaf(self._fresh_meta().variant(requires_grad=False, leaf=True))
+        return self
+
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
+        inputs: Sequence[Tensor] | Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """Accumulate gradients of this tensor into the leaves that it depends on; `gradient` has this tensor's shape."""
+        from flambeau.autograd.engine import backward
+
+        if isinstance(inputs, Tensor):
+            inputs = (inputs,)
+        backward((self,), (gradient,), bool(retain_graph), create_graph, inputs)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
+        """Call `hook(gradient)` whenever the gradient of this tensor is computed; what it returns replaces it."""
+        from flambeau.autograd.hooks import register_hook
+
+        return register_hook(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Any:
+        """Call `hook(tensor)` after a gradient has been accumulated into this leaf."""
+        from flambeau.autograd.hooks import register_post_accumulate_grad_hook
+
+        return register_post_accumulate_grad_hook(self, hook)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf tensor in `.grad`."""
+        from flambeau.autograd.hooks import retain_grad
+
+        retain_grad(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether this is a non-leaf tensor that keeps its gradient."""
+        return self._retains_grad and not self.is_leaf
+
+    # -- devices ------------------------------------------------------------------------------------------------
+    def cpu(self, memory_format: Any = None) -> Tensor:
+        """This tensor: it is on the CPU."""
+        return self
+
+    def cuda(self, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> NoReturn:
+        """There is no CUDA device yet: raises AssertionError, as PyTorch's CPU build does."""
+        raise AssertionError("flambeau is not compiled with CUDA enabled: it runs on the CPU; leave the tensor where it is")
+
+    def pin_memory(self, device: Any = None) -> Tensor:
+        """This tensor: all memory is the CPU's."""
+        return self
+
+    def is_pinned(self) -> bool:
+        """False: there is no accelerator to pin memory for."""
+        return False
+
+    def share_memory_(self) -> Tensor:
+        """Accepted; memory is shared with worker processes when it is sent to them."""
+        return self
+
+    def is_shared(self) -> bool:
+        """False: memory is moved to shared memory only on its way to another process."""
+        return False
+
+    def get_device(self) -> int:
+        """-1: the CPU."""
+        return -1
+
+
+def _channels_last(shape: Sequence[int]) -> tuple[int, ...]:
+    n, c, h, w = shape
+    return (h * w * c, 1, w * c, c)
+
+
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` counted from 0; PyTorch's IndexError if it is out of range."""
+    bound = max(ndim, 1)
+    if not -bound <= dim < bound:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
+    return dim + bound if dim < 0 else dim
+
+
+def from_storage(storage: Storage, m: Meta, cls: type = Tensor, offset: int = 0) -> Any:
+    """A tensor over memory that exists."""
+    t = _new(cls)
+    t._gen = -1
+    t._meta = m
+    t._storage = storage
+    if m.dynamic:
+        t._offset = offset
+    return t
+
+
+def from_buffer(buffer: Any, shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None, offset: int = 0) -> Tensor:
+    """A tensor over a buffer of its own."""
+    shape = tuple(shape)
+    return from_storage(Storage(buffer), meta(shape, strides or contiguous_strides(shape), d, offset))  # type: ignore[no-any-return]
+
+
+recorder._TENSOR[0] = Tensor

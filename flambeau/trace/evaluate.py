@@ -1,0 +1,246 @@
+"""Observation: what is pending becomes a Graph, the graph a Plan, and the plan runs.
+
+A plan belongs to a state of the trie and to which results are still alive; with both known, running is one look-up.
+"""
+
+from __future__ import annotations
+
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+
+from flambeau.compiler.graph import Graph
+from flambeau.statistics import counters
+from flambeau.trace import recorder
+from flambeau.trace.mutation import Assignment
+from flambeau.trace.recorder import TRACE_SLOTS, TRACES, Fragment, Trace, local
+from flambeau.trace.state import State
+from flambeau.trace.storage import Storage
+
+if TYPE_CHECKING:
+    from flambeau.runtime.buffers import Buffer
+    from flambeau.tensor import Tensor
+
+# References that a pending tensor has when only the trace holds it: the list, the loop variable, getrefcount's argument.
+_TRACE_REFERENCES = 3
+
+
+class TracePlan:
+    """A compiled plan and what to do with its buffers: (position among the trace's tensors, index of the output)."""
+
+    __slots__ = ("assign", "graph", "history", "keep", "plan", "run", "saved", "tape")
+
+    def __init__(self, graph: Graph, plan: Any, assign: list[tuple[int, int]]) -> None:
+        self.graph = graph
+        self.plan = plan
+        self.run = plan.run
+        self.assign = assign
+        self.history: list[tuple[int, int]] = []  # (position, slot) of the tensors that keep a history
+        self.saved: list[tuple[int, int | None]] = []  # (slot, index of the output or None: an input's storage)
+        self.keep = False
+        self.tape: Any = None
+
+
+def graph_of(state: State) -> Graph:
+    """The graph of a path, without outputs; values are numbered by slot."""
+    graph = Graph()
+    for s in state.path():
+        graph.values.extend(s.values)
+        graph.nodes.extend(s.nodes)
+        graph.inputs.extend(s.inputs)
+        graph.parameters.extend(s.parameters)
+    return graph
+
+
+def final_roots(state: State) -> dict[int, int]:
+    """For each storage's slot at its first appearance: its slot after all in-place writes of the path."""
+    origin: dict[int, int] = {}
+    final: dict[int, int] = {}
+    for s in state.path():
+        if type(s.info) is Assignment:
+            first = origin.pop(s.info.root_before, s.info.root_before)
+            origin[s.info.root_after] = first
+            final[first] = s.info.root_after
+    return final
+
+
+def flush(tr: Trace, reason: str) -> None:
+    """Run everything that is pending in this trace and give the living tensors their buffers."""
+    state = tr.state
+    tensors = tr.tensors
+    if not tensors and not tr.inputs:
+        tr.reset()
+        return
+    alive = bytes([getrefcount(t) > _TRACE_REFERENCES for t in tensors])
+    plan: TracePlan | None = state.plans.get(alive)  # type: ignore[call-overload]
+    inputs, params = tr.inputs, tr.params
+    if plan is None:
+        plan = state.plans[alive] = make_plan(tr, state, tensors, alive)  # type: ignore[index]
+    boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
+    tr.reset()
+    counters.operations_recorded += state.depth
+    counters.traces_run += 1
+    reasons = counters.trace_end_reasons
+    reasons[reason] = reasons.get(reason, 0) + 1
+    for storage in inputs:
+        storage.gen = -1
+    try:
+        buffers: list[Buffer] = plan.run([s.buffer for s in inputs], params)
+    except BaseException:
+        for position, _ in plan.assign:
+            t = tensors[position]
+            t._gen = -1
+            storage = t._storage
+            if storage is None:
+                storage = t._storage = Storage()
+            storage.gen = -1
+        raise
+    for position, output in plan.assign:
+        t = tensors[position]
+        storage = t._storage
+        if storage is None:
+            storage = t._storage = Storage()
+        else:
+            storage.gen = -1
+        storage.buffer = buffers[output]
+    if plan.keep:
+        from flambeau.autograd.segment import keep_history
+
+        keep_history(plan, state, tensors, inputs, buffers, boundaries, custom, hooked, params)
+
+
+def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> TracePlan:
+    """Compile the path for this set of living tensors."""
+    from flambeau.compiler.pipeline import compile_graph
+
+    counters.plans_made += 1
+    graph = graph_of(state)
+    final = final_roots(state)
+    graph.updates = [(i, final[slot]) for i, slot in enumerate(graph.inputs) if slot in final]
+    external = set(graph.inputs) | {slot for i, slot in graph.updates}
+    index_of: dict[int, int] = {}
+    assign: list[tuple[int, int]] = []
+
+    def output(root: int) -> int:
+        index = index_of.get(root)
+        if index is None:
+            index = index_of[root] = len(graph.outputs)
+            graph.outputs.append(root)
+        return index
+
+    for position, (t, lives) in enumerate(zip(tensors, alive, strict=True)):
+        if not lives:
+            continue
+        storage = t._storage
+        if storage is not None and storage.gen != tr.gen:
+            continue  # its storage has been replaced since
+        root = t._slot if storage is None else storage.slot
+        base = graph.values[root].base
+        assert base is None, "a storage's slot is a root"
+        if root in external:
+            continue
+        assign.append((position, output(root)))
+    from flambeau.autograd.segment import plan_history
+
+    history, saved = plan_history(tr, state, graph, tensors, alive, output, external)
+    compiled = compile_graph(graph)
+    plan = TracePlan(graph, compiled, assign)
+    plan.history, plan.saved = history, saved
+    plan.keep = bool(history)
+    return plan
+
+
+def cut(tr: Trace) -> None:
+    """End a trace that has grown to its limit, so that the next ones end at the same place of the loop they are in."""
+    period = _period(tr.state)
+    if period:
+        tr.limit = max(recorder.PERIOD_DEPTHS[0] // period, 1) * period
+    flush(tr, "length")
+
+
+def _period(state: State) -> int:
+    """The smallest period of the operations at the end of the path that has repeated at least eight times, or 0."""
+    operations: list[Any] = []
+    s: State | None = state
+    while s is not None and len(operations) < recorder.PERIOD_DEPTHS[-1]:
+        if s.parent is not None and s.depth > s.parent.depth:
+            operations.append((s.edge[0], len(s.nodes)))
+        s = s.parent
+    for period in range(1, len(operations) // 8):
+        if all(operations[i] == operations[i + period] for i in range(7 * period)):
+            return period
+    return 0
+
+
+def observe(t: Tensor) -> Storage:
+    """The storage of `t` with its bytes in place; runs what is pending."""
+    tr = local.trace
+    if type(tr) is Fragment:
+        raise RuntimeError("an operation's body must not look at the values of tensors (item, bool, numpy, print, ...)")
+    gen = t._gen
+    if gen == tr.gen:
+        storage = t._storage
+        if storage is not None and storage.buffer is not None and storage.slot == storage.origin:
+            return storage  # an input of the trace that nothing has written to
+        if storage is None or storage.gen == gen:
+            flush(tr, "observation")
+            storage = t._storage
+            if storage is None:
+                raise RuntimeError(f"a tensor of shape {tuple(t._meta.shape)} was not computed")
+    else:
+        storage = t._storage
+        if storage is None:
+            storage = evaluate_elsewhere(t)
+        elif storage.gen >= 0:
+            if storage.gen == tr.gen:
+                if storage.buffer is None or storage.slot != storage.origin:
+                    flush(tr, "observation")
+            else:
+                storage = evaluate_elsewhere(t)
+    if storage.buffer is None:
+        raise RuntimeError(
+            f"a tensor of shape {tuple(t._meta.shape)} has no value: the computation that should have made it failed earlier"
+        )
+    return storage
+
+
+def evaluate_elsewhere(t: Tensor) -> Storage:
+    """The value of a tensor that is pending in another thread: that thread's prefix is run beside it, for this value only.
+
+    The other thread's trace is left as it is (it may be recording at this moment); it runs again when it is observed there.
+    """
+    from flambeau.compiler.pipeline import compile_graph
+
+    storage = t._storage
+    gen = storage.gen if storage is not None and storage.gen >= 0 else t._gen
+    tr = TRACES.get(gen % TRACE_SLOTS) if gen >= 0 else None
+    if tr is None or tr.gen != gen:
+        if storage is not None and storage.buffer is not None:
+            return storage
+        raise RuntimeError(
+            f"a tensor of shape {tuple(t._meta.shape)} has no value: the computation that should have made it failed earlier"
+        )
+    if tr is local.trace:
+        raise AssertionError("pending in this very trace")
+    state = tr.state
+    inputs, params = tr.inputs[:], tr.params[:]
+    graph = graph_of(state)
+    root = graph.root(t._slot if storage is None else storage.slot)
+    graph.outputs.append(root)
+    plan = compile_graph(graph)
+    buffers = plan.run([s.buffer for s in inputs[: len(graph.inputs)]], params[: len(graph.parameters)])
+    if tr.gen != gen and t._storage is not None and t._storage.gen < 0 and t._storage.buffer is not None:
+        return t._storage  # the owner was faster
+    mine = Storage(buffers[0])
+    return mine
+
+
+def synchronize(reason: str = "synchronize") -> None:
+    """Run everything pending in this thread."""
+    tr = local.trace
+    if type(tr) is not Fragment:
+        flush(tr, reason)
+
+
+def step_boundary() -> None:
+    """The end of an optimizer's step: a good place to end the trace."""
+    synchronize("optimizer step")

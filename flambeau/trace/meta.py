@@ -1,0 +1,123 @@
+"""What is known of a tensor without its values: shape, strides, dtype, ... Interned, so that identity is equality."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final
+
+from flambeau.compiler.graph import contiguous_strides
+from flambeau.dtypes import dtype
+
+
+class Size(tuple[int, ...]):
+    """A shape: a tuple of ints with PyTorch's `numel` and repr."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return prod(self)
+
+    def __repr__(self) -> str:
+        return f"torch.Size([{', '.join(map(str, self))}])"
+
+    def __add__(self, other: Any) -> Size:  # type: ignore[override]
+        return Size(tuple(self) + tuple(other))
+
+    def __getitem__(self, index: Any) -> Any:
+        item = tuple.__getitem__(self, index)
+        return Size(item) if isinstance(index, slice) else item
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Size, (tuple(self),))
+
+
+class Meta:
+    """Metadata of a tensor. `offset` is in elements; `dynamic` says that a run-time offset comes on top of it.
+
+    `wrapped`: the value is a Python number (lowest category of type promotion).
+    `leaf`: gradients stop here and are accumulated into `.grad` (only meaningful with `requires_grad`).
+    """
+
+    __slots__ = ("dtype", "dynamic", "is_contiguous", "leaf", "ndim", "numel", "offset", "requires_grad", "shape", "strides", "wrapped")
+
+    shape: Size
+    strides: tuple[int, ...]
+    dtype: dtype
+    offset: int
+    requires_grad: bool
+    leaf: bool
+    wrapped: bool
+    dynamic: bool
+
+    def variant(self, *, requires_grad: bool, leaf: bool) -> Meta:
+        """The same layout with other gradient flags."""
+        return meta(self.shape, self.strides, self.dtype, self.offset, requires_grad, leaf, self.wrapped, self.dynamic)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the strides are a permutation of contiguous ones (no holes, no overlap)."""
+        return is_dense(self.shape, self.strides)
+
+    def __repr__(self) -> str:
+        grad = ", requires_grad" if self.requires_grad else ""
+        return f"{self.dtype.name}{list(self.shape)} strides {list(self.strides)} offset {self.offset}{grad}"
+
+
+_INTERNED: Final[dict[tuple[Any, ...], Meta]] = {}
+
+
+def meta(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype_: dtype, offset: int = 0, requires_grad: bool = False,
+    leaf: bool = True, wrapped: bool = False, dynamic: bool = False,
+) -> Meta:  # fmt: skip
+    """The one Meta with these fields; `strides` None means contiguous."""
+    if strides is None:
+        strides = contiguous_strides(shape)
+    key = (tuple(shape), strides, dtype_, offset, requires_grad, leaf, wrapped, dynamic)
+    found = _INTERNED.get(key)
+    if found is None:
+        found = Meta()
+        found.shape = Size(shape)
+        found.strides = strides
+        found.dtype = dtype_
+        found.offset = offset
+        found.requires_grad = requires_grad
+        found.leaf = leaf
+        found.wrapped = wrapped
+        found.dynamic = dynamic
+        found.numel = prod(shape)
+        found.ndim = len(shape)
+        found.is_contiguous = is_contiguous(shape, strides)
+        found = _INTERNED.setdefault(key, found)
+    return found
+
+
+def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Row-major without gaps; the strides of size-1 dimensions do not matter, nor any stride of an empty tensor."""
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
+
+
+def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether some permutation of the dimensions is contiguous."""
+    step = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size != 1):
+        if size == 0:
+            return True
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
+def same_layout(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether two stride tuples address the same elements in the same order (size-1 dimensions do not matter)."""
+    return a == b or all(x == y or size == 1 for x, y, size in zip(a, b, shape, strict=True)) or 0 in shape

@@ -1,0 +1,241 @@
+"""In-place writes. A write gives a storage a new value and a new version; other tensors on it become stale and are re-read.
+
+The compiler turns the functional update back into a write at the same address where nothing needs the old value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.compiler.graph import contiguous_strides
+from flambeau.statistics import counters
+from flambeau.trace.meta import is_dense, meta, same_layout
+from flambeau.trace.recorder import Boundary, Fragment, Trace, local, run_in, storage_of
+from flambeau.trace.state import State
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+ASSIGN = "assign"
+
+
+class Assignment:
+    """What an assignment edge remembers: the storage's slots before and after."""
+
+    __slots__ = ("keeps_history", "root_after", "root_before")
+
+    def __init__(self, root_before: int, root_after: int, keeps_history: bool) -> None:
+        self.root_before = root_before
+        self.root_after = root_after
+        self.keeps_history = keeps_history
+
+
+def check_writable(target: Tensor, name: str) -> None:
+    """PyTorch's rules for in-place operations under autograd."""
+    m = target._meta
+    if m.requires_grad and local.trace.grad_enabled:
+        if target.is_leaf:
+            raise RuntimeError(
+                f"{name}: a leaf Variable that requires grad is being used in an in-place operation. Wrap the update in "
+                "`with torch.no_grad():`, or write a new tensor instead."
+            )
+        storage = target._storage
+        if storage is not None and any(
+            b.history is None and b.tensor._storage is storage and b.tensor._meta.leaf for b in local.trace.boundaries.values()
+        ):
+            raise RuntimeError(
+                f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
+                "update in `with torch.no_grad():`."
+            )
+    if not target._meta.is_dense and 0 in m.strides and any(s == 0 and n > 1 for s, n in zip(m.strides, m.shape, strict=True)):
+        raise RuntimeError(
+            f"{name}: unsupported operation: more than one element of the written-to tensor refers to a single memory "
+            f"location (shape {tuple(m.shape)}, strides {m.strides}). Please clone() the tensor before performing the operation."
+        )
+
+
+def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = False) -> Tensor:
+    """Overwrite the elements of `target` with `source`, broadcast to its shape and cast to its dtype.
+
+    `fresh`: nobody else holds `source`, so its value can become the storage's without a copy.
+    """
+    tr = local.trace
+    if type(tr) is Fragment:
+        raise RuntimeError(f"{name}: an operation's body must not write in place")
+    if source is target:
+        return target
+    check_writable(target, name)
+    gen = tr.gen
+    target_slot = target._slot if target._gen == gen else tr.resolve(target)
+    source_slot = source._slot if source._gen == gen else tr.resolve(source)
+    storage = target._storage or storage_of(target)
+    m = target._meta
+    key = (ASSIGN, target_slot, source_slot, storage.slot, fresh, m.requires_grad and m.leaf, target._detached)
+    state = tr.state.children.get(key)
+    if state is None:
+        state = _slow(tr, key, target, source, storage.slot, name, fresh)
+    tr.state = state
+    storage.slot = state.info.root_after
+    storage.version += 1
+    listed = False
+    for t in tr.tensors:
+        if t._storage is storage:
+            if t is target:
+                listed = True
+            else:
+                t._gen = -1
+    if storage.aliases is not None:
+        for reference in storage.aliases:
+            other = reference()
+            if other is not None and other is not target and other._gen == gen:
+                other._gen = -1
+    if not listed:
+        tr.tensors.append(target)
+    target._gen = gen
+    target._slot = state.slot
+    target._meta = state.meta
+    if state.info.keeps_history:
+        boundary = tr.boundaries[state.slot] = Boundary(target, target._history)
+        boundary.version = storage.version
+    else:
+        target._history = None
+    if state.external:
+        from flambeau.trace.evaluate import flush
+
+        flush(tr, "external memory")
+    return target
+
+
+def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, name: str, fresh: bool) -> State:
+    """Make the edge of an assignment."""
+    from flambeau.ops import primitives as prim
+
+    counters.slow_path_entries += 1
+    m, sm = target._meta, source._meta
+    if not can_cast(sm.dtype, m.dtype) and name != "copy_" and name != "__setitem__":
+        raise RuntimeError(
+            f"{name}: result type {sm.dtype.name} can't be cast to the desired output type {m.dtype.name}; "
+            "use the out-of-place form, or convert the target with .to(...) first"
+        )
+    fragment = Fragment(tr, tr.grad_enabled)
+    root = tr.value(root_slot)
+    view = tr.value(target._slot)
+    keeps = m.requires_grad and not tr.grad_enabled
+    result: dict[str, Any] = {}
+
+    def body(t: Any, s: Any, base: Any) -> None:
+        if tuple(s._meta.shape) != tuple(t._meta.shape):
+            s = _expand(s, tuple(t._meta.shape), name)
+        value = prim.cast(s, dtype=m.dtype) if s._meta.dtype is not m.dtype else s
+        whole = (
+            m.numel == root.numel and m.offset == 0 and not view.dynamic and root.dtype is m.dtype and is_dense(m.shape, m.strides)
+        )
+        if whole:
+            is_new = fresh or value is not s
+            v = fragment.value(value._slot)
+            if not is_new or v.base is not None or not same_layout(m.shape, v.strides, m.strides):
+                strides = m.strides if is_dense(m.shape, m.strides) else contiguous_strides(m.shape)
+                value = prim.copy(value, strides=_normal_strides(m.shape, strides))
+            result["root"], result["target"] = value._slot, value
+            if tuple(fragment.value(value._slot).strides) != m.strides:
+                result["target"] = prim.as_strided(value, shape=tuple(m.shape), strides=m.strides, offset=m.offset)
+        else:
+            if root.dtype is not m.dtype:
+                base = prim.bitcast(base, dtype=m.dtype)
+                base = prim.copy(base, strides=(1,))
+            written = prim.scatter_view(base, value, t)
+            result["root"] = written._slot
+            offsets = [fragment.at(slot) for slot, _ in view.dynamic]
+            result["target"] = prim.as_strided_dynamic(
+                written, offsets, {"shape": tuple(m.shape), "strides": m.strides, "offset": m.offset},
+                tuple([mult for _, mult in view.dynamic]),
+            )  # fmt: skip
+        if keeps or target._detached:
+            result["target"] = prim.detach(result["target"])
+
+    base_meta = meta(root.shape, root.strides, root.dtype, 0, tr.needs(root_slot), False)
+    placeholders = [
+        fragment.placeholder(target._slot, m),
+        fragment.placeholder(source._slot, sm),
+        fragment.placeholder(root_slot, base_meta),
+    ]
+    run_in(fragment, body, placeholders)
+    new = result["target"]
+    state = State(tr.state, key)
+    state.nodes = tuple(fragment.nodes)
+    state.values = fragment.values
+    state.value_count = state.first_value + len(fragment.values)
+    if keeps:
+        fragment.requires.add(new._slot)
+    state.requires = frozenset(fragment.requires)
+    state.slot = new._slot
+    if keeps:
+        state.meta = m
+    else:
+        needs = new._meta.requires_grad
+        state.meta = m.variant(requires_grad=needs, leaf=not needs)
+    state.info = Assignment(root_slot, result["root"], keeps)
+    state.external = tr.state.external
+    state.depth += 1
+    assert state.parent is not None
+    state.parent.children[key] = state
+    return state
+
+
+def _normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a dense layout with those of size-1 dimensions made regular."""
+    order = sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] != 1, -d))
+    out = [0] * len(shape)
+    step = 1
+    for d in order:
+        out[d] = step
+        step *= max(shape[d], 1)
+    return tuple(out)
+
+
+def _expand(s: Any, shape: tuple[int, ...], name: str) -> Any:
+    from flambeau.ops import primitives as prim
+
+    have = tuple(s._meta.shape)
+    while len(have) > len(shape) and have[0] == 1:
+        s = prim.reshape(s, shape=have[1:])
+        have = have[1:]
+    lead = len(shape) - len(have)
+    if lead < 0 or any(a != b and a != 1 for a, b in zip(have, shape[lead:], strict=True)):
+        if name.endswith("_") and not name.startswith("_") and name not in ("copy_",):
+            raise RuntimeError(
+                f"{name}: output with shape {list(shape)} doesn't match the broadcast shape {list(have)}: an in-place "
+                "operation cannot change the shape of its first argument"
+            )
+        raise RuntimeError(
+            f"{name}: The expanded size of the tensor {shape} must match the existing size {have}; each dimension of the "
+            "source, counted from the last, must equal the target's or be 1"
+        )
+    return prim.expand(s, shape=shape)
+
+
+def can_cast(source: dtypes.dtype, target: dtypes.dtype) -> bool:
+    """Whether an in-place result may be cast: never complex to real, float to integer, or anything but bool to bool."""
+    return source.category <= target.category or (source.category == 2 and target.category == 2)
+
+
+def write_over(target: Tensor, source: Tensor, name: str) -> None:
+    """The `out=` rule: resize `target` to the result's shape if it differs, then overwrite it."""
+    if not can_cast(source._meta.dtype, target._meta.dtype):
+        raise RuntimeError(
+            f"{name}: result type {source._meta.dtype.name} can't be cast to the desired output type "
+            f"{target._meta.dtype.name}; give an `out` of a wider dtype"
+        )
+    if target._meta.requires_grad or (source._meta.requires_grad and local.trace.grad_enabled):
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+            "requires grad."
+        )
+    if tuple(target._meta.shape) != tuple(source._meta.shape):
+        target._replace(source.to(target._meta.dtype).clone())
+        return
+    assign(target, source, name, fresh=False)
+
+
+__all__ = ["ASSIGN", "Assignment", "assign", "can_cast", "check_writable", "write_over"]

@@ -1,0 +1,534 @@
+"""The recorder: one Trace a thread follows the trie; a Fragment expands one public call into primitives.
+
+Fast path: a generated wrapper (ops/wrapper.py) looks its key up in `trace.state.children` and hands out a Tensor.
+Slow path (`Trace.slow`): the call's body runs over placeholders inside a Fragment, and what it recorded becomes the edge.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.compiler.graph import Node, Value
+from flambeau.statistics import counters
+from flambeau.trace.meta import Meta, meta
+from flambeau.trace.state import Out, State
+from flambeau.trace.storage import Storage
+
+if TYPE_CHECKING:
+    from flambeau.ops.primitive import Primitive
+    from flambeau.tensor import Tensor
+
+IN, ALIAS, GRAD_MODE, LEAF = "in", "alias", "grad mode", "leaf"
+DEPTH_LIMIT = 4096  # recorded calls pending at most
+PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked for
+BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
+PARAMETER_DTYPE = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
+
+_new: Callable[[type], Any] = object.__new__
+
+
+def _tensor_class() -> type[Tensor]:
+    from flambeau.tensor import Tensor
+
+    return Tensor
+
+
+class Boundary:
+    """Where gradients leave a trace: a leaf tensor, or a tensor whose history is an earlier segment's value."""
+
+    __slots__ = ("history", "tensor", "version")
+
+    def __init__(self, tensor: Tensor, history: tuple[Any, int] | None) -> None:
+        self.tensor = tensor
+        self.history = history
+        self.version = 0
+
+
+class Fragment:
+    """The expansion of one call. Looks like a Trace to the generated wrappers, but every call runs its body at once."""
+
+    class _NoChildren:
+        """A state without children: every look-up misses."""
+
+        children: dict[Any, State] = {}
+
+    def __init__(self, trace: Trace, grad_enabled: bool) -> None:
+        self.gen = trace.next_generation()
+        self.state = Fragment._NoChildren
+        self.trace = trace
+        self.first = trace.state.value_count
+        self.grad_enabled = grad_enabled
+        self.nodes: list[Node] = []
+        self.values: list[Value] = []
+        self.parameters: list[int] = []
+        self.requires: set[int] = set()
+        self.roots: dict[int, int] = {}  # root slot of an entered argument -> position among the tensors
+        self.entered: dict[int, int] = {}  # slot of an entered argument -> position among the tensors
+        self.cache: dict[int, Tensor] = {}
+
+    def add_value(self, value: Value) -> int:
+        self.values.append(value)
+        return self.first + len(self.values) - 1
+
+    def value(self, slot: int) -> Value:
+        return self.values[slot - self.first] if slot >= self.first else self.trace.value(slot)
+
+    def placeholder(self, slot: int, meta_: Meta) -> Tensor:
+        """A tensor that stands for the value `slot` inside this fragment."""
+        t = _new(_tensor_class())
+        t._gen = self.gen
+        t._slot = slot
+        t._meta = meta_
+        return t  # type: ignore[no-any-return]
+
+    def at(self, slot: int) -> Tensor:
+        """The tensor of an earlier value of the path (used by gradient rules)."""
+        found = self.cache.get(slot)
+        if found is None:
+            v = self.value(slot)
+            found = self.cache[slot] = self.placeholder(
+                slot, meta(v.shape, v.strides, v.dtype, v.offset, self.needs(slot), False, False, bool(v.dynamic))
+            )
+        return found
+
+    def needs(self, slot: int) -> bool:
+        return slot in self.requires if slot >= self.first else self.trace.needs(slot)
+
+    def parameter(self, kind: type) -> Tensor:
+        """A new run-time scalar for a Python number of this type."""
+        d = PARAMETER_DTYPE[kind]
+        slot = self.add_value(Value((), d, ()))
+        self.parameters.append(slot)
+        return self.placeholder(slot, meta((), (), d, wrapped=True))
+
+    def resolve(self, t: Tensor) -> int:
+        raise RuntimeError(
+            f"an operation's body used a tensor that was not given to it as an argument (shape {tuple(t._meta.shape)}); "
+            "pass every tensor as an argument"
+        )
+
+    def slow(self, op: Any, key: Any, args: Sequence[Any]) -> Any:
+        return op.apply(*args)
+
+    def follow(self, state: State, tensors: Sequence[Tensor]) -> Any:
+        raise AssertionError("a fragment has no known edges")
+
+    def record(self, primitive: Primitive, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any:
+        """Append one primitive; returns its result (a tuple if the primitive has several)."""
+        gen = self.gen
+        slots = tuple([t._slot if t._gen == gen else self.resolve(t) for t in inputs])
+        metas = [t._meta for t in inputs]
+        values = primitive.infer(metas, attrs)
+        grad = self.grad_enabled and primitive.differentiable and any(m.requires_grad for m in metas)
+        outs: list[Tensor] = []
+        ids = []
+        for v in values:
+            if v.base is not None:  # the rule says which input it aliases; make that absolute
+                source = slots[v.base]
+                base_value = self.value(source)
+                v.base = source if base_value.base is None else base_value.base
+                inherited = () if primitive.name == "as_strided" else base_value.dynamic
+                v.dynamic = inherited + tuple([(slots[i], m) for i, m in v.dynamic])
+            slot = self.add_value(v)
+            ids.append(slot)
+            needs = grad and (v.dtype.is_floating_point or v.dtype.is_complex)
+            if needs:
+                self.requires.add(slot)
+            wrapped = bool(metas) and all(m.wrapped for m in metas)
+            outs.append(
+                self.placeholder(
+                    slot, meta(v.shape, v.strides, v.dtype, v.offset, needs, not needs, wrapped, bool(v.dynamic))
+                )
+            )
+        self.nodes.append(Node(primitive.name, slots, tuple(ids), tuple(sorted(attrs.items()))))
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+class Trace:
+    """What this thread has recorded since its last observation."""
+
+    def __init__(self, index: int) -> None:
+        self._counter = itertools.count(index + TRACE_SLOTS, TRACE_SLOTS)
+        self.index = index
+        self.roots: dict[Any, State] = {}
+        self.mode: tuple[Any, ...] = (True, dtypes.get_default_dtype())
+        self.grad_enabled = True
+        self.inference = False
+        self.limit = DEPTH_LIMIT
+        self._values: list[Value] = []
+        self._values_of: State | None = None
+        self.reset()
+
+    # -- bookkeeping --------------------------------------------------------------------------------------------
+    def next_generation(self) -> int:
+        return next(self._counter)
+
+    def reset(self) -> None:
+        """Start a new, empty trace."""
+        self.gen = next(self._counter)
+        mode = (self.grad_enabled, dtypes.get_default_dtype())
+        root = self.roots.get(mode)
+        if root is None:
+            root = self.roots[mode] = State(None, None)
+            root.grad_enabled = self.grad_enabled
+        self.root = self.state = root
+        self.tensors: list[Tensor] = []
+        self.inputs: list[Storage] = []
+        self.params: list[Any] = []
+        self.boundaries: dict[int, Boundary] = {}
+        self.custom: dict[int, Any] = {}
+        self.hooked: dict[int, Tensor] = {}
+
+    def values(self) -> list[Value]:
+        """All values of the path so far, by slot."""
+        state: State | None = self.state
+        if self._values_of is not state:
+            missing: list[State] = []
+            while state is not None and state is not self._values_of:
+                missing.append(state)
+                state = state.parent
+            values = self._values[: state.value_count] if state is not None else []
+            for s in reversed(missing):
+                values.extend(s.values)
+            self._values = values
+            self._values_of = self.state
+        return self._values
+
+    def value(self, slot: int) -> Value:
+        return self.values()[slot]
+
+    def needs(self, slot: int) -> bool:
+        """Whether a gradient can be asked of this value."""
+        state: State | None = self.state
+        while state is not None and state.first_value > slot:
+            state = state.parent
+        while state is not None and state.first_value <= slot < state.value_count:
+            if slot in state.requires:
+                return True
+            state = state.parent
+        return False
+
+    # -- known edges --------------------------------------------------------------------------------------------
+    def follow(self, state: State, tensors: Sequence[Tensor]) -> Any:
+        """Take the edge to `state` and hand out its results. `tensors` are the call's tensors, in order."""
+        self.state = state
+        gen = self.gen
+        results: list[Any] = []
+        cls = _TENSOR[0]
+        for out in state.outs:
+            alias = out.alias
+            if alias is not None and tensors[alias]._slot == out.slot:
+                results.append(tensors[alias])
+                continue
+            t = _new(cls)
+            t._gen = gen
+            t._slot = out.slot
+            t._meta = out.meta
+            if alias is not None:
+                base = tensors[alias]
+                t._storage = base._storage or storage_of(base)
+                if base._detached or not (out.meta.requires_grad or not base._meta.requires_grad):
+                    t._detached = True
+            elif out.root != out.slot:
+                t._storage = Storage(None, gen, out.root)
+            if out.dynamic:
+                params = self.params
+                t._offset = out.meta.offset + sum([params[i] * m for i, m in out.dynamic])
+            self.tensors.append(t)
+            results.append(t)
+        counters.operations_recorded += 1
+        structure = state.structure
+        answer = structure(results) if structure is not None else results[0] if len(results) == 1 else tuple(results)
+        if state.external:
+            results.clear()
+            from flambeau.trace.evaluate import flush
+
+            flush(self, "external memory")
+        return answer
+
+    def resolve(self, t: Tensor) -> int:
+        """The slot of `t` in this trace; registers its storage as an input of the trace if need be."""
+        m = t._meta
+        storage = t._storage
+        gen = self.gen
+        if storage is None or (storage.gen >= 0 and storage.gen != gen):
+            from flambeau.trace.evaluate import evaluate_elsewhere
+
+            storage = evaluate_elsewhere(t)
+        history = t._history
+        leaf = m.requires_grad and (m.leaf or history is not None)
+        if storage.gen == gen:
+            plain_reread = not leaf and not t._detached
+            key: Any = (ALIAS, storage.slot, m, leaf, plain_reread)
+        else:
+            buffer = storage.buffer
+            if buffer is None:
+                raise RuntimeError(
+                    f"a tensor of shape {tuple(m.shape)} has no value: the computation that should have made it failed earlier"
+                )
+            external = storage.external is not None and is_external(storage)
+            key = (IN, m, buffer.nbytes, external)
+        if m.dynamic:
+            self.params.append(t._offset - m.offset)
+        state = self.state.children.get(key)
+        if state is None:
+            state = self._register(key, m, leaf)
+        self.state = state
+        if state.inputs:
+            storage.gen = gen
+            storage.slot = storage.origin = state.inputs[0]
+            self.inputs.append(storage)
+        t._gen = gen
+        t._slot = slot = state.slot
+        if state.inputs:
+            storage.aliases = [weakref.ref(t)]  # a write must be able to find them
+        elif storage.aliases is not None:
+            storage.aliases.append(weakref.ref(t))
+        if leaf:
+            boundary = Boundary(t, history)
+            boundary.version = storage.version
+            self.boundaries[slot] = boundary
+            if t._hooks:
+                self.hooked[slot] = t
+        elif m is not state.meta and state.meta is not None:
+            t._meta = state.meta
+        return slot
+
+    def _register(self, key: Any, m: Meta, leaf: bool) -> State:
+        """The slow half of `resolve`: make the edge for a new input, or a new alias of a known storage."""
+        counters.slow_path_entries += 1
+        state = State(self.state, key)
+        values: list[Value] = []
+        first = state.first_value
+        dynamic: tuple[tuple[int, int], ...] = ()
+        if m.dynamic:
+            values.append(Value((), dtypes.int64, ()))
+            state.parameters = (first,)
+            dynamic = ((first, 1),)
+            state.parameter_count += 1
+        requires = leaf
+        if key[0] == IN:
+            root = first + len(values)
+            values.append(Value((key[2] // m.dtype.itemsize,), m.dtype, (1,)))
+            state.inputs = (root,)
+            source = root
+            if key[3]:
+                state.external = True
+        else:
+            source = key[1]
+            base = self.value(source).base
+            root = source if base is None else base
+            requires = leaf or (key[4] and self.needs(source))
+        slot = first + len(values)
+        values.append(Value(tuple(m.shape), m.dtype, m.strides, m.offset, root, dynamic))
+        offsets = tuple(p for p, _ in dynamic)
+        same = self.value(source).dtype is m.dtype if key[0] == ALIAS else True
+        attrs: tuple[tuple[str, Any], ...] = ()
+        if key[0] == ALIAS and key[4]:
+            attrs = (("offset", m.offset), ("shape", tuple(m.shape)), ("strides", m.strides))
+        op = ("as_strided" if attrs else "alias") if same else "bitcast"
+        state.nodes = (Node(op, (source, *offsets), (slot,), attrs),)
+        state.values = values
+        state.value_count = first + len(values)
+        state.slot = slot
+        state.meta = m if requires == m.requires_grad else m.variant(requires_grad=requires, leaf=not requires)
+        if requires:
+            state.requires = frozenset((slot,))
+        parent = state.parent
+        assert parent is not None
+        state.external = state.external or parent.external
+        parent.children[key] = state
+        return state
+
+    # -- the slow path ------------------------------------------------------------------------------------------
+    def slow(self, op: Any, key: Any, args: Sequence[Any]) -> Any:
+        """The edge `key` is unknown: run the operation's body over placeholders and add the edge."""
+        if self.state.depth >= self.limit or self.state.pending_bytes > BYTES_LIMIT:
+            from flambeau.trace.evaluate import cut
+
+            cut(self)
+            return op.call(args)
+        counters.slow_path_entries += 1
+        fragment = Fragment(self, self.grad_enabled)
+        tensors: list[Tensor] = []
+        numbers: list[Any] = []
+        placeholders = [
+            self._enter(fragment, kind, a, default, tensors, numbers)
+            for kind, default, a in zip(op.kinds, op.defaults, args, strict=True)
+        ]
+        result = run_in(fragment, op.apply, placeholders)
+        state = self.add_edge(key, fragment, result, tensors)
+        state.depth += 1
+        self.params.extend(numbers)
+        if state.plain:
+            return self.hand_out(state)
+        return self.follow(state, tensors)
+
+    def _enter(
+        self, fragment: Fragment, kind: str, a: Any, default: Any, tensors: list[Tensor], numbers: list[Any]
+    ) -> Any:
+        """The placeholder for one argument of the given kind (see ops/wrapper.py)."""
+        if kind == "static" or a is None:
+            return a
+        if kind == "tensors":
+            return [self._enter(fragment, "tensor", x, None, tensors, numbers) for x in a]
+        if isinstance(a, _TENSOR[0]):
+            slot = a._slot if a._gen == self.gen else self.resolve(a)
+            value = self.value(slot)
+            fragment.roots.setdefault(slot if value.base is None else value.base, len(tensors))
+            fragment.entered.setdefault(slot, len(tensors))
+            tensors.append(a)
+            return fragment.placeholder(slot, a._meta)
+        if kind == "exponent" or type(a) is bool or type(a) not in PARAMETER_DTYPE:
+            return a
+        if kind == "number" and a == default:
+            return a
+        numbers.append(a)
+        return fragment.parameter(type(a))
+
+    def add_edge(self, key: Any, fragment: Fragment, result: Any, tensors: Sequence[Tensor]) -> State:
+        """Make the edge `key` from what `fragment` recorded; `result`: a tensor or a tuple, list or named tuple of them."""
+        state = State(self.state, key)
+        parent = self.state
+        state.nodes = tuple(fragment.nodes)
+        state.values = fragment.values
+        state.value_count = state.first_value + len(fragment.values)
+        state.parameters = tuple(fragment.parameters)
+        state.requires = frozenset(fragment.requires)
+        state.pending_bytes += sum([v.numel * v.dtype.itemsize for v in fragment.values if v.base is None])
+        flat: list[Tensor]
+        if isinstance(result, _TENSOR[0]):
+            flat = [result]
+        elif result is None:
+            flat = []
+        else:
+            flat = list(result)
+            state.structure = _structure(type(result))
+        position = {slot: parent.parameter_count + i for i, slot in enumerate(state.parameters)}
+        state.parameter_count = parent.parameter_count + len(state.parameters)
+        outs = []
+        for t in flat:
+            if t._gen != fragment.gen:
+                raise AssertionError("an operation returned a tensor that it did not record")
+            value = fragment.value(t._slot)
+            root = t._slot if value.base is None else value.base
+            alias = fragment.entered.get(t._slot, fragment.roots.get(root))
+            m = t._meta
+            if m.wrapped:
+                m = meta(m.shape, m.strides, m.dtype, m.offset, m.requires_grad, m.leaf, False, m.dynamic)
+            dynamic = tuple((self._parameter_index(slot, position), mult) for slot, mult in value.dynamic)
+            outs.append(Out(t._slot, m, root, alias, dynamic))
+        state.outs = tuple(outs)
+        state.external = parent.external
+        if len(outs) == 1 and state.structure is None and outs[0].alias is None and outs[0].root == outs[0].slot:
+            state.slot = outs[0].slot
+            state.meta = outs[0].meta
+            state.plain = not state.external
+        parent.children[key] = state
+        return state
+
+    def _parameter_index(self, slot: int, new: dict[int, int]) -> int:
+        if slot in new:
+            return new[slot]
+        index = 0
+        for state in self.state.path():
+            for p in state.parameters:
+                if p == slot:
+                    return index
+                index += 1
+        raise AssertionError("unknown parameter")
+
+    def hand_out(self, state: State) -> Tensor:
+        """Follow an edge with one plain result."""
+        self.state = state
+        t = _new(_TENSOR[0])
+        t._gen = self.gen
+        t._slot = state.slot
+        t._meta = state.meta
+        self.tensors.append(t)
+        return t  # type: ignore[no-any-return]
+
+    def set_grad_enabled(self, mode: bool) -> None:
+        """Change grad mode: an edge of its own, so that the calls after it need not carry the mode in their keys."""
+        if mode == self.grad_enabled:
+            return
+        self.grad_enabled = mode
+        if self.state is self.root:
+            self.root = self.state = self._root_for_mode()
+            return
+        key = (GRAD_MODE, mode)
+        state = self.state.children.get(key)
+        if state is None:
+            state = self.state.children[key] = State(self.state, key)
+            state.grad_enabled = mode
+            state.external = self.state.external
+        self.state = state
+
+    def _root_for_mode(self) -> State:
+        mode = (self.grad_enabled, dtypes.get_default_dtype())
+        root = self.roots.get(mode)
+        if root is None:
+            root = self.roots[mode] = State(None, None)
+            root.grad_enabled = self.grad_enabled
+        return root
+
+
+TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
+TRACES: dict[int, Trace] = {}
+_TENSOR: list[Any] = [None]  # the Tensor class, set by tensor.py
+
+
+def _structure(kind: type) -> Callable[[list[Any]], Any]:
+    if kind is list:
+        return list
+    if hasattr(kind, "_fields"):
+        return lambda parts: kind(*parts)
+    return tuple
+
+
+def is_external(storage: Storage) -> bool:
+    """Whether somebody outside can still see this memory."""
+    seen = storage.external
+    if seen is True:
+        return True
+    if seen is not None and seen() is not None:
+        return True
+    storage.external = None
+    return False
+
+
+def storage_of(t: Tensor) -> Storage:
+    """The storage of `t`, made now if it was implicit."""
+    storage = t._storage
+    if storage is None:
+        storage = t._storage = Storage(None, t._gen, t._slot)
+    return storage
+
+
+class _Local(threading.local):
+    """Per-thread recorder. `trace` is the Trace, or the Fragment while an operation's body runs."""
+
+    trace: Any
+
+    def __init__(self) -> None:
+        index = next(_indices) % TRACE_SLOTS
+        self.main = self.trace = TRACES[index] = Trace(index)
+
+
+_indices = itertools.count()
+local = _Local()
+
+
+def run_in(fragment: Fragment, body: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Call `body(*args)` with `fragment` as this thread's recorder."""
+    before = local.trace
+    local.trace = fragment
+    try:
+        return body(*args)
+    finally:
+        local.trace = before

@@ -1,0 +1,72 @@
+"""The trie: a State is what is known after a prefix of recorded calls; an edge is one public call.
+
+Values are numbered along the path: every input, parameter and primitive result of the prefix has an id, its *slot*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau.compiler.graph import Node, Value
+from flambeau.trace.meta import Meta
+
+
+class Out:
+    """One visible result of an edge: its slot, metadata, root slot, and which argument's storage it shares."""
+
+    __slots__ = ("alias", "dynamic", "meta", "root", "slot")
+
+    def __init__(self, slot: int, meta: Meta, root: int, alias: int | None, dynamic: tuple[tuple[int, int], ...]) -> None:
+        self.slot = slot
+        self.meta = meta
+        self.root = root  # slot of the materialised value that it aliases (itself, if it is no view)
+        self.alias = alias  # position among the tensors given to the call; None: storage of its own
+        self.dynamic = dynamic  # (index into the trace's parameters, multiplier): the run-time part of the offset
+
+
+class State:
+    """One node of the trie. Fields other than `children` and `plans` never change once the state is made."""
+
+    __slots__ = (
+        "children", "depth", "edge", "external", "first_value", "grad_enabled", "info", "inputs", "meta", "nodes", "outs",
+        "parameter_count", "parameters", "parent", "pending_bytes", "plain", "plans", "requires", "slot", "structure",
+        "value_count", "values",
+    )  # fmt: skip
+
+    def __init__(self, parent: State | None, edge: Any) -> None:
+        self.children: dict[Any, State] = {}
+        self.plans: dict[int, Any] = {}
+        self.parent = parent
+        self.edge = edge
+        self.nodes: tuple[Node, ...] = ()
+        self.values: list[Value] = []  # of the new slots, in order: first_value, first_value + 1, ...
+        self.inputs: tuple[int, ...] = ()  # new slots that are external storages
+        self.parameters: tuple[int, ...] = ()  # new slots that are run-time scalars
+        self.requires: frozenset[int] = frozenset()  # new slots whose gradient can be asked for
+        self.outs: tuple[Out, ...] = ()
+        self.plain = False  # exactly one result, with a storage of its own
+        self.slot = -1  # of a plain result
+        self.meta: Meta | None = None  # of a plain result
+        self.structure: Callable[[list[Any]], Any] | None = None  # packs several results
+        self.external = False  # the path touches memory that the outside world sees: calls run before they return
+        self.info: Any = None  # what the edge's owner wants to remember (backward, assignment)
+        if parent is None:
+            self.first_value = self.value_count = self.parameter_count = self.depth = self.pending_bytes = 0
+            self.grad_enabled = True
+        else:
+            self.first_value = self.value_count = parent.value_count
+            self.parameter_count = parent.parameter_count
+            self.depth = parent.depth
+            self.pending_bytes = parent.pending_bytes
+            self.grad_enabled = parent.grad_enabled
+
+    def path(self) -> list[State]:
+        """The states from the root to this one."""
+        states = []
+        state: State | None = self
+        while state is not None:
+            states.append(state)
+            state = state.parent
+        states.reverse()
+        return states
