@@ -1,6 +1,7 @@
 """The error function, its complement and its inverse.
 
-Polynomials: our own minimax fits (Remez exchange in 110-digit arithmetic); the relative error of each is beside it.
+Polynomials: our own minimax fits (Remez exchange in 110-digit arithmetic); the relative error of each is beside it. In
+those for float results each coefficient was rounded to float before the next ones were fitted.
 """
 
 from __future__ import annotations
@@ -8,23 +9,23 @@ from __future__ import annotations
 import math
 
 from flambeau.compiler.emit.lanes import Lanes, polynomial
-from flambeau.compiler.emit.math_exp import exp
+from flambeau.compiler.emit.math_exp import exp, exp_near
 from flambeau.compiler.emit.math_log import log
 
-# erf(x) = x + x p(x^2). float: |x| <= 0.922, 2^-25.9. double: |x| <= 1, 2^-62.
+# erf(x) = x + x p(x^2). |x| <= 1. float: 2^-29.5; double: 2^-62.
 _SMALL_FLOAT = [
-    0.12837915162171218, -0.3761250550418296, 0.11281925308090343, -0.02677016134006749, 0.004997894202368157,
-    -0.0006012834839891024,
+    0.12837916612625122, -0.3761262893676758, 0.11283618211746216, -0.02685512602329254, 0.005190733820199966,
+    -0.0008030761382542551, 7.92036225902848e-05,
 ]
 _SMALL_DOUBLE = [
     0.1283791670955126, -0.3761263890318375, 0.11283791670954885, -0.02686617064507787, 0.00522397762482839,
     -0.0008548326981423646, 0.00012055331132901226, -1.492559577117505e-05, 1.6461008465976475e-06,
     -1.6350396137710873e-07, 1.4660328388793816e-08, -1.1374955261921032e-09, 5.960685761141756e-11,
 ]
-# -log(erfc(x)) = x + x h(x), 0.92 <= x <= 4: error of erf 2^-30.
+# -log(erfc(x)) = x + x h(x), 1 <= x <= 4: error of erf 2^-29.
 _TAIL_FLOAT = [
-    0.12855512197645722, 0.6356092805144392, 0.10529443310797608, -0.022708285739146277, 0.0029516637553094528,
-    -5.75101323122853e-05, -4.40005470591808e-05, 4.806523920257644e-06,
+    0.12869715690612793, 0.6349583268165588, 0.10654900968074799, -0.024025380611419678, 0.0037645739503204823,
+    -0.0003523043415043503, 1.4130399904388469e-05,
 ]
 # (1 + 2x) e^(x^2) erfc(x) as a polynomial in (x - 4) / (x + 4), 0 <= x <= 28: 2^-61. The form is that of Schonfelder,
 # "Chebyshev expansions for the error and related functions", Math. Comp. 32 (1978).
@@ -52,10 +53,14 @@ def erf(x: Lanes) -> Lanes:
     a = abs(x)
     z = x * x
     if x.element == "float":
-        small = x.fma(polynomial(z, _SMALL_FLOAT), x)
+        # p(z) = c + z q(z), with the rounding error of z carried along
+        lost = x.fma(x, -z)
+        q = polynomial(z, _SMALL_FLOAT[1:])
+        small = x.fma(z.fma(q, lost.fma(q, _SMALL_FLOAT[0])), x)
         bounded = a.like(4.0).minimum(a)  # erf(3.92) rounds to 1
-        decay = exp(-bounded.fma(polynomial(bounded, _TAIL_FLOAT), bounded))
-        return a.lt(0.92).select(small, (1.0 - decay).copysign(x))
+        p, unit = exp_near(-bounded.fma(polynomial(bounded, _TAIL_FLOAT), bounded))
+        large = (-p).fma(unit, 1.0)
+        return a.lt(1.0).select(small, large.copysign(x))
     small = x.fma(polynomial(z, _SMALL_DOUBLE), x)
     large = (1.0 - _erfc_positive(a)).copysign(x)
     return a.lt(1.0).select(small, large)

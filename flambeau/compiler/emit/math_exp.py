@@ -105,6 +105,12 @@ def exp_parts(x: Lanes) -> tuple[Lanes, Lanes]:
     return _exp_minus_one(r) + 1.0, n
 
 
+def exp_near(x: Lanes) -> tuple[Lanes, Lanes]:
+    """(p, s) with e^x = p s and s a power of two, for |x| so small that s is normal (80 for float): no clamp."""
+    r, n = reduce(x)
+    return _exp_minus_one(r) + 1.0, power_of_two(n)
+
+
 def exp(x: Lanes) -> Lanes:
     p, n = exp_parts(x)
     return scale(p, n)
@@ -141,11 +147,11 @@ def expm1(x: Lanes) -> Lanes:
 def sigmoid(x: Lanes) -> Lanes:
     """1 / (1 + e^-x), with one exponential of -|x|; the denominator and the quotient carry their rounding errors."""
     t = -abs(x)
-    r, n = reduce(clamp(t, *_EXP_RANGE[x.element]))
-    small = _exp_minus_one(r)
-    head = small + 1.0
-    tail = small - (head - 1.0)
-    e = scale(head, n)
+    r, n = reduce(t.like(_EXP_RANGE[x.element][0]).maximum(t))
+    # e^r = head + tail, the tail not rounded away
+    head = r + 1.0
+    tail = (r * r).fma(polynomial(r, _EXP[x.element]), r - (head - 1.0))
+    e = scale(head + tail, n)
     bottom = e + 1.0
     # What 1 + e lost to rounding, and what e itself lost, which matters only where 2^n is not tiny.
     lost = e - (bottom - 1.0)
@@ -194,7 +200,8 @@ def tanh(x: Lanes) -> Lanes:
         z = x * x
         small = (a * z).fma(polynomial(z, _TANH), a)
         bounded = a.like(10.0).minimum(a)  # tanh(9.02) rounds to 1
-        large = 1.0 - 2.0 / (exp(bounded + bounded) + 1.0)
+        p, unit = exp_near(bounded + bounded)
+        large = 1.0 - 2.0 / p.fma(unit, 1.0)
         return a.lt(1.0).select(small, large).copysign(x)
     bounded = a.like(20.0).minimum(a)
     e = expm1(bounded + bounded)
