@@ -14,7 +14,8 @@ from __future__ import annotations
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.kernels.convolution_depthwise import make_depthwise
-from flambeau.compiler.kernels.convolution_gemm import make_gemm_convolution
+from flambeau.compiler.kernels.convolution_direct import lanes_are_filled, make_direct_convolution
+from flambeau.compiler.kernels.convolution_gemm import make_gemm_convolution, phases
 from flambeau.compiler.kernels.convolution_problem import problem
 from flambeau.compiler.kernels.convolution_weight import make_weight_gradient
 from flambeau.compiler.kernels.matmul_packed import Epilogue
@@ -34,4 +35,7 @@ def make_convolution(graph: Graph, node_index: int, epilogue: Epilogue | None = 
         return make_depthwise(graph, p, node.op, node_index, epilogue)
     if node.op == "convolution_weight_gradient":
         return make_weight_gradient(graph, p, node_index, epilogue)
-    return make_gemm_convolution(graph, p, node.op == "convolution_input_gradient", node_index, epilogue)
+    gradient = node.op == "convolution_input_gradient"
+    if lanes_are_filled(p, gradient):
+        return make_direct_convolution(graph, p, gradient, phases(p, gradient), node_index, epilogue)
+    return make_gemm_convolution(graph, p, gradient, node_index, epilogue)

@@ -22,7 +22,7 @@ from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vecto
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
 from flambeau.compiler.kernels.convolution_patches import bit_mask, masked_read, read_kind
-from flambeau.compiler.kernels.convolution_problem import Operand, Problem, numel
+from flambeau.compiler.kernels.convolution_problem import Operand, Problem, load_words, numel
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_packed import Epilogue
@@ -173,11 +173,6 @@ class Facts:
         return f"{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:{'unit' if self.unit_out else 'strided'}"
 
 
-def _load_names(b: Builder, names: list[str], pointers: int) -> dict[str, str]:
-    """The words by name; the first `pointers` are addresses."""
-    return {n: b.load("ptr" if i < pointers else "i64", b.gep("i64", "%args", i), 8) for i, n in enumerate(names)}
-
-
 def _clear(b: Builder, element: Element, width: int, target: str, count: str) -> None:
     """Zero `count` elements, a multiple of the width."""
     type_ = vector(element.compute, width)
@@ -261,7 +256,7 @@ def _emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: 
     element, width = facts.element, facts.width
     compute, size, memory = element.compute, element.compute_bytes, element.memory
     type_ = vector(compute, width)
-    w = _load_names(b, _PLANES_NAMES + _PLANE, 4)
+    w = load_words(b, "%args", 4, _PLANES_NAMES + _PLANE)
     shifts = b.gep("i64", "%args", len(_PLANES_NAMES) + len(_PLANE))
     plane = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     result, coefficients = b.gep("i8", plane, w["result_at"]), b.gep("i8", plane, w["coefficients_at"])
@@ -365,7 +360,7 @@ def _emit_weight(facts: Facts, g_kind: str, key: str) -> str:
     element, width = facts.element, facts.width
     compute, size, memory = element.compute, element.compute_bytes, element.memory
     type_ = vector(compute, width)
-    w = _load_names(b, _WEIGHT_NAMES + _PLANE, 4)
+    w = load_words(b, "%args", 4, _WEIGHT_NAMES + _PLANE)
     shifts = b.gep("i64", "%args", len(_WEIGHT_NAMES) + len(_PLANE))
     plane = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     spread = b.gep("i8", plane, w["spread_at"])

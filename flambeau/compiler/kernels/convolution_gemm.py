@@ -29,7 +29,8 @@ from flambeau.compiler.kernels.convolution_patches import (
     read_kind,
     word_of,
 )
-from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, numel, temporary
+from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
+from flambeau.compiler.kernels.convolution_weights import pack_weights
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
@@ -77,7 +78,7 @@ class Facts:
         )
 
 
-def _axes(p: Problem, gradient: bool) -> list[Geometry]:
+def phases(p: Problem, gradient: bool) -> list[Geometry]:
     """The phases of the problem without their blocking. Source: x, or y's gradient."""
     (sy, sx), (py, px), (dy, dx) = p.stride, p.padding, p.dilation
     kernel = p.w.shape[2:]
@@ -117,7 +118,7 @@ def make_gemm_convolution(
     tile = convolution_tile(element, host.vector_bits, host.registers)
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
-    bare = _axes(p, gradient)
+    bare = phases(p, gradient)
     out_height, out_width = out.shape[2:]
     direct = len(bare) == 1 and (out.strides[3] == 1 or out_width == 1) and (
         out.strides[2] == out_width or out_height == 1
@@ -173,7 +174,7 @@ def make_gemm_convolution(
     elements = sum(numel(o) for o in (p.x, p.w, p.y))
     units = p.batch * p.groups * blocks
     return [
-        _pack_weights(p, gradient, element, tile, blocked, packed, weights_group, node_index),
+        pack_weights(p, gradient, element, tile.rows, blocked, packed, weights_group, node_index),
         Kernel(
             name=f"{name}_{element.name}", key=key, emit=partial(_emit, facts, epilogue, first_word, key), words=words,
             reads=(source.root, packed), writes=(out.root,), units=units, bytes=elements * itemsize,
@@ -225,7 +226,7 @@ def _micro(element: Element, tile: Tile, height: int, vectors: int, b: Builder) 
 def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
     element, tile = facts.element, facts.tile
     memory, compute = element.memory, element.compute
-    w = {n: b.load("ptr" if n in _POINTERS else "i64", b.gep("i64", "%args", i), 8) for i, n in enumerate(_NAMES)}
+    w = load_words(b, "%args", len(_POINTERS), _NAMES)
     geometries = b.gep("i64", "%args", len(_NAMES))
     patches = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     tiles = b.gep("i8", patches, w["tile_offset"])
@@ -351,91 +352,3 @@ def _scatter(
         b.when(b.op(f"icmp slt i64 {first}, {after}"), body)
 
     b.loop(0, w["phases"], 1, phase)
-
-
-# -- The weights ----------------------------------------------------------------------------------------------------
-_WEIGHTS_NAMES = (
-    "weights", "packed", "row_panels", "phases", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "weights_group",
-)  # fmt: skip
-
-
-def _pack_weights(
-    p: Problem, gradient: bool, element: Element, tile: Tile, phases: list[Geometry], packed: int, weights_group: int, node: int
-) -> Kernel:  # fmt: skip
-    rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
-    out_stride, in_stride, tap_row, tap_column = p.w.strides
-    row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
-    row_panels = ceil_div(rows, tile.rows)
-    words: list[Word] = [
-        p.w.word, Address(packed), row_panels, len(phases), rows, channels, p.group_outputs * out_stride, row, channel, tap_row,
-        tap_column, weights_group,
-    ]  # fmt: skip
-    for g in phases:
-        words += g.words()
-    key = f"convolution:weights:{element.name}:{tile.rows}"
-    count = numel(p.w)
-    return Kernel(
-        name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit_weights, element, tile.rows, key), words=words,
-        reads=(p.w.root,), writes=(packed,), units=p.groups * row_panels, bytes=2 * count * element.compute_bytes,
-        nodes=(node,), min_units_per_thread=max(1, 16384 * p.groups * row_panels // max(1, count)),
-    )  # fmt: skip
-
-
-def _emit_weights(element: Element, height: int, key: str) -> str:
-    from flambeau.runtime.jit import symbol
-
-    b = Builder()
-    w = {n: b.load("ptr" if i < 2 else "i64", b.gep("i64", "%args", i), 8) for i, n in enumerate(_WEIGHTS_NAMES)}
-    geometries = b.gep("i64", "%args", len(_WEIGHTS_NAMES))
-
-    def unit(u: str) -> None:
-        g, panel = b.op(f"udiv i64 {u}, {w['row_panels']}"), b.op(f"urem i64 {u}, {w['row_panels']}")
-        r0 = b.mul(panel, height)
-        valid = b.min(height, b.sub(w["rows"], r0))
-        source = b.gep(element.memory, w["weights"], b.add(b.mul(g, w["group"]), b.mul(r0, w["row"])))
-
-        def phase(f: str) -> None:
-            geometry = b.gep("i64", geometries, b.mul(f, WORDS))
-            field = {
-                name: load_word(b, geometry, word_of(name))
-                for name in ("taps_y", "taps_x", "weights_offset", "first_y", "skip_y", "first_x", "skip_x")
-            }
-            taps = b.mul(field["taps_y"], field["taps_x"])
-            panel_at = b.mul(r0, b.mul(w["channels"], taps))
-            target = b.gep(
-                element.compute, w["packed"], b.add(b.add(b.mul(g, w["weights_group"]), field["weights_offset"]), panel_at)
-            )
-            origin = b.gep(
-                element.memory, source, b.add(b.mul(field["first_y"], w["tap_row"]), b.mul(field["first_x"], w["tap_column"]))
-            )
-            step_y, step_x = b.mul(field["skip_y"], w["tap_row"]), b.mul(field["skip_x"], w["tap_column"])
-
-            def channel(c: str) -> None:
-                def tap_row(ty: str) -> None:
-                    def tap(tx: str) -> None:
-                        at = b.add(b.mul(c, w["channel"]), b.add(b.mul(ty, step_y), b.mul(tx, step_x)))
-                        k = b.add(b.mul(c, taps), b.add(b.mul(ty, field["taps_x"]), tx))
-                        to = b.gep(element.compute, target, b.mul(k, height))
-
-                        def row(r: str) -> None:
-                            address = b.gep(element.memory, origin, b.add(at, b.mul(r, w["row"])))
-                            value = element.widen(b, 1, b.load(element.memory, address, element.memory_bytes))
-                            b.store(element.compute, value, b.gep(element.compute, to, r), element.compute_bytes)
-
-                        b.loop(0, valid, 1, row)
-                        zero = element.zero(1)
-                        b.loop(valid, height, 1, lambda r: b.store(
-                            element.compute, zero, b.gep(element.compute, to, r), element.compute_bytes
-                        ))  # fmt: skip
-
-                    b.loop(0, field["taps_x"], 1, tap)
-
-                b.loop(0, field["taps_y"], 1, tap_row)
-
-            b.loop(0, w["channels"], 1, channel)
-
-        b.loop(0, w["phases"], 1, phase)
-
-    b.loop("%begin", "%end", 1, unit)
-    text = b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")
-    return module([text], b.declarations)

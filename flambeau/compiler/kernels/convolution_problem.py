@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address
 from flambeau.dtypes import dtype
@@ -118,3 +120,10 @@ def _simplified(p: Problem) -> Problem:
 
 def _reshaped(o: Operand, size: tuple[int, int], strides: tuple[int, int]) -> Operand:
     return Operand(o.word, o.root, (*o.shape[:2], *size), (*o.strides[:2], *strides))
+
+
+def load_words(b: Builder, start: str, pointers: int, names: Sequence[str]) -> dict[str, str]:
+    """Load the words at `start`, by name; the first `pointers` are addresses."""
+    return {
+        name: b.load("ptr" if at < pointers else "i64", b.gep("i64", start, at), 8) for at, name in enumerate(names)
+    }

@@ -22,8 +22,9 @@ from functools import partial
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_patches import WORDS, Geometry, bit_mask, load_word, pack_patches, read_kind, word_of
-from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, numel, temporary
+from flambeau.compiler.kernels.convolution_patches import WORDS, Geometry, bit_mask, pack_patches, read_kind
+from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
+from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of, register_tile
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
@@ -164,7 +165,7 @@ def _micro(element: Element, tile: Tile, height: int, vectors: int, b: Builder) 
 
 def _driver(b: Builder, facts: Facts, symbol: str) -> str:
     memory, compute, tile = facts.element.memory, facts.sums.compute, facts.tile
-    w = {n: b.load("ptr" if n in _POINTERS else "i64", b.gep("i64", "%args", i), 8) for i, n in enumerate(_NAMES)}
+    w = load_words(b, "%args", len(_POINTERS), _NAMES)
     g_geometry = b.gep("i64", "%args", len(_NAMES))
     x_geometry = b.gep("i64", "%args", len(_NAMES) + WORDS)
     copied = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
@@ -230,24 +231,6 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
     return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")
 
 
-def transpose_vectors(b: Builder, element: str, width: int, rows: list[str]) -> list[str]:
-    """`width` vectors as the columns of the matrix whose rows they were: log2(width) rounds of block exchanges."""
-    type_ = vector(element, width)
-    distance = width // 2
-    rows = list(rows)
-    while distance:
-        upper = [lane if not lane & distance else width + lane - distance for lane in range(width)]
-        lower = [lane + distance if not lane & distance else width + lane for lane in range(width)]
-        for i in range(width):
-            if not i & distance:
-                x, y = rows[i], rows[i + distance]
-                for at, order in ((i, upper), (i + distance, lower)):
-                    lanes = ", ".join(f"i32 {lane}" for lane in order)
-                    rows[at] = b.op(f"shufflevector {type_} {x}, {type_} {y}, <{width} x i32> <{lanes}>")
-        distance //= 2
-    return rows
-
-
 def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
     """Text of `transpose_chunk(copied, transposed, outputs, columns)`: rows [o][CHUNK] to panels [p][tile.columns]."""
     width, size, type_ = tile.width, element.compute_bytes, vector(element.compute, tile.width)
@@ -279,7 +262,7 @@ def _emit_sum(facts: Facts, dense: bool, key: str) -> str:
     element, sums, width = facts.element, facts.sums, facts.tile.width
     compute, size, type_ = sums.compute, sums.compute_bytes, vector(sums.compute, width)
     b = Builder()
-    w = {n: b.load("ptr" if n in _SUM_POINTERS else "i64", b.gep("i64", "%args", i), 8) for i, n in enumerate(_SUM_NAMES)}
+    w = load_words(b, "%args", len(_SUM_POINTERS), _SUM_NAMES)
     b.allocas.append(f"  %buffer = alloca [{width * width} x {compute}], align 64")
     step = b.mul(b.mul(w["groups"], w["k"]), w["padded"])
     last_row = b.sub(w["k"], 1)

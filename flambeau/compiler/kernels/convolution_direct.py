@@ -1,0 +1,573 @@
+"""Convolutions straight from padded planes: forward and input gradient, where there are channels enough for the lanes.
+
+    result[p][o] = sum over k of plane[place(p) + shift(k)] * weights[k][o]          k = (channel, tap row, tap column)
+
+The lanes of a vector are output channels; up to 14 neighbouring pixels of an output row are scalars that the multiply-adds
+broadcast from memory. So no patch is ever formed and no vector has an edge (the idea of Georganas et al. 2018, "Anatomy
+of high-performance deep learning convolutions on SIMD architectures", but with images left in NCHW):
+
+    for each unit: (image, group, block of output rows or columns, range of output channels)
+        for each phase (one, or the residues of a strided input gradient)
+            copy the block's source, zero-padded, one plane a channel: a stride deals its rows and columns to
+            sub-planes by their residue, so that the pixels of a tap always lie next to each other
+            for each panel of output channels (`columns` lanes), for each block of K
+                for each row, each tile of pixels: the micro-kernel, into [pixel][lane] sums
+            transpose the sums into the output
+        the epilogue, on the unit's channels and pixels
+
+The order of additions into a pixel depends on the block of K only, which depends on sizes only. All sizes are words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, fields
+from functools import partial
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.graph import Graph
+from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
+from flambeau.compiler.kernels.convolution_patches import Geometry, bit_mask, masked_read, read_kind
+from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
+from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
+from flambeau.compiler.kernels.convolution_weights import pack_weights
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
+from flambeau.compiler.kernels.matmul_packed import Epilogue
+from flambeau.dtypes import BY_NAME
+
+_BLOCK_K = 320  # rows of a panel of weights used together: 320 x 32 float32 are 40 KiB
+_PLANES_BYTES = 768 << 10  # of one unit: with its sums, half of a second-level cache of 2 MiB
+_BLOCK_PIXELS = 1024  # of one unit: 128 KiB of float32 sums for a panel of 32 channels
+_BLOCK_COLUMNS = 448  # longer rows are cut
+_UNITS = 32  # blocks get smaller until there are as many
+_POINTERS = ("source", "weights", "out", "scratch")
+_NAMES = (
+    *_POINTERS, "groups", "blocks_y", "blocks_x", "splits", "split_rows", "phases", "rows", "channels", "source_batch",
+    "source_group", "weights_group", "out_batch", "out_group", "out_row", "scratch_bytes", "sums_at", "table_at",
+    "block_rows", "block_columns", "tile_pixels", "scale_y", "scale_x", "out_height", "out_width",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Words of one phase. Source row y is row (y + top) / deal_y of sub-plane (y + top) % deal_y; columns likewise."""
+
+    taps: int
+    shifts_at: int  # index of its first shift among the kernel's words
+    top: int
+    left: int
+    deal_y: int
+    deal_x: int
+    reach_y: int  # rows of a sub-plane beyond those of the block
+    sub_rows: int
+    pitch: int
+    plane: int  # elements from channel to channel
+    source_height: int
+    source_width: int
+    stride_channel: int
+    stride_y: int
+    stride_x: int
+    height: int  # output pixels of the phase
+    width: int
+    out_offset: int
+    out_y: int
+    out_x: int
+    weights_offset: int
+    channel_block: int
+
+
+_PHASE = [f.name for f in fields(Phase)]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`direct`: the pixels of a block are neighbours in the output; else `unit_out`: those of a row are."""
+
+    element: Element
+    tile: Tile
+    vector_bits: int
+    kind: str
+    direct: bool
+    unit_out: bool
+    phases: int
+
+    def key(self) -> str:
+        t = self.tile
+        store = "direct" if self.direct else "rows" if self.unit_out else "strided"
+        return f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.kind}:{store}:{self.phases}"
+
+
+def direct_tile(element: Element, vector_bits: int, registers: int) -> Tile:
+    """14 pixels by 2 vectors of channels (28 accumulators of 32 registers), 6 by 2 of 16 registers."""
+    return Tile(14 if registers >= 32 else 6, 2, max(1, vector_bits // (8 * element.compute_bytes)))
+
+
+def lanes_are_filled(p: Problem, gradient: bool) -> bool:
+    """True where output channels fill more than half a vector; fewer are better served as rows of a product."""
+    element = element_of(p.dtype)
+    host = machine()
+    return (p.group_inputs if gradient else p.group_outputs) > direct_tile(element, host.vector_bits, host.registers).width // 2
+
+
+def _axis(taps: int, step: int, base: int, tap: int) -> tuple[int, int, list[int]]:
+    """(padding before, sub-plane rows reached beyond the pixel's, place of each tap) along one axis."""
+    places = [base + t * tap for t in range(taps)] or [0]
+    lowest = min(places)
+    places = [place - lowest for place in places]
+    return -lowest, max(places) // step, places
+
+
+def _balanced(total: int, most: int) -> int:
+    """The size of blocks of at most `most`, as equal as can be."""
+    return ceil_div(total, ceil_div(total, most)) if total > 0 else 1
+
+
+def make_direct_convolution(
+    graph: Graph, p: Problem, gradient: bool, phases: list[Geometry], node_index: int, epilogue: Epilogue | None
+) -> list[Kernel]:  # fmt: skip
+    """Kernels of `convolution`, or with `gradient` of `convolution_input_gradient`, whose `phases` lack their blocking."""
+    host = machine()
+    element = element_of(p.dtype)
+    tile = direct_tile(element, host.vector_bits, host.registers)
+    size = element.compute_bytes
+    source, out = (p.y, p.x) if gradient else (p.x, p.y)
+    rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
+    out_height, out_width = out.shape[2:]
+    scale_y, scale_x = p.stride if len(phases) > 1 else (1, 1)
+    out_x = 1 if out_width == 1 else out.strides[3]
+    direct = len(phases) == 1 and out_x == 1 and (out.strides[2] == out_width or out_height == 1)
+    first = phases[0]
+    facts = Facts(
+        element, tile, host.vector_bits, read_kind(first.step_x, first.stride_x), direct, out_x * scale_x == 1, len(phases)
+    )
+
+    axes = [(_axis(g.taps_y, g.step_y, g.base_y, g.tap_y), _axis(g.taps_x, g.step_x, g.base_x, g.tap_x)) for g in phases]
+    reach_y, reach_x = max(y[1] for y, _ in axes), max(x[1] for _, x in axes)
+    height, width = ceil_div(out_height, scale_y), ceil_div(out_width, scale_x)  # of the largest phase
+    # A unit is a block of whole rows, or a piece of one row; the smaller, the more planes it copies twice.
+    deal = first.step_y * first.step_x
+    places = max(1, _PLANES_BYTES // (channels * deal * size))  # of a sub-plane
+    columns = width
+    if len(phases) == 1 and width > _BLOCK_COLUMNS // 2:
+        fitting = max(4 * tile.rows, min(_BLOCK_COLUMNS, places // (1 + reach_y) - reach_x))
+        columns = _balanced(width, fitting)
+    block_rows = 1
+    if columns == width:
+        fitting = min(places // (width + reach_x) - reach_y, _BLOCK_PIXELS // width)
+        wanted = max(ceil_div(8 * tile.rows, width), height * p.batch * p.groups // _UNITS)
+        block_rows = _balanced(height, max(1, min(height, fitting, wanted)))
+    blocks_y, blocks_x = ceil_div(height, block_rows), ceil_div(width, columns)
+    images = p.batch * p.groups * blocks_y * blocks_x
+    panels = ceil_div(rows, tile.columns)
+    split_panels = ceil_div(panels, max(1, min(panels, _UNITS // 2 // images)))
+    splits = ceil_div(panels, split_panels)
+    # Even heights, as equal as can be: 26 pixels are 14 + 12, 24 are 12 + 12.
+    tile_pixels = min(tile.rows, round_up(_balanced(columns, tile.rows), 2))
+
+    sub_rows = block_rows + reach_y
+    first_shift = len(_NAMES) + len(phases) * len(_PHASE)
+    shifts: list[int] = []
+    blocked: list[Phase] = []
+    bare: list[Geometry] = []
+    weights_offset = 0
+    pitch = columns + reach_x
+    # An odd number of cache lines from plane to plane: planes of a power of two would share a few sets of the cache.
+    plane = round_up(deal * sub_rows * pitch, 16) // 16 * 16
+    plane += 16 * (1 - plane // 16 % 2)
+    for g, ((top, _, places_y), (left, _, places_x)) in zip(phases, axes, strict=True):
+        channel_block = _balanced(channels, max(1, _BLOCK_K // max(1, g.taps)))
+        blocked.append(
+            Phase(
+                g.taps, first_shift + len(shifts), top, left, g.step_y, g.step_x, reach_y, sub_rows, pitch, plane,
+                g.source_height, g.source_width, g.stride_channel, g.stride_y, g.stride_x, g.pixels // max(1, g.width), g.width,
+                g.out_offset, g.out_y, g.out_x, weights_offset, channel_block,
+            )
+        )  # fmt: skip
+        bare.append(_with_offset(g, weights_offset))
+        weights_offset += panels * tile.columns * channels * g.taps
+        if g.taps:
+            for y in places_y:
+                for x in places_x:
+                    sub = (y % g.step_y) * g.step_x + x % g.step_x
+                    shifts.append((sub * sub_rows + y // g.step_y) * pitch + x // g.step_x)
+    packed = temporary(graph, max(1, weights_offset * p.groups), BY_NAME[COMPUTE_DTYPE[element.compute]])
+    slack = (tile.rows + 2 * tile.width) * size
+    planes_bytes = round_up(channels * plane * size + slack, 64)
+    sums_bytes = round_up((block_rows * columns + tile.rows + tile.width) * tile.columns * size, 64)
+    table_bytes = round_up(max(q.channel_block * q.taps for q in blocked) * 8, 64)
+    scratch = planes_bytes + sums_bytes + table_bytes
+    words: list[Word] = [
+        source.word, Address(packed), out.word, Scratch(scratch), p.groups, blocks_y, blocks_x, splits,
+        split_panels * tile.columns, len(phases), rows, channels, source.strides[0], channels * source.strides[1],
+        weights_offset, out.strides[0], rows * out.strides[1], out.strides[1], scratch, planes_bytes,
+        planes_bytes + sums_bytes, block_rows, columns, tile_pixels, scale_y, scale_x, out_height, out_width,
+    ]  # fmt: skip
+    for q in blocked:
+        words += astuple(q)
+    words += shifts
+    first_word = len(words)
+    key = f"convolution:direct:{facts.key()}"
+    if epilogue is not None:
+        words += epilogue.words
+        key += f":{first_word}:{epilogue.key}"
+    units = images * splits
+    name = "convolution_input_gradient" if gradient else "convolution"
+    return [
+        pack_weights(p, gradient, element, tile.columns, bare, packed, weights_offset, node_index),
+        Kernel(
+            name=f"{name}_{element.name}", key=key, emit=partial(_emit, facts, epilogue, first_word, key), words=words,
+            reads=(source.root, packed), writes=(out.root,), units=units,
+            bytes=(numel(p.x) + numel(p.w) + numel(p.y)) * p.dtype.itemsize, operations=p.operations, nodes=(node_index,),
+            min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),  # about 20 microseconds
+        ),
+    ]  # fmt: skip
+
+
+def _with_offset(g: Geometry, offset: int) -> Geometry:
+    from dataclasses import replace
+
+    return replace(g, weights_offset=offset)
+
+
+def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    functions: list[str] = []
+    declarations: set[str] = set()
+
+    def define(write: Callable[[Builder], str]) -> None:
+        b = Builder()
+        functions.append(write(b))
+        declarations.update(b.declarations)
+
+    heights = tuple(range(facts.tile.rows, 0, -2))
+    for height in heights:
+        for vectors in range(facts.tile.vectors, 0, -1):
+            define(partial(_micro_kernel, facts.element, facts.tile, height, vectors))
+    define(partial(_pixels, facts.tile, heights))
+    define(partial(_copy_planes, facts))
+    define(partial(_store_sums, facts))
+    define(partial(_driver, facts, epilogue is not None, symbol(key)))
+    if epilogue is not None:
+        functions.append(epilogue.emit("epilogue", first_word))
+        declarations.update(epilogue.declarations())
+    return module(functions, declarations, facts.vector_bits)
+
+
+_MICRO = "i64 %k, ptr noalias %table, ptr noalias %pixels, ptr noalias %weights, ptr noalias %sums, i1 %add, i64 %count"
+_MICRO_TYPES = ("i64", "ptr", "ptr", "ptr", "ptr", "i1", "i64")
+
+
+def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:
+    """sums[i][lane] (+)= sum over k of pixels[table[k] + i] * weights[k][lane]; `count` is height or height - 1 pixels."""
+    compute, size, width = element.compute, element.compute_bytes, tile.width
+    type_ = vector(compute, width)
+
+    def step(k: str, *sums: str) -> list[str]:
+        at = b.gep(compute, "%pixels", b.load("i64", b.gep("i64", "%table", k), 8))
+        row = b.gep(compute, "%weights", b.mul(k, tile.columns))
+        right = [b.load(type_, b.gep(compute, row, v * width), size) for v in range(vectors)]
+        following = []
+        for i in range(height):
+            left = b.splat(compute, width, b.load(compute, b.gep(compute, at, i), size))
+            for v in range(vectors):
+                following.append(element.multiply_add(b, width, left, right[v], sums[i * vectors + v]))
+        return following
+
+    results = b.loop(0, "%k", 1, step, [(type_, element.zero(width))] * (height * vectors))
+
+    def store(i: int, adding: bool) -> None:
+        for v in range(vectors):
+            at = b.gep(compute, "%sums", i * tile.columns + v * width)
+            value = results[i * vectors + v]
+            if adding:
+                value = element.add(b, width, b.load(type_, at, size), value)
+            b.store(type_, value, at, size)
+
+    def store_all(adding: bool) -> None:
+        for i in range(height - 1):
+            store(i, adding)
+        b.when(b.op(f"icmp eq i64 %count, {height}"), partial(store, height - 1, adding))
+
+    adding, setting, done = b.new_label("add"), b.new_label("set"), b.new_label("done")
+    b.emit(f"br i1 %add, label %{adding}, label %{setting}")
+    b.label(adding)
+    store_all(True)
+    b.branch(done)
+    b.label(setting)
+    store_all(False)
+    b.branch(done)
+    b.label(done)
+    return b.function(f"define internal void @pixels_{height}x{vectors}({_MICRO}) noinline #0")
+
+
+def _pixels(tile: Tile, heights: tuple[int, ...], b: Builder) -> str:
+    """Text of `pixels(..., vectors)`: the micro-kernel for `count` pixels."""
+    arguments = list(zip(_MICRO_TYPES, (part.split()[-1] for part in _MICRO.split(", ")), strict=True))
+    done, other = b.new_label("done"), b.new_label("other")
+    pair = b.op(f"and i64 {b.add('%count', 1)}, -2")
+    for vectors in range(tile.vectors, 0, -1):
+        labels = [(height, b.new_label("height")) for height in heights]
+        narrower = b.new_label("vectors")
+        wide = b.new_label("wide")
+        b.emit(f"br i1 {b.op(f'icmp eq i64 %vectors, {vectors}')}, label %{wide}, label %{narrower}")
+        b.label(wide)
+        cases = " ".join(f"i64 {height}, label %{label}" for height, label in labels)
+        b.emit(f"switch i64 {pair}, label %{other} [{cases}]")
+        for height, label in labels:
+            b.label(label)
+            b.call("void", f"pixels_{height}x{vectors}", arguments, declare=False)
+            b.branch(done)
+        b.label(narrower)
+    b.branch(other)
+    b.label(other)
+    b.emit("unreachable")
+    b.label(done)
+    return b.function(f"define internal void @pixels({_MICRO}, i64 %vectors) noinline #0")
+
+
+def _copy_planes(facts: Facts, b: Builder) -> str:
+    """Text of `copy_planes(phase, source, planes, channels, y, x, rows)`: the planes of a block that starts at (y, x).
+
+    Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites.
+    """
+    element, width = facts.element, facts.tile.width
+    w = load_words(b, "%phase", 0, _PHASE)
+    last = b.add("%rows", w["reach_y"])
+    stored = vector(element.compute, width)
+
+    def channel(c: str) -> None:
+        image = b.gep(element.memory, "%source", b.mul(c, w["stride_channel"]))
+        plane = b.gep(element.compute, "%planes", b.mul(c, w["plane"]))
+
+        def residue_y(ry: str) -> None:
+            def residue_x(rx: str) -> None:
+                sub = b.mul(b.add(b.mul(ry, w["deal_x"]), rx), w["sub_rows"])
+                # Column q of the sub-plane is source column (x + q) * deal_x + rx - left.
+                start = b.add(b.sub(b.mul("%x", w["deal_x"]), w["left"]), rx)
+                if facts.kind == "unit":
+                    low, high = b.sub(0, start), b.sub(w["source_width"], start)
+                else:
+                    up = b.sub(w["deal_x"], 1)
+                    low, high = (
+                        b.op(f"udiv i64 {b.add(b.max(v, 0), up)}, {w['deal_x']}")
+                        for v in (b.sub(0, start), b.sub(w["source_width"], start))
+                    )
+                low = b.max(low, 0)
+                distance = b.mul(w["deal_x"], w["stride_x"])
+
+                def row(r: str) -> None:
+                    y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
+                    inside = b.op(f"icmp ult i64 {y}, {w['source_height']}")
+                    reachable = b.min(high, b.op(f"select i1 {inside}, i64 {w['pitch']}, i64 0"))
+                    line = b.add(b.mul(y, w["stride_y"]), b.mul(start, w["stride_x"]))
+                    origin = b.gep(element.memory, image, line)
+                    target = b.gep(element.compute, plane, b.mul(b.add(sub, r), w["pitch"]))
+
+                    def chunk(q: str) -> None:
+                        read = masked_read(
+                            b, element.memory, width, element.memory_bytes, facts.kind, b.sub(low, q), b.sub(reachable, q),
+                            distance,
+                        )  # fmt: skip
+                        value = element.widen(b, width, read(b.gep(element.memory, origin, b.mul(q, distance))))
+                        b.store(stored, value, b.gep(element.compute, target, q), element.compute_bytes)
+
+                    b.loop(0, w["pitch"], width, chunk)
+
+                b.loop(0, last, 1, row)
+
+            b.loop(0, w["deal_x"], 1, residue_x)
+
+        b.loop(0, w["deal_y"], 1, residue_y)
+
+    b.loop(0, "%channels", 1, channel)
+    return b.function(
+        "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, i64 %channels, "
+        "i64 %y, i64 %x, i64 %rows) noinline #0"
+    )
+
+
+def _store_sums(facts: Facts, b: Builder) -> str:
+    """Text of `store_sums(sums, out, out_row, out_y, out_x, lines, length, valid)`: [pixel][lane] sums to out's channels.
+
+    `lines` lines of `length` pixels each; `valid` lanes. Squares of `width` pixels by lanes are transposed in registers.
+    """
+    element, width, columns = facts.element, facts.tile.width, facts.tile.columns
+    compute, size, memory = element.compute, element.compute_bytes, element.memory
+    type_ = vector(compute, width)
+    b.allocas.append(f"  %square = alloca [{width * width} x {compute}], align 64")
+    unit = facts.direct or facts.unit_out
+
+    def line(y: str) -> None:
+        to_line = b.gep(memory, "%out", b.mul(y, "%out_y"))
+        from_line = b.mul(y, "%length")
+
+        def pixels(x: str) -> None:
+            left = b.sub("%length", x)
+            mask = bit_mask(b, width, 0, left)
+            source = b.gep(compute, "%sums", b.mul(b.add(from_line, x), columns))
+            target = b.gep(memory, to_line, b.mul(x, "%out_x"))
+
+            def lanes(lane: str) -> None:
+                rows = [b.load(type_, b.gep(compute, source, b.add(lane, i * columns)), size) for i in range(width)]
+                channels = transpose_vectors(b, compute, width, rows)
+                here = b.gep(memory, target, b.mul(lane, "%out_row"))
+                count = b.sub("%valid", lane)
+
+                def store(i: int | str, value: str) -> None:
+                    to = b.gep(memory, here, b.mul(i, "%out_row"))
+                    b.masked_store(memory, width, element.narrow(b, width, value), to, mask, element.memory_bytes)
+
+                def all_channels() -> None:
+                    for i, value in enumerate(channels):
+                        store(i, value)
+
+                def some_channels() -> None:
+                    for i, value in enumerate(channels):
+                        b.store(type_, value, b.gep(compute, "%square", i * width), size)
+
+                    def one(i: str) -> None:
+                        row = b.gep(compute, "%square", b.mul(i, width))
+                        if unit and width > 1:
+                            store(i, b.load(type_, row, size))
+                            return
+
+                        def pixel(q: str) -> None:
+                            value = element.narrow(b, 1, b.load(compute, b.gep(compute, row, q), size))
+                            at = b.add(b.mul(i, "%out_row"), b.mul(q, "%out_x"))
+                            b.store(memory, value, b.gep(memory, here, at), element.memory_bytes)
+
+                        b.loop(0, b.min(left, width), 1, pixel)
+
+                    b.loop(0, b.min(count, width), 1, one)
+
+                if not unit or width == 1:
+                    some_channels()
+                    return
+                whole, part, done = b.new_label("whole"), b.new_label("part"), b.new_label("done")
+                b.emit(f"br i1 {b.op(f'icmp sge i64 {count}, {width}')}, label %{whole}, label %{part}")
+                b.label(whole)
+                all_channels()
+                b.branch(done)
+                b.label(part)
+                some_channels()
+                b.branch(done)
+                b.label(done)
+
+            b.loop(0, "%valid", width, lanes)
+
+        b.loop(0, "%length", width, pixels)
+
+    b.loop(0, "%lines", 1, line)
+    return b.function(
+        "define internal void @store_sums(ptr noalias %sums, ptr noalias %out, i64 %out_row, i64 %out_y, i64 %out_x, "
+        "i64 %lines, i64 %length, i64 %valid) noinline #0"
+    )
+
+
+def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
+    element, tile = facts.element, facts.tile
+    memory, compute = element.memory, element.compute
+    w = load_words(b, "%args", len(_POINTERS), _NAMES)
+    planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
+    sums, table = b.gep("i8", planes, w["sums_at"]), b.gep("i8", planes, w["table_at"])
+
+    def unit(u: str) -> None:
+        def digit(name: str) -> str:
+            nonlocal u
+            u, index = b.op(f"udiv i64 {u}, {w[name]}"), b.op(f"urem i64 {u}, {w[name]}")
+            return index
+
+        split, bx, by, g = digit("splits"), digit("blocks_x"), digit("blocks_y"), digit("groups")
+        n = u
+        o_low = b.mul(split, w["split_rows"])
+        o_high = b.min(w["rows"], b.add(o_low, w["split_rows"]))
+        y0, x0 = b.mul(by, w["block_rows"]), b.mul(bx, w["block_columns"])
+        source = b.gep(memory, w["source"], b.add(b.mul(n, w["source_batch"]), b.mul(g, w["source_group"])))
+        out = b.gep(memory, w["out"], b.add(b.mul(n, w["out_batch"]), b.mul(g, w["out_group"])))
+        weights = b.gep(compute, w["weights"], b.mul(g, w["weights_group"]))
+
+        def phase(f: str) -> None:
+            at = b.gep("i64", "%args", b.add(len(_NAMES), b.mul(f, len(_PHASE))))
+            q = load_words(b, at, 0, _PHASE)
+            rows = b.sub(b.min(b.add(y0, w["block_rows"]), q["height"]), y0)
+            columns = b.sub(b.min(b.add(x0, w["block_columns"]), q["width"]), x0)
+            any_pixels = b.op(f"and i1 {b.op(f'icmp sgt i64 {rows}, 0')}, {b.op(f'icmp sgt i64 {columns}, 0')}")
+
+            def body() -> None:
+                # A phase without taps has one pass over no channels, which stores zeros.
+                any_taps = b.op(f"icmp sgt i64 {q['taps']}, 0")
+                channels = b.op(f"select i1 {any_taps}, i64 {w['channels']}, i64 0")
+                b.call("void", "copy_planes", [
+                    ("ptr", at), ("ptr", source), ("ptr", planes), ("i64", channels), ("i64", y0), ("i64", x0), ("i64", rows),
+                ], declare=False)  # fmt: skip
+                shifts = b.gep("i64", "%args", q["shifts_at"])
+
+                def table_channel(c: str) -> None:
+                    start = b.mul(c, q["plane"])
+
+                    def entry(t: str) -> None:
+                        place = b.add(start, b.load("i64", b.gep("i64", shifts, t), 8))
+                        b.store("i64", place, b.gep("i64", table, b.add(b.mul(c, q["taps"]), t)), 8)
+
+                    b.loop(0, q["taps"], 1, entry)
+
+                b.loop(0, q["channel_block"], 1, table_channel)
+                weights_f = b.gep(compute, weights, q["weights_offset"])
+                panel_k = b.mul(w["channels"], q["taps"])
+
+                def panel(o: str) -> None:
+                    lanes = b.min(tile.columns, b.sub(o_high, o))
+                    vectors = b.op(f"udiv i64 {b.add(lanes, tile.width - 1)}, {tile.width}")
+                    weights_o = b.gep(compute, weights_f, b.mul(o, panel_k))
+
+                    def channel_block(c: str) -> None:
+                        k = b.mul(b.min(q["channel_block"], b.sub(channels, c)), q["taps"])
+                        add = b.op(f"icmp sgt i64 {c}, 0")
+                        weights_c = b.gep(compute, weights_o, b.mul(b.mul(c, q["taps"]), tile.columns))
+                        planes_c = b.gep(compute, planes, b.mul(c, q["plane"]))
+
+                        def row(y: str) -> None:
+                            line = b.gep(compute, planes_c, b.mul(y, q["pitch"]))
+                            sums_y = b.gep(compute, sums, b.mul(b.mul(y, columns), tile.columns))
+
+                            def pixels(x: str) -> None:
+                                b.call("void", "pixels", [
+                                    ("i64", k), ("ptr", table), ("ptr", b.gep(compute, line, x)), ("ptr", weights_c),
+                                    ("ptr", b.gep(compute, sums_y, b.mul(x, tile.columns))), ("i1", add),
+                                    ("i64", b.min(w["tile_pixels"], b.sub(columns, x))), ("i64", vectors),
+                                ], declare=False)  # fmt: skip
+
+                            b.loop(0, columns, w["tile_pixels"], pixels)
+
+                        b.loop(0, rows, 1, row)
+
+                    b.loop(0, b.max(channels, 1), q["channel_block"], channel_block)
+                    start = b.add(b.mul(y0, q["out_y"]), b.mul(x0, q["out_x"]))
+                    to = b.gep(memory, out, b.add(b.add(q["out_offset"], start), b.mul(o, w["out_row"])))
+                    lines, length = ("1", b.mul(rows, columns)) if facts.direct else (rows, columns)
+                    b.call("void", "store_sums", [
+                        ("ptr", sums), ("ptr", to), ("i64", w["out_row"]), ("i64", q["out_y"]), ("i64", q["out_x"]),
+                        ("i64", lines), ("i64", length), ("i64", lanes),
+                    ], declare=False)  # fmt: skip
+
+                b.loop(o_low, o_high, tile.columns, panel)
+
+            b.when(any_pixels, body)
+
+        b.loop(0, w["phases"], 1, phase)
+        if has_epilogue:
+            # Whole rows, or a piece of one: either way neighbours in the output.
+            y_low, x_low = b.mul(y0, w["scale_y"]), b.mul(x0, w["scale_x"])
+            y_high = b.min(b.add(y_low, b.mul(w["block_rows"], w["scale_y"])), w["out_height"])
+            x_high = b.min(b.add(x_low, b.mul(w["block_columns"], w["scale_x"])), w["out_width"])
+            row = b.mul(g, w["rows"])
+            b.call("void", "epilogue", [
+                ("ptr", "%args"), ("i64", n), ("i64", b.add(row, o_low)), ("i64", b.add(row, o_high)),
+                ("i64", b.add(b.mul(y_low, w["out_width"]), x_low)),
+                ("i64", b.add(b.mul(b.sub(y_high, 1), w["out_width"]), x_high)),
+            ], declare=False)  # fmt: skip
+
+    b.loop("%begin", "%end", 1, unit)
+    return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")

@@ -1,0 +1,102 @@
+"""Convolutions: the packing of the weights, once a run, into a temporary of the compute type.
+
+A panel holds `height` output rows of the product by K: element (k, row) at k * height + row, k = (channel, tap row, tap
+column), zeros for the rows beyond the last. Panels lie in the order [group][phase][panel].
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
+from flambeau.compiler.kernel import Address, Kernel, Word
+from flambeau.compiler.kernels.convolution_patches import WORDS, Geometry, load_word, word_of
+from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
+from flambeau.compiler.kernels.matmul_blocking import ceil_div
+from flambeau.compiler.kernels.matmul_element import Element
+
+_WEIGHTS_NAMES = (
+    "weights", "packed", "row_panels", "phases", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "weights_group",
+)  # fmt: skip
+
+
+def pack_weights(
+    p: Problem, gradient: bool, element: Element, height: int, phases: list[Geometry], packed: int, weights_group: int, node: int
+) -> Kernel:  # fmt: skip
+    rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
+    out_stride, in_stride, tap_row, tap_column = p.w.strides
+    row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
+    row_panels = ceil_div(rows, height)
+    words: list[Word] = [
+        p.w.word, Address(packed), row_panels, len(phases), rows, channels, p.group_outputs * out_stride, row, channel, tap_row,
+        tap_column, weights_group,
+    ]  # fmt: skip
+    for g in phases:
+        words += g.words()
+    key = f"convolution:weights:{element.name}:{height}"
+    count = numel(p.w)
+    return Kernel(
+        name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit_weights, element, height, key), words=words,
+        reads=(p.w.root,), writes=(packed,), units=p.groups * row_panels, bytes=2 * count * element.compute_bytes,
+        nodes=(node,), min_units_per_thread=max(1, 16384 * p.groups * row_panels // max(1, count)),
+    )  # fmt: skip
+
+
+def _emit_weights(element: Element, height: int, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    b = Builder()
+    w = load_words(b, "%args", 2, _WEIGHTS_NAMES)
+    geometries = b.gep("i64", "%args", len(_WEIGHTS_NAMES))
+
+    def unit(u: str) -> None:
+        g, panel = b.op(f"udiv i64 {u}, {w['row_panels']}"), b.op(f"urem i64 {u}, {w['row_panels']}")
+        r0 = b.mul(panel, height)
+        valid = b.min(height, b.sub(w["rows"], r0))
+        source = b.gep(element.memory, w["weights"], b.add(b.mul(g, w["group"]), b.mul(r0, w["row"])))
+
+        def phase(f: str) -> None:
+            geometry = b.gep("i64", geometries, b.mul(f, WORDS))
+            field = {
+                name: load_word(b, geometry, word_of(name))
+                for name in ("taps_y", "taps_x", "weights_offset", "first_y", "skip_y", "first_x", "skip_x")
+            }
+            taps = b.mul(field["taps_y"], field["taps_x"])
+            panel_at = b.mul(r0, b.mul(w["channels"], taps))
+            target = b.gep(
+                element.compute, w["packed"], b.add(b.add(b.mul(g, w["weights_group"]), field["weights_offset"]), panel_at)
+            )
+            origin = b.gep(
+                element.memory, source, b.add(b.mul(field["first_y"], w["tap_row"]), b.mul(field["first_x"], w["tap_column"]))
+            )
+            step_y, step_x = b.mul(field["skip_y"], w["tap_row"]), b.mul(field["skip_x"], w["tap_column"])
+
+            def channel(c: str) -> None:
+                def tap_row(ty: str) -> None:
+                    def tap(tx: str) -> None:
+                        at = b.add(b.mul(c, w["channel"]), b.add(b.mul(ty, step_y), b.mul(tx, step_x)))
+                        k = b.add(b.mul(c, taps), b.add(b.mul(ty, field["taps_x"]), tx))
+                        to = b.gep(element.compute, target, b.mul(k, height))
+
+                        def row(r: str) -> None:
+                            address = b.gep(element.memory, origin, b.add(at, b.mul(r, w["row"])))
+                            value = element.widen(b, 1, b.load(element.memory, address, element.memory_bytes))
+                            b.store(element.compute, value, b.gep(element.compute, to, r), element.compute_bytes)
+
+                        b.loop(0, valid, 1, row)
+                        zero = element.zero(1)
+                        b.loop(valid, height, 1, lambda r: b.store(
+                            element.compute, zero, b.gep(element.compute, to, r), element.compute_bytes
+                        ))  # fmt: skip
+
+                    b.loop(0, field["taps_x"], 1, tap)
+
+                b.loop(0, field["taps_y"], 1, tap_row)
+
+            b.loop(0, w["channels"], 1, channel)
+
+        b.loop(0, w["phases"], 1, phase)
+
+    b.loop("%begin", "%end", 1, unit)
+    text = b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")
+    return module([text], b.declarations)
