@@ -1,0 +1,663 @@
+"""Fusion: which nodes of a graph become one kernel.
+
+One pass in execution order. Each pointwise node tries to join the groups that compute its inputs (and to join them to
+one another), then a group that reads the same memory; each reduction tries to join the group that computes its input.
+A contraction starts a group whose epilogue are the pointwise nodes that follow it. A join must leave the groups without
+cycles (`_Ancestry`), the node's loops must be the group's (`lower/domain.py`), and the result must stay within `LIMITS`.
+Every refusal is written down: `explain` prints the notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final
+
+from flambeau.compiler import graph as g
+from flambeau.compiler.graph import Graph, Node, Value
+from flambeau.compiler.lower.domain import Domain, Lists, Mismatch, broadcast_strides
+
+# A kernel's instructions and live pointers: beyond these the register file spills and compile time grows without gain
+# (16 integer and 32 vector registers; measured on 100-operation chains, where halving the chain costs little).
+MAX_NODES: Final = 96
+MAX_OPERANDS: Final = 40
+# Values after a reduction are fused back over the row only while the row stays in a core's cache, and while there
+# are rows enough for the threads (or the whole work is small).
+MAX_ROW_BYTES: Final = 1 << 20
+MIN_ROWS: Final = 8
+SMALL_WORK_BYTES: Final = 1 << 17
+
+EPILOGUE_KINDS: Final = frozenset(("matmul", "convolution"))
+LOOPS: Final = "loops"
+# Sources that cost less to compute again than to load: every consumer computes its own.
+_LEAVES: Final = frozenset(("constant", "iota"))
+
+
+@dataclass(slots=True)
+class Group:
+    """Nodes that become one kernel (see `fuse`). `domain` gives the loops of a loop nest or an epilogue."""
+
+    kind: str
+    nodes: tuple[int, ...]
+    head: int | None
+    outputs: tuple[int, ...]
+    notes: list[str] = field(default_factory=list)
+    domain: Domain | None = None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A group that is being built. `bits`: the numbers it has, also those of groups merged into it; `ancestors`: bits of all
+    groups it depends on, directly or not. `depth`: reductions a value needs before it, inside the group."""
+
+    number: int
+    kind: str
+    bits: int
+    ancestors: int = 0
+    nodes: list[int] = field(default_factory=list)
+    head: int | None = None
+    notes: list[str] = field(default_factory=list)
+    domain: Domain = field(default_factory=Domain)
+    reads: set[int] = field(default_factory=set)
+    depth: dict[int, int] = field(default_factory=dict)
+    alive: bool = True
+
+
+def fuse(graph: Graph) -> list[Group]:
+    """Group the nodes of `graph` (views excepted: they need no kernel), in an order in which they can run."""
+    return _Fusion(graph).run()
+
+
+class _Fusion:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.values = graph.values
+        self.groups: list[_Open] = []
+        self.home: dict[int, _Open] = {}  # root value -> the group that computes it
+        self.producer: dict[int, int] = {}  # root value -> node
+        self.readers: dict[int, list[_Open]] = {}  # root value read from memory -> groups
+        self.leaves: dict[int, int] = {}  # root value of a leaf -> node, while no group computes it
+        for index, node in enumerate(graph.nodes):
+            for value in node.outputs:
+                self.producer[value] = index
+
+    def run(self) -> list[Group]:
+        wanted = {self.graph.root(v) for v in self.graph.outputs} | {v for _, v in self.graph.updates}
+        for index, node in enumerate(self.graph.nodes):
+            if node.op in g.VIEWS:
+                continue
+            if node.op in _LEAVES:
+                self.leaves[node.outputs[0]] = index
+                if node.outputs[0] in wanted:
+                    self._demand(node.outputs[0])
+            elif node.op in g.POINTWISE or node.op == "copy":
+                self._pointwise(index, node)
+            elif node.op in g.REDUCE or node.op in g.REDUCE_PAIR:
+                self._reduction(index, node)
+            else:
+                self._other(index, node)
+        return self._finish(wanted)
+
+    # -- bookkeeping --------------------------------------------------------------------------------------------
+    def _new(self, kind: str) -> _Open:
+        group = _Open(len(self.groups), kind, 1 << len(self.groups))
+        self.groups.append(group)
+        return group
+
+    def _find(self, bit_number: int) -> _Open:
+        group = self.groups[bit_number]
+        return group if group.alive else self._find(group.number)
+
+    def _sources(self, node: Node) -> list[_Open]:
+        """Groups that compute inputs of the node (offset parameters of views have none)."""
+        seen: dict[int, _Open] = {}
+        for value in node.inputs:
+            group = self.home.get(self.graph.root(value))
+            if group is not None:
+                seen[group.number] = group
+        return list(seen.values())
+
+    def _depend(self, group: _Open, on: Iterable[_Open]) -> None:
+        added = 0
+        for other in on:
+            if other is not group:
+                added |= other.bits | other.ancestors
+        if added & ~group.ancestors:
+            group.ancestors |= added
+            for other in self.groups:
+                if other.alive and other.ancestors & group.bits:
+                    other.ancestors |= group.ancestors
+
+    def _cycle(self, members: list[_Open], node: Node) -> bool:
+        """Whether making `members` and the node one group would close a cycle through a group outside."""
+        bits = 0
+        for member in members:
+            bits |= member.bits
+        above = 0
+        for source in self._sources(node):
+            if not source.bits & bits:
+                above |= source.bits | source.ancestors
+        for member in members:
+            above |= member.ancestors
+        above &= ~bits
+        while above:
+            low = above & -above
+            other = self._find(low.bit_length() - 1)
+            if other.ancestors & bits:
+                return True
+            above &= ~other.bits
+        return False
+
+    def _add(self, group: _Open, index: int, node: Node) -> None:
+        """Make the node a member, its loops being known."""
+        group.nodes.append(index)
+        for value in node.outputs:
+            self.home[value] = group
+        depth = 0
+        for value in node.inputs:
+            root = self.graph.root(value)
+            depth = max(depth, group.depth.get(root, 0))
+            if self.home.get(root) is not group and root not in self.leaves:
+                if root not in group.reads:
+                    group.reads.add(root)
+                    self.readers.setdefault(root, []).append(group)
+        if node.op in g.REDUCE or node.op in g.REDUCE_PAIR:
+            depth += 1
+        for value in node.outputs:
+            group.depth[value] = depth
+        self._depend(group, self._sources(node))
+
+    def _merge(self, group: _Open, other: _Open) -> None:
+        """Move the nodes of `other` (its loops are translated already) into `group`."""
+        other.alive = False
+        other.number = group.number
+        group.bits |= other.bits
+        ancestors = (group.ancestors | other.ancestors) & ~group.bits
+        group.ancestors = ancestors
+        for third in self.groups:
+            if third.alive and third.ancestors & group.bits:
+                third.ancestors |= group.bits | ancestors
+        group.nodes = sorted({*group.nodes, *other.nodes})
+        group.notes += other.notes
+        group.depth |= other.depth
+        for value, home in self.home.items():
+            if home is other:
+                self.home[value] = group
+        for root in other.reads:
+            if self.home.get(root) is not group:
+                group.reads.add(root)
+                self.readers.setdefault(root, []).append(group)
+
+    # -- leaves -------------------------------------------------------------------------------------------------
+    def _demand(self, root: int) -> None:
+        """A leaf that must be in memory after all gets a group of its own."""
+        if root in self.leaves:
+            index = self.leaves.pop(root)
+            group = self._new(LOOPS)
+            group.domain.where[root] = group.domain.new_lists(self.values[root].shape)
+            self._add(group, index, self.graph.nodes[index])
+
+    def _pull_leaves(self, group: _Open, node: Node, lists: Lists, shape: tuple[int, ...]) -> None:
+        """Compute the node's leaf inputs inside `group`, in the node's loops; those that cannot be go to memory."""
+        for value in node.inputs:
+            root = self.graph.root(value)
+            if root not in self.leaves:
+                continue
+            leaf = self.graph.nodes[self.leaves[root]]
+            v, r = self.values[value], self.values[root]
+            try:
+                if v.dtype is not r.dtype:
+                    raise Mismatch("its bits are read as another dtype")
+                if leaf.op == "constant":
+                    where: Lists = ()
+                else:
+                    if v.offset or v.dynamic:
+                        raise Mismatch("a slice of a computed value")
+                    strides = broadcast_strides(v, shape)
+                    known = [f for f in group.domain.factors(lists, strides) if f[2] != 0]
+                    found = group.domain.align(known, r.shape, r.strides)
+                    lists = group.domain.where.get(node.outputs[0], lists)
+                    if None in found:
+                        raise Mismatch("a slice of a computed value")
+                    where = tuple(dims or () for dims in found)
+                if group.domain.where.setdefault(root, where) != where:
+                    raise Mismatch("it is read in two patterns")
+                if self.leaves[root] not in group.nodes:
+                    group.nodes.append(self.leaves[root])
+                    group.depth[root] = 0
+            except Mismatch:
+                self._demand(root)
+
+    # -- pointwise ----------------------------------------------------------------------------------------------
+    def _shape(self, node: Node) -> tuple[int, ...]:
+        return self.values[node.outputs[0]].shape
+
+    def _pointwise(self, index: int, node: Node) -> None:
+        shape = self._shape(node)
+        direct = node.inputs[1:] if node.op == "take" else node.inputs[1:] if node.op == "searchsorted" else node.inputs
+        if len(direct) != len(node.inputs):
+            self._demand(self.graph.root(node.inputs[0]))
+        sources = [s for s in self._sources(node) if s.kind == LOOPS or s.kind in EPILOGUE_KINDS]
+        # The group with the most loops first: its values fix the most of the node's loops.
+        sources.sort(key=lambda s: (s.kind == LOOPS, -prod(s.domain.sizes.values()), s.number))
+        home: _Open | None = None
+        notes = []
+        for source in sources:
+            reason = self._try_join(source, index, node, shape)
+            if not reason:
+                home = source
+                break
+            notes.append(f"{node.op} (node {index}) is not fused into group {source.number}: {reason}")
+        if home is None:
+            home = self._join_sibling(index, node, shape)
+        if home is None:
+            home = self._new(LOOPS)
+            home.notes += notes
+            lists = home.domain.new_lists(shape)
+            self._place(home, index, node, lists, shape)
+        for source in sources:
+            if source.alive and source is not home and home.kind == LOOPS and source.kind == LOOPS:
+                reason = self._try_merge(home, source, node, shape)
+                if reason:
+                    home.notes.append(f"group {source.number} is not fused with {node.op} (node {index}): {reason}")
+
+    def _place(self, group: _Open, index: int, node: Node, lists: Lists, shape: tuple[int, ...]) -> None:
+        output = node.outputs[0]
+        group.domain.where[output] = lists
+        self._pull_leaves(group, node, lists, shape)
+        self._add(group, index, node)
+
+    def _full(self, group: _Open) -> str:
+        if len(group.nodes) >= MAX_NODES:
+            return f"the group has {MAX_NODES} nodes already"
+        if len(group.reads) >= MAX_OPERANDS:
+            return f"the group reads {MAX_OPERANDS} arrays already"
+        return ""
+
+    def _try_join(self, group: _Open, index: int, node: Node, shape: tuple[int, ...]) -> str:
+        """Add a pointwise node to the group that computes some of its inputs; returns the reason if that is impossible."""
+        reason = self._full(group)
+        if reason:
+            return reason
+        if self._cycle([group], node):
+            return "it needs a kernel that needs this group"
+        if node.op in ("take", "searchsorted") and self.home.get(self.graph.root(node.inputs[0])) is group:
+            return "it looks up elements of a value of this group"
+        try:
+            lists = self._lists_for(group, node, shape)
+            self._check_level(group, node, lists)
+        except Mismatch as reason_:
+            return str(reason_)
+        if group.kind != LOOPS and group.domain.loops_of(lists) != group.domain.sizes.keys():
+            return "an epilogue runs over the whole of the contraction's result"
+        self._place(group, index, node, lists, shape)
+        return ""
+
+    def _lists_for(self, group: _Open, node: Node, shape: tuple[int, ...]) -> Lists:
+        """The loops of a pointwise node from its inputs that the group computes. Raises Mismatch."""
+        domain = group.domain
+        found: list[tuple[int, ...] | None] = [() if size == 1 else None for size in shape]
+        inputs = []
+        for value in node.inputs:
+            root = self.graph.root(value)
+            if self.home.get(root) is group:
+                inputs.append((self._access_of(value, root, shape), root))
+        inputs.sort(key=lambda item: -prod(self.values[item[1]].shape))
+        for strides, root in inputs:
+            # Twice: the second look sees the loops as the splits of the first have left them.
+            before = set(domain.sizes)
+            some = self._align_root(domain, root, shape, strides)
+            if set(domain.sizes) != before:
+                found = [() if size == 1 else None for size in shape]
+                for strides_, root_ in inputs:
+                    if root_ == root:
+                        break
+                    self._combine(found, self._align_root(domain, root_, shape, strides_))
+                some = self._align_root(domain, root, shape, strides)
+            self._combine(found, some)
+        missing = [axis for axis, dims in enumerate(found) if dims is None]
+        if missing:
+            used = {loop for dims in found if dims for loop in dims}
+            self._spread(group, found, missing, shape, used)
+        return tuple(dims or () for dims in found)
+
+    def _access_of(self, value: int, root: int, shape: tuple[int, ...]) -> list[int]:
+        v = self.values[value]
+        if v.dtype is not self.values[root].dtype:
+            raise Mismatch("its bits are read as another dtype")
+        if v.offset or v.dynamic:
+            raise Mismatch("it reads a slice of the value")
+        return broadcast_strides(v, shape)
+
+    def _align_root(
+        self, domain: Domain, root: int, shape: tuple[int, ...], strides: list[int]
+    ) -> list[tuple[int, ...] | None]:
+        r = self.values[root]
+        return domain.align(domain.factors(domain.where[root], r.strides), shape, strides)
+
+    @staticmethod
+    def _combine(found: list[tuple[int, ...] | None], more: list[tuple[int, ...] | None]) -> None:
+        for axis, dims in enumerate(more):
+            if dims is None:
+                continue
+            if found[axis] is None:
+                found[axis] = dims
+            elif found[axis] != dims:
+                raise Mismatch("it reads values of the group in different orders")
+
+    def _spread(
+        self, group: _Open, found: list[tuple[int, ...] | None], missing: list[int], shape: tuple[int, ...], used: set[int]
+    ) -> None:
+        """A row's value meets whole rows again: the missing dimensions are the reduced loops, in order."""
+        domain = group.domain
+        if used & domain.reduced or not domain.reduced:
+            raise Mismatch("it repeats the value over a larger shape")
+        order = [loop for loop in sorted(domain.sizes) if loop in domain.reduced]
+        for lists in domain.where.values():  # in the order of a value that has them all
+            dims = [loop for axis in lists for loop in axis if loop in domain.reduced]
+            if len(dims) == len(order):
+                order = dims
+                break
+        strides, step = {}, 1
+        for loop in reversed(order):
+            strides[loop] = step
+            step *= domain.sizes[loop]
+        wanted = [shape[axis] for axis in missing]
+        if prod(wanted) != step:
+            raise Mismatch("it repeats the value over another shape than the one reduced")
+        known = [(loop, domain.sizes[loop], strides[loop]) for loop in order]
+        dims_of = domain.align(known, wanted, g.contiguous_strides(tuple(wanted)))
+        for axis, dims_found in zip(missing, dims_of, strict=True):
+            found[axis] = dims_found
+
+    def _check_level(self, group: _Open, node: Node, lists: Lists) -> None:
+        """Refuse to run over whole rows after a reduction if the row does not stay in the cache. Raises Mismatch."""
+        domain = group.domain
+        if not domain.reduced & domain.loops_of(lists):
+            return
+        depth = max((group.depth.get(self.graph.root(v), 0) for v in node.inputs), default=0)
+        if depth:
+            self._check_row(group, node)
+
+    def _check_row(self, group: _Open, node: Node) -> None:
+        domain = group.domain
+        row = prod(domain.sizes[loop] for loop in domain.reduced)
+        rows = prod(size for loop, size in domain.sizes.items() if loop not in domain.reduced)
+        size = max(self.values[v].dtype.itemsize for v in node.inputs)
+        if row * rows * size <= SMALL_WORK_BYTES:
+            return
+        if row * size > MAX_ROW_BYTES:
+            raise Mismatch(f"a row of {row * size} bytes does not stay in the cache until its reduction is known")
+        if rows < MIN_ROWS:
+            raise Mismatch(f"{rows} rows are too few to share among threads")
+
+    def _join_sibling(self, index: int, node: Node, shape: tuple[int, ...]) -> _Open | None:
+        """Join a group that reads the same memory over the same loops (the moments of one parameter, for instance)."""
+        tried: set[int] = set()
+        for value in node.inputs:
+            root = self.graph.root(value)
+            for group in reversed(self.readers.get(root, [])[-4:]):
+                if not group.alive or group.kind != LOOPS or group.number in tried or self._full(group):
+                    continue
+                tried.add(group.number)
+                if self.home.get(root) is group or self._cycle([group], node):
+                    continue
+                lists = self._same_access(group, value, shape)
+                if lists is None or any(self.home.get(self.graph.root(v)) is group for v in node.inputs):
+                    continue
+                if group.domain.loops_of(lists) & group.domain.reduced or not group.domain.reduced:
+                    self._place(group, index, node, lists, shape)
+                    return group
+        return None
+
+    def _same_access(self, group: _Open, value: int, shape: tuple[int, ...]) -> Lists | None:
+        """The loops of a member of the same shape that reads `value` or another view just like it, if there is one."""
+        v = self.values[value]
+        if prod(v.shape) != prod(shape):
+            return None
+        for member in group.nodes:
+            node = self.graph.nodes[member]
+            reduces = node.op in g.REDUCE or node.op in g.REDUCE_PAIR
+            for other in node.inputs:
+                o = self.values[other]
+                if (o.base if o.base is not None else other) != self.graph.root(value):
+                    continue
+                if (o.shape, o.strides, o.offset, o.dynamic) != (v.shape, v.strides, v.offset, v.dynamic):
+                    continue
+                if reduces:
+                    lists = group.domain.where.get(-1 - member)
+                else:
+                    lists = group.domain.where[node.outputs[0]]
+                if lists is not None and len(lists) == len(shape) and self._sizes_of(group, lists) == shape:
+                    return lists
+        return None
+
+    @staticmethod
+    def _sizes_of(group: _Open, lists: Lists) -> tuple[int, ...]:
+        return tuple(prod(group.domain.sizes[loop] for loop in dims) for dims in lists)
+
+    def _try_merge(self, group: _Open, other: _Open, node: Node, shape: tuple[int, ...]) -> str:
+        """Join `other`, which computes another input of `node` (a member of `group`), to the group."""
+        if len(group.nodes) + len(other.nodes) > MAX_NODES or len(group.reads | other.reads) > MAX_OPERANDS:
+            return "together they are too large"
+        if self._cycle([group, other], node):
+            return "a kernel between them needs one and is needed by the other"
+        if group.domain.reduced and other.domain.reduced:
+            return "they reduce different rows"
+        if any(self.graph.nodes[i].op in ("take", "searchsorted") and self._looks_up(i, group, other)
+               for i in (*group.nodes, *other.nodes)):  # fmt: skip
+            return "one looks up elements of the other"
+        output = node.outputs[0]
+        try:
+            translation: dict[int, int] = {}
+            for _ in range(8):  # every round may split a loop; sizes have few factors
+                before = (set(group.domain.sizes), set(other.domain.sizes))
+                translation = self._translate(group, other, node, shape, output)
+                if before == (set(group.domain.sizes), set(other.domain.sizes)):
+                    break
+        except Mismatch as reason:
+            return str(reason)
+        unmapped = set(other.domain.sizes) - set(translation)
+        mapped = set(translation.values())
+        if unmapped and mapped != set(group.domain.sizes):
+            return "each has loops that the other has not"
+        if unmapped and group.domain.reduced:
+            return "they reduce different rows"
+        if unmapped and not unmapped <= other.domain.reduced:
+            return "it repeats a value of the group over a larger shape"
+        if not unmapped and mapped != set(group.domain.sizes):
+            # `other` is computed for rows only: allowed below a reduction over exactly the rest.
+            rest = set(group.domain.sizes) - mapped
+            if not group.domain.reduced or rest != group.domain.reduced:
+                return "it repeats a value over a larger shape"
+        if other.domain.reduced & set(translation):
+            depth = max((group.depth.get(v, 0) for v in group.depth), default=0)
+            if depth or any(other.depth.values()):
+                return "its reduction would be needed in the middle of a row"
+        for loop in unmapped:
+            translation[loop] = group.domain.new_loop(other.domain.sizes[loop])
+        if other.domain.reduced:
+            group.domain.reduced = frozenset(translation[loop] for loop in other.domain.reduced)
+        for value, lists in other.domain.where.items():
+            moved = tuple(tuple(translation[loop] for loop in dims) for dims in lists)
+            if group.domain.where.setdefault(value, moved) != moved:
+                return "a shared source is read in two patterns"
+        self._merge(group, other)
+        return ""
+
+    def _looks_up(self, index: int, group: _Open, other: _Open) -> bool:
+        home = self.home.get(self.graph.root(self.graph.nodes[index].inputs[0]))
+        return home is group or home is other
+
+    def _translate(
+        self, group: _Open, other: _Open, node: Node, shape: tuple[int, ...], output: int
+    ) -> dict[int, int]:
+        """Loops of `other` -> loops of `group`, as far as the node's inputs tell. Splits loops on both sides."""
+        translation: dict[int, int] = {}
+        for value in node.inputs:
+            root = self.graph.root(value)
+            if self.home.get(root) is not other:
+                continue
+            strides = self._access_of(value, root, shape)
+            theirs = self._align_root(other.domain, root, shape, strides)
+            mine = group.domain.where[output]
+            for axis, dims in enumerate(theirs):
+                if dims is None:
+                    continue
+                left, right = list(reversed(mine[axis])), list(reversed(dims))
+                while left and right:
+                    a, b = left.pop(0), right.pop(0)
+                    x, y = group.domain.sizes[a], other.domain.sizes[b]
+                    if x == y:
+                        if translation.setdefault(b, a) != a:
+                            raise Mismatch("it reads values of the group in different orders")
+                    elif x > y and x % y == 0:
+                        group.domain.split(a, y)
+                        return {}
+                    elif y > x and y % x == 0:
+                        other.domain.split(b, x)
+                        return {}
+                    else:
+                        raise Mismatch("a reshape cuts the value's dimensions where they do not divide")
+        if len(set(translation.values())) != len(translation):
+            raise Mismatch("it reads values of the group in different orders")
+        return translation
+
+    # -- reductions ---------------------------------------------------------------------------------------------
+    def _reduction(self, index: int, node: Node) -> None:
+        value = node.inputs[0]
+        root = self.graph.root(value)
+        self._demand(root)
+        shape = self.values[value].shape
+        dims = tuple(node.attr("dims"))
+        source = self.home.get(root)
+        note = ""
+        if source is not None and source.kind == LOOPS:
+            note = self._try_reduce(source, index, node, value, root, shape, dims)
+            if not note:
+                return
+            note = f"{node.op} (node {index}) is not fused into group {source.number}: {note}"
+        for group in reversed(self.readers.get(root, [])[-4:]):
+            if group.alive and group.kind == LOOPS and not self._full(group) and not self._cycle([group], node):
+                lists = self._same_access(group, value, shape)
+                if lists is not None and not self._set_reduced(group, node, lists, dims):
+                    self._place_reduction(group, index, node, lists, dims)
+                    return
+        group = self._new(LOOPS)
+        if note:
+            group.notes.append(note)
+        lists = group.domain.new_lists(shape)
+        self._set_reduced(group, node, lists, dims)
+        self._place_reduction(group, index, node, lists, dims)
+
+    def _try_reduce(
+        self, group: _Open, index: int, node: Node, value: int, root: int, shape: tuple[int, ...], dims: tuple[int, ...]
+    ) -> str:
+        reason = self._full(group)
+        if reason:
+            return reason
+        try:
+            strides = self._access_of(value, root, shape)
+            found = self._align_root(group.domain, root, shape, strides)
+        except Mismatch as reason_:
+            return str(reason_)
+        if None in found:
+            return "it repeats the value over a larger shape"
+        lists = tuple(d or () for d in found)
+        if self._cycle([group], node):
+            return "it needs a kernel that needs this group"
+        reason = self._set_reduced(group, node, lists, dims)
+        if not reason:
+            self._place_reduction(group, index, node, lists, dims)
+        return reason
+
+    def _set_reduced(self, group: _Open, node: Node, lists: Lists, dims: tuple[int, ...]) -> str:
+        """Make the node's loops the reduced loops of the group; returns the reason if that is impossible."""
+        loops = frozenset(loop for axis in dims for loop in lists[axis])
+        domain = group.domain
+        if not loops:
+            loops = frozenset((domain.new_loop(1),)) if not domain.reduced else domain.reduced
+            if any(domain.sizes[loop] != 1 for loop in loops):
+                return "it reduces other dimensions"
+        if node.op in ("argmax", "argmin") and len(lists[dims[0]]) > 1:
+            return "the index of an arg-reduction would run over several loops"
+        if not domain.reduced:
+            if domain.loops_of(lists) | loops != domain.sizes.keys():
+                return "it reduces a value that does not run over all loops of the group"
+            domain.reduced = loops
+        elif domain.reduced != loops:
+            return "it reduces other dimensions than the group"
+        elif domain.loops_of(lists) | loops != domain.sizes.keys():
+            return "it reduces a value that does not run over all loops of the group"
+        elif group.depth.get(self.graph.root(node.inputs[0]), 0):
+            try:
+                self._check_row(group, node)
+            except Mismatch as reason:
+                return str(reason)
+        return ""
+
+    def _place_reduction(self, group: _Open, index: int, node: Node, lists: Lists, dims: tuple[int, ...]) -> None:
+        kept = tuple(axis for i, axis in enumerate(lists) if i not in dims)
+        group.domain.where[-1 - index] = lists  # of the input, for later readers of the same memory and for `lower`
+        for output in node.outputs:
+            group.domain.where[output] = kept
+        self._add(group, index, node)
+
+    # -- the rest -----------------------------------------------------------------------------------------------
+    def _other(self, index: int, node: Node) -> None:
+        for value in node.inputs:
+            self._demand(self.graph.root(value))
+        group = self._new(LOOPS if node.op in ("concatenate", "scatter_view") else node.op)
+        group.head = index
+        if node.op in EPILOGUE_KINDS:
+            output = node.outputs[0]
+            group.domain.where[output] = group.domain.new_lists(self.values[output].shape)
+        self._add(group, index, node)
+        if group.kind == LOOPS:
+            group.kind = node.op  # closed to others; `_finish` names it a loop nest
+
+    def _finish(self, wanted: set[int]) -> list[Group]:
+        users: dict[int, set[int]] = {}
+        for group in self.groups:
+            if not group.alive:
+                continue
+            for index in group.nodes:
+                for value in self.graph.nodes[index].inputs:
+                    users.setdefault(self.graph.root(value), set()).add(group.number)
+        ordered = self._order([group for group in self.groups if group.alive])
+        result = []
+        for group in ordered:
+            nodes = sorted(set(group.nodes))
+            outputs = []
+            for index in nodes:
+                for value in self.graph.nodes[index].outputs:
+                    outside = users.get(value, set()) - {group.number}
+                    if self.home.get(value) is group and (value in wanted or outside):
+                        outputs.append(value)
+            kind = LOOPS if group.kind in ("concatenate", "scatter_view") else group.kind
+            if not outputs:
+                continue
+            result.append(Group(kind, tuple(nodes), group.head, tuple(outputs), group.notes, group.domain))
+        return result
+
+    def _order(self, groups: list[_Open]) -> list[_Open]:
+        """An order in which every group follows those it depends on; else the order of their first nodes."""
+        return sorted(groups, key=lambda group: (bin(group.ancestors).count("1"), group.nodes[0]))
+
+
+def describe(graph: Graph, group: Group) -> str:
+    """A name for people: the operations in order, or the name of a well-known pattern."""
+    ops = [graph.nodes[i].op for i in group.nodes if graph.nodes[i].op not in _LEAVES] or [
+        graph.nodes[i].op for i in group.nodes
+    ]
+    if "amax" in ops and "exp" in ops and "sum" in ops:
+        return "log_softmax" if "log" in ops else "softmax" if "div" in ops else "sum_of_exponentials"
+    if "var_mean" in ops and len(ops) > 2:
+        return "normalize"
+    unique = list(dict.fromkeys(ops))
+    text = "_".join(unique[:6])
+    return text + (f"_and_{len(unique) - 6}_more" if len(unique) > 6 else "")
+
+
+__all__ = ["EPILOGUE_KINDS", "LOOPS", "Group", "Value", "describe", "fuse"]
