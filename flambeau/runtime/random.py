@@ -1,0 +1,241 @@
+"""Random numbers of PyTorch's CPU generator, bit for bit: the generator's state, and fills of raw memory.
+
+Each fill writes `numel` consecutive elements of a dtype from `address` on (8-byte aligned or better for its own item size)
+and moves the state as PyTorch does. PyTorch visits the elements of a target in the order of their addresses; a target with
+gaps is filled here densely and copied by the caller, in that order, with `contiguous=False` where it is an argument.
+The native code is compiler/kernels/random.py. Methods may be called from several threads: each takes the state's lock.
+
+How PyTorch composes the rest from these (the callers' part):
+* `normal(mean tensor, std tensor)`: `normal(0, 1)`, times std, plus mean; complex `randn`: real pairs with std sqrt(1/2);
+* `multinomial` without replacement, or of one sample: q = `exponential(1)` of the shape of p; the top k (argmax) of p / q;
+* `random_()` of a dtype: `integers(*full_range(dtype))`; `randint(low, high)`: `integers` with `wide=None`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from flambeau.dtypes import dtype
+
+DEFAULT_SEED: Final = 67280421310721  # PyTorch's (c10::detail::... default_rng_seed_val)
+_WORDS: Final = 624
+# get_state(): seed u64, left i32, seeded i32, next u64, 624 words as u64, normal x, y, rho as double, whether normal y is
+# valid i32 (padded), then the cached float normal (never used on the CPU today) and whether it is valid (padded).
+_STATE: Final = struct.Struct("<QiiQ624QdddiIfB3x")
+STATE_BYTES: Final = 5056
+# Ranges from here on take 64-bit draws (PyTorch 2.13: fewer bits would favour small numbers by 2^-4 and more).
+_WIDE_RANGE: Final = 1 << 28
+
+
+class _Native(ctypes.Structure):
+    """Layout: compiler/kernels/random.py."""
+
+    _fields_ = [
+        ("words", ctypes.c_uint32 * _WORDS), ("left", ctypes.c_int32), ("next", ctypes.c_int32),
+        ("cached", ctypes.c_double), ("has_cached", ctypes.c_int64),
+    ]  # fmt: skip
+
+
+_functions: dict[str, Callable[..., int]] = {}
+
+
+def _function(key: str, emit: Callable[[str], str]) -> Callable[..., int]:
+    function = _functions.get(key)
+    if function is None:
+        from flambeau.runtime import jit
+
+        address = jit.function(key, partial(emit, key))
+        signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+        function = _functions[key] = signature(address)
+    return function
+
+
+def _bits(number: float) -> int:
+    """A double as the integer with the same bits."""
+    return int(struct.unpack("<q", struct.pack("<d", number))[0])
+
+
+def _signed(number: int) -> int:
+    """The 64-bit integer with the same low bits."""
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number
+
+
+class MersenneState:
+    """The state of one mt19937 generator, and the fills that draw from it."""
+
+    def __init__(self, seed: int = DEFAULT_SEED) -> None:
+        self._native = _Native()
+        self.lock = threading.RLock()
+        self.seed(seed)
+
+    # -- state ------------------------------------------------------------------------------------------------------
+    def seed(self, seed: int) -> None:
+        """Start again from `seed` (64 bits are kept, the low 32 start the words, as in PyTorch). Drops the cached normal."""
+        with self.lock:
+            self.initial_seed = seed & ((1 << 64) - 1)
+            word = self.initial_seed & 0xFFFFFFFF
+            words = [word]
+            for j in range(1, _WORDS):  # Knuth, TAOCP volume 2, third edition, p. 106
+                word = (1812433253 * (word ^ (word >> 30)) + j) & 0xFFFFFFFF
+                words.append(word)
+            native = self._native
+            native.words[:] = words
+            native.left, native.next = 1, 0
+            native.cached, native.has_cached = 0.0, 0
+
+    def get_state(self) -> bytes:
+        """The 5056 bytes of `torch.Generator().get_state()`."""
+        with self.lock:
+            n = self._native
+            return _STATE.pack(
+                self.initial_seed, n.left, 1, n.next, *n.words, 0.0, n.cached if n.has_cached else 0.0, 0.0, n.has_cached, 0,
+                0.0, 0,
+            )  # fmt: skip
+
+    def set_state(self, state: bytes) -> None:
+        """Continue from what `get_state` (this one or PyTorch's) gave. RuntimeError if it is not such a state."""
+        if len(state) != STATE_BYTES:
+            raise RuntimeError(
+                f"RNG state is wrong size: expected {STATE_BYTES} bytes of a CPU generator's state, got {len(state)}; "
+                "pass what get_state() returned"
+            )
+        fields = _STATE.unpack(state)
+        seed, left, _, following = fields[:4]
+        normal_y, valid = fields[4 + _WORDS + 1], fields[4 + _WORDS + 3]
+        if not (1 <= left <= _WORDS and 0 <= following <= _WORDS and left + following in (1, _WORDS + 1)):
+            raise RuntimeError(f"Invalid mt19937 state: left {left} and next {following} do not belong together")
+        with self.lock:
+            self.initial_seed = seed
+            native = self._native
+            native.words[:] = fields[4 : 4 + _WORDS]
+            native.left, native.next = left, following
+            native.cached, native.has_cached = normal_y, int(bool(valid))
+
+    def clone(self) -> MersenneState:
+        """Another generator in the same state."""
+        other = MersenneState.__new__(MersenneState)
+        other.lock = threading.RLock()
+        with self.lock:
+            other.initial_seed = self.initial_seed
+            other._native = _Native.from_buffer_copy(self._native)
+        return other
+
+    def _run(self, key: str, emit: Callable[[str], str], address: int, numel: int, *words: int) -> int:
+        if numel == 0:
+            return 0
+        function = _function(key, emit)
+        with self.lock:
+            arguments = (ctypes.c_int64 * (2 + len(words)))(ctypes.addressof(self._native), address, *words)
+            return function(ctypes.addressof(arguments), 0, numel, 0)
+
+    # -- fills ------------------------------------------------------------------------------------------------------
+    def uniform(self, address: int, numel: int, d: dtype, low: float = 0.0, high: float = 1.0) -> None:
+        """`uniform_(low, high)`: floating elements in [low, high). Also rand (0, 1)."""
+        from flambeau.compiler.kernels.random import emit_uniform
+
+        self._run(f"random:uniform:{d.name}", partial(emit_uniform, d=d), address, numel, _bits(low), _bits(high))
+
+    def normal(
+        self, address: int, numel: int, d: dtype, mean: float = 0.0, std: float = 1.0, contiguous: bool = True
+    ) -> None:
+        """`normal_(mean, std)` of a floating dtype. Fewer than 16 elements, and targets that are not `contiguous`, are drawn
+        one by one, which gives other numbers."""
+        from flambeau.compiler.kernels.random import emit_normal, emit_normal_serial
+
+        words = _bits(mean), _bits(std)
+        if numel >= 16 and contiguous:
+            self._run(f"random:normal:{d.name}", partial(emit_normal, d=d), address, numel, *words)
+        else:
+            emit = partial(emit_normal_serial, d=d, logarithmic=False)
+            self._run(f"random:normal_serial:{d.name}", emit, address, numel, *words)
+
+    def log_normal(self, address: int, numel: int, d: dtype, mean: float = 1.0, std: float = 2.0) -> None:
+        """`log_normal_(mean, std)` of a floating dtype."""
+        from flambeau.compiler.kernels.random import emit_normal_serial
+
+        emit = partial(emit_normal_serial, d=d, logarithmic=True)
+        self._run(f"random:log_normal:{d.name}", emit, address, numel, _bits(mean), _bits(std))
+
+    def _transformed(self, kind: str, address: int, numel: int, d: dtype, a: float, b: float = 0.0) -> None:
+        from flambeau.compiler.kernels.random import emit_transformed
+
+        self._run(f"random:{kind}:{d.name}", partial(emit_transformed, d=d, kind=kind), address, numel, _bits(a), _bits(b))
+
+    def exponential(self, address: int, numel: int, d: dtype, rate: float = 1.0) -> None:
+        """`exponential_(lambd=rate)` of a floating dtype."""
+        self._transformed("exponential", address, numel, d, rate)
+
+    def geometric(self, address: int, numel: int, d: dtype, p: float) -> None:
+        """`geometric_(p)`, 0 < p < 1, of any real dtype."""
+        self._transformed("geometric", address, numel, d, p)
+
+    def cauchy(self, address: int, numel: int, d: dtype, median: float = 0.0, sigma: float = 1.0) -> None:
+        """`cauchy_(median, sigma)` of a floating dtype."""
+        self._transformed("cauchy", address, numel, d, median, sigma)
+
+    def bernoulli(self, address: int, numel: int, d: dtype, p: float) -> None:
+        """`bernoulli_(p)` with one probability, of any real dtype: ones and zeros."""
+        self._transformed("bernoulli", address, numel, d, p)
+
+    def bernoulli_each(self, address: int, numel: int, d: dtype, p_address: int, p_dtype: dtype) -> None:
+        """`bernoulli_(p)`, `bernoulli(p)` with a probability for each element: `numel` dense elements of a floating dtype."""
+        from flambeau.compiler.kernels.random import emit_bernoulli_each
+
+        emit = partial(emit_bernoulli_each, d=d, probability=p_dtype)
+        self._run(f"random:bernoulli_each:{d.name}:{p_dtype.name}", emit, address, numel, p_address)
+
+    def integers(self, address: int, numel: int, d: dtype, low: int, high: int, wide: bool | None = None) -> None:
+        """`randint(low, high)`, `random_(low, high)`: integers in [low, high) as any real dtype. `wide`: whether to use 64-bit
+        draws (None: what PyTorch's `random_from_to` does for the range). A range of 2^64 is allowed."""
+        from flambeau.compiler.kernels.random import emit_integers
+
+        range_ = high - low
+        if not 0 < range_ <= 1 << 64:
+            raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+        wide = range_ >= _WIDE_RANGE if wide is None else wide
+        key = f"random:integers{64 if wide else 32}:{d.name}"
+        self._run(key, partial(emit_integers, d=d, wide=wide), address, numel, _signed(range_), _signed(low))
+
+    def random(self, address: int, numel: int, d: dtype) -> None:
+        """`random_()`: the whole non-negative range of an integer dtype; of a floating one the integers that it holds."""
+        high, wide = full_range(d)
+        self.integers(address, numel, d, 0, high, wide)
+
+    def permutation(self, address: int, numel: int) -> None:
+        """`randperm(numel)` as int64."""
+        from flambeau.compiler.kernels.random import emit_permutation
+
+        wide = numel >= ((1 << 32) - 1) // 20
+        key = f"random:permutation{64 if wide else 32}"
+        self._run(key, partial(emit_permutation, wide=wide), address, numel)
+
+    def multinomial(self, address: int, rows: int, samples: int, p_address: int, categories: int, d: dtype) -> None:
+        """`multinomial(p, samples, replacement=True)`: int64 (rows, samples) from dense p (rows, categories) of dtype `d`."""
+        from flambeau.compiler.kernels.random import emit_multinomial
+
+        sums = (ctypes.c_double * categories)()
+        key = f"random:multinomial:{d.name}"
+        status = self._run(
+            key, partial(emit_multinomial, d=d), address, rows, p_address, categories, samples, ctypes.addressof(sums)
+        )
+        if status == 1:
+            raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+        if status == 2:
+            raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+
+
+def full_range(d: dtype) -> tuple[int, bool]:
+    """(number of values, whether drawn from 64 bits) of `random_()` for a real dtype."""
+    digits: dict[str, Any] = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+    if d.is_floating_point:
+        return (1 << digits[d.name]) + 1, d.itemsize == 8
+    if d.category == 0:
+        return 2, False
+    bits = 8 * d.itemsize - (1 if d.is_signed else 0)
+    return 1 << bits, d.itemsize == 8
