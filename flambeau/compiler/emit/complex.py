@@ -28,11 +28,12 @@ def mul(a: Pair, c: Pair) -> Pair:
 
 
 def div(a: Pair, c: Pair) -> Pair:
-    """Smith's division: by the divisor over its larger part."""
+    """Smith's division: by the divisor over its larger part. By zero: each part over +0, as PyTorch."""
     larger = abs(c[0]).maximum(abs(c[1]))
-    scale = larger.eq(0.0).select(1.0, larger)
-    p, q = c[0] / scale, c[1] / scale
-    bottom = (p * c[0] + q * c[1])
+    zero = larger.eq(0.0)
+    scale = zero.select(1.0, larger)
+    p, q = zero.select(1.0, c[0] / scale), c[1] / scale
+    bottom = abs(p * c[0] + q * c[1])
     return (a[0] * p + a[1] * q) / bottom, (a[1] * p - a[0] * q) / bottom
 
 
@@ -70,8 +71,13 @@ def exp(a: Pair) -> Pair:
 
 
 def log(a: Pair) -> Pair:
-    """log|a| + i arg a; |a| goes through hypot, so no early overflow."""
-    return m.log(absolute(a)), angle(a)
+    """log|a| + i arg a. Near |a| = 1 by log1p of |a|^2 - 1, elsewhere by hypot, so that nothing cancels or overflows."""
+    x, y = abs(a[0]), abs(a[1])
+    large, small = x.maximum(y), x.minimum(y)
+    near = large.gt(0.5) & large.lt(2.0)
+    one = near.select(large, 1.0)
+    re = m.log1p((one - 1.0).fma(one + 1.0, near.select(small * small, 0.0))) * 0.5
+    return near.select(re, m.log(absolute(a))), angle(a)
 
 
 def sqrt(a: Pair) -> Pair:
@@ -128,7 +134,11 @@ def tan(a: Pair) -> Pair:
 
 
 def log1p(a: Pair) -> Pair:
-    return log((a[0] + 1.0, a[1]))
+    """log(1 + a): near 0 the real part by log1p of |1 + a|^2 - 1."""
+    x, y = a
+    near = abs(x).lt(0.5) & abs(y).lt(0.5)
+    re, im = log((x + 1.0, y))
+    return near.select(m.log1p(x.fma(x + 2.0, y * y)) * 0.5, re), im
 
 
 def expm1(a: Pair) -> Pair:
@@ -190,10 +200,10 @@ def acosh(a: Pair) -> Pair:
 
 
 def atanh(a: Pair) -> Pair:
-    """(log1p(4x / ((1 - x)^2 + y^2)) / 4, atan2(2y, (1 - x)(1 + x) - y^2) / 2)."""
-    x, y = a
+    """(log1p(4x / ((1 - x)^2 + y^2)) / 4, atan2(2y, (1 - x)(1 + x) - y^2) / 2), for |x| and with x's sign."""
+    x, y = abs(a[0]), a[1]
     gap = 1.0 - x
-    re = m.log1p(x * 4.0 / (gap * gap + y * y)) * 0.25
+    re = (m.log1p(x * 4.0 / (gap * gap + y * y)) * 0.25).copysign(a[0])
     return re, m.atan2(y + y, gap * (x + 1.0) - y * y) * 0.5
 
 
