@@ -72,7 +72,7 @@ def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, ho
     size = element.compute_bytes * element.parts
     kc, k_blocks = k_block(element, tile, k, host.l1_bytes)
     mc = max(1, host.l2_bytes // 2 // (kc * size) // tile.rows) * tile.rows
-    mc = min(mc, round_up(m, tile.rows))
+    mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), tile.rows)  # equal blocks: no thin last one
     row_panels = ceil_div(m, tile.rows)
     nc = round_up(n, tile.columns)
     # Threads share the product as a grid: each packs its own rows of a and columns of b, so take the grid with the least
