@@ -22,8 +22,7 @@ def micro_name(height: int, vectors: int) -> str:
 
 
 def micro_kernel(
-    b: Builder, element: Element, tile: Tile, height: int, vectors: int, packed: bool, name: str, unit_c: bool = True,
-    prefetch: bool = False,
+    b: Builder, element: Element, tile: Tile, height: int, vectors: int, packed: bool, name: str, unit_c: bool = True
 ) -> str:  # fmt: skip
     """Text of one micro-kernel. `packed`: a and b are panels of `tile`; the strides are not read. `b` is a fresh builder (keeps declarations).
 
@@ -33,17 +32,10 @@ def micro_kernel(
     size, parts = element.compute_bytes, element.parts
     lanes = vectors * width
 
-    def fetch_four(index: str) -> None:
-        row = b.op(f"and i64 {index}, 15")
-        line = b.gep("i8", "%ahead", b.mul(b.op(f"lshr i64 {index}, 4"), "%ahead_major"))
-        line = b.gep("i8", line, b.mul(row, "%ahead_minor"))
-        for _ in range(4):
-            for at in range(0, max(64, 16 * element.memory_bytes), 64):
-                address = b.gep("i8", line, at)
-                b.call("void", "llvm.prefetch.p0", [("ptr", address), ("i32", "0"), ("i32", "2"), ("i32", "1")])
-            line = b.gep("i8", line, "%ahead_minor")
-
     def fetch_c(index: str) -> None:
+        """Four of the tile's lines of c, at every fourth of the first 32 steps: c is far away when it is large, and the
+        stores at the end would wait (measured: 3 %). In a block of their own: next to the loads of a and b, LLVM takes a
+        prefetch for a barrier, loads everything before the first multiply-add, and spills."""
         row = b.op(f"and i64 {index}, 15")
         line = b.gep("i8", "%c", b.mul(b.op(f"lshr i64 {index}, 4"), 64))
         line = b.gep(element.memory, line, b.mul(row, "%c_row"))
@@ -55,11 +47,6 @@ def micro_kernel(
         if packed and unit_c and parts == 1:
             low = b.op(f"and i64 {index}, {-32 | 3}")
             b.when(b.op(f"icmp eq i64 {low}, 0"), lambda: fetch_c(index))
-        if prefetch:
-            # In a block of their own, every fourth step: next to the loads, LLVM takes a prefetch for a barrier, loads
-            # everything before the first multiply-add, and spills.
-            fourth = b.op(f"icmp eq i64 {b.op(f'and i64 {index}, 3')}, 0")
-            b.when(fourth, lambda: fetch_four(index))
         a_at = b.gep(element.compute, "%a", b.mul(index, tile.rows * parts if packed else "%a_step"))
         b_at = b.gep(element.compute, "%b", b.mul(index, tile.columns * parts if packed else "%b_step"))
         right = []
@@ -116,8 +103,7 @@ def micro_kernel(
     b.label(done)
     return b.function(
         f"define internal void @{name}(i64 %k, ptr noalias %a, i64 %a_row, i64 %a_step, ptr noalias %b, i64 %b_step, "
-        "ptr noalias %c, i64 %c_row, i64 %c_column, i1 %add, i64 %rows, i64 %columns"
-        f"{', ptr %ahead, i64 %ahead_minor, i64 %ahead_major' * prefetch}) noinline #0"
+        "ptr noalias %c, i64 %c_row, i64 %c_column, i1 %add, i64 %rows, i64 %columns) noinline #0"
     )
 
 
