@@ -71,7 +71,7 @@ def exp(a: Pair) -> Pair:
 
 
 def log(a: Pair) -> Pair:
-    """log|a| + i arg a. Near |a| = 1 by log1p of |a|^2 - 1, elsewhere by hypot, so that nothing cancels or overflows."""
+    """log|a| + i arg a. Near |a| = 1 by log1p of |a|^2 - 1, elsewhere by hypot: nothing cancels or overflows."""
     x, y = abs(a[0]), abs(a[1])
     large, small = x.maximum(y), x.minimum(y)
     near = large.gt(0.5) & large.lt(2.0)
