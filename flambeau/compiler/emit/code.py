@@ -79,7 +79,9 @@ class Cell:
         c.b.allocas.append(f"  {self.pointer} = alloca {vector(element, width)}")
 
     def get(self) -> Lanes:
-        return Lanes(self.c.b, self.element, self.width, self.c.b.op(f"load {vector(self.element, self.width)}, ptr {self.pointer}"))
+        b = self.c.b
+        name = b.op(f"load {vector(self.element, self.width)}, ptr {self.pointer}")
+        return Lanes(b, self.element, self.width, name)
 
     def set(self, value: Lanes | Number) -> None:
         if not isinstance(value, Lanes):
@@ -115,7 +117,7 @@ class Code:
         """An operand that exists already, such as a parameter of the function."""
         return Lanes(self.b, element, width, name)
 
-    def int(self, value: Operand) -> Lanes:
+    def i64(self, value: Operand) -> Lanes:
         """An i64."""
         return value if isinstance(value, Lanes) else self.value("i64", value)
 
@@ -146,7 +148,7 @@ class Code:
     def extract(self, value: Lanes, lane: Operand) -> Lanes:
         if value.width == 1:
             return value
-        at = self.int(lane)
+        at = self.i64(lane)
         return Lanes(self.b, value.element, 1, self.b.op(f"extractelement {value.type} {value.name}, i64 {at.name}"))
 
     def shuffle(self, a: Lanes, c: Lanes, order: Sequence[int]) -> Lanes:
@@ -181,17 +183,17 @@ class Code:
     # -- control ----------------------------------------------------------------------------------------------------
     def for_(self, low: Operand, high: Operand, body: Callable[[Lanes], None], step: Operand = 1) -> None:
         """`for i in range(low, high, step)`, with a positive step."""
-        low, high, step = (v.name if isinstance(v, Lanes) else v for v in (low, high, step))
+        first, end, by = (self.i64(v).name for v in (low, high, step))
 
         def each(i: str) -> None:
             body(Lanes(self.b, "i64", 1, i))
 
-        self.b.loop(low, high, step, each)
+        self.b.loop(first, end, by, each)
 
     def blocks(self, low: Operand, high: Operand, width: int, body: Callable[[Lanes, int, str | None], None]) -> None:
         """`range(low, high)` in vectors: `body(first, width, None)` for whole ones, then at most one
         `body(first, width, mask)` for the tail (a loop of single elements when the width is 1)."""
-        low, high = self.int(low), self.int(high)
+        low, high = self.i64(low), self.i64(high)
         if width == 1:
             self.for_(low, high, lambda i: body(i, 1, None))
             return
@@ -246,12 +248,12 @@ class Code:
     # -- memory -----------------------------------------------------------------------------------------------------
     def copy_bytes(self, to: Array, source: Array, nbytes: Operand) -> None:
         """memcpy; the areas must not overlap."""
-        name = self.int(nbytes).name
+        name = self.i64(nbytes).name
         arguments = [("ptr", to.pointer), ("ptr", source.pointer), ("i64", name), ("i1", "false")]
         self.b.call("void", "llvm.memcpy.p0.p0.i64", arguments)
 
     def clear_bytes(self, to: Array, nbytes: Operand) -> None:
-        arguments = [("ptr", to.pointer), ("i8", "0"), ("i64", self.int(nbytes).name), ("i1", "false")]
+        arguments = [("ptr", to.pointer), ("i8", "0"), ("i64", self.i64(nbytes).name), ("i1", "false")]
         self.b.call("void", "llvm.memset.p0.i64", arguments)
 
     def prefetch(self, address: str, write: bool = False) -> None:

@@ -52,7 +52,7 @@ def _emit(key: str, names: list[str], itemsize: int, dims: Group) -> str:
     # Rows along the last dim: one division a row, not one an element.
     last = len(dims.sizes) - 1
     size = c.word(f"dims_size{last}")
-    stride = c.int(1) if dims.strides[0][-1] == 1 else c.word(f"dims_stride0_{last}")
+    stride = c.i64(1) if dims.strides[0][-1] == 1 else c.word(f"dims_stride0_{last}")
 
     def row(r: Lanes) -> None:
         first = r * size

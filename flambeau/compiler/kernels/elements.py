@@ -130,7 +130,7 @@ def _emit_scatter(key: str, names: list[str], element: Element, mode: str, outer
     index, error = c.array("index", "i64"), c.array("error", "i64")
 
     def unit(u: Lanes) -> None:
-        a, block = u, c.int(0)
+        a, block = u, c.i64(0)
         if inner.sizes:
             a = c.divide(u, c.word("blocks"))
             block = u - a * c.word("blocks")
@@ -151,7 +151,7 @@ def _emit_scatter(key: str, names: list[str], element: Element, mode: str, outer
             if inner.sizes:
                 c.for_(low, high, point)
             else:
-                point(c.int(0))
+                point(c.i64(0))
 
         c.for_(0, c.word("count"), step)
 

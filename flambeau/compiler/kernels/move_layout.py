@@ -49,7 +49,7 @@ class Group:
     def offsets(self, c: Code, point: Lanes) -> list[Lanes]:
         """Offset of a point in each operand, in elements."""
         if not self.sizes:
-            return [c.int(0) for _ in self.strides]
+            return [c.i64(0) for _ in self.strides]
         totals: list[Lanes | None] = [None] * len(self.strides)
         left = point
         for d in reversed(range(len(self.sizes))):
@@ -113,7 +113,7 @@ def checked_index(c: Code, index: Lanes, size: Lanes, error: Array) -> Lanes:
     wrapped = index.lt(0).select(index + size, index)
 
     def record() -> None:
-        for at, value in enumerate((c.int(1), index, size)):
+        for at, value in enumerate((c.i64(1), index, size)):
             error.store(at, value)
 
     c.return_if(wrapped.compare("uge", size), 1, record)

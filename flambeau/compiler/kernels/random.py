@@ -61,8 +61,8 @@ def _draw_function(width: int) -> tuple[str, set[str]]:
     """`void draw(ptr state, ptr to, i64 count)`: the next `count` words."""
     c = Code()
     words, to = Array(c, "%state", "i32"), Array(c, "%to", "i32")
-    left = words.after_bytes(c.int(LEFT))
-    position = words.after_bytes(c.int(NEXT))
+    left = words.after_bytes(c.i64(LEFT))
+    position = words.after_bytes(c.i64(NEXT))
     count = c.named("i64", "%count")
     done = c.cell("i64")
 
@@ -106,7 +106,7 @@ class _Stream:
         return self.c.word(name).as_float()
 
     def draw(self, count: Lanes | int) -> None:
-        name = self.c.int(count).name
+        name = self.c.i64(count).name
         self.c.b.emit(f"call void @draw(ptr {self.state.pointer}, ptr {self.stage.pointer}, i64 {name})")
 
     def chunks(self, count: Lanes, words: int, body: Callable[[Lanes, Lanes], None]) -> None:
@@ -279,7 +279,7 @@ def emit_normal(key: str, d: dtype) -> str:
         if d.itemsize > 2:  # PyTorch fills all elements before it draws the last sixteen again; narrow types it does not
             s.draw((s.count - whole) * (2 if wide else 1))
         s.draw(32 if wide else 16)
-        sixteens(c.int(0), s.count - 16, c.int(16))
+        sixteens(c.i64(0), s.count - 16, c.i64(16))
 
     c.when(whole.ne(s.count), again)
     return s.finish(key)
@@ -292,8 +292,8 @@ def emit_normal_serial(key: str, d: dtype, logarithmic: bool) -> str:
 
     s = _Stream(["mean", "std"])
     c = s.c
-    cached = s.state.after_bytes(c.int(CACHED), "double")
-    has_cached = s.state.after_bytes(c.int(HAS_CACHED), "i64")
+    cached = s.state.after_bytes(c.i64(CACHED), "double")
+    has_cached = s.state.after_bytes(c.i64(HAS_CACHED), "i64")
     sample = c.cell("double")
 
     def one(i: Lanes) -> None:
@@ -303,7 +303,7 @@ def emit_normal_serial(key: str, d: dtype, logarithmic: bool) -> str:
 
         def make() -> None:
             s.draw(4)
-            u1, u2 = s.uniform(True, c.int(0), 1), s.uniform(True, c.int(1), 1)
+            u1, u2 = s.uniform(True, c.i64(0), 1), s.uniform(True, c.i64(1), 1)
             radius = (m.log1p(-u2) * -2.0).sqrt()
             angle = u1 * (2.0 * math.pi)
             cached.store(0, radius * m.sin(angle))
@@ -467,7 +467,7 @@ def emit_multinomial(key: str, d: dtype) -> str:
 
         def sample(i: Lanes) -> None:
             s.draw(2)
-            u = s.uniform(True, c.int(0), 1)
+            u = s.uniform(True, c.i64(0), 1)
             low.set(0)
             high.set(categories)
 

@@ -67,7 +67,7 @@ def _emit_take(key: str, names: list[str], nbytes: int, way: str, groups: tuple[
     x, to, index, error = c.array("x", element), c.array("to", element), c.array("index", "i64"), c.array("error", "i64")
 
     def row(unit: Lanes) -> None:
-        point, from_outer = unit, c.int(0)
+        point, from_outer = unit, c.i64(0)
         if outer.sizes:
             o = c.divide(unit, c.word("points"))
             point = unit - o * c.word("points")
@@ -170,7 +170,7 @@ def _emit_put(
         first = c.max(begin - o * blocks, 0) if outer.sizes else begin
         last = c.min(end - o * blocks, blocks) if outer.sizes else end
         from_outer = outer.offsets(c, o)[0]
-        low = first * c.word("block") if columns else c.int(0)
+        low = first * c.word("block") if columns else c.i64(0)
         high = c.min(last * c.word("block"), width) if columns else width
 
         def point(j: Lanes) -> None:
@@ -199,5 +199,5 @@ def _emit_put(
     if outer.sizes:
         c.for_(c.divide(begin, blocks), c.divide(end - 1, blocks) + 1, part)
     else:
-        part(c.int(0))
+        part(c.i64(0))
     return c.kernel(symbol(key), bits)

@@ -1,0 +1,227 @@
+"""Scans along a dim: cumsum, cumprod, cummax, cummin, logcumsumexp.
+
+The input is (outer, count, inner) around the scanned dim. Units are the points of outer times blocks of inner:
+* inner has several points: they are the lanes, and the scan goes step by step;
+* inner is one point: cumsum adds whole vectors by doubling shifts (Hillis and Steele 1986), the others go one by one.
+Sums and products run in a wider type than the elements (float32 in double, the narrow floats in float32), as PyTorch's do,
+and every result is rounded on its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from flambeau import dtypes
+from flambeau.compiler.emit import convert
+from flambeau.compiler.emit.code import Array, Cell, Code
+from flambeau.compiler.emit.convert import Value
+from flambeau.compiler.emit.lanes import Lanes
+from flambeau.compiler.graph import Graph
+from flambeau.compiler.kernel import Kernel, Word
+from flambeau.compiler.kernels.matmul_blocking import machine
+from flambeau.compiler.kernels.move_layout import Group, address, group, reads
+from flambeau.dtypes import dtype
+
+# Columns of a unit: four vectors of float32, so that each step of the scan touches whole cache lines.
+BLOCK = 64
+# Elements that a thread should have before a further one is worth starting (about 1 ns each).
+THREAD_ELEMENTS = 1 << 14
+_WIDER = {
+    dtypes.float16: dtypes.float32, dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64,
+    dtypes.complex64: dtypes.complex128,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    op: str
+    dtype: dtype
+    outer: Group
+    inner: Group
+    unit: bool  # the scanned dim runs along memory
+    bits: int
+
+    @property
+    def running(self) -> dtype:
+        """The dtype of the running value."""
+        return self.dtype if self.op in ("cummax", "cummin") else _WIDER.get(self.dtype, self.dtype)
+
+    @property
+    def key(self) -> str:
+        along = "u" if self.unit else "s"
+        return f"scan:{self.op}:{self.dtype.name}:{self.outer.fact}:{self.inner.fact}:{along}:{self.bits}"
+
+
+def make_scan(graph: Graph, node_index: int) -> list[Kernel]:
+    """Kernels of a scan node."""
+    node = graph.nodes[node_index]
+    x = graph.values[node.inputs[0]]
+    if x.numel == 0:
+        return []
+    dim = node.attr("dim")
+    shape, strides = x.shape or (1,), x.strides or (1,)
+    outer = group("outer", shape[:dim], strides[:dim])
+    inner = group("inner", shape[dim + 1 :], strides[dim + 1 :])
+    facts = _Facts(node.op, x.dtype, outer, inner, strides[dim] == 1, machine().vector_bits)
+    blocks = -(-inner.count // BLOCK)
+    words: dict[str, Word] = {
+        "x": address(graph, node.inputs[0]), "to": address(graph, node.outputs[0]), "count": shape[dim],
+        "step": strides[dim], "inner": inner.count, "blocks": blocks, **outer.words(), **inner.words(),
+    }  # fmt: skip
+    if len(node.outputs) == 2:
+        words["indices"] = address(graph, node.outputs[1])
+    traffic = x.numel * (2 * x.dtype.itemsize + (8 if len(node.outputs) == 2 else 0))
+    units = outer.count * blocks
+    return [
+        Kernel(
+            node.op, facts.key, partial(_emit, facts, list(words)), list(words.values()), reads(graph, node.inputs[0]),
+            node.outputs, units=units, bytes=traffic, operations=x.numel, nodes=(node_index,),
+            min_units_per_thread=max(1, units * THREAD_ELEMENTS // x.numel),
+        )
+    ]  # fmt: skip
+
+
+def _emit(facts: _Facts, names: list[str]) -> str:
+    from flambeau.runtime.jit import symbol
+
+    c = Code(names)
+    d, outer, inner = facts.dtype, facts.outer, facts.inner
+    x, to = c.array("x", "i8"), c.array("to", "i8")
+    indices = c.array("indices", "i64") if "indices" in names else None
+    count, width = c.word("count"), c.word("inner")
+
+    def unit(u: Lanes) -> None:
+        o, block = u, c.i64(0)
+        if inner.sizes:
+            o = c.divide(u, c.word("blocks"))
+            block = u - o * c.word("blocks")
+        source = x.after_bytes(outer.offsets(c, o)[0] * d.itemsize)
+        start = o * count * width
+
+        def columns(first: Lanes, lanes: int, mask: str | None) -> None:
+            at = source.after_bytes(inner.offsets(c, first)[0] * d.itemsize)
+            target = to.after_bytes((start + first) * d.itemsize)
+            places = None if indices is None else indices.at(start + first)
+            scan = _Scan(c, facts, at, target, places, lanes, mask)
+            if facts.op == "cumsum" and not inner.sizes and facts.unit and not d.is_complex:
+                scan.along()
+            else:
+                c.for_(0, count, scan.step)
+
+        if not inner.sizes:
+            columns(c.i64(0), 1, None)
+            return
+        low = block * BLOCK
+        high = c.min(low + BLOCK, width)
+        lanes = facts.bits // 8 // max(facts.running.itemsize, 4) if inner.unit(0) else 1
+        c.blocks(low, high, lanes, columns)
+
+    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), unit)
+    return c.kernel(symbol(facts.key), facts.bits)
+
+
+class _Scan:
+    """One scan of `lanes` neighbouring columns: `source` and `to` are the columns' first elements."""
+
+    def __init__(
+        self, c: Code, facts: _Facts, source: Array, to: Array, indices: Array | None, lanes: int, mask: str | None
+    ) -> None:
+        self.c = c
+        self.facts = facts
+        self.source = source
+        self.to = to
+        self.indices = indices
+        self.lanes = lanes
+        self.mask = mask
+        running = facts.running
+        element = convert.register_element(running)
+        if facts.op == "logcumsumexp":
+            start: tuple[float, ...] = (float("-inf"),)
+        else:
+            start = (1.0, 0.0) if facts.op == "cumprod" else (0.0, 0.0)
+        parts = 2 if running.is_complex else 1
+        self.cells: list[Cell] = [
+            c.cell(element, start[i] if element in ("float", "double") else int(start[i]), lanes) for i in range(parts)
+        ]
+        self.place = c.cell("i64", 0, lanes)
+
+    def _load(self, i: Lanes, lanes: int, mask: str | None) -> Value:
+        """Element i of the scan, in the running dtype."""
+        facts = self.facts
+        at = self.source.after_bytes(i * self.c.word("step") * facts.dtype.itemsize)
+        value = convert.load(self.c.b, facts.dtype, at.pointer, lanes, mask)
+        return convert.cast(self.c.b, facts.dtype, facts.running, value, lanes)
+
+    def _store(self, i: Lanes, value: Value, lanes: int, mask: str | None) -> None:
+        facts = self.facts
+        at = self.to.after_bytes(i * self.c.word("inner") * facts.dtype.itemsize)
+        value = convert.cast(self.c.b, facts.running, facts.dtype, value, lanes)
+        convert.store(self.c.b, facts.dtype, value, at.pointer, lanes, mask)
+
+    def step(self, i: Lanes) -> None:
+        from flambeau.compiler.emit import scalar
+
+        c, facts = self.c, self.facts
+        value = self._load(i, self.lanes, self.mask)
+        old = [cell.get() for cell in self.cells]
+        if facts.op in ("cummax", "cummin"):
+            new: Value = self._extreme(i, old[0], value)
+        elif facts.op == "logcumsumexp":
+            new = self._log_add_exp(convert.lanes(c.b, facts.running, value, self.lanes), old[0]).name
+        else:
+            before: Value = (old[0].name, old[1].name) if len(old) == 2 else old[0].name
+            op = "add" if facts.op == "cumsum" else "mul"
+            new = scalar.apply(c.b, op, facts.running, [before, value], self.lanes)
+        for cell, part in zip(self.cells, (new,) if isinstance(new, str) else new, strict=True):
+            cell.set(Lanes(c.b, cell.element, self.lanes, part))
+        self._store(i, new, self.lanes, self.mask)
+        if self.indices is not None:
+            self.indices.at(i * c.word("inner")).store(0, self.place.get(), self.mask)
+
+    def _extreme(self, i: Lanes, old: Lanes, value: Value) -> str:
+        """The larger (smaller) one and where it was: of equals the last one; NaN beats everything, of NaNs the last."""
+        d = self.facts.running
+        x = convert.lanes(self.c.b, d, value, self.lanes)
+        predicates = {"cummax": ("oge", "sge", "uge"), "cummin": ("ole", "sle", "ule")}[self.facts.op]
+        wins = x.compare(predicates[0 if d.is_floating_point else 1 if d.is_signed else 2], old)
+        if d.is_floating_point:
+            wins = x.isnan() | wins
+        first = self.c.splat(i.eq(0), self.lanes)
+        wins = wins | first
+        self.place.set(wins.select(self.c.splat(i, self.lanes), self.place.get()))
+        return wins.select(x, old).name
+
+    def _log_add_exp(self, x: Lanes, old: Lanes) -> Lanes:
+        """log(exp(x) + exp(old)); equal infinities stay themselves."""
+        from flambeau.compiler.emit import math as m
+        from flambeau.compiler.emit.floating import maximum, minimum
+
+        high, low = maximum(x, old), minimum(x, old)
+        infinite = low.eq(high) & abs(low).eq(float("inf"))
+        gap = infinite.select(0.0, low - high)
+        return infinite.select(high, m.log1p(m.exp(gap)) + high)
+
+    def along(self) -> None:
+        """A cumsum along memory, a vector of elements at a time."""
+        c, facts = self.c, self.facts
+        count = c.word("count")
+        lanes = facts.bits // 8 // max(facts.running.itemsize, 4)
+        running = facts.running
+        carry = self.cells[0]
+        zero = c.value(carry.element, 0, lanes)
+
+        def vector(i: Lanes) -> None:
+            total = convert.lanes(c.b, running, self._load(i, lanes, None), lanes)
+            shift = 1
+            while shift < lanes:
+                order = [lanes] * shift + list(range(lanes - shift))
+                total = total + c.shuffle(total, zero, order)
+                shift *= 2
+            total = total + c.splat(carry.get(), lanes)
+            carry.set(c.extract(total, lanes - 1))
+            self._store(i, total.name, lanes, None)
+
+        whole = c.divide(count, lanes) * lanes
+        c.for_(0, whole, vector, lanes)
+        c.for_(whole, count, self.step)
