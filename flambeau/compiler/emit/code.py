@@ -60,6 +60,10 @@ class Array:
         """The memory from element `index` on, seen as elements of type `element`."""
         return Array(self.c, self.address(index), element or self.element)
 
+    def same(self, other: Array) -> Lanes:
+        """Whether both are at one address."""
+        return Lanes(self.c.b, "i1", 1, self.c.b.op(f"icmp eq ptr {self.pointer}, {other.pointer}"))
+
     def after_bytes(self, nbytes: Operand, element: str | None = None) -> Array:
         """The memory `nbytes` bytes further, seen as elements of type `element`."""
         name = nbytes.name if isinstance(nbytes, Lanes) else nbytes
@@ -90,6 +94,23 @@ class Cell:
 
     def add(self, step: Lanes | Number) -> None:
         self.set(self.get() + step)
+
+
+class PointerCell:
+    """A mutable local variable that holds an address."""
+
+    __slots__ = ("c", "pointer")
+
+    def __init__(self, c: Code) -> None:
+        self.c = c
+        self.pointer = c.b.fresh("cell")
+        c.b.allocas.append(f"  {self.pointer} = alloca ptr")
+
+    def get(self, element: str) -> Array:
+        return Array(self.c, self.c.b.op(f"load ptr, ptr {self.pointer}"), element)
+
+    def set(self, array: Array) -> None:
+        self.c.b.emit(f"store ptr {array.pointer}, ptr {self.pointer}")
 
 
 class Code:
@@ -132,6 +153,12 @@ class Code:
     def cell(self, element: str, initial: Lanes | Number = 0, width: int = 1) -> Cell:
         """A variable, set to `initial` here."""
         cell = Cell(self, element, width)
+        cell.set(initial)
+        return cell
+
+    def pointer_cell(self, initial: Array) -> PointerCell:
+        """A variable that holds an address, set here."""
+        cell = PointerCell(self)
         cell.set(initial)
         return cell
 
