@@ -1,0 +1,124 @@
+"""Recurrent layers: one direction of one layer over all steps is one recorded edge.
+
+`sizes` has the batch of each step, largest first (equal for a padded batch): sequence rows are packed as in PackedSequence,
+step after step, and a step updates the first `sizes[t]` rows of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import flambeau as torch
+from flambeau.nn.functional.engine import Tensor, functional
+
+State = tuple[Tensor, ...]
+
+
+def _project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    y = torch.matmul(x, weight.t())
+    return y if bias is None else y + bias
+
+
+def lstm_step(gates: Tensor, c: Tensor) -> State:
+    """(h, c) from the four gates' inputs, in PyTorch's order: input, forget, cell, output. Hochreiter and Schmidhuber, 1997."""
+    i, f, g, o = gates.chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def gru_step(from_input: Tensor, from_hidden: Tensor, h: Tensor) -> Tensor:
+    """The new h; gates in PyTorch's order: reset, update, new. Cho et al., 2014."""
+    ri, zi, ni = from_input.chunk(3, -1)
+    rh, zh, nh = from_hidden.chunk(3, -1)
+    r, z = torch.sigmoid(ri + rh), torch.sigmoid(zi + zh)
+    n = torch.tanh(ni + r * nh)
+    return n + z * (h - n)
+
+
+def _scan(
+    x: Tensor, state: State, sizes: Sequence[int], reverse: bool, step: Callable[[Tensor, State], State]
+) -> tuple[Tensor, ...]:
+    """(outputs packed as the input, *final states). `step` maps rows of x and of the states to new states; the first of
+    them is the output."""
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + size)
+    outputs: list[Tensor] = []
+    for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
+        size = sizes[t]
+        active = tuple(s if s.shape[0] == size else s.narrow(0, 0, size) for s in state)
+        new = step(x.narrow(0, starts[t], size), active)
+        outputs.append(new[0])
+        state = tuple(
+            n if s.shape[0] == size else torch.cat([n, s.narrow(0, size, s.shape[0] - size)])
+            for n, s in zip(new, state, strict=True)
+        )
+    if reverse:
+        outputs.reverse()
+    return (torch.cat(outputs), *state)
+
+
+@functional
+def lstm_layer(
+    input: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None,
+    w_hr: Tensor | None, sizes: Sequence[int], reverse: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """(outputs, h, c) of one direction; `w_hr` projects h (proj_size)."""
+
+    def step(x: Tensor, state: State) -> State:
+        new_h, new_c = lstm_step(x + _project(state[0], w_hh, b_hh), state[1])
+        return (new_h if w_hr is None else torch.matmul(new_h, w_hr.t())), new_c
+
+    return _scan(_project(input, w_ih, b_ih), (h, c), sizes, reverse, step)
+
+
+@functional
+def gru_layer(
+    input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None, sizes: Sequence[int],
+    reverse: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """(outputs, h) of one direction."""
+
+    def step(x: Tensor, state: State) -> State:
+        return (gru_step(x, _project(state[0], w_hh, b_hh), state[0]),)
+
+    return _scan(_project(input, w_ih, b_ih), (h,), sizes, reverse, step)
+
+
+@functional
+def rnn_layer(
+    input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None, sizes: Sequence[int],
+    reverse: bool, nonlinearity: str,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """(outputs, h) of one direction of a plain recurrent layer. Elman, 1990."""
+
+    def step(x: Tensor, state: State) -> State:
+        z = x + _project(state[0], w_hh, b_hh)
+        return (torch.tanh(z) if nonlinearity == "tanh" else torch.where(z <= 0, 0, z),)
+
+    return _scan(_project(input, w_ih, b_ih), (h,), sizes, reverse, step)
+
+
+@functional
+def lstm_cell(
+    input: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
+) -> tuple[Tensor, ...]:
+    """(h, c) after one step."""
+    return lstm_step(_project(input, w_ih, b_ih) + _project(h, w_hh, b_hh), c)
+
+
+@functional
+def gru_cell(
+    input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
+) -> Tensor:
+    """h after one step."""
+    return gru_step(_project(input, w_ih, b_ih), _project(h, w_hh, b_hh), h)
+
+
+@functional
+def rnn_cell(
+    input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None, nonlinearity: str
+) -> Tensor:
+    """h after one step."""
+    z = _project(input, w_ih, b_ih) + _project(h, w_hh, b_hh)
+    return torch.tanh(z) if nonlinearity == "tanh" else torch.where(z <= 0, 0, z)

@@ -1,0 +1,166 @@
+"""Sequences of different lengths: packed (step after step, longest first) and padded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import flambeau as torch
+from flambeau.tensor import Tensor
+
+
+class _Fields(NamedTuple):
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None
+    unsorted_indices: Tensor | None
+
+
+class PackedSequence(_Fields):
+    """data (sum of lengths, ...): step 0 of all sequences, step 1 of those that have one, ...; batch_sizes: how many each."""
+
+    def __new__(
+        cls, data: Tensor, batch_sizes: Tensor | None = None, sorted_indices: Tensor | None = None,
+        unsorted_indices: Tensor | None = None,
+    ) -> PackedSequence:  # fmt: skip
+        if batch_sizes is None:
+            raise ValueError("PackedSequence needs batch_sizes")
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> PackedSequence:
+        return PackedSequence(function(self.data), self.batch_sizes, self.sorted_indices, self.unsorted_indices)
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """The data moved or cast."""
+        return self._map(lambda t: t.to(*args, **kwargs))
+
+    def cpu(self) -> PackedSequence:
+        return self
+
+    def float(self) -> PackedSequence:
+        return self._map(lambda t: t.float())
+
+    def double(self) -> PackedSequence:
+        return self._map(lambda t: t.double())
+
+    @property
+    def is_cuda(self) -> bool:
+        return False
+
+
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
+    """The permutation that undoes it."""
+    if permutation is None:
+        return None
+    inverse = [0] * permutation.numel()
+    for i, p in enumerate(permutation.tolist()):
+        inverse[p] = i
+    return torch.tensor(inverse, dtype=torch.int64)
+
+
+def _pack(sequences: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
+    """(packed rows, batch sizes) of a padded (steps, batch, ...) tensor whose lengths fall."""
+    sizes = [sum(1 for n in lengths if n > t) for t in range(lengths[0])]
+    return torch.cat([sequences[t, :n] for t, n in enumerate(sizes)]), torch.tensor(sizes, dtype=torch.int64)
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Pack a padded (steps, batch, ...) tensor; with enforce_sorted=False the batch may stand in any order."""
+    sizes = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
+    order = None
+    if not enforce_sorted:
+        order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+        sizes = [sizes[i] for i in order]
+    elif any(a < b for a, b in zip(sizes, sizes[1:], strict=False)):
+        raise RuntimeError(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
+            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do not "
+            "need ONNX exportability."
+        )
+    x = input.transpose(0, 1) if batch_first else input
+    if len(sizes) != x.shape[1]:
+        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={x.shape[1]})")
+    if sizes and sizes[-1] <= 0:
+        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
+    if sizes[0] > x.shape[0]:
+        raise RuntimeError(f"a length of {sizes[0]} is more than the {x.shape[0]} steps of the input {tuple(input.shape)}")
+    indices = None
+    if order is not None:
+        indices = torch.tensor(order, dtype=torch.int64)
+        x = x.index_select(1, indices)
+    data, batch_sizes = _pack(x, sizes)
+    return PackedSequence(data, batch_sizes, indices, None)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """(padded tensor, lengths): the inverse of pack_padded_sequence."""
+    sizes = [int(n) for n in sequence.batch_sizes.tolist()]
+    steps = len(sizes)
+    if total_length is not None:
+        if total_length < steps:
+            raise ValueError(
+                "Expected total_length to be at least the length of the longest sequence in input, but got "
+                f"total_length={total_length} and max sequence length being {steps}"
+            )
+        steps = total_length
+    batch = sizes[0]
+    rest = tuple(sequence.data.shape[1:])
+    rows = []
+    at = 0
+    for size in sizes:
+        row = sequence.data[at : at + size]
+        at += size
+        if size < batch:
+            row = torch.cat([row, torch.full((batch - size, *rest), padding_value, dtype=row.dtype)])
+        rows.append(row)
+    for _ in range(steps - len(sizes)):
+        rows.append(torch.full((batch, *rest), padding_value, dtype=sequence.data.dtype))
+    padded = torch.stack(rows)
+    lengths = [sum(1 for size in sizes if size > i) for i in range(batch)]
+    if sequence.unsorted_indices is not None:
+        padded = padded.index_select(1, sequence.unsorted_indices)
+        lengths = [lengths[i] for i in sequence.unsorted_indices.tolist()]
+    return (padded.transpose(0, 1) if batch_first else padded), torch.tensor(lengths, dtype=torch.int64)
+
+
+def pad_sequence(
+    sequences: Tensor | Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Tensor:
+    """Stack tensors (length, ...) of different lengths, padded to the longest."""
+    if padding_side not in ("left", "right"):
+        raise ValueError(f"pad_sequence: padding_side must be 'left' or 'right', got {padding_side!r}")
+    items = list(sequences.unbind(0) if isinstance(sequences, Tensor) else sequences)
+    if not items:
+        raise RuntimeError("pad_sequence: Expected a non-empty list of Tensors")
+    longest = max(t.shape[0] for t in items)
+    rows = []
+    for t in items:
+        missing = longest - t.shape[0]
+        if missing:
+            fill = torch.full((missing, *t.shape[1:]), padding_value, dtype=t.dtype)
+            t = torch.cat([t, fill] if padding_side == "right" else [fill, t])
+        rows.append(t)
+    return torch.stack(rows, 0 if batch_first else 1)
+
+
+def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
+    """The tensors of which pad_sequence made the padded one."""
+    x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
+    return [x[i, : int(n)] for i, n in enumerate(lengths.tolist())]
+
+
+def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Pack tensors (length, ...) of different lengths."""
+    return pack_padded_sequence(pad_sequence(sequences), [t.shape[0] for t in sequences], enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The tensors of which pack_sequence made the packed one."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)
