@@ -48,6 +48,16 @@ class Tensor:
             return t
         return creation.legacy_constructor(dtypes.get_default_dtype(), *args, **kwargs)
 
+    @staticmethod
+    def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
+        """A tensor of a subclass that shares the memory of `data`, as a leaf."""
+        t: Tensor = _new(cls)
+        t._take(data.detach())
+        t._detached = False
+        if require_grad:
+            t.requires_grad_()
+        return t
+
     # -- metadata -----------------------------------------------------------------------------------------------
     @property
     def shape(self) -> Size:

@@ -1,2 +1,63 @@
-"""Gradients over traces. differentiate (one region) -> segment (what outlives its trace) -> engine (backward, grad);
-function (custom gradients), checkpoint, modes, gradcheck. PyTorch's `torch.autograd` namespace."""
+"""Gradients over traces, and PyTorch's `torch.autograd` namespace.
+
+differentiate (one region of nodes) -> segment (what outlives its trace) -> engine (backward, grad); function (custom
+gradients), checkpoint, modes, hooks, gradcheck.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+def _list(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (tuple, list)) else [x]
+
+
+def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+             grad_variables: Any = None, inputs: Any = None) -> None:  # fmt: skip
+    """Accumulate the gradients of `tensors`, weighted by `grad_tensors`, into the leaves' `.grad`."""
+    from flambeau.autograd import engine
+
+    roots = _list(tensors)
+    grads = [None] * len(roots) if grad_tensors is None else _list(grad_tensors)
+    engine.backward(roots, grads, bool(retain_graph), create_graph, None if inputs is None else _list(inputs))
+
+
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+         only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
+         materialize_grads: bool = False) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """The gradients of the sum of `outputs` (weighted by `grad_outputs`) with respect to `inputs`; touches no `.grad`."""
+    from flambeau.autograd import engine
+    from flambeau.ops.creation import zeros_like
+
+    if is_grads_batched:
+        raise NotImplementedError("autograd.grad: is_grads_batched=True needs vmap, which flambeau does not have yet; loop over the gradients")
+    roots, wanted = _list(outputs), _list(inputs)
+    grads = [None] * len(roots) if grad_outputs is None else _list(grad_outputs)
+    retain = create_graph if retain_graph is None else retain_graph
+    found = engine.grad(roots, wanted, grads, retain, create_graph, bool(allow_unused) or materialize_grads)
+    if materialize_grads:
+        return tuple([zeros_like(t) if g is None else g for g, t in zip(found, wanted, strict=True)])
+    return found
+
+
+def Variable(data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:  # noqa: N802 - PyTorch's name
+    """The tensor itself: variables and tensors are one since PyTorch 0.4."""
+    return data.requires_grad_() if requires_grad else data
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    homes = {
+        "Function": "function", "FunctionCtx": "function", "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes",
+        "inference_mode": "modes", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
+    }  # fmt: skip
+    if name in homes:
+        return getattr(importlib.import_module(f"flambeau.autograd.{homes[name]}"), name)
+    raise AttributeError(f"module 'flambeau.autograd' has no attribute {name!r}")
+
+

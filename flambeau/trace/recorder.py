@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flambeau.ops.primitive import Primitive
     from flambeau.tensor import Tensor
 
-IN, ALIAS, GRAD_MODE, LEAF = "in", "alias", "grad mode", "leaf"
+IN, ALIAS, GRAD_MODE, CUSTOM = "in", "alias", "grad mode", "custom"
 DEPTH_LIMIT = 4096  # recorded calls pending at most
 PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked for
 BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
@@ -508,6 +508,31 @@ def storage_of(t: Tensor) -> Storage:
     if storage is None:
         storage = t._storage = Storage(None, t._gen, t._slot)
     return storage
+
+
+def mark_custom(t: Tensor) -> Tensor:
+    """An alias of `t` that requires gradients, and from which a custom function's backward leads on."""
+    tr: Trace = local.trace
+    slot = t._slot if t._gen == tr.gen else tr.resolve(t)
+    key = (CUSTOM, slot)
+    state = tr.state.children.get(key)
+    if state is None:
+        counters.slow_path_entries += 1
+        value = tr.value(slot)
+        root = slot if value.base is None else value.base
+        state = State(tr.state, key)
+        new = state.first_value
+        state.values = [Value(value.shape, value.dtype, value.strides, value.offset, root, value.dynamic)]
+        state.nodes = (Node("alias", (slot,), (new,)),)
+        state.value_count = new + 1
+        state.requires = frozenset((new,))
+        m = t._meta.variant(requires_grad=True, leaf=False)
+        state.outs = (Out(new, m, root, 0, ()),)
+        state.external = tr.state.external
+        tr.state.children[key] = state
+    made: Tensor = tr.follow(state, [t])
+    made._detached = False
+    return made
 
 
 class _Local(threading.local):

@@ -1,0 +1,130 @@
+"""Trade computation for memory: run a function without keeping its intermediate values, and again in the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau.autograd.function import Function
+
+
+class _Checkpoint(Function):
+    """Forward without history; backward recomputes with history, from the same random state."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Any], preserve: bool, kwargs: dict[str, Any], *args: Any) -> Any:
+        from flambeau.ops.random import default_generator
+
+        ctx.function = function
+        ctx.kwargs = kwargs
+        ctx.state = (default_generator.clone_state(), default_generator.drawn) if preserve else None
+        ctx.is_tensor = [hasattr(a, "_meta") for a in args]
+        ctx.others = [None if hasattr(a, "_meta") else a for a in args]
+        ctx.save_for_backward(*[a for a in args if hasattr(a, "_meta")])
+        return function(*args, **kwargs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        from flambeau.autograd.engine import grad
+        from flambeau.autograd.modes import enable_grad
+        from flambeau.ops.random import default_generator as g
+
+        tensors = iter(ctx.saved_tensors)
+        args: list[Any] = []
+        for is_tensor, other in zip(ctx.is_tensor, ctx.others, strict=True):
+            if not is_tensor:
+                args.append(other)
+                continue
+            t = next(tensors)
+            args.append(t.detach().requires_grad_(t.requires_grad))
+        now = (g.clone_state(), g.drawn)
+        if ctx.state is not None:
+            _restore(g, ctx.state)
+        try:
+            with enable_grad():
+                outputs = ctx.function(*args, **ctx.kwargs)
+        finally:
+            if ctx.state is not None:
+                _restore(g, now)
+        pairs = [
+            (o, d)
+            for o, d in zip(outputs if isinstance(outputs, (tuple, list)) else (outputs,), grads, strict=True)
+            if hasattr(o, "_meta") and o.requires_grad and d is not None
+        ]
+        wanted = [a for a in args if hasattr(a, "_meta") and a.requires_grad]
+        parameters = _leaves_of(pairs, wanted)
+        from flambeau.autograd.engine import backward as run
+
+        found = {}
+        if pairs and wanted:
+            with_leaves = grad([o for o, _ in pairs], wanted, [d for _, d in pairs], bool(parameters), False, True)
+            found = {id(t): d for t, d in zip(wanted, with_leaves, strict=True)}
+        if pairs and parameters:
+            run([o for o, _ in pairs], [d for _, d in pairs], False, False, parameters)
+        return (None, None, None, *[found.get(id(a)) if hasattr(a, "_meta") else None for a in args])
+
+
+def _leaves_of(pairs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """The leaf parameters that the recomputed graph used besides its inputs."""
+    from flambeau.trace.recorder import local
+
+    known = {id(t) for t in inputs}
+    leaves: dict[int, Any] = {}
+    pending = [b for b in local.trace.boundaries.values()]
+    for o, _ in pairs:
+        if o._history is not None:
+            pending.extend(o._history[0].boundaries.values())
+    for b in pending:
+        if b.history is None and b.tensor.is_leaf and b.tensor.requires_grad and id(b.tensor) not in known:
+            leaves[id(b.tensor)] = b.tensor
+    return list(leaves.values())
+
+
+def _restore(generator: Any, state: Any) -> None:
+    saved, drawn = state
+    generator._seed, generator.state, generator.drawn = saved._seed, saved.state.clone(), drawn
+
+
+def checkpoint(
+    function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None, preserve_rng_state: bool = True,
+    context_fn: Any = None, determinism_check: str = "default", debug: bool = False, early_stop: bool = True, **kwargs: Any,
+) -> Any:  # fmt: skip
+    """function(*args) whose intermediate values are computed again in the backward pass instead of being kept."""
+    from flambeau.autograd.modes import is_grad_enabled
+    from flambeau.ops.creation import empty
+
+    if not is_grad_enabled():
+        return function(*args, **kwargs)
+    # a graph needs a differentiable input even where only parameters inside want gradients
+    anchor = empty(0, requires_grad=True)
+    return _Checkpoint.apply(_Anchored(function), preserve_rng_state, kwargs, anchor, *args)
+
+
+class _Anchored:
+    """Drops the anchor argument."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, anchor: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any) -> Any:
+    """Checkpoint a Sequential in `segments` parts; the last one is kept."""
+    layers = list(functions)
+    size = len(layers) // segments
+
+    def part(start: int, end: int) -> Callable[[Any], Any]:
+        def run(x: Any) -> Any:
+            for layer in layers[start:end]:
+                x = layer(x)
+            return x
+
+        return run
+
+    end = 0
+    for start in range(0, size * (segments - 1), size):
+        end = start + size
+        input = checkpoint(part(start, end), input, use_reentrant=use_reentrant, **kwargs)
+    return part(end, len(layers))(input)

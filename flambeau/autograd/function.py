@@ -1,0 +1,165 @@
+"""autograd.Function: operations whose gradient is user code. Its results are cut points of the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flambeau.trace.recorder import Fragment, local
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+class FunctionCtx:
+    """What forward leaves for backward. `needs_input_grad`: for each argument, whether a gradient is wanted."""
+
+    def __init__(self) -> None:
+        self._saved: tuple[Any, ...] = ()
+        self._versions: tuple[int, ...] = ()
+        self._non_differentiable: set[int] = set()
+        self._dirty: tuple[Any, ...] = ()
+        self._materialize = True
+        self.needs_input_grad: tuple[bool, ...] = ()
+        # the engine's part
+        self.output_slots: list[int] = []
+        self.input_slots: list[int | None] = []
+        self._function: type[Function]
+        self._output_metas: list[Any] = []
+        self._positions: list[int] = []
+        self._freed = False
+        self._retain = False
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for backward; changing them in place before it is an error."""
+        self._saved = tensors
+        self._versions = tuple(-1 if t is None else t._version for t in tensors)
+
+    save_for_forward = save_for_backward
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The tensors given to save_for_backward."""
+        if self._freed:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
+                "been freed). Specify retain_graph=True if you need to backward through the graph a second time."
+            )
+        for t, version in zip(self._saved, self._versions, strict=True):
+            if t is not None and t._version != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"[{t.dtype!r} {list(t.shape)}] is at version {t._version}; expected version {version} instead."
+                )
+        return self._saved
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """These results never require gradients."""
+        self._non_differentiable = {id(t) for t in tensors}
+
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """These inputs were modified in place by forward."""
+        self._dirty = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether backward gets zeros instead of None for results that were not used."""
+        self._materialize = value
+
+    def run_backward(self, grads: Sequence[Any]) -> list[Any]:
+        """Call the user's backward; returns a gradient for each tensor input of the engine's `input_slots`."""
+        from flambeau.ops.creation import zeros
+
+        if self._materialize:
+            grads = [
+                zeros(tuple(m.shape), dtype=m.dtype) if g is None else g for g, m in zip(grads, self._output_metas, strict=True)
+            ]
+        results = self._function.backward(self, *grads)
+        if not isinstance(results, tuple):
+            results = (results,)
+        count = len(self.needs_input_grad)
+        while len(results) > count and results[-1] is None:
+            results = results[:-1]
+        if len(results) != count:
+            raise RuntimeError(
+                f"function {self._function.__name__}Backward returned an incorrect number of gradients (expected {count}, got {len(results)})"
+            )
+        if not self._retain:
+            self._freed = True
+        return [results[p] for p in self._positions]
+
+
+class Function:
+    """Subclass with static methods `forward(ctx, *args)` (or `forward(*args)` and `setup_context(ctx, inputs, output)`) and
+    `backward(ctx, *grads)`, which returns a gradient (or None) for each argument of forward. Call it by `apply`."""
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """The operation."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Its gradients."""
+        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function.")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run forward without recording it for gradients, and hang the user's backward on its results."""
+        from flambeau.autograd.modes import no_grad
+        from flambeau.tensor import Tensor
+
+        tr = local.trace
+        if type(tr) is Fragment:
+            raise RuntimeError("an operation's body must not call a custom autograd.Function")
+        ctx = FunctionCtx()
+        ctx._function = cls
+        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
+        track = tr.grad_enabled and any(ctx.needs_input_grad)
+        with no_grad():
+            if "setup_context" in cls.__dict__ or any("setup_context" in base.__dict__ for base in cls.__mro__[:-2]):
+                output = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, output)  # type: ignore[attr-defined]
+            else:
+                output = cls.forward(ctx, *args, **kwargs)
+        if not track:
+            return output
+        single = not isinstance(output, (tuple, list))
+        outputs = [output] if single else list(output)
+        results: list[Any] = []
+        tr = local.trace
+        ctx._positions = [i for i, needs in enumerate(ctx.needs_input_grad) if needs]
+        for t in outputs:
+            if isinstance(t, Tensor) and (t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in ctx._non_differentiable:
+                results.append(_rooted(t))
+            else:
+                results.append(t)
+        ctx.input_slots = [_slot(tr, args[i]) for i in ctx._positions]
+        for t, made in zip(outputs, results, strict=True):
+            if made is not t:
+                ctx.output_slots.append(made._slot)
+                ctx._output_metas.append(made._meta)
+                tr.custom[made._slot] = ctx
+        return results[0] if single else type(output)(results) if isinstance(output, list) else tuple(results)
+
+
+def _slot(tr: Any, t: Tensor) -> int:
+    return t._slot if t._gen == tr.gen else tr.resolve(t)  # type: ignore[no-any-return]
+
+
+def _rooted(t: Tensor) -> Tensor:
+    """An alias of `t` that requires gradients although no recorded node leads to it: the custom node does."""
+    from flambeau.trace.recorder import mark_custom
+
+    return mark_custom(t)
+
+
+def once_differentiable(function: Any) -> Any:
+    """Decorator of backward: its gradients are not differentiable again."""
+
+    def wrapped(ctx: Any, *grads: Any) -> Any:
+        from flambeau.autograd.modes import no_grad
+
+        with no_grad():
+            return function(ctx, *grads)
+
+    return wrapped

@@ -1,0 +1,364 @@
+"""Random tensors: PyTorch's CPU stream for the same seed. Draws happen at the call, into fresh memory, in program order."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from flambeau import devices, dtypes
+from flambeau.dtypes import dtype
+from flambeau.ops.shape import sizes_of
+from flambeau.runtime.buffers import allocate
+from flambeau.runtime.random import MersenneState, full_range
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+class Generator:
+    """A stream of random numbers with its own state (mt19937, as PyTorch's CPU generator)."""
+
+    def __init__(self, device: Any = "cpu") -> None:
+        devices.check(device)
+        self.state = MersenneState()
+        self._seed = 67280421310721
+        self.drawn = 0  # elements drawn from the counter-based stream (dropout) since the last seed
+
+    @property
+    def device(self) -> devices.Device:
+        """The CPU."""
+        return devices.CPU
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream that belongs to `seed`; returns the generator."""
+        seed = int(seed)
+        if not -0x8000_0000_0000_0000 <= seed <= 0xFFFF_FFFF_FFFF_FFFF:
+            raise RuntimeError(f"Overflow when unpacking long long: seed {seed} must fit into 64 bits")
+        self._seed = seed % (1 << 64)
+        self.drawn = 0
+        self.state.seed(self._seed)
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed of the current stream."""
+        return self._seed
+
+    def seed(self) -> int:
+        """Seed from the operating system's randomness; returns the seed."""
+        import secrets
+
+        self.manual_seed(secrets.randbits(53))
+        return self._seed
+
+    def get_state(self) -> Tensor:
+        """The state as a uint8 tensor in PyTorch's layout."""
+        from flambeau.ops.creation import frombuffer
+
+        return frombuffer(bytearray(self.state.get_state()), dtype=dtypes.uint8).clone()  # type: ignore[attr-defined, no-any-return]
+
+    def set_state(self, new_state: Tensor) -> None:
+        """Restore a state that `get_state` gave (here or in PyTorch)."""
+        if new_state.dtype is not dtypes.uint8:
+            raise TypeError(f"expected a torch.ByteTensor, but got {new_state.dtype}")
+        self.state.set_state(new_state.numpy().tobytes())
+
+    def clone_state(self) -> Generator:
+        """A new generator in the same state."""
+        made = Generator()
+        made._seed = self._seed
+        made.state = self.state.clone()
+        return made
+
+
+default_generator = Generator()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator."""
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the default generator from the operating system; returns the seed."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """The state of the default generator."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Restore the state of the default generator."""
+    default_generator.set_state(new_state)
+
+
+def next_stream(count: int) -> tuple[int, int]:
+    """(seed, offset) of the next `count` elements of the counter-based stream that dropout uses inside kernels."""
+    g = default_generator
+    offset = g.drawn
+    g.drawn = offset + count
+    return g._seed & 0x7FFF_FFFF_FFFF_FFFF, offset
+
+
+def _filled(shape: tuple[int, ...], d: dtype, fill: Any) -> Tensor:
+    """A new tensor whose memory `fill(address, numel)` writes."""
+    from flambeau.tensor import from_buffer
+
+    if any(s < 0 for s in shape):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    numel = math.prod(shape)
+    buffer = allocate(numel * d.itemsize)
+    if numel:
+        fill(buffer.address, numel)
+    return from_buffer(buffer, shape, d)
+
+
+def _state(generator: Any) -> MersenneState:
+    return (generator or default_generator).state
+
+
+def _floating(d: dtype | None, name: str) -> dtype:
+    d = d or dtypes.get_default_dtype()
+    if d.category < 2:
+        raise RuntimeError(f'"{name}" not implemented for {d.name}: random floating numbers need a floating dtype')
+    return d
+
+
+def _make(shape: tuple[int, ...], d: dtype, generator: Any, kind: str, requires_grad: bool, device: Any) -> Any:
+    devices.check(device)
+    state = _state(generator)
+    if d.is_complex:
+        scale = math.sqrt(0.5)
+        real = d.to_real()
+        fill = (lambda a, n: state.normal(a, 2 * n, real, 0.0, scale)) if kind == "normal" else (
+            lambda a, n: state.uniform(a, 2 * n, real)
+        )  # fmt: skip
+    elif kind == "normal":
+        fill = lambda a, n: state.normal(a, n, d)  # noqa: E731
+    else:
+        fill = lambda a, n: state.uniform(a, n, d)  # noqa: E731
+    t = _filled(shape, d, fill)
+    return t.requires_grad_() if requires_grad else t
+
+
+def rand(*size: Any, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+         requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
+    """Uniform numbers in [0, 1)."""
+    t = _make(sizes_of(size), _floating(dtype, "rand"), generator, "uniform", requires_grad, device)
+    return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
+
+
+def randn(*size: Any, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
+    """Numbers of the standard normal distribution."""
+    t = _make(sizes_of(size), _floating(dtype, "randn"), generator, "normal", requires_grad, device)
+    return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
+
+
+def rand_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+              memory_format: Any = None, generator: Any = None) -> Tensor:  # fmt: skip
+    """rand with the shape and dtype of `input`."""
+    return rand(tuple(input.shape), dtype=dtype or input.dtype, device=device, requires_grad=requires_grad, generator=generator)
+
+
+def randn_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+               memory_format: Any = None, generator: Any = None) -> Tensor:  # fmt: skip
+    """randn with the shape and dtype of `input`."""
+    return randn(tuple(input.shape), dtype=dtype or input.dtype, device=device, requires_grad=requires_grad, generator=generator)
+
+
+def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+            requires_grad: bool = False, pin_memory: bool = False, low: int = 0, high: int | None = None,
+            size: Any = None) -> Tensor:  # fmt: skip
+    """Integers in [low, high): randint(high, size) or randint(low, high, size)."""
+    values = list(args)
+    if size is None:
+        if not values:
+            raise TypeError("randint(): missing argument 'size'")
+        size = values.pop()
+    if len(values) == 2:
+        low, high = int(values[0]), int(values[1])
+    elif len(values) == 1:
+        high = int(values[0])
+    if high is None:
+        raise TypeError("randint(): missing argument 'high'")
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    devices.check(device)
+    d = dtype or dtypes.int64
+    t = _filled(sizes_of((size,)), d, lambda a, n: _state(generator).integers(a, n, d, low, high))
+    return t if out is None else out.copy_(t)  # type: ignore[no-any-return, attr-defined]
+
+
+def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: dtype | None = None, **options: Any) -> Tensor:
+    """randint with the shape and dtype of `input`."""
+    low, high = (0, low) if high is None else (low, high)
+    return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype)
+
+
+def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: dtype = dtypes.int64, layout: Any = None, device: Any = None,
+             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """A random permutation of 0 .. n - 1."""
+    devices.check(device)
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got {n}")
+    t = _filled((n,), dtypes.int64, lambda a, m: _state(generator).permutation(a, m))
+    t = t if dtype is dtypes.int64 else t.to(dtype)  # type: ignore[attr-defined]
+    return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
+
+
+def _fill_in_place(self: Tensor, fill: Any, name: str) -> Tensor:
+    """Draw for each element, in the order of the addresses, and write over `self`."""
+    from flambeau.trace.mutation import assign
+
+    m = self._meta
+    if m.is_contiguous or not m.is_dense:
+        drawn = _filled(tuple(m.shape), m.dtype, fill)
+    else:
+        order = sorted(range(m.ndim), key=lambda d: (-m.strides[d], d))
+        drawn = _filled(tuple([m.shape[d] for d in order]), m.dtype, fill)
+        drawn = drawn.permute(*sorted(range(m.ndim), key=order.__getitem__))  # type: ignore[attr-defined]
+    assign(self, drawn, name)
+    return self
+
+
+def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None, **named: float) -> Tensor:
+    """Fill with uniform numbers in [a, b)."""
+    a, b = float(named.pop("from", a)), float(named.pop("to", b))
+    if named:
+        raise TypeError(f"uniform_() got an unexpected keyword argument {next(iter(named))!r}")
+    d = _floating(self.dtype, "uniform_")
+    if a > b:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}")
+    return _fill_in_place(self, lambda p, n: _state(generator).uniform(p, n, d, a, b), "uniform_")
+
+
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fill with normally distributed numbers."""
+    d = _floating(self.dtype, "normal_")
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    dense = self._meta.is_contiguous
+    return _fill_in_place(self, lambda p, n: _state(generator).normal(p, n, d, float(mean), float(std), contiguous=dense), "normal_")
+
+
+def _simple(name: str, text: str, defaults: tuple[float, ...], method: str) -> Any:
+    def fill(self: Tensor, *parameters: float, generator: Any = None) -> Tensor:
+        given = [float(p) for p in (*parameters, *defaults[len(parameters) :])]
+        d = self.dtype
+        return _fill_in_place(self, lambda p, n: getattr(_state(generator), method)(p, n, d, *given), name)
+
+    fill.__name__ = fill.__qualname__ = name
+    fill.__doc__ = text
+    return fill
+
+
+exponential_ = _simple("exponential_", "Fill with exponentially distributed numbers of the given rate (1).", (1.0,), "exponential")
+geometric_ = _simple("geometric_", "Fill with the number of trials until the first success of probability p.", (), "geometric")
+cauchy_ = _simple("cauchy_", "Fill with Cauchy numbers of the given median (0) and scale (1).", (0.0, 1.0), "cauchy")
+log_normal_ = _simple("log_normal_", "Fill with exp of normal numbers of mean 1 and deviation 2.", (1.0, 2.0), "log_normal")
+
+
+def random_(self: Tensor, *bounds: int, generator: Any = None) -> Tensor:
+    """Fill with integers in [0, to), [from, to), or over the dtype's whole range."""
+    d = self.dtype
+    if not bounds:
+        return _fill_in_place(self, lambda p, n: _state(generator).random(p, n, d), "random_")
+    low, high = (0, bounds[0]) if len(bounds) == 1 else bounds
+    if high is None:
+        high = full_range(d)[0]
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    return _fill_in_place(self, lambda p, n: _state(generator).integers(p, n, d, int(low), int(high)), "random_")
+
+
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    """Fill with 1 with probability p (a number, or a tensor of probabilities), else 0."""
+    if hasattr(p, "_meta"):
+        return _draw_each(self, p.expand(self.shape), generator)
+    if not 0.0 <= p <= 1.0:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    d = self.dtype
+    return _fill_in_place(self, lambda a, n: _state(generator).bernoulli(a, n, d, float(p)), "bernoulli_")
+
+
+def _draw_each(target: Tensor, p: Tensor, generator: Any) -> Tensor:
+    dense = p.detach().contiguous()  # type: ignore[attr-defined]
+    address = dense.data_ptr()
+    return _fill_in_place(
+        target, lambda a, n: _state(generator).bernoulli_each(a, n, target.dtype, address, dense.dtype), "bernoulli_"
+    )
+
+
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None, out: Any = None) -> Tensor:
+    """1 with the probability that each element of `input` gives (or with probability p), else 0."""
+    from flambeau.ops.creation import empty_like
+
+    target = empty_like(input) if out is None else out
+    if p is not None:
+        return bernoulli_(target, p, generator=generator)
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(f"bernoulli expects floating-point probabilities, got {input.dtype}")
+    return _draw_each(target, input, generator)
+
+
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, out: Any = None, dtype: dtype | None = None,
+           device: Any = None, **_: Any) -> Tensor:  # fmt: skip
+    """Normal numbers: normal(mean, std) with tensors, or normal(mean, std, size)."""
+    if size is not None:
+        from flambeau.ops.creation import empty
+
+        t = normal_(empty(size, dtype=dtype), mean, std, generator=generator)
+        return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
+    from flambeau.ops.shape import broadcast_tensors
+
+    shape_of = [x for x in (mean, std) if hasattr(x, "_meta")]
+    if not shape_of:
+        raise TypeError("normal(): give tensors, or a size")
+    shape = tuple(broadcast_tensors(*shape_of)[0].shape)
+    t = randn(shape, dtype=shape_of[0].dtype, generator=generator) * std + mean  # type: ignore[operator]
+    return t if out is None else out.copy_(t)  # type: ignore[no-any-return, attr-defined]
+
+
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None, out: Any = None) -> Tensor:
+    """Indices drawn with the (unnormalised) probabilities in the rows of `input`."""
+    from flambeau.ops.creation import empty
+    from flambeau.tensor import from_buffer
+
+    if input.ndim not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    categories = input.shape[-1]
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > categories:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    p = input.detach().contiguous()  # type: ignore[attr-defined]
+    if not bool(((p >= 0) & p.isfinite()).all()):
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if not bool((p.sum(-1) > 0).all()):
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if not replacement or num_samples == 1:
+        q = exponential_(empty(tuple(p.shape), dtype=p.dtype), 1.0, generator=generator)
+        ratio = p / q
+        drawn = ratio.argmax(-1, True) if num_samples == 1 else ratio.topk(num_samples, -1)[1]
+        return drawn if out is None else out.copy_(drawn)  # type: ignore[no-any-return]
+    rows = 1 if p.ndim == 1 else p.shape[0]
+    buffer = allocate(8 * rows * num_samples)
+    _state(generator).multinomial(buffer.address, rows, num_samples, p.data_ptr(), categories, p.dtype)
+    shape = (num_samples,) if p.ndim == 1 else (rows, num_samples)
+    drawn = from_buffer(buffer, shape, dtypes.int64)
+    return drawn if out is None else out.copy_(drawn)  # type: ignore[no-any-return]
+
+
+def install_methods(cls: Any) -> None:
+    """In-place fills and draws as methods."""
+    for function in (
+        uniform_, normal_, exponential_, geometric_, cauchy_, log_normal_, random_, bernoulli_, bernoulli, multinomial,
+    ):  # fmt: skip
+        setattr(cls, function.__name__, function)
