@@ -33,7 +33,8 @@ def rounded(d: dtype, x: Array) -> Array:
     """Computed values as `d` stores them."""
     if d is dtypes.bfloat16:
         return to_bfloat16(x)
-    return x.astype(d.numpy_name)
+    with np.errstate(over="ignore"):
+        return x.astype(d.numpy_name)
 
 
 def quiet(x: Array) -> Array:

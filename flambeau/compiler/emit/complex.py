@@ -92,7 +92,11 @@ def sqrt(a: Pair) -> Pair:
 
 
 def power(a: Pair, c: Pair) -> Pair:
-    """exp(c log a); 0 to a power of positive real part is 0, and anything to 0 is 1."""
+    """exp(c log a); 0 to a power of positive real part is 0, and anything to 0 is 1. float goes through double."""
+    if a[0].element == "float":
+        base, exponent = ((p[0].to("double", "fpext"), p[1].to("double", "fpext")) for p in (a, c))
+        re, im = power(base, exponent)
+        return re.to("float", "fptrunc"), im.to("float", "fptrunc")
     zero = a[0].eq(0.0) & a[1].eq(0.0)
     none = c[0].eq(0.0) & c[1].eq(0.0)
     re, im = exp(mul(c, log(a)))
@@ -148,7 +152,9 @@ def expm1(a: Pair) -> Pair:
 
 
 def exp2(a: Pair) -> Pair:
-    return exp((a[0] * math.log(2), a[1] * math.log(2)))
+    size, turn = m.exp2(a[0]), a[1] * math.log(2)
+    real = a[1].eq(0.0)
+    return real.select(size, size * m.cos(turn)), real.select(a[1], size * m.sin(turn))
 
 
 def log2(a: Pair) -> Pair:
