@@ -3,7 +3,7 @@
 One pass in execution order. Each pointwise node tries to join the groups that compute its inputs (and to join them to
 one another), then a group that reads the same memory; each reduction tries to join the group that computes its input.
 A contraction starts a group whose epilogue are the pointwise nodes that follow it. A join must leave the groups without
-cycles (`_Ancestry`), the node's loops must be the group's (`lower/domain.py`), and the result must stay within `LIMITS`.
+cycles (`_Ancestry`), the node's loops must be the group's (`domain.py`), and the result must stay within `LIMITS`.
 Every refusal is written down: `explain` prints the notes.
 """
 
@@ -16,7 +16,7 @@ from typing import Final
 
 from flambeau.compiler import graph as g
 from flambeau.compiler.graph import Graph, Node, Value
-from flambeau.compiler.lower.domain import Domain, Lists, Mismatch, broadcast_strides
+from flambeau.compiler.domain import Domain, Lists, Mismatch, broadcast_strides
 
 # A kernel's instructions and live pointers: beyond these the register file spills and compile time grows without gain
 # (16 integer and 32 vector registers; measured on 100-operation chains, where halving the chain costs little).

@@ -84,12 +84,9 @@ class _Emitter:
                         varies[value] = set(range(self.nest.outer))
                     elif block.stage:
                         self.level[value] = 3
-                    elif not loops:
-                        self.level[value] = 0
-                    elif self.outer_vector and self.nest.vector in loops:
-                        self.level[value] = 2
                     else:
-                        self.level[value] = 1
+                        own = 2 if self.outer_vector and self.nest.vector in loops else 1 if loops else 0
+                        self.level[value] = max([own, *[self.level[v] for v in inputs_of(s)]])
 
     @staticmethod
     def _accesses(s: Statement) -> tuple[int, ...]:
@@ -240,7 +237,7 @@ class _Emitter:
     def _take(self, s: Compute, values: list[Register], width: int, mask: str | None) -> Register:
         """x[index] with the index wrapped once, checked against the bound and reported if it is outside."""
         b = self.b
-        index, bound = values
+        index, bound, *stride = values
         type_ = builder.vector("i64", width)
         zero = "0" if width == 1 else "zeroinitializer"
         negative = b.op(f"icmp slt {type_} {index}, {zero}")
@@ -267,13 +264,14 @@ class _Emitter:
 
         b.when(any_bad, report)
         safe = b.op(f"select {bits} {bad}, {type_} {zero}, {type_} {index_}")
+        there = b.op(f"xor {bits} {bad}, {'true' if width == 1 else 'splat (i1 true)'}")
+        if stride:
+            safe = b.op(f"mul {type_} {safe}, {stride[0]}")
         kind = dtypes.BY_NAME[self.nest.accesses[s.base].dtype]
         if width == 1:
-            return scalar.load(b, kind, self._step(s.base, self.base[s.base], safe), 1)
-        # An empty array has no element 0: lanes that are out of range read nothing.
-        readable = b.op(f"icmp ult {type_} {safe}, {bound}")
-        if mask is not None:
-            readable = b.op(f"and {bits} {readable}, {mask}")
+            return scalar.load(b, kind, self._step(s.base, self.base[s.base], safe), 1, there)
+        # Lanes that are out of range read nothing: an empty array has no element 0.
+        readable = there if mask is None else b.op(f"and {bits} {there}, {mask}")
         return scalar.gather(b, kind, self.base[s.base], safe, width, readable)
 
     def _search(
@@ -281,7 +279,7 @@ class _Emitter:
     ) -> Register:
         """Number of elements of the sorted row that are below the value (`right`: not above it), by bisection."""
         b = self.b
-        wanted, _ = values
+        wanted, _, *stride = values
         kind = dtypes.BY_NAME[self.nest.accesses[s.base].dtype]
         length = self.get(s.inputs[1], copy, 1)
         moves = self.nest.accesses[s.base].strides[self.nest.vector] != ZERO
@@ -301,6 +299,8 @@ class _Emitter:
             middle = b.op(f"lshr {type_} {b.op(f'add {type_} {low}, {high}')}, {one}")
             cut = b.op(f"icmp slt {type_} {middle}, {last}")
             index = b.op(f"select {bits} {cut}, {type_} {middle}, {type_} {last}")
+            if stride:
+                index = b.op(f"mul {type_} {index}, {stride[0]}")
             if rows is not None:
                 index = b.op(f"add {type_} {index}, {rows}")
             if width == 1:
@@ -489,7 +489,8 @@ class _Emitter:
             self.base.append(self._step(access, start, offset))
         if nest.split >= 0:
             low = b.mul(digits[nest.split_by], self.word["block",])
-            self.split_range = (low, b.min(b.add(low, self.word["block",]), self.word["size", nest.split]))
+            high = b.min(b.add(low, self.word["block",]), self.word["size", nest.split])
+            self.split_range = (low, b.max(low, high))  # blocks at the end may be empty
         if not self.outer_vector:
             self._blocks(_Context(1, 1), 0)
         else:

@@ -55,7 +55,7 @@ class Load:
 class Compute:
     """`out` = op(inputs), one of graph.POINTWISE. `base`: the array of take / searchsorted.
 
-    Inputs beyond the primitive's: take has (index, bound), searchsorted (values, n), random_uniform (seed, offset, index).
+    Inputs beyond the primitive's: take has (index, bound), searchsorted (values, n), both a stride of the base where it is not 1, random_uniform (seed, offset, index).
     """
 
     out: int
@@ -181,9 +181,9 @@ def _check_compute(nest: Nest, s: Compute) -> None:
     elif s.op == "cast":
         _require(out == dict(s.attrs)["dtype"].name, f"cast: {kinds} -> {out}")
     elif s.op == "take":
-        _require(kinds == ["int64", "int64"] and out == nest.accesses[s.base].dtype, f"take: {kinds} -> {out}")
+        _require(set(kinds) == {"int64"} and out == nest.accesses[s.base].dtype, f"take: {kinds} -> {out}")
     elif s.op == "searchsorted":
-        _require(out == "int64" and kinds == [nest.accesses[s.base].dtype, "int64"], f"searchsorted: {kinds} -> {out}")
+        _require(out == "int64" and kinds[:2] == [nest.accesses[s.base].dtype, "int64"], f"searchsorted: {kinds} -> {out}")
     elif s.op == "random_uniform":
         _require(kinds == ["int64"] * 3 and out == "float32", f"random_uniform: {kinds} -> {out}")
     elif s.op in ("real_part", "imag_part", "make_complex") or (s.op == "abs" and kinds[0].startswith("complex")):

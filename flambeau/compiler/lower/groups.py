@@ -1,0 +1,321 @@
+"""Groups to kernels: the stages of a fused reduction, split reductions, concatenation and writes through a view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from flambeau import dtypes
+from flambeau.compiler import graph as g
+from flambeau.compiler.fuse import Group, describe
+from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
+from flambeau.compiler.kernel import Kernel
+from flambeau.compiler.lower import layout
+from flambeau.compiler.domain import Domain
+from flambeau.compiler.lower.spec import Load
+from flambeau.compiler.lower.statements import RawAccess, Writer, accumulator
+from flambeau.dtypes import dtype
+
+# A reduction is split into blocks if it has fewer units than this and at least so many points in all.
+MIN_UNITS: Final = 16
+MIN_POINTS: Final = 1 << 16
+POINTS_PER_BLOCK: Final = 1 << 15
+MAX_BLOCKS: Final = 128
+COLUMNS_PER_UNIT: Final = 64  # about what a unit of a column reduction takes (4 vectors of float32)
+
+
+@dataclass(slots=True)
+class _Reduction:
+    """A node's reduction as primitive ones: `parts` are (op, dtypes of the accumulator)."""
+
+    index: int
+    node: Node
+    parts: list[tuple[str, tuple[dtype, ...]]]
+
+
+def lower_loops(graph: Graph, group: Group) -> list[Kernel]:
+    """The kernels of a loop-nest group, in order. May add values (partial results) to the graph.
+
+    Normally one kernel; a reduction with few results is one kernel of partial results and one that combines them;
+    a concatenation has one for each input.
+    """
+    if group.head is not None:
+        node = graph.nodes[group.head]
+        kernels = _concatenate(graph, group, node) if node.op == "concatenate" else _scatter_view(graph, group, node)
+    else:
+        kernels = _Lowering(graph, group).kernels()
+    kernels[0].notes += group.notes
+    return kernels
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, group: Group) -> None:
+        assert group.domain is not None
+        self.graph = graph
+        self.group = group
+        self.domain: Domain = group.domain
+        self.name = describe(graph, group)
+        self.depth: dict[int, int] = {}
+        self.reductions: list[_Reduction] = []
+        for index in group.nodes:
+            node = graph.nodes[index]
+            depth = max((self.depth.get(graph.root(v), 0) for v in node.inputs), default=0)
+            if node.op in g.REDUCE or node.op in g.REDUCE_PAIR:
+                self.reductions.append(_Reduction(index, node, _parts(graph, node)))
+                depth += 1
+            for value in node.outputs:
+                self.depth[value] = depth
+        reduced = self.domain.reduced
+        self.full = [v for v in group.outputs if self.domain.loops_of(self.domain.where[v]) & reduced]
+        self.rows = [v for v in group.outputs if v not in self.full]
+
+    def kernels(self) -> list[Kernel]:
+        blocks = self._blocks()
+        if blocks is not None:
+            return self._split(blocks)
+        writer = Writer(self.graph, self.domain, self.group.nodes)
+        stages = {self.depth[self._source(r)] if self._source(r) in self.depth else 0 for r in self.reductions}
+        if self.domain.reduced:
+            stages |= {self.depth[v] for v in self.full}
+        for stage in sorted(stages):
+            self._stage(writer, stage)
+        self._store_rows(writer)
+        body = writer.end()
+        return [layout.make_kernel(self.graph, body, self.domain.sizes, self.name, self.group.nodes)]
+
+    def _source(self, r: _Reduction) -> int:
+        return self.graph.root(r.node.inputs[0])
+
+    def _stage(self, writer: Writer, stage: int) -> None:
+        writer.begin_stage()
+        results = []
+        for r in self.reductions:
+            if self.depth.get(self._source(r), 0) == stage:
+                results.append((r, [writer.reduce(op, s) for op, s in self._sources(writer, r)]))
+        self._store_full(writer, stage)
+        writer.end_stage()
+        for r, outs in results:
+            self._finish(writer, r, outs)
+
+    def _store_full(self, writer: Writer, stage: int) -> None:
+        ready = [(v, writer.value(v, "stage")) for v in self.full if self.depth[v] == stage]
+        for root, value in ready:
+            writer.store(value, root, self.domain.where[root], "stage")
+
+    def _store_rows(self, writer: Writer) -> None:
+        ready = [(v, writer.value(v, "row")) for v in self.rows]
+        for root, value in ready:
+            writer.store(value, root, self.domain.where[root], "row")
+
+    # -- what the reductions are --------------------------------------------------------------------------------
+    def _sources(self, writer: Writer, r: _Reduction) -> list[tuple[str, tuple[int, ...]]]:
+        """The primitive reductions of a node: (op, stage values)."""
+        assert writer.stage is not None
+        value = r.node.inputs[0]
+        lists = self.domain.where[-1 - r.index]
+        shape = self.graph.values[value].shape
+        x = writer.operand(value, lists, shape, "stage")
+        if r.node.op in ("argmax", "argmin"):
+            (dim,) = r.node.attr("dims")
+            steps = [int(axis == dim) for axis in range(len(shape))]
+            strides = {loop: s for loop, _, s in self.domain.factors(lists, steps) if s}
+            index = writer.load(RawAccess("index", dtypes.int64, None, 0, (), strides), "stage")
+            return [(r.node.op, (x, index))]
+        d = r.parts[0][1][0]
+        x = writer.cast(writer.stage, x, d)
+        if r.node.op != "var_mean":
+            return [(r.node.op, (x,))]
+        first = self._first(writer, r, d)
+        shifted = writer.compute(writer.stage, "sub", d, (x, first))
+        square = writer.compute(writer.stage, "mul", d, (shifted, shifted))
+        return [("sum", (shifted,)), ("sum", (square,))]
+
+    def _first(self, writer: Writer, r: _Reduction, d: dtype) -> int:
+        """The row's first element (0 if there is none), as the accumulator's dtype, at row level."""
+        key = ("first of", r.index)
+        if key not in writer.row_values:
+            value = r.node.inputs[0]
+            shape = self.graph.values[value].shape
+            if prod(shape) == 0:
+                writer.row_values[key] = writer.compute(writer.row, "constant", d, (), value=0.0)
+            else:
+                x = writer.operand(value, self.domain.where[-1 - r.index], shape, "first")
+                writer.row_values[key] = writer.cast(writer.row, x, d)
+        return writer.row_values[key]
+
+    def _finish(self, writer: Writer, r: _Reduction, outs: list[tuple[int, ...]]) -> None:
+        """Row-level results of a node from its primitive reductions."""
+        row = writer.row
+        values = self.graph.values
+        if r.node.op in ("argmax", "argmin"):
+            writer.row_values[r.node.outputs[0]] = outs[0][1]
+            return
+        if r.node.op != "var_mean":
+            out = r.node.outputs[0]
+            writer.row_values[out] = writer.cast(row, outs[0][0], values[out].dtype)
+            return
+        d = r.parts[0][1][0]
+        first = self._first(writer, r, d)
+        count = prod(values[r.node.inputs[0]].shape[axis] for axis in r.node.attr("dims"))
+        n = writer.cast(row, writer.number(count), d)
+        shift = writer.compute(row, "div", d, (outs[0][0], n))
+        mean = writer.compute(row, "add", d, (first, shift))
+        square = writer.compute(row, "sub", d, (outs[1][0], writer.compute(row, "mul", d, (outs[0][0], shift))))
+        zero = writer.compute(row, "constant", d, (), value=0.0)
+        square = writer.compute(row, "maximum", d, (square, zero))
+        correction = writer.compute(row, "constant", d, (), value=float(r.node.attr("correction")))
+        degrees = writer.compute(row, "maximum", d, (writer.compute(row, "sub", d, (n, correction)), zero))
+        variance = writer.compute(row, "div", d, (square, degrees))
+        for out, value in zip(r.node.outputs, (variance, mean), strict=True):
+            writer.row_values[out] = writer.cast(row, value, values[out].dtype)
+
+    # -- split reductions ---------------------------------------------------------------------------------------
+    def _blocks(self) -> int | None:
+        """The number of blocks to reduce apart, if the rows are too few and long.
+
+        A function of sizes alone: the tree of a sum must not depend on the machine."""
+        sizes, reduced = self.domain.sizes, self.domain.reduced
+        if not self.reductions or any(self.depth.get(self._source(r), 0) for r in self.reductions):
+            return None
+        if any(self.depth[v] for v in self.full):
+            return None
+        length = prod(sizes[loop] for loop in reduced)
+        rows = prod(size for loop, size in sizes.items() if loop not in reduced)
+        if length * rows < MIN_POINTS or length < 256:
+            return None
+        units = -(-rows // COLUMNS_PER_UNIT) if self._by_columns() else rows
+        if units >= MIN_UNITS:
+            return None
+        count = min(MAX_BLOCKS, length * rows // POINTS_PER_BLOCK, length // 64, max(sizes[loop] for loop in reduced))
+        return count if count >= 2 else None
+
+    def _by_columns(self) -> bool:
+        """Whether the first reduction's input is contiguous along a row loop."""
+        r = self.reductions[0]
+        v = self.graph.values[r.node.inputs[0]]
+        factors = self.domain.factors(self.domain.where[-1 - r.index], v.strides)
+        unit = [loop for loop, size, stride in factors if stride == 1 and size != 1]
+        return bool(unit) and not set(unit) & self.domain.reduced
+
+    def _split(self, count: int) -> list[Kernel]:
+        sizes = dict(self.domain.sizes)
+        blocks_loop = max(sizes) + 1
+        sizes[blocks_loop] = count
+        # Partial results: the blocks outermost, then the rows in the order of the result.
+        result = self.reductions[0].node.outputs[0]
+        strides = {
+            x: s for x, _, s in self.domain.factors(self.domain.where[result], self.graph.values[result].strides)
+        }
+        rows = sorted((x for x in sizes if x not in self.domain.reduced and x != blocks_loop),
+                      key=lambda x: -strides.get(x, 0))  # fmt: skip
+        shape = (count, *[sizes[x] for x in rows])
+        steps = dict(zip((blocks_loop, *rows), contiguous_strides(shape), strict=True))
+        steps = {x: s for x, s in steps.items() if sizes[x] != 1}
+
+        writer = Writer(self.graph, self.domain, self.group.nodes, 0)
+        writer.body.row_loops.add(blocks_loop)
+        writer.begin_stage()
+        results = [(r, [writer.reduce(op, s) for op, s in self._sources(writer, r)]) for r in self.reductions]
+        self._store_full(writer, 0)
+        writer.end_stage()
+        partials: list[list[list[int]]] = []
+        for r, outs in results:
+            partials.append([])
+            for (_, kinds), registers in zip(r.parts, outs, strict=True):
+                roots = []
+                for kind, register in zip(kinds, registers, strict=True):
+                    root = self.graph.add_value(Value(shape, kind, contiguous_strides(shape)))
+                    access = writer.access(RawAccess("store", kind, root, 0, (), dict(steps)))
+                    writer.row.body.append(layout.Store(access, register))
+                    roots.append(root)
+                partials[-1].append(roots)
+        body = writer.end()
+        first = layout.make_kernel(self.graph, body, sizes, self.name + "_blocks", self.group.nodes, blocks_loop)
+        return [first, self._combine(sizes, blocks_loop, steps, partials)]
+
+    def _combine(
+        self, sizes: dict[int, int], blocks_loop: int, steps: dict[int, int], partials: list[list[list[int]]]
+    ) -> Kernel:
+        writer = Writer(self.graph, self.domain, self.group.nodes, 0)
+        writer.body.reduced_loops = {blocks_loop}
+        writer.begin_stage()
+        assert writer.stage is not None
+        results = []
+        for r, parts in zip(self.reductions, partials, strict=True):
+            outs = []
+            for (op, kinds), roots in zip(r.parts, parts, strict=True):
+                loaded = []
+                for kind, root in zip(kinds, roots, strict=True):
+                    access = writer.access(RawAccess("load", kind, root, 0, (), dict(steps)))
+                    value = writer.fresh(kind)
+                    writer.stage.body.append(Load(value, access))
+                    loaded.append(value)
+                outs.append(writer.reduce(op, tuple(loaded)))
+            results.append((r, outs))
+        writer.end_stage()
+        for r, outs in results:
+            self._finish(writer, r, outs)
+        self._store_rows(writer)
+        return layout.make_kernel(self.graph, writer.end(), sizes, self.name + "_combine", self.group.nodes)
+
+
+def _parts(graph: Graph, node: Node) -> list[tuple[str, tuple[dtype, ...]]]:
+    d = graph.values[node.inputs[0]].dtype
+    if node.op in ("argmax", "argmin"):
+        return [(node.op, (d, dtypes.int64))]
+    if node.op == "var_mean":
+        wide = accumulator("sum", d)
+        return [("sum", (wide,)), ("sum", (wide,))]
+    return [(node.op, (accumulator(node.op, d),))]
+
+
+# -- movement -----------------------------------------------------------------------------------------------------
+def _region(
+    graph: Graph, group: Group, source: int, root: int, strides: tuple[int, ...], offset: int,
+    dynamic: tuple[tuple[int, int], ...], name: str, starts_as: tuple[tuple[int, int], ...] = (),
+) -> Kernel:  # fmt: skip
+    """Copy the value `source` into the elements (its shape, strides, offset) of the buffer of `root`."""
+    domain = Domain()
+    v = graph.values[source]
+    lists = domain.new_lists(v.shape)
+    writer = Writer(graph, domain, ())
+    value = writer.operand(source, lists, v.shape, "row")
+    writer.store(value, root, lists, "row", strides=strides, offset=offset, dynamic=dynamic)
+    return layout.make_kernel(graph, writer.end(), domain.sizes, name, group.nodes, starts_as=starts_as)
+
+
+def _concatenate(graph: Graph, group: Group, node: Node) -> list[Kernel]:
+    root = node.outputs[0]
+    strides = graph.values[root].strides
+    dim = node.attr("dim")
+    kernels, start = [], 0
+    for source in node.inputs:
+        if graph.values[source].numel:
+            kernels.append(_region(graph, group, source, root, strides, start * strides[dim], (), "concatenate"))
+        start += graph.values[source].shape[dim]
+    return kernels or [_region(graph, group, node.inputs[0], root, strides, 0, (), "concatenate")]
+
+
+def _scatter_view(graph: Graph, group: Group, node: Node) -> list[Kernel]:
+    base, source = node.inputs[:2]
+    root = node.outputs[0]
+    out, b = graph.values[root], graph.values[base]
+    held = graph.values[graph.root(base)]
+    dynamic = tuple(zip(node.inputs[2:], node.attr("multipliers"), strict=True))
+    same = (
+        not b.offset and not b.dynamic and b.strides == out.strides and held.numel == out.numel
+        and held.dtype is out.dtype
+    )  # fmt: skip
+    starts = ((root, graph.root(base)),) if same else ()
+    write = _region(
+        graph, group, source, root, tuple(node.attr("strides")), node.attr("offset"), dynamic, "scatter_view", starts
+    )
+    if same:
+        write.reads = tuple(dict.fromkeys((*write.reads, graph.root(base))))
+        return [write]
+    fill = _region(graph, group, base, root, out.strides, 0, (), "copy")
+    write.reads = (*write.reads, root)  # after the fill
+    return [fill, write]
+
+

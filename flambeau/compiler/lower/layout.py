@@ -1,0 +1,352 @@
+"""Loop order, joined loops, the vector loop, stride classes: from the statements over raw loops to a `Nest` and a `Kernel`.
+
+Loops of size 1 go; the others are ordered by the strides of what is stored (row loops) or read (reduced loops), outermost
+first; two neighbours become one loop where every access steps through them as through one. Shapes that differ in their
+sizes only then give the same nest, so the same machine code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Final
+
+from flambeau.compiler.graph import Graph
+from flambeau.compiler.kernel import Address, ErrorRecord, Kernel, Scratch, Word
+from flambeau.compiler.lower.spec import (
+    ONE,
+    OTHER,
+    ZERO,
+    Access,
+    Block,
+    Compute,
+    Layout,
+    Nest,
+    Reduce,
+    Sizes,
+    Store,
+    check,
+    words_of,
+)
+from flambeau.compiler.lower.statements import Body, RawAccess, weight
+from flambeau.runtime import target
+
+CHECK: list[bool] = [False]  # prove every nest legal after lowering (tests switch it on)
+
+# Points of the vector loop in one unit of work of a pointwise nest: 16 KB of float32, some microseconds.
+CHUNK: Final = 4096
+# A thread is worth starting for this many nanoseconds of work (a barrier costs 1 to 3 microseconds; measured).
+THREAD_NANOSECONDS: Final = 8000
+BYTES_PER_NANOSECOND: Final = 10.0  # of one core, from memory
+NANOSECONDS_PER_WEIGHT: Final = 0.025  # one vector instruction for each 16 elements, at 2.5 GHz
+
+
+def order(loops: set[int], sizes: dict[int, int], accesses: Sequence[RawAccess], stores_first: bool) -> list[int]:
+    """`loops` of more than one point, outermost first: by the strides of the accesses that move most along them."""
+
+    def rank(access: RawAccess) -> tuple[int, int]:
+        moving = sum(1 for loop in loops if access.strides.get(loop))
+        return (-moving, (access.role == "store") != stores_first)
+
+    ranked = sorted((a for a in accesses if a.role in ("load", "store")), key=rank)
+    kept = [loop for loop in sorted(loops) if sizes[loop] != 1]
+    return sorted(kept, key=lambda loop: tuple(-abs(a.strides.get(loop, 0)) for a in ranked))
+
+
+def join(loops: list[int], sizes: dict[int, int], accesses: Sequence[RawAccess]) -> list[int]:
+    """Join neighbours (outer, inner) where stride(outer) = stride(inner) * size(inner) in every access; changes both."""
+    out: list[int] = []
+    for loop in loops:
+        if out:
+            outer = out[-1]
+            if all(a.strides.get(outer, 0) == a.strides.get(loop, 0) * sizes[loop] for a in accesses):
+                sizes[loop] *= sizes[outer]
+                for a in accesses:
+                    a.strides.pop(outer, None)
+                out[-1] = loop
+                continue
+        out.append(loop)
+    return out
+
+
+def lanes_of(accesses: Sequence[RawAccess]) -> int:
+    """Vector width in elements: a whole register of the kernel's main dtype (narrow floats are computed as float32)."""
+    bits = target.vector_bits()
+    sizes = {a.dtype.to_real().itemsize for a in accesses if a.role in ("load", "store") and a.strides}
+    if 4 in sizes or 2 in sizes:
+        return bits // 32
+    if sizes and max(sizes) == 1:
+        return bits // 16
+    return bits // 64
+
+
+def prefers_columns(accesses: Sequence[RawAccess], row: list[int], reduced: list[int], sizes: dict[int, int]) -> bool:
+    """Whether the lanes should be different rows: the innermost row loop is contiguous where the reduced one is not."""
+    if not row:
+        return False
+    if not reduced:
+        return True
+    votes = 0.0
+    for a in accesses:
+        if a.role in ("load", "store") and a.strides.get(reduced[-1], 0) | a.strides.get(row[-1], 0):
+            full = any(a.strides.get(loop) for loop in reduced)
+            points = prod(sizes[loop] for loop in a.strides)
+            if a.strides.get(reduced[-1]) == 1 and full:
+                votes -= points
+            elif a.strides.get(row[-1]) == 1 and full:
+                votes += points
+    if votes == 0:
+        return sizes[row[-1]] > sizes[reduced[-1]]
+    return votes > 0
+
+
+def make_kernel(
+    graph: Graph, body: Body, sizes: dict[int, int], name: str, nodes: tuple[int, ...],
+    blocks_loop: int = -1, starts_as: tuple[tuple[int, int], ...] = (),
+) -> Kernel:  # fmt: skip
+    """The kernel of a body. `blocks_loop`: the row loop that gives blocks of the longest reduced loop (-1: none)."""
+    sizes = dict(sizes)
+    blocks = sizes.get(blocks_loop, 1)
+    accesses = [a for a in body.accesses if a.role != "cache"]
+    row = order(body.row_loops - {blocks_loop}, sizes, accesses, True)
+    row = join(row, sizes, accesses)
+    reduced_loops = order(body.reduced_loops, sizes, accesses, False)
+    reduced_loops = join(reduced_loops, sizes, accesses)
+    if body.reduced_loops and not reduced_loops:
+        reduced_loops = [min(body.reduced_loops)]
+    if not row and not body.reduced_loops:
+        row = [_one_point(sizes, accesses)]
+    columns = prefers_columns(accesses, row, reduced_loops, sizes)
+    points = prod(sizes[loop] for loop in (*row, *reduced_loops))
+    width = 1 if points <= 1 and not reduced_loops else lanes_of(accesses)
+    weights = [
+        sum(weight(s.op) if isinstance(s, Compute) else 0 for s in block.body) for block in body.blocks
+    ]
+    has_stage = any(block.stage for block in body.blocks)
+    reductions = sum(isinstance(s, Reduce) for block in body.blocks for s in block.body)
+    unroll = _unroll(max(weights, default=0), has_stage, columns, reductions) if width > 1 else 1
+    outer = list(row)
+    split = -1
+    if blocks_loop >= 0:
+        outer.insert(len(outer) - 1 if columns else len(outer), blocks_loop)
+        split = max(reduced_loops, key=lambda loop: (sizes[loop], -loop))
+    loops = outer + reduced_loops
+    vector = len(outer) - 1 if columns else len(loops) - 1
+    chunk = _chunk(sizes, row, reduced_loops, width * unroll) if columns else 1
+    caches = _place_caches(body, sizes, reduced_loops, loops, vector if columns else -1, width * unroll)
+    tile, transposed = -1, ()
+    nest = Nest(
+        len(outer), len(reduced_loops), vector, width, unroll,
+        tuple(_access(a, loops, sizes) for a in body.accesses),
+        tuple(Block(block.stage, tuple(block.body)) for block in body.blocks),
+        tuple(d.name for d in body.dtypes),
+        loops.index(split) if split >= 0 else -1, outer.index(blocks_loop) if split >= 0 else -1, tile, transposed,
+    )  # fmt: skip
+    if CHECK[0]:
+        check(nest, _sizes(graph, body, sizes, loops))
+    block = 0
+    if split >= 0:  # whole cache lines in a block where the loop is contiguous; blocks at the end may be empty
+        block = -(-sizes[split] // blocks)
+        block = -(-block // 64) * 64 if split == loops[-1] else block
+    return _kernel(graph, nest, body, sizes, loops, (chunk, block), caches, name, nodes, starts_as)
+
+
+def _one_point(sizes: dict[int, int], accesses: Sequence[RawAccess]) -> int:
+    loop = max(sizes, default=-1) + 1
+    sizes[loop] = 1
+    return loop
+
+
+def _unroll(heaviest: int, has_stage: bool, columns: bool, reductions: int) -> int:
+    """Vectors in flight: enough independent chains to hide latencies, few enough to stay in the registers."""
+    if has_stage and columns:
+        return 4 if reductions <= 2 and heaviest <= 12 else 2 if reductions <= 4 and heaviest <= 40 else 1
+    if has_stage:
+        return 4 if heaviest <= 12 else 2 if heaviest <= 40 else 1
+    return 4 if heaviest <= 6 else 2 if heaviest <= 40 else 1
+
+
+def _chunk(sizes: dict[int, int], row: list[int], reduced: list[int], step: int) -> int:
+    """Points of the vector loop in a unit."""
+    length = sizes[row[-1]]
+    if not reduced:
+        return max(1, length) if length <= 2 * CHUNK else CHUNK
+    depth = max(1, prod(sizes[loop] for loop in reduced))
+    return step * max(1, -(-CHUNK // (depth * step)))
+
+
+def _place_caches(
+    body: Body, sizes: dict[int, int], reduced: list[int], loops: list[int], columns: int, lanes: int
+) -> dict[int, int]:
+    """Strides of the row caches; access -> bytes of one worker's area."""
+    out = {}
+    for number, access in enumerate(body.accesses):
+        if access.role != "cache":
+            continue
+        step = lanes if columns >= 0 else 1
+        access.strides = {}
+        for loop in reversed(reduced):
+            access.strides[loop] = step
+            step *= sizes[loop]
+        if columns >= 0:
+            access.strides[loops[columns]] = 1
+        out[number] = -(-step * access.dtype.itemsize // 64) * 64
+    return out
+
+
+def _access(a: RawAccess, loops: list[int], sizes: dict[int, int]) -> Access:
+    classes = []
+    for loop in loops:
+        stride = a.strides.get(loop, 0)
+        inner = loop == loops[-1] or stride == 1
+        classes.append(ZERO if stride == 0 else ONE if stride == 1 and inner else OTHER)
+    return Access(a.role, a.dtype.name, tuple(classes))
+
+
+def _sizes(graph: Graph, body: Body, sizes: dict[int, int], loops: list[int]) -> Sizes:
+    layouts = []
+    for a in body.accesses:
+        numel = 0
+        if a.value is not None:
+            root = graph.values[a.value]
+            numel = root.numel * root.dtype.itemsize // a.dtype.itemsize
+        layouts.append(Layout(numel, a.offset, tuple(a.strides.get(loop, 0) for loop in loops), bool(a.dynamic)))
+    return Sizes(tuple(sizes[loop] for loop in loops), tuple(layouts))
+
+
+def _kernel(
+    graph: Graph, nest: Nest, body: Body, sizes: dict[int, int], loops: list[int], steps: tuple[int, int], caches: dict[int, int],
+    name: str, nodes: tuple[int, ...], starts_as: tuple[tuple[int, int], ...],
+) -> Kernel:  # fmt: skip
+    chunk, block = steps
+    words: list[Word] = []
+    for word in words_of(nest):
+        match word:
+            case ("size", int(loop)):
+                words.append(sizes[loops[loop]])
+            case ("chunk",):
+                words.append(chunk)
+            case ("block",):
+                words.append(block)
+            case ("address", int(number)):
+                words.append(_address(body.accesses[number], caches.get(number, 0)))
+            case ("stride", int(number), int(loop)):
+                words.append(body.accesses[number].strides[loops[loop]])
+            case ("pitch", int(number)):
+                words.append(caches[number])
+            case ("error",):
+                words.append(ErrorRecord())
+            case _:
+                raise RuntimeError(f"no word {word}")
+    units = 1
+    for position, loop in enumerate(loops[: nest.outer]):
+        units *= -(-sizes[loop] // chunk) if position == nest.vector else sizes[loop]
+    points = prod(sizes[loop] for loop in loops)
+    traffic, operations, nanoseconds = _work(graph, body, sizes, nest, points)
+    memory = traffic / BYTES_PER_NANOSECOND
+    per_unit = max(memory, nanoseconds) / max(units, 1)
+    reads = tuple(dict.fromkeys(_reads(body)))
+    writes = tuple(dict.fromkeys(a.value for a in body.accesses if a.role == "store" and a.value is not None))
+    key = "loops:" + str(target.vector_bits()) + ":" + key_of(nest)
+    return Kernel(
+        name, key, _emitter(nest, key), words, reads, writes, units, traffic, operations, nodes, _in_place(graph, body),
+        "index {value} is out of bounds for dimension with size {bound}" if nest.can_fail else None,
+        min_units_per_thread=max(1, int(THREAD_NANOSECONDS / max(per_unit, 1e-3))), starts_as=starts_as,
+    )  # fmt: skip
+
+
+def key_of(nest: Nest) -> str:
+    """The facts as text, short: every field of the nest, statements by letters."""
+    parts = [f"{nest.outer},{nest.reduced},{nest.vector},{nest.width},{nest.unroll},{nest.split},{nest.split_by}"]
+    parts.append(f"{nest.tile},{nest.transposed},{int(nest.stream)}")
+    parts.append(",".join(f"{a.role}.{a.dtype}." + "".join(map(str, a.strides)) for a in nest.accesses))
+    parts.append(",".join(nest.dtypes))
+    for block in nest.blocks:
+        text = []
+        for s in block.body:
+            match s:
+                case Store(access, value):
+                    text.append(f"s{access}.{value}")
+                case Compute(out, op, inputs, attrs, base):
+                    text.append(f"c{out}.{op}.{inputs}.{attrs}.{base}")
+                case Reduce(outs, op, sources):
+                    text.append(f"r{outs}.{op}.{sources}")
+                case _:
+                    text.append(f"l{s.out}.{s.access}")
+        parts.append(("stage " if block.stage else "row ") + ";".join(text))
+    return "|".join(parts).replace(" ", "")
+
+
+def _emitter(nest: Nest, key: str) -> Callable[[], str]:
+    def emit() -> str:
+        from flambeau.compiler.emit.loops import emit_nest
+        from flambeau.runtime import jit
+
+        return emit_nest(nest, jit.symbol(key))
+
+    return emit
+
+
+def _address(a: RawAccess, cache_bytes: int) -> Word:
+    if a.role == "cache":
+        return Scratch(cache_bytes)
+    if a.value is None:
+        return a.offset
+    size = a.dtype.itemsize
+    return Address(a.value, a.offset * size, tuple((p, m * size) for p, m in a.dynamic))
+
+
+def _reads(body: Body) -> list[int]:
+    out = []
+    for a in body.accesses:
+        if a.role in ("load", "base") and a.value is not None:
+            out.append(a.value)
+        out.extend(parameter for parameter, _ in a.dynamic)
+    return out
+
+
+def _work(graph: Graph, body: Body, sizes: dict[int, int], nest: Nest, points: int) -> tuple[int, int, float]:
+    """Bytes of memory traffic, operations, and nanoseconds of arithmetic of one core."""
+    traffic = 0
+    for a in body.accesses:
+        if a.value is None:
+            continue
+        if a.role == "base":
+            traffic += points * a.dtype.itemsize
+        else:
+            traffic += prod(sizes[loop] for loop in a.strides if loop in sizes) * a.dtype.itemsize
+    row_points = prod(sizes[loop] for loop in sizes if loop in body.row_loops)
+    operations, total = 0, 0
+    for block in body.blocks:
+        count = points if block.stage else row_points
+        for s in block.body:
+            if isinstance(s, Compute | Reduce):
+                operations += count
+                total += count * weight(s.op)
+            else:
+                total += count // 2
+    return traffic, operations, total * NANOSECONDS_PER_WEIGHT * 16 / max(nest.width, 1)
+
+
+def _in_place(graph: Graph, body: Body) -> tuple[tuple[int, int], ...]:
+    """(write, read) pairs of roots that may share a buffer: every element is read, last, where it is written."""
+    pairs = []
+    for store in body.accesses:
+        if store.role != "store" or store.value is None or store.dynamic:
+            continue
+        written = graph.values[store.value]
+        for root in dict.fromkeys(a.value for a in body.accesses if a.role == "load" and a.value is not None):
+            read = graph.values[root]
+            if read.numel != written.numel or read.dtype.itemsize != written.dtype.itemsize:
+                continue
+            uses = [a for a in body.accesses if a.value == root]
+            if all(
+                a.role == "load" and a.strides == store.strides and a.offset == store.offset and not a.dynamic
+                and a.dtype.itemsize == store.dtype.itemsize and max(a.blocks) <= min(store.blocks)
+                for a in uses
+            ):  # fmt: skip
+                pairs.append((store.value, root))
+    return tuple(pairs)
+
+
+__all__ = ["CHECK", "make_kernel", "prefers_columns"]
