@@ -272,6 +272,21 @@ class Code:
         b.emit(f"ret i64 {result}")
         b.label(stay)
 
+    def each_set(self, mask: Lanes, body: Callable[[Lanes], None]) -> None:
+        """`body(lane)` for each lane of an i1 vector that is set, in order."""
+        if mask.width == 1:
+            self.when(mask, lambda: body(self.i64(0)))
+            return
+        bits = Lanes(self.b, f"i{mask.width}", 1, self.b.op(f"bitcast {mask.type} {mask.name} to i{mask.width}"))
+        left = self.cell("i64", bits.to("i64", "zext"))
+
+        def one() -> None:
+            now = left.get()
+            body(now.call("cttz", extra=(("i1", "true"),)))
+            left.set(now & (now - 1))
+
+        self.while_(lambda: left.get().ne(0), one)
+
     # -- memory -----------------------------------------------------------------------------------------------------
     def copy_bytes(self, to: Array, source: Array, nbytes: Operand) -> None:
         """memcpy; the areas must not overlap."""
@@ -293,9 +308,9 @@ class Code:
         self._helpers.append(text)
         self.b.declarations |= declarations
 
-    def kernel(self, name: str, vector_bits: int = 512) -> str:
-        """The module's text, with this body as kernel `name`; it returns 0 at its end."""
-        text = self.b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
+    def kernel(self, name: str, vector_bits: int = 512, result: Lanes | None = None) -> str:
+        """The module's text, with this body as kernel `name`; at its end it returns `result` (an i64), or 0."""
+        text = self.b.function(KERNEL_HEADER.format(name=name), f"ret i64 {result.name if result else 0}")
         # Branch weights of `return_if`: leaving is rare.
         weights = '!0 = !{!"branch_weights", i32 1, i32 100000}'
         return module([*self._helpers, text], self.b.declarations, vector_bits) + weights + "\n"

@@ -148,6 +148,8 @@ def put_kernels(graph: Graph, node_index: int, size: int, outer: Group, points: 
             list(words.values()), reads(graph, *(node.inputs if starts_as else (*node.inputs[1:], node.outputs[0]))),
             (node.outputs[0],), units=units, bytes=3 * moved + points.count * 8, nodes=(node_index,), fails=INDEX_ERROR,
             min_units_per_thread=max(1, units * THREAD_BYTES // max(3 * moved, 1)), starts_as=starts_as,
+            # A call goes through all indices, so no more calls than threads.
+            grain=-(-units // machine().threads) if outer.count == 1 else 1,
         )
     )  # fmt: skip
     return kernels

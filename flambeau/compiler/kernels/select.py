@@ -1,0 +1,266 @@
+"""Results whose size depends on the data: the native functions behind runtime/select.py.
+
+They have a kernel's signature (`begin` is 0, `end` the number of elements or rows), work on dense memory, and give their
+number of results back. Counting comes first, so that the caller can allocate exactly what the second pass fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flambeau.compiler.emit import convert
+from flambeau.compiler.emit.code import OF_BYTES, Array, Code
+from flambeau.compiler.emit.lanes import Lanes
+from flambeau.compiler.kernels.matmul_blocking import machine
+from flambeau.compiler.kernels.records import Records, call_sort, sort_function
+from flambeau.dtypes import BY_NAME, dtype
+
+# Lanes of a truth test: the words of set bits are i64s.
+TEST_LANES = 16
+
+
+class _Selection:
+    """Code of one function."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.bits = machine().vector_bits
+        self.c = Code(names)
+        self.count = self.c.named("i64", "%end")
+
+    def truth(self, x: Array, d: dtype, i: Lanes, lanes: int, mask: str | None) -> Lanes:
+        """Whether elements i, i + 1, ... are not zero, as i1 lanes; masked-off lanes are not."""
+        at = x.after_bytes(i * d.itemsize)
+        value = convert.load(self.c.b, d, at.pointer, lanes, mask)
+        name = convert.cast(self.c.b, d, BY_NAME["bool"], value, lanes)
+        assert isinstance(name, str)
+        return Lanes(self.c.b, "i1", lanes, name)
+
+    def element(self, x: Array, d: dtype, i: Lanes) -> convert.Value:
+        return convert.load(self.c.b, d, x.after_bytes(i * d.itemsize).pointer, 1)
+
+    def finish(self, key: str, result: Lanes | None = None) -> str:
+        from flambeau.runtime.jit import symbol
+
+        return self.c.kernel(symbol(key), self.bits, result)
+
+
+def emit_count(key: str, d: dtype) -> str:
+    """Words: x. How many elements are not zero."""
+    s = _Selection(["x"])
+    c = s.c
+    x, total = c.array("x", "i8"), c.cell("i64")
+
+    def some(i: Lanes, lanes: int, mask: str | None) -> None:
+        found = s.truth(x, d, i, lanes, mask)
+        bits = Lanes(c.b, f"i{lanes}", 1, c.b.op(f"bitcast {found.type} {found.name} to i{lanes}"))
+        total.add(bits.to("i64", "zext").call("ctpop"))
+
+    c.blocks(0, s.count, TEST_LANES, some)
+    return s.finish(key, total.get())
+
+
+def emit_nonzero(key: str, d: dtype, ndim: int) -> str:
+    """Words: x, to, size0, size1, ... Coordinates (found, ndim) as i64 of the elements that are not zero, row-major. Rows
+    along the last dim are tested by vectors, their other coordinates are found once a row."""
+    s = _Selection(["x", "to", *(f"size{i}" for i in range(ndim))])
+    c = s.c
+    x, to, found = c.array("x", "i8"), c.array("to", "i64"), c.cell("i64")
+    size = c.word(f"size{ndim - 1}")
+
+    def row(r: Lanes) -> None:
+        outer: list[Lanes] = []
+        left = r
+        for dim in reversed(range(ndim - 1)):
+            quotient = c.divide(left, c.word(f"size{dim}"))
+            outer.insert(0, left - quotient * c.word(f"size{dim}"))
+            left = quotient
+
+        def some(i: Lanes, lanes: int, mask: str | None) -> None:
+            def one(lane: Lanes) -> None:
+                at = found.get()
+                for dim, coordinate in enumerate([*outer, i + lane]):
+                    to.store(at * ndim + dim, coordinate)
+                found.set(at + 1)
+
+            c.each_set(s.truth(x, d, r * size + i, lanes, mask), one)
+
+        c.blocks(0, size, TEST_LANES, some)
+
+    c.for_(0, c.divide(s.count, size), row)
+    return s.finish(key, found.get())
+
+
+def emit_masked(key: str, nbytes: int) -> str:
+    """Words: x, mask, to. The elements (of `nbytes` bytes) of x where the bool mask is set, in order."""
+    s = _Selection(["x", "mask", "to"])
+    c = s.c
+    x, to = c.array("x", OF_BYTES[nbytes]), c.array("to", OF_BYTES[nbytes])
+    mask_array, found = c.array("mask", "i8"), c.cell("i64")
+
+    def some(i: Lanes, lanes: int, mask: str | None) -> None:
+        def one(lane: Lanes) -> None:
+            at = found.get()
+            to.store(at, x[i + lane])
+            found.set(at + 1)
+
+        c.each_set(s.truth(mask_array, BY_NAME["bool"], i, lanes, mask), one)
+
+    c.blocks(0, s.count, TEST_LANES, some)
+    return s.finish(key, found.get())
+
+
+def emit_order(key: str, d: dtype) -> str:
+    """Words: x, step, order, next, a, b. `next`: the rows' numbers, taken from `order` (i64; -1 in its first place: 0, 1,
+    2, ...), sorted by element x[row * step] (stable). `a` and `b` are space for as many records."""
+    s = _Selection(["x", "step", "order", "next", "a", "b"])
+    c, r = s.c, Records(d, False)
+    c.helper(*sort_function(r))
+    x, order, following = c.array("x", r.memory), c.array("order", "i64"), c.array("next", "i64")
+    a, b = c.array("a", r.element), c.array("b", r.element)
+    natural = order[0].lt(0)
+
+    def record(i: Lanes) -> None:
+        row = natural.select(i, order[i])
+        a.store(i, r.record(r.key(x[row * c.word("step")]), i))
+
+    c.for_(0, s.count, record)
+    call_sort(c, a, b, s.count)
+
+    def put(i: Lanes) -> None:
+        number = r.number(a[i])
+        following.store(i, natural.select(number, order[number]))
+
+    c.for_(0, s.count, put)
+    return s.finish(key)
+
+
+def emit_runs(key: str, d: dtype, ordered: bool) -> str:
+    """Words: x, columns, order, first, inverse, counts. Neighbouring equal rows of x (rows, columns), in the order `order`
+    (if `ordered`), are one run; NaN equals nothing. For each run its first row and how many there are; for each row its
+    run. Gives the number of runs."""
+    from flambeau.compiler.emit import scalar
+
+    s = _Selection(["x", "columns", "order", "first", "inverse", "counts"])
+    c = s.c
+    x, order, columns = c.array("x", "i8"), c.array("order", "i64"), c.word("columns")
+    first, inverse, counts = (c.array(name, "i64") for name in ("first", "inverse", "counts"))
+    runs, start, previous, column = c.cell("i64"), c.cell("i64"), c.cell("i64"), c.cell("i64")
+
+    def row(i: Lanes) -> None:
+        now = order[i] if ordered else i
+        column.set(i.eq(0).select(-1, c.i64(0)))
+
+        def same() -> Lanes:
+            at = column.get()
+            inside = (at.ge(0)) & at.lt(columns)
+            safe = inside.select(at, 0)
+            a = s.element(x, d, previous.get() * columns + safe)
+            b = s.element(x, d, now * columns + safe)
+            name = scalar.apply(c.b, "eq", d, [a, b], 1)
+            assert isinstance(name, str)
+            return inside & Lanes(c.b, "i1", 1, name)
+
+        c.while_(same, lambda: column.add(1))
+
+        def begin() -> None:
+            run = runs.get()
+            c.when(run.gt(0), lambda: counts.store(run - 1, i - start.get()))
+            first.store(run, now)
+            start.set(i)
+            runs.set(run + 1)
+
+        c.when(column.get().ne(columns), begin)
+        inverse.store(now, runs.get() - 1)
+        previous.set(now)
+
+    c.for_(0, s.count, row)
+    c.when(runs.get().gt(0), lambda: counts.store(runs.get() - 1, s.count - start.get()))
+    return s.finish(key, runs.get())
+
+
+def emit_take(key: str) -> str:
+    """Words: x, row_bytes, rows, to. Rows (of `row_bytes` bytes) of x by their numbers, one after the other."""
+    s = _Selection(["x", "row_bytes", "rows", "to"])
+    c = s.c
+    x, rows, to, nbytes = c.array("x", "i8"), c.array("rows", "i64"), c.array("to", "i8"), c.word("row_bytes")
+    c.for_(0, s.count, lambda i: c.copy_bytes(to.at(i * nbytes), x.at(rows[i] * nbytes), nbytes))
+    return s.finish(key)
+
+
+def emit_extent(key: str) -> str:
+    """Words: x, to. Least and largest of i64 elements, to to[0] and to[1]."""
+    s = _Selection(["x", "to"])
+    c = s.c
+    x, to = c.array("x", "i64"), c.array("to", "i64")
+    low, high = c.cell("i64", (1 << 63) - 1), c.cell("i64", -(1 << 63))
+
+    def one(i: Lanes) -> None:
+        low.set(c.min(low.get(), x[i]))
+        high.set(c.max(high.get(), x[i]))
+
+    c.for_(0, s.count, one)
+    to.store(0, low.get())
+    to.store(1, high.get())
+    return s.finish(key)
+
+
+def emit_bincount(key: str, weight: dtype | None) -> str:
+    """Words: x, weights, to. to[x[i]] += weights[i] (or 1, as i64); `to` starts as zeros of the weights' dtype."""
+    s = _Selection(["x", "weights", "to"])
+    c = s.c
+    x = c.array("x", "i64")
+    element = "i64" if weight is None else convert.register_element(weight)
+    weights, to = c.array("weights", element), c.array("to", element)
+
+    def one(i: Lanes) -> None:
+        at = x[i]
+        to.store(at, to[at] + (c.i64(1) if weight is None else weights[i]))
+
+    c.for_(0, s.count, one)
+    return s.finish(key)
+
+
+def emit_histogram(key: str, d: dtype) -> str:
+    """Words: x, low, high (doubles), bins, to. Counts of `bins` equal bins of [low, high], as elements of x's dtype (float
+    or double), which start as zeros; the last bin has both its ends. Elements outside, and NaN, do not count."""
+    s = _Selection(["x", "low", "high", "bins", "to"])
+    c = s.c
+    element = convert.register_element(d)
+    x, to = c.array("x", element), c.array("to", element)
+    low, high = (c.word(name).as_float().to(element, "fptrunc") for name in ("low", "high"))
+    bins = c.word("bins")
+    width = high - low
+
+    def one(i: Lanes) -> None:
+        value = x[i]
+
+        def count() -> None:
+            place = ((value - low) * bins.to(element, "sitofp") / width).to("i64", "fptosi")
+            at = c.min(place, bins - 1)
+            to.store(at, to[at] + 1.0)
+
+        c.when(value.ge(low) & value.le(high), count)
+
+    c.for_(0, s.count, one)
+    return s.finish(key)
+
+
+def emit_repeat(key: str) -> str:
+    """Words: repeats, to. Each i as often as repeats[i] says (i64). Gives -1 if one is negative; with `to` 0 only counts."""
+    s = _Selection(["repeats", "to"])
+    c = s.c
+    repeats, to, written = c.array("repeats", "i64"), c.array("to", "i64"), c.cell("i64")
+    counting = c.word("to").eq(0)
+
+    def one(i: Lanes) -> None:
+        times = repeats[i]
+        c.return_if(times.lt(0), -1)
+        start = written.get()
+        written.set(start + times)
+        stop = counting.select(start, start + times)
+        c.for_(start, stop, lambda j: to.store(j, i))
+
+    c.for_(0, s.count, one)
+    return s.finish(key, written.get())
+
+

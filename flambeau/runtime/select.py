@@ -1,0 +1,172 @@
+"""Results whose size depends on the data: computed at once, on dense row-major memory, into buffers of the exact size.
+
+The native code is compiler/kernels/select.py. Every function takes addresses of materialised data (kept alive by the
+caller) and gives new Buffers; integers in results are int64.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import NamedTuple
+
+from flambeau.dtypes import bool_, dtype, int64
+from flambeau.runtime.buffers import Buffer, allocate
+
+_functions: dict[str, Callable[..., int]] = {}
+
+
+def _call(key: str, emit: Callable[..., str], count: int, *words: int) -> int:
+    """Run the function of `key` on `count` elements with these argument words; `emit(key)` gives its text."""
+    function = _functions.get(key)
+    if function is None:
+        from flambeau.runtime import jit
+
+        signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+        function = _functions[key] = signature(jit.function(key, partial(emit, key)))
+    arguments = (ctypes.c_int64 * max(len(words), 1))(*words)
+    return function(ctypes.addressof(arguments), 0, count, 0)
+
+
+def _zeros(nbytes: int) -> Buffer:
+    buffer = allocate(nbytes)
+    ctypes.memset(buffer.address, 0, nbytes)
+    return buffer
+
+
+def _first(buffer: Buffer, nbytes: int) -> Buffer:
+    """The first `nbytes` bytes in a buffer of that size."""
+    exact = allocate(nbytes)
+    ctypes.memmove(exact.address, buffer.address, nbytes)
+    return exact
+
+
+def count_nonzero(address: int, d: dtype, numel: int) -> int:
+    """How many of `numel` elements are not zero."""
+    from flambeau.compiler.kernels.select import emit_count
+
+    return _call(f"select:count:{d.name}", partial(emit_count, d=d), numel, address) if numel else 0
+
+
+def nonzero(address: int, d: dtype, shape: Sequence[int]) -> tuple[Buffer, int]:
+    """(coordinates (n, ndim), n) of the elements that are not zero, in row-major order. A 0-d tensor gives (n, 0)."""
+    from flambeau.compiler.kernels.select import emit_nonzero
+
+    numel, ndim = prod(shape), len(shape)
+    found = count_nonzero(address, d, numel)
+    to = allocate(8 * found * ndim)
+    if found and ndim:
+        key = f"select:nonzero:{d.name}:{ndim}"
+        _call(key, partial(emit_nonzero, d=d, ndim=ndim), numel, address, to.address, *shape)
+    return to, found
+
+
+def masked_select(address: int, mask_address: int, itemsize: int, numel: int) -> tuple[Buffer, int]:
+    """(elements, n): those of x (elements of `itemsize` bytes) where the bool mask of the same shape is set, in order."""
+    from flambeau.compiler.kernels.select import emit_masked
+
+    found = count_nonzero(mask_address, bool_, numel)
+    to = allocate(itemsize * found)
+    if found:
+        key = f"select:masked:{itemsize}"
+        _call(key, partial(emit_masked, nbytes=itemsize), numel, address, mask_address, to.address)
+    return to, found
+
+
+class Unique(NamedTuple):
+    """`values` (n, columns) of x's dtype; `inverse` (rows); `counts` (n)."""
+
+    values: Buffer
+    inverse: Buffer
+    counts: Buffer
+    n: int
+
+
+def _runs(address: int, d: dtype, rows: int, columns: int, order: Buffer | None) -> Unique:
+    from flambeau.compiler.kernels.select import emit_runs, emit_take
+
+    first, inverse, counts = (allocate(8 * rows) for _ in range(3))
+    n = 0
+    if rows:
+        key = f"select:runs:{d.name}:{order is not None}"
+        emit = partial(emit_runs, d=d, ordered=order is not None)
+        at = address if order is None else order.address
+        n = _call(key, emit, rows, address, columns, at, first.address, inverse.address, counts.address)
+    row_bytes = columns * d.itemsize
+    values = allocate(n * row_bytes)
+    if n and row_bytes:
+        _call("select:take", emit_take, n, address, row_bytes, first.address, values.address)
+    return Unique(values, inverse, _first(counts, 8 * n), n)
+
+
+def unique(address: int, d: dtype, rows: int, columns: int = 1) -> Unique:
+    """The distinct rows of x (rows, columns), in lexicographic order; with one column, the distinct elements. Every NaN is
+    distinct, as in PyTorch. The first of equal rows (0.0 and -0.0) is the one that is given."""
+    from flambeau.compiler.kernels.select import emit_order
+
+    order, following = allocate(8 * max(rows, 1)), allocate(8 * max(rows, 1))
+    record = 16 if d.itemsize == 8 else 8
+    a, b = allocate(record * rows), allocate(record * rows)
+    ctypes.c_int64.from_address(order.address).value = -1
+    if rows:
+        key = f"select:order:{d.name}"
+        for column in reversed(range(columns)):  # the last column first: the sort is stable
+            start = address + column * d.itemsize
+            _call(key, partial(emit_order, d=d), rows, start, columns, order.address, following.address, a.address, b.address)
+            order, following = following, order
+    return _runs(address, d, rows, columns, order if columns else None)
+
+
+def unique_consecutive(address: int, d: dtype, rows: int, columns: int = 1) -> Unique:
+    """The rows of x (rows, columns) without those that equal the row before them."""
+    return _runs(address, d, rows, columns, None)
+
+
+def bincount(
+    address: int, numel: int, minlength: int = 0, weights_address: int = 0, weights: dtype | None = None
+) -> tuple[Buffer, int]:
+    """(counts, length): how often each value of an int64 x occurs, as int64; with weights (float32 or float64 elements) the
+    sums of the weights, in their dtype. length = max(largest + 1, minlength). RuntimeError for negative values."""
+    from flambeau.compiler.kernels.select import emit_bincount, emit_extent
+
+    largest = -1
+    if numel:
+        extent = (ctypes.c_int64 * 2)()
+        _call("select:extent", emit_extent, numel, address, ctypes.addressof(extent))
+        if extent[0] < 0:
+            raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+        largest = extent[1]
+    length = max(largest + 1, minlength)
+    to = _zeros((weights or int64).itemsize * length)
+    if numel:
+        key = f"select:bincount:{weights.name if weights else 'one'}"
+        _call(key, partial(emit_bincount, weight=weights), numel, address, weights_address, to.address)
+    return to, length
+
+
+def histogram(address: int, d: dtype, numel: int, bins: int, low: float, high: float) -> Buffer:
+    """`histc`: counts, in the dtype of x (float32 or float64), of `bins` equal bins of [low, high], low < high. Elements
+    outside are left out."""
+    from flambeau.compiler.kernels.select import emit_histogram
+
+    to = _zeros(d.itemsize * bins)
+    if numel:
+        ends = [int(struct.unpack("<q", struct.pack("<d", end))[0]) for end in (low, high)]
+        _call(f"select:histogram:{d.name}", partial(emit_histogram, d=d), numel, address, *ends, bins, to.address)
+    return to
+
+
+def repeat_interleave(address: int, numel: int) -> tuple[Buffer, int]:
+    """(indices, n) of an int64 vector of counts: i as often as element i says. RuntimeError for negative ones."""
+    from flambeau.compiler.kernels.select import emit_repeat
+
+    total = _call("select:repeat", emit_repeat, numel, address, 0) if numel else 0
+    if total < 0:
+        raise RuntimeError("repeats can not be negative")
+    to = allocate(8 * total)
+    if total:
+        _call("select:repeat", emit_repeat, numel, address, to.address)
+    return to, total
