@@ -27,19 +27,33 @@ from flambeau.ops.creation import (  # noqa: E402
 )  # fmt: skip
 from flambeau.ops.indexing import index_put, index_put_, scatter  # noqa: E402
 from flambeau.ops.linear import einsum, tensordot  # noqa: E402
-from flambeau.ops.reductions import max, min, norm, std, std_mean, var, var_mean  # noqa: E402
+from flambeau.ops.reductions import max_ as max, min_ as min, norm, std, std_mean, var, var_mean  # noqa: E402
 from flambeau.ops.registry import install as _install  # noqa: E402
 from flambeau.ops.shape import (  # noqa: E402
     broadcast_tensors, broadcast_to, chunk, detach, flip, fliplr, flipud, narrow, permute, reshape, select, split,
     split_with_sizes, tensor_split, tile, unbind, unflatten,
 )  # fmt: skip
 
-for _family in (shape, creation, indexing, reductions, linear):
+from flambeau.ops.sorting import (  # noqa: E402
+    allclose, argwhere, bincount, bucketize, cdist, equal, histc, masked_select, median, meshgrid, nanmedian, nanquantile,
+    nonzero, quantile, repeat_interleave, searchsorted, sort, unique, unique_consecutive,
+)  # fmt: skip
+from flambeau.ops.random import (  # noqa: E402
+    Generator, bernoulli, default_generator, get_rng_state, initial_seed, manual_seed, multinomial, normal, rand, rand_like,
+    randint, randint_like, randn, randn_like, randperm, seed, set_rng_state,
+)  # fmt: skip
+from flambeau.ops import random as _random  # noqa: E402
+from flambeau.ops import sorting as _sorting  # noqa: E402
+
+for _family in (shape, creation, indexing, reductions, linear, _sorting, _random):
     _family.install_methods(Tensor)
 _install(globals(), Tensor)
 arithmetic.install_operators(Tensor)
 
 from flambeau.autograd.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
+
+from flambeau import autograd  # noqa: E402
+from flambeau.printing import set_printoptions  # noqa: E402
 
 pi, e, inf, nan = _math.pi, _math.e, _math.inf, _math.nan
 stats = _statistics.snapshot

@@ -54,8 +54,8 @@ def _reduced(primitive: Any, x: Any, dims: tuple[int, ...]) -> Any:
     return primitive(x, dims=dims)
 
 
-@operation(method=True, out=True)
-def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+@operation(name="sum", method=True, out=True)
+def sum_(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum of all elements, or over the given dims. Integers and booleans give int64."""
     kind = dtype or (dtypes.int64 if input.dtype.category < 2 else input.dtype)
     x = convert(input, kind)
@@ -218,12 +218,12 @@ def _min_all(input: Tensor) -> Tensor:
     return _reduced(prim.amin, input, tuple(range(input._meta.ndim)))
 
 
-def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
+def max_(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
     """max(x): the largest element. max(x, dim): values and indices. max(x, y): elementwise maximum."""
     return _extreme(input, dim, keepdim, other, out, "max")
 
 
-def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
+def min_(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
     """min(x): the smallest element. min(x, dim): values and indices. min(x, y): elementwise minimum."""
     return _extreme(input, dim, keepdim, other, out, "min")
 
@@ -260,8 +260,8 @@ def _truth_reduction(name: str, primitive: Any, empty: bool, text: str) -> Any:
     return operation(name=name, method=True, out=True)(body)
 
 
-any = _truth_reduction("any", prim.amax, False, "Whether any element is nonzero, of all or over dims.")
-all = _truth_reduction("all", prim.amin, True, "Whether all elements are nonzero, of all or over dims.")
+any_ = _truth_reduction("any", prim.amax, False, "Whether any element is nonzero, of all or over dims.")
+all_ = _truth_reduction("all", prim.amin, True, "Whether all elements are nonzero, of all or over dims.")
 
 
 @operation(method=True)
@@ -448,7 +448,7 @@ cummin = _scan_extreme("cummin", cummin_result, "Running minima along a dim and 
 
 def install_methods(cls: Any) -> None:
     """Methods with several forms."""
-    for function in (max, min, var, std, norm):
-        setattr(cls, function.__name__, function)
+    for function in (max_, min_, var, std, norm):
+        setattr(cls, function.__name__.rstrip("_"), function)
 
 

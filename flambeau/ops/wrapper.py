@@ -40,7 +40,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     simple = True  # every tensor argument always present and single
     for i, (p, kind) in enumerate(zip(parameters, op.kinds, strict=True)):
         n = p.name
-        slot = f"{n}._slot if {n}._gen == g else tr.resolve({n})"
+        slot = f"{n}._slot if {n}._gen == g_ else tr_.resolve({n})"
         if kind == "tensor":
             body.append(f"k{i} = {slot}")
             flat.append(n)
@@ -55,7 +55,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             else:
                 body.append(f"if c{i} is float or c{i} is int: k{i} = c{i}")
                 body.append(f"elif c{i} is bool or c{i} is complex: k{i} = (c{i}, {n})")
-                pushes.append(f"if k{i} is c{i}: tr.params.append({n})")
+                pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
             if kind == "operand?":
                 body.append(f"elif {n} is None: k{i} = None")
             body.append(f"else: k{i} = {slot}")
@@ -64,9 +64,9 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         elif kind == "number":
             body.append(f"c{i} = {n}.__class__")
             body.append(f"k{i} = c{i} if (c{i} is float or c{i} is int) and {n} != D{i} else (c{i}, {n})")
-            pushes.append(f"if k{i} is c{i}: tr.params.append({n})")
+            pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
         elif kind == "tensors":
-            body.append(f"k{i} = tuple([None if t is None else t._slot if t._gen == g else tr.resolve(t) for t in {n}])")
+            body.append(f"k{i} = tuple([None if t_ is None else t_._slot if t_._gen == g_ else tr_.resolve(t_) for t_ in {n}])")
             flat.append("*" + n)
             simple = False
         else:
@@ -74,7 +74,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         keys.append(f"k{i}")
     arguments = ", ".join(names) + ("," if len(names) == 1 else "")
     tensors = ", ".join(flat) + ("," if len(flat) == 1 else "")
-    given = f"({tensors})" if simple else f"[t for t in ({tensors}) if isinstance(t, CLASS[0])]"
+    given = f"({tensors})" if simple else f"[t_ for t_ in ({tensors}) if isinstance(t_, CLASS[0])]"
     source = [f"def {op.name.replace('.', '_')}({', '.join(head)}):"]
     if op.out:
         call = ", ".join(
@@ -83,26 +83,26 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         source += ["    if out is not None:", f"        return write_out(OP, out, OP.function({call}))"]
         scope["write_out"] = write_out
     source += [
-        "    tr = local.trace",
-        "    g = tr.gen",
+        "    tr_ = local.trace",
+        "    g_ = tr_.gen",
         "    try:",
         *[f"        {line}" for line in body],
-        f"        key = (OP, {', '.join(keys)})" if keys else "        key = (OP,)",
-        "        n = tr.state.children.get(key)",
+        f"        key_ = (OP, {', '.join(keys)})" if keys else "        key_ = (OP,)",
+        "        n_ = tr_.state.children.get(key_)",
         "    except (AttributeError, TypeError) as error:",
         f"        return recover(OP, error, ({arguments}))",
-        "    if n is None:",
-        f"        return tr.slow(OP, key, ({arguments}))",
+        "    if n_ is None:",
+        f"        return tr_.slow(OP, key_, ({arguments}))",
         *[f"    {line}" for line in pushes],
-        "    if n.plain:",
-        "        tr.state = n",
-        "        t = new(CLASS[0])",
-        "        t._gen = g",
-        "        t._slot = n.slot",
-        "        t._meta = n.meta",
-        "        tr.tensors.append(t)",
-        "        return t",
-        f"    return tr.follow(n, {given})",
+        "    if n_.plain:",
+        "        tr_.state = n_",
+        "        t_ = new(CLASS[0])",
+        "        t_._gen = g_",
+        "        t_._slot = n_.slot",
+        "        t_._meta = n_.meta",
+        "        tr_.tensors.append(t_)",
+        "        return t_",
+        f"    return tr_.follow(n_, {given})",
     ]
     exec(compile("\n".join(source), f"<flambeau operation {op.name}>", "exec"), scope)
     function: Callable[..., Any] = scope[op.name.replace(".", "_")]

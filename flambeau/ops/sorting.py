@@ -1,0 +1,636 @@
+"""Sorting, searching and counting. Results whose size depends on values (nonzero, unique, masked_select) look at one number,
+the size, and are then ordinary compositions."""
+
+from __future__ import annotations
+
+
+
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.compiler.graph import contiguous_strides
+from flambeau.ops import primitives as prim
+from flambeau.ops.promotion import convert, promote_float
+from flambeau.ops.reductions import _pair, kthvalue_result, median_result, mode_result
+from flambeau.ops.registry import Number, operation
+from flambeau.ops.shape import as_shape, contiguous_of, dim_of
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+sort_result, topk_result = _pair("sort"), _pair("topk")
+
+
+def _sorted(x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
+    m = x._meta
+    d = dim_of(dim, m.ndim)
+    if m.dtype.is_complex:
+        raise RuntimeError("sort: complex numbers have no order")
+    if m.ndim == 0:
+        return prim.copy(x, strides=()), prim.zeros_of((), dtypes.int64)
+    return prim.sort(x, dim=d, descending=descending)  # type: ignore[no-any-return]
+
+
+@operation(name="sort_values")
+def _sort(input: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
+    return sort_result(*_sorted(input, dim, descending))  # type: ignore[no-any-return]
+
+
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False, *, out: Any = None) -> Any:
+    """Values in order along a dim, and where they came from. Always stable; NaN counts as the largest."""
+    result = _sort(input, dim, bool(descending))
+    if out is not None:
+        from flambeau.ops.wrapper import write_out
+
+        return write_out(_sort.operation, out, result)
+    return result
+
+
+@operation(method=True)
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    """The indices that sort along a dim."""
+    return _sorted(input, dim, descending)[1]  # type: ignore[no-any-return]
+
+
+@operation(method=True)
+def msort(input: Tensor) -> Tensor:
+    """Sorted along the first dim."""
+    return _sorted(input, 0, False)[0]  # type: ignore[no-any-return]
+
+
+@operation(method=True, out=True)
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """The k largest (or smallest) values along a dim, in order, and their indices."""
+    m = input._meta
+    d = dim_of(dim, m.ndim)
+    size = m.shape[d] if m.ndim else 1
+    if not 0 <= k <= size:
+        raise RuntimeError(f"selected index k out of range: topk of k={k} on a dimension of size {size} (shape {tuple(m.shape)})")
+    if m.ndim == 0:
+        return topk_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
+    return topk_result(*prim.topk(input, dim=d, k=k, largest=largest))  # type: ignore[no-any-return]
+
+
+def _at(x: Any, d: int, i: int, keepdim: bool) -> Any:
+    part = prim.slice(x, dim=d, start=i, length=1, step=1)
+    if keepdim:
+        return contiguous_of(part) if not part._meta.is_contiguous else prim.copy(part, strides=contiguous_strides(part._meta.shape))
+    shape = tuple([s for j, s in enumerate(x._meta.shape) if j != d])
+    return as_shape(prim.copy(part, strides=contiguous_strides(part._meta.shape)), shape)
+
+
+@operation(method=True, out=True)
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The k-th smallest value along a dim (k from 1) and its index."""
+    m = input._meta
+    d = dim_of(dim, m.ndim)
+    if m.ndim == 0:
+        return kthvalue_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
+    if not 1 <= k <= m.shape[d]:
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k={k}, size {m.shape[d]}")
+    values, indices = prim.sort(input, dim=d, descending=False)
+    return kthvalue_result(_at(values, d, k - 1, keepdim), _at(indices, d, k - 1, keepdim))  # type: ignore[no-any-return]
+
+
+@operation(name="median_over")
+def _median_over(input: Tensor, dim: int, keepdim: bool, ignore_nan: bool) -> tuple[Tensor, Tensor]:
+    m = input._meta
+    d = dim_of(dim, m.ndim)
+    if m.ndim == 0:
+        return median_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
+    values, indices = prim.sort(input, dim=d, descending=False)
+    size = m.shape[d]
+    wide = tuple([1 if j == d else s for j, s in enumerate(m.shape)])
+    middle = (size - 1) // 2
+    where_ = prim.full_of(wide, prim.constant(middle, dtypes.int64))
+    if m.dtype.is_floating_point:
+        bad = prim.isnan(input)
+        count = as_shape(prim.sum(convert(bad, dtypes.int64), dims=(d,)), wide)
+        if ignore_nan:
+            left = prim.sub(prim.constant(size - 1, dtypes.int64), count)
+            where_ = prim.div_trunc(prim.maximum(left, prim.constant(0, dtypes.int64)), prim.constant(2, dtypes.int64))
+        else:  # NaN sorts last: with one in the row the median is the first NaN
+            first = prim.sub(prim.constant(size, dtypes.int64), count)
+            where_ = prim.where(prim.gt(count, prim.constant(0, dtypes.int64)), first, where_)
+    chosen = prim.gather(values, where_, dim=d), prim.gather(indices, where_, dim=d)
+    if not keepdim:
+        shape = tuple([s for j, s in enumerate(m.shape) if j != d])
+        chosen = as_shape(chosen[0], shape), as_shape(chosen[1], shape)
+    return median_result(*chosen)  # type: ignore[no-any-return]
+
+
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """The lower median: of all elements, or along a dim with its indices. NaN wins."""
+    if dim is None:
+        return _median_over(input.reshape(-1), 0, False, False)[0]  # type: ignore[attr-defined]
+    return _median_over(input, dim, keepdim, False)
+
+
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """The lower median of what is not NaN."""
+    if dim is None:
+        return _median_over(input.reshape(-1), 0, False, True)[0]  # type: ignore[attr-defined]
+    return _median_over(input, dim, keepdim, True)
+
+
+@operation(method=True, out=True)
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The most frequent value along a dim (the smallest of equally frequent ones) and the index of its last occurrence."""
+    m = input._meta
+    d = dim_of(dim, m.ndim)
+    if m.ndim == 0:
+        return mode_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
+    values, indices = prim.sort(input, dim=d, descending=False)
+    size = m.shape[d]
+    shape = tuple(m.shape)
+    index = prim.expand(
+        as_shape(prim.iota(shape=(size,), dim=0), tuple([size if j == d else 1 for j in range(m.ndim)])), shape=shape
+    )
+    if size > 1:
+        one = tuple([1 if j == d else s for j, s in enumerate(shape)])
+        head = prim.slice(values, dim=d, start=0, length=size - 1, step=1)
+        tail = prim.slice(values, dim=d, start=1, length=size - 1, step=1)
+        starts = prim.concatenate(prim.full_of(one, prim.constant(True, dtypes.bool_)), prim.ne(head, tail), dim=d)
+        begin, _ = prim.cummax(prim.where(starts, index, 0), dim=d)
+    else:
+        begin = prim.copy(prim.sub(index, index), strides=contiguous_strides(shape))
+    run = prim.sub(index, begin)
+    best = prim.argmax(run, dims=(d,))
+    best = as_shape(best, tuple([1 if j == d else s for j, s in enumerate(shape)]))
+    found = prim.gather(values, best, dim=d), prim.gather(indices, best, dim=d)
+    if not keepdim:
+        squeezed = tuple([s for j, s in enumerate(shape) if j != d])
+        found = as_shape(found[0], squeezed), as_shape(found[1], squeezed)
+    return mode_result(*found)  # type: ignore[no-any-return]
+
+
+@operation(name="quantile_values")
+def _quantile(input: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpolation: str, ignore_nan: bool) -> Tensor:
+    x = as_shape(input, (input._meta.numel,)) if dim is None else input
+    d = dim_of(0 if dim is None else dim, x._meta.ndim)
+    order = [j for j in range(x._meta.ndim) if j != d] + [d]
+    rows = prim.permute(x, dims=tuple(order))
+    values, _ = prim.sort(rows, dim=rows._meta.ndim - 1, descending=False)
+    size = values._meta.shape[-1]
+    lead = tuple(values._meta.shape[:-1])
+    count = q._meta.numel
+    ranks = as_shape(q, (count,) + (1,) * len(lead))
+    bad = prim.sum(convert(prim.isnan(values), dtypes.int64), dims=(len(lead),))
+    if ignore_nan:
+        last = convert(prim.maximum(prim.sub(prim.constant(size - 1, dtypes.int64), bad), prim.constant(0, dtypes.int64)), x.dtype)
+        position = prim.mul(ranks, last)
+    else:
+        position = prim.mul(prim.expand(ranks, shape=(count, *lead)), prim.constant(size - 1, x.dtype))
+        position = prim.where(prim.gt(bad, prim.constant(0, dtypes.int64)), float(size - 1), position)
+    position = prim.expand(position, shape=(count, *lead)) if tuple(position._meta.shape) != (count, *lead) else position
+    below = prim.floor(position)
+    if interpolation == "nearest":
+        below = prim.round(position)
+    elif interpolation == "higher":
+        below = prim.ceil(position)
+    to_last = tuple([*range(1, len(lead) + 1), 0])
+    at = convert(prim.permute(below, dims=to_last), dtypes.int64)
+    low = prim.gather(values, at, dim=len(lead))
+    result = low
+    if interpolation in ("linear", "midpoint"):
+        above = convert(prim.permute(prim.ceil(position), dims=to_last), dtypes.int64)
+        high = prim.gather(values, above, dim=len(lead))
+        weight = prim.permute(prim.sub(position, below), dims=to_last)
+        if interpolation == "midpoint":
+            weight = prim.where(prim.gt(weight, 0), 0.5, weight)
+        result = prim.where(
+            prim.lt(weight, 0.5), prim.add(low, prim.mul(weight, prim.sub(high, low))),
+            prim.sub(high, prim.mul(prim.sub(high, low), prim.sub(prim.constant(1, x.dtype), weight))),
+        )  # fmt: skip
+    result = prim.permute(result, dims=(len(lead), *range(len(lead))))
+    if keepdim:
+        wide = [1] * input._meta.ndim if dim is None else [1 if j == d else s for j, s in enumerate(x._meta.shape)]
+        result = as_shape(result, (count, *wide))
+    else:
+        result = as_shape(result, (count, *lead))
+    return result if q._meta.ndim else as_shape(result, tuple(result._meta.shape[1:]))
+
+
+def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignore_nan: bool, name: str) -> Tensor:
+    from flambeau.ops.creation import tensor
+
+    if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
+        raise RuntimeError(f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}")
+    if not hasattr(q, "_meta"):
+        if not 0 <= q <= 1:
+            raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")
+        q = tensor(q, dtype=input.dtype)
+    if input.dtype not in (dtypes.float32, dtypes.float64):
+        raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
+    if input.numel() == 0:
+        raise RuntimeError(f"{name}() input tensor must be non-empty")
+    return _quantile(input, q, dim, keepdim, interpolation, ignore_nan)  # type: ignore[no-any-return]
+
+
+def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear", out: Any = None) -> Tensor:
+    """The q-quantiles of all elements or along a dim. NaN wins."""
+    return _quantiles(input, q, dim, keepdim, interpolation, False, "quantile")
+
+
+def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear", out: Any = None) -> Tensor:
+    """The q-quantiles of what is not NaN."""
+    return _quantiles(input, q, dim, keepdim, interpolation, True, "nanquantile")
+
+
+@operation(name="searchsorted_values")
+def _searchsorted(sorted_sequence: Tensor, values: Tensor, right: bool) -> Tensor:
+    return prim.searchsorted(contiguous_of(sorted_sequence), values, right=right)
+
+
+def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+                 sorter: Tensor | None = None, out: Any = None) -> Tensor:  # fmt: skip
+    """Where values would be inserted into sorted rows: before equals, or after them with right=True."""
+    from flambeau.ops.creation import tensor
+
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if side == "left" and right:
+        raise RuntimeError("searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+    if sorter is not None:
+        sorted_sequence = sorted_sequence.gather(-1, sorter)  # type: ignore[attr-defined]
+    values = input if hasattr(input, "_meta") else tensor(input, dtype=sorted_sequence.dtype)
+    if sorted_sequence.ndim > 1 and tuple(values.shape[:-1]) != tuple(sorted_sequence.shape[:-1]):
+        raise RuntimeError(
+            f"searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input "
+            f"value tensor must match, but we got boundaries tensor {list(sorted_sequence.shape)} and input value tensor {list(values.shape)}"
+        )
+    kind = dtypes.promote_types(sorted_sequence.dtype, values.dtype)
+    result = _searchsorted(sorted_sequence.to(kind), values.to(kind), right or side == "right")  # type: ignore[attr-defined]
+    return result.to(dtypes.int32) if out_int32 else result  # type: ignore[no-any-return]
+
+
+def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:
+    """The index of the bucket between boundaries (1-d, sorted) that each element falls into."""
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+# -- sizes that depend on values ----------------------------------------------------------------------------------
+
+
+@operation(name="count_true")
+def _count_true(mask: Tensor) -> Tensor:
+    return prim.sum(convert(as_shape(mask, (mask._meta.numel,)), dtypes.int64), dims=(0,))
+
+
+@operation(name="positions_of_true")
+def _positions(mask: Tensor, count: int) -> Tensor:
+    """The flat indices where mask holds: each writes itself at its rank; the others share one place past the end."""
+    n = mask._meta.numel
+    flat = as_shape(mask, (n,))
+    rank = prim.sub(prim.cumsum(convert(flat, dtypes.int64), dim=0), prim.constant(1, dtypes.int64))
+    target = prim.where(flat, rank, count)
+    written = prim.put(prim.zeros_of((count + 1,), dtypes.int64), target, prim.iota(shape=(n,), dim=0), mode="set")
+    return prim.slice(written, dim=0, start=0, length=count, step=1)
+
+
+@operation(name="unravel")
+def _unravel(position: Tensor, shape: tuple[int, ...]) -> Tensor:
+    columns = []
+    rest = position
+    for size in reversed(shape):
+        s = prim.constant(max(size, 1), dtypes.int64)
+        columns.append(as_shape(prim.remainder(rest, s), (*position._meta.shape, 1)))
+        rest = prim.div_floor(rest, s)
+    return prim.concatenate(*reversed(columns), dim=position._meta.ndim)
+
+
+def _true_positions(mask: Tensor) -> Tensor:
+    count = int(_count_true(mask).item()) if mask.numel() else 0
+    return _positions(mask, count)  # type: ignore[no-any-return]
+
+
+def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
+    """The indices of all nonzero elements in row-major order: (n, ndim), or one vector a dim with as_tuple."""
+    from flambeau.ops.creation import empty
+
+    mask = input if input.dtype is dtypes.bool_ else input != 0
+    if as_tuple and input.ndim == 0:
+        return nonzero(input.unsqueeze(0), as_tuple=True)  # type: ignore[attr-defined]
+    position = _true_positions(mask)  # type: ignore[arg-type]
+    found = _unravel(position, tuple(input.shape)) if input.ndim else empty((position.shape[0], 0), dtype=dtypes.int64)
+    if as_tuple:
+        return found.unbind(1)
+    return found if out is None else out.copy_(found)
+
+
+def argwhere(input: Tensor) -> Tensor:
+    """nonzero."""
+    return nonzero(input)  # type: ignore[no-any-return]
+
+
+def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
+    """The elements where mask (broadcast) holds, in order, as a vector."""
+    from flambeau.ops.shape import broadcast_tensors
+
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
+    x, wide = broadcast_tensors(input, mask)
+    return x.reshape(-1).take(_true_positions(wide))  # type: ignore[attr-defined, no-any-return]
+
+
+@operation(name="runs")
+def _runs(values: Tensor) -> Tensor:
+    """Whether an element of a vector differs from the one before it; the first always does."""
+    n = values._meta.shape[0]
+    head = prim.slice(values, dim=0, start=0, length=n - 1, step=1)
+    tail = prim.slice(values, dim=0, start=1, length=n - 1, step=1)
+    return prim.concatenate(prim.full_of((1,), prim.constant(True, dtypes.bool_)), prim.ne(head, tail), dim=0)
+
+
+@operation(name="run_numbers")
+def _run_numbers(starts: Tensor) -> Tensor:
+    return prim.sub(prim.cumsum(convert(starts, dtypes.int64), dim=0), prim.constant(1, dtypes.int64))
+
+
+def _unique_flat(x: Tensor, ordered: bool, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
+    from flambeau.ops.creation import empty, tensor, zeros
+
+    n = x.numel()
+    flat = x.reshape(-1)  # type: ignore[attr-defined]
+    if n == 0:
+        return flat, empty(tuple(x.shape), dtype=dtypes.int64), empty(0, dtype=dtypes.int64)
+    order = None
+    if ordered:
+        flat, order = sort(flat)
+    starts = _runs(flat)
+    at = _true_positions(starts)
+    values = flat.take(at)
+    where_, amount = None, None
+    if inverse:
+        number = _run_numbers(starts)
+        if order is not None:
+            number = zeros(n, dtype=dtypes.int64).scatter(0, order, number)  # type: ignore[attr-defined]
+        where_ = number.reshape(x.shape)
+    if counts:
+        from flambeau.ops.shape import cat
+
+        ends = cat([at[1:], tensor([n])])
+        amount = ends - at
+    return values, where_, amount
+
+
+def _unique_rows(x: Tensor, dim: int, ordered: bool, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
+    """Unique slices along a dim: rows are ranked column by column, last column first (a stable sort each)."""
+    from flambeau.ops.creation import arange, tensor, zeros
+    from flambeau.ops.shape import cat
+
+    d = dim_of(dim, x.ndim)
+    moved = x.movedim(d, 0)  # type: ignore[attr-defined]
+    n = moved.shape[0]
+    rows = moved.reshape(n, -1)
+    order = arange(n)
+    if ordered:
+        for column in range(rows.shape[1] - 1, -1, -1):
+            order = order.take(sort(rows[:, column].take(order))[1])  # type: ignore[attr-defined]
+    arranged = rows.index_select(0, order)
+    differs = (arranged[1:] != arranged[:-1]).any(1)
+    starts = cat([tensor([True]), differs])
+    at = _true_positions(starts)
+    values = moved.index_select(0, order.take(at)).movedim(0, d)  # type: ignore[attr-defined]
+    where_ = zeros(n, dtype=dtypes.int64).scatter(0, order, _run_numbers(starts)) if inverse else None  # type: ignore[attr-defined]
+    amount = cat([at[1:], tensor([n])]) - at if counts else None
+    return values, where_, amount
+
+
+def _unique(x: Tensor, ordered: bool, inverse: bool, counts: bool, dim: int | None) -> Any:
+    parts = _unique_flat(x, ordered, inverse, counts) if dim is None else _unique_rows(x, dim, ordered, inverse, counts)
+    wanted = [parts[0], *([parts[1]] if inverse else []), *([parts[2]] if counts else [])]
+    return wanted[0] if len(wanted) == 1 else tuple(wanted)
+
+
+def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+    """The different values in ascending order (or slices along a dim), with inverse indices and counts on request."""
+    return _unique(input, True, return_inverse, return_counts, dim)
+
+
+def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+    """The first of each run of equal values."""
+    return _unique(input, False, return_inverse, return_counts, dim)
+
+
+@operation(name="bincount_values")
+def _bincount(input: Tensor, weights: Tensor | None, length: int) -> Tensor:
+    index = convert(input, dtypes.int64)
+    kind = dtypes.int64 if weights is None else weights.dtype if weights.dtype in (dtypes.float32, dtypes.float64) else dtypes.float64
+    source = prim.full_of(tuple(index._meta.shape), prim.constant(1, kind)) if weights is None else convert(weights, kind)
+    return prim.put(prim.zeros_of((length,), kind), index, source, mode="add")
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, 2, ... occurs (or the sum of its weights) in a vector of non-negative integers."""
+    if input.ndim != 1 or input.dtype.category > 1:
+        raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, got shape {tuple(input.shape)} of {input.dtype}")
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if weights is not None and tuple(weights.shape) != tuple(input.shape):
+        raise RuntimeError(f"weights should be 1-d and have the same length as input: got {tuple(weights.shape)} and {tuple(input.shape)}")
+    if input.numel() == 0:
+        from flambeau.ops.creation import zeros
+
+        return zeros(minlength, dtype=dtypes.int64)  # type: ignore[no-any-return]
+    if int(input.min().item()) < 0:  # type: ignore[attr-defined]
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    length = max(int(input.max().item()) + 1, minlength)  # type: ignore[attr-defined]
+    return _bincount(input, weights, length)  # type: ignore[no-any-return]
+
+
+@operation(name="histc_values")
+def _histc(input: Tensor, bins: int, low: Number, high: Number) -> Tensor:
+    x = as_shape(input, (input._meta.numel,))
+    a, b = convert(low, x.dtype), convert(high, x.dtype)
+    scaled = prim.mul(prim.div(prim.sub(x, a), prim.sub(b, a)), prim.constant(bins, x.dtype))
+    inside = prim.bitwise_and(prim.ge(x, a), prim.le(x, b))
+    index = prim.minimum(convert(prim.where(inside, scaled, 0.0), dtypes.int64), prim.constant(bins - 1, dtypes.int64))
+    return prim.put(prim.zeros_of((bins,), x.dtype), index, convert(inside, x.dtype), mode="add")
+
+
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Tensor:
+    """Counts in `bins` equal bins between min and max (of the data, if both are equal)."""
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(f'"histogram_cpu" not implemented for {input.dtype.name}: convert it to floating point first')
+    if min == max:
+        if input.numel() == 0:
+            min, max = 0.0, 1.0
+        else:
+            min, max = float(input.min().item()), float(input.max().item())  # type: ignore[attr-defined]
+        if min == max:
+            min, max = min - 1, max + 1
+    if min > max:
+        raise RuntimeError("max must be larger than min")
+    return _histc(input, bins, float(min), float(max))  # type: ignore[no-any-return]
+
+
+@operation(name="repeat_interleave_by")
+def _repeat_each(input: Tensor, repeats: int, dim: int) -> Tensor:
+    m = input._meta
+    shape = tuple(m.shape)
+    wide = prim.expand(as_shape(input, (*shape[: dim + 1], 1, *shape[dim + 1 :])), shape=(*shape[: dim + 1], repeats, *shape[dim + 1 :]))
+    copied = prim.copy(wide, strides=contiguous_strides(wide._meta.shape))
+    return prim.reshape(copied, shape=(*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
+
+
+def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+    """Each element (or slice along a dim) repeated, by one number or by one number each."""
+    from flambeau.ops.creation import arange, tensor
+
+    if repeats is None:
+        counts = input
+        ends = counts.cumsum(0)  # type: ignore[attr-defined]
+        total = int(ends[-1].item()) if counts.numel() else 0
+        return searchsorted(ends, arange(total), right=True)
+    if dim is None:
+        input, dim = input.reshape(-1), 0  # type: ignore[attr-defined]
+    d = dim_of(dim, input.ndim)
+    if isinstance(repeats, int):
+        return _repeat_each(input, repeats, d)  # type: ignore[no-any-return]
+    if not hasattr(repeats, "_meta"):
+        repeats = tensor(repeats)
+    if repeats.numel() == 1:
+        return _repeat_each(input, int(repeats.item()), d)  # type: ignore[no-any-return]
+    if repeats.shape[0] != input.shape[d]:
+        raise RuntimeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {repeats.shape[0]} and input.size({d}) = {input.shape[d]}")
+    return input.index_select(d, repeat_interleave(repeats))  # type: ignore[attr-defined, no-any-return]
+
+
+@operation(method=True)
+def isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Whether each element is among the test elements."""
+    kind = dtypes.promote_types(elements.dtype, test_elements.dtype)
+    values = as_shape(convert(test_elements, kind), (test_elements._meta.numel,))
+    x = as_shape(convert(elements, kind), (*elements._meta.shape, 1))
+    if test_elements._meta.numel == 0:
+        found = prim.full_of(tuple(elements._meta.shape), prim.constant(False, dtypes.bool_))
+    else:
+        found = prim.amax(prim.eq(x, values), dims=(elements._meta.ndim,))
+    return prim.bitwise_not(found) if invert else found
+
+
+@operation(name="one_hot_values")
+def _one_hot(input: Tensor, classes: int) -> Tensor:
+    index = as_shape(convert(input, dtypes.int64), (*input._meta.shape, 1))
+    return convert(prim.eq(index, prim.iota(shape=(classes,), dim=0)), dtypes.int64)
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """A new last dim with 1 at the class of each element (int64), else 0."""
+    if tensor.dtype is not dtypes.int64:
+        raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}; convert it with .long()")
+    if tensor.numel() == 0:
+        if num_classes <= 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+        return _one_hot(tensor, num_classes)  # type: ignore[no-any-return]
+    if int(tensor.min().item()) < 0:  # type: ignore[attr-defined]
+        raise RuntimeError("Class values must be non-negative.")
+    largest = int(tensor.max().item())  # type: ignore[attr-defined]
+    if num_classes == -1:
+        num_classes = largest + 1
+    elif largest >= num_classes:
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    return _one_hot(tensor, num_classes)  # type: ignore[no-any-return]
+
+
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """Coordinate grids of vectors: views, with matrix ("ij", default) or Cartesian ("xy") order of the first two dims."""
+    parts = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else list(tensors)
+    if indexing not in (None, "ij", "xy"):
+        raise RuntimeError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
+    for x in parts:
+        if x.ndim > 1:
+            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got a tensor of shape {tuple(x.shape)}")
+    swap = indexing == "xy" and len(parts) >= 2
+    if swap:
+        parts[0], parts[1] = parts[1], parts[0]
+    shape = [x.numel() for x in parts]
+    grids = [x.reshape([-1 if j == i else 1 for j in range(len(parts))]).expand(shape) for i, x in enumerate(parts)]
+    if swap:
+        grids = [g.transpose(0, 1) for g in grids]
+        grids[0], grids[1] = grids[1], grids[0]
+    return tuple(grids)
+
+
+@operation(name="cdist_values")
+def _cdist(x1: Tensor, x2: Tensor, p: float) -> Tensor:
+    from flambeau.ops.reductions import norm_of
+
+    a = as_shape(x1, (*x1._meta.shape[:-1], 1, x1._meta.shape[-1]))
+    b = as_shape(x2, (*x2._meta.shape[:-2], 1, *x2._meta.shape[-2:]))
+    gap = prim.sub(a, b)
+    if p == 2:
+        squared = prim.sum(prim.mul(gap, gap), dims=(gap._meta.ndim - 1,))
+        zero = prim.eq(squared, 0)  # the gradient at equal points is 0, as in PyTorch
+        return prim.where(zero, 0.0, prim.sqrt(prim.where(zero, 1.0, squared)))
+    return norm_of(gap, p, (gap._meta.ndim - 1,))  # type: ignore[no-any-return]
+
+
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """Distances between all rows of x1 and all rows of x2, batched."""
+    if x1.ndim < 2 or x2.ndim < 2:
+        raise RuntimeError(f"cdist only supports at least 2D tensors, X1 got: {x1.ndim}D, X2 got: {x2.ndim}D")
+    if x1.shape[-1] != x2.shape[-1]:
+        raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
+    return _cdist(x1, x2, float(p))  # type: ignore[no-any-return]
+
+
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Whether |input - other| <= atol + rtol * |other| everywhere."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all().item())
+
+
+@operation(method=True)
+def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Whether |input - other| <= atol + rtol * |other|, elementwise; infinities must be equal."""
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{input.dtype} did not match {other.dtype}: isclose compares tensors of one dtype")
+    same = prim.eq(input, other)
+    if input.dtype.category < 2:
+        a, b = promote_float(input, other)
+    else:
+        a, b = input, other
+    if equal_nan:
+        same = prim.bitwise_or(same, prim.bitwise_and(prim.ne(a, a), prim.ne(b, b)))
+    gap = prim.abs(prim.sub(a, b))
+    limit = prim.add(prim.mul(prim.abs(b), rtol), atol)
+    near = prim.bitwise_and(prim.le(gap, limit), prim.lt(gap, float("inf")))
+    return prim.bitwise_or(same, near)
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether both tensors have the same shape and elements."""
+    if tuple(input.shape) != tuple(other.shape):
+        return False
+    return bool((input == other).all().item())  # type: ignore[attr-defined]
+
+
+@operation(method=True)
+def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+    """The n-th differences along a dim."""
+    parts = [x for x in (prepend, input, append) if x is not None]
+    d = dim_of(dim, input._meta.ndim)
+    x = prim.concatenate(*parts, dim=d) if len(parts) > 1 else input
+    for _ in range(min(n, x._meta.shape[d])):
+        size = x._meta.shape[d]
+        head = prim.slice(x, dim=d, start=0, length=size - 1, step=1)
+        tail = prim.slice(x, dim=d, start=1, length=size - 1, step=1)
+        x = prim.ne(tail, head) if x.dtype is dtypes.bool_ else prim.sub(tail, head)
+    return prim.copy(x, strides=contiguous_strides(x._meta.shape)) if x is input else x
+
+
+def install_methods(cls: Any) -> None:
+    """Methods with several forms."""
+    for function in (
+        sort, median, nanmedian, quantile, nanquantile, nonzero, argwhere, masked_select, unique, unique_consecutive, bincount,
+        histc, repeat_interleave, allclose, equal,
+    ):  # fmt: skip
+        setattr(cls, function.__name__, function)
+
+
+__all__ = [
+    "allclose", "argsort", "argwhere", "bincount", "bucketize", "cdist", "diff", "equal", "histc", "isclose", "isin", "kthvalue",
+    "masked_select", "median", "meshgrid", "mode", "msort", "nanmedian", "nanquantile", "nonzero", "one_hot", "quantile",
+    "repeat_interleave", "searchsorted", "sort", "topk", "unique", "unique_consecutive",
+]  # fmt: skip
