@@ -8,13 +8,25 @@ from typing import Any
 class Counters:
     """Numbers since the start of the process, or since `reset()`."""
 
-    __slots__ = (
-        "bytes_from_pool", "bytes_from_system", "host_calls", "kernels_compiled", "kernels_from_disk", "kernels_in_process",
-        "operations_recorded", "parallel_phases", "plan_runs", "plans_made", "slow_path_entries", "trace_end_reasons",
-        "traces_run",
-    )  # fmt: skip
-
+    # Recording and planning.
+    operations_recorded: int
+    slow_path_entries: int
+    traces_run: int
     trace_end_reasons: dict[str, int]
+    plans_made: int
+    # Code: a function that is wanted was compiled now, read from the disk cache, or there already.
+    kernels_compiled: int
+    kernels_from_disk: int
+    kernels_in_process: int
+    # Memory for tensors, in bytes asked for.
+    bytes_from_pool: int
+    bytes_from_system: int
+    # Running.
+    plan_runs: int
+    host_calls: int
+    parallel_phases: int  # phases of plans that were given to more than one thread
+
+    __slots__ = tuple(__annotations__)
 
     def __init__(self) -> None:
         self.reset()

@@ -1,11 +1,18 @@
-"""Compiled object code on disk. One file an entry, written under a temporary name and then replaced: safe with several
-writers. A lost, torn or foreign entry is only a miss. A directory that cannot be written switches the cache off."""
+"""Compiled object code on disk: one file an entry, in one folder for each (processor, version of the generators).
+
+A file is a line that names the format, the SHA-256 of the content, the content. It is written under a temporary name and
+then renamed, so that any number of processes may write at once. A lost, torn or foreign entry is only a miss. A directory
+that cannot be written switches the cache off and nothing else.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import re
+import threading
+import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +20,9 @@ from typing import Any, Final
 from flambeau.runtime import target
 
 _MAGIC: Final = b"flambeau object 1\n"
+_HEAD: Final = len(_MAGIC) + hashlib.sha256().digest_size
+_FOLDER: Final = re.compile(r".+-.+-\d+-[0-9a-f]{16}-[0-9a-f]{12}")  # see `folder`
+_KEEP_SECONDS: Final = 30 * 86400  # folders of other versions that nothing was added to for so long are deleted
 
 
 def directory() -> Path:
@@ -20,84 +30,98 @@ def directory() -> Path:
     given = os.environ.get("FLAMBEAU_CACHE_DIR")
     if given:
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flambeau"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "flambeau"
 
 
 @cache
 def version() -> str:
-    """Changes with the text generators: names, sizes and times of the compiler's sources, and the Python and LLVM wheels."""
-    import importlib.metadata
+    """Changes with whatever writes IR or object code: names, sizes and times of our sources, llvmlite's version."""
+    import llvmlite  # the package alone: this does not load LLVM
 
-    root = Path(__file__).resolve().parent.parent / "compiler"
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        stat = path.stat()
-        digest.update(f"{path.relative_to(root)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    try:
-        digest.update(importlib.metadata.version("llvmlite").encode())
-    except importlib.metadata.PackageNotFoundError:
-        pass
-    return digest.hexdigest()[:12]
+    root = Path(__file__).resolve().parent.parent
+    folders = [root / "compiler", *(root / "compiler" / name for name in ("emit", "kernels", "lower"))]
+    found = [e for folder in folders for e in os.scandir(folder) if e.name.endswith(".py")]
+    found += [e for e in os.scandir(root / "runtime") if e.name in ("jit.py", "native.py")]
+    states = sorted((os.path.relpath(e.path, root), e.stat().st_size, e.stat().st_mtime_ns) for e in found)
+    return hashlib.sha256(f"{llvmlite.__version__} {states}".encode()).hexdigest()[:12]
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Where the entries of this processor and version are."""
     return directory() / f"{target.fingerprint()}-{version()}"
 
 
-def _path(key: str) -> Path:
-    return _folder() / (hashlib.sha256(key.encode()).hexdigest()[:32] + ".o")
+def _path(key: str) -> str:
+    return os.path.join(folder(), hashlib.sha256(key.encode()).hexdigest()[:32] + ".o")
 
 
 def load(key: str) -> bytes | None:
-    """The entry's bytes, or None."""
+    """The entry's content, or None."""
     try:
-        data = _path(key).read_bytes()
+        with open(_path(key), "rb") as file:
+            data = file.read()
     except OSError:
         return None
-    head = len(_MAGIC) + 32
-    if not data.startswith(_MAGIC) or hashlib.sha256(data[head:]).digest() != data[len(_MAGIC) : head]:
+    if not data.startswith(_MAGIC) or hashlib.sha256(data[_HEAD:]).digest() != data[len(_MAGIC) : _HEAD]:
         return None
-    return data[head:]
+    return data[_HEAD:]
 
 
 def store(key: str, content: bytes) -> None:
     """Keep an entry; does nothing if the directory cannot be written."""
     path = _path(key)
+    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.new"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(content).digest() + content)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        if not os.path.isdir(os.path.dirname(path)):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _delete_old()
+        with open(temporary, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(content).digest() + content)
+        os.replace(temporary, path)
     except OSError:
-        return
+        with suppress(OSError):
+            os.unlink(temporary)
+
+
+def _delete_old() -> None:
+    """Delete folders of other versions that have not been used for long: called once, when a version's folder is made."""
+    limit = time.time() - _KEEP_SECONDS
+    for other in _folders():
+        with suppress(OSError):
+            if other.stat().st_mtime < limit:
+                _delete(other)
+
+
+def _folders() -> list[Path]:
+    """The folders of all processors and versions."""
+    return [path for path in directory().glob("*-*-*") if _FOLDER.fullmatch(path.name) and path.is_dir()]
+
+
+def _delete(other: Path) -> int:
+    """Delete a folder of ours, but nothing that is not ours in it; returns how many entries there were."""
+    files = list(other.glob("*.o"))
+    for path in [*files, *other.glob("*.new")]:
+        with suppress(OSError):
+            path.unlink()
+    with suppress(OSError):
+        other.rmdir()
+    return len(files)
 
 
 def entries() -> list[Path]:
-    """All entries of this machine and version."""
-    try:
-        return sorted(_folder().glob("*.o"))
-    except OSError:
-        return []
+    """The files of all entries of this processor and version."""
+    return sorted(folder().glob("*.o"))
 
 
 def statistics() -> dict[str, Any]:
-    """Where the cache is, how many entries it has, and their bytes (of all versions)."""
-    files = list(directory().rglob("*.o")) if directory().exists() else []
-    return {"directory": str(directory()), "entries": len(files), "bytes": sum(f.stat().st_size for f in files)}
+    """Where the cache is; how many entries it has, and their bytes, of all processors and versions."""
+    sizes = []
+    for path in [file for other in _folders() for file in other.glob("*.o")]:
+        with suppress(OSError):
+            sizes.append(path.stat().st_size)
+    return {"directory": str(directory()), "entries": len(sizes), "bytes": sum(sizes)}
 
 
 def clear() -> int:
-    """Delete all entries of all versions; returns how many."""
-    count = 0
-    for path in list(directory().rglob("*.o")) if directory().exists() else []:
-        try:
-            path.unlink()
-            count += 1
-        except OSError:
-            continue
-    return count
+    """Delete all entries of all processors and versions; returns how many there were."""
+    return sum([_delete(other) for other in _folders()])

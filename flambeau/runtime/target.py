@@ -1,27 +1,39 @@
-"""The machine: instruction sets, cache sizes, usable processors. Read from the system, so that LLVM need not be loaded."""
+"""The machine: instruction sets, cache sizes, usable processors, memory. Read from the system, without loading LLVM."""
 
 from __future__ import annotations
 
 import math
 import os
 import platform
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 _CPUINFO: Final = Path("/proc/cpuinfo")
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+# What names a processor's model on x86 and on ARM: LLVM chooses its instruction timings by it.
+_MODEL: Final = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
+
+
+@cache
+def _cpuinfo() -> dict[str, str]:
+    """What Linux says of the first processor ({} elsewhere)."""
+    try:
+        first = _CPUINFO.read_text().split("\n\n", 1)[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 @cache
 def _flags() -> frozenset[str]:
     """The processor's feature words as Linux prints them; from LLVM elsewhere."""
-    try:
-        for line in _CPUINFO.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return frozenset(value.split())
-    except OSError:
-        pass
+    info = _cpuinfo()
+    for name in ("flags", "Features"):
+        if name in info:
+            return frozenset(info[name].split())
     from llvmlite import binding
 
     features: dict[str, bool] = binding.get_host_cpu_features()
@@ -45,7 +57,9 @@ def fingerprint() -> str:
     """Names the processor for the object cache: architecture, features and vector width."""
     import hashlib
 
-    digest = hashlib.sha256(" ".join(sorted(_flags())).encode()).hexdigest()[:16]
+    info = _cpuinfo()
+    model = [info.get(name, "") for name in _MODEL]
+    digest = hashlib.sha256(" ".join([*model, *sorted(_flags())]).encode()).hexdigest()[:16]
     return f"{platform.machine()}-{platform.system()}-{vector_bits()}-{digest}"
 
 
@@ -63,39 +77,70 @@ def cache_bytes(level: int) -> int:
     return {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}[level]
 
 
-def _quota() -> float:
-    """Processors that the control group allows (infinity: no limit)."""
+def _group_folders(controller: str) -> Iterator[Path]:
+    """Folders of the process's control group and of all above it: version 2's, then those of one version 1 controller."""
+    groups = {"": "/"}
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return math.inf if quota == "max" else int(quota) / int(period)
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            groups.update(dict.fromkeys(controllers.split(","), path))
     except (OSError, ValueError):
         pass
+    for name in ("", controller):
+        root = _CGROUPS / name
+        own = root / groups.get(name, "/").lstrip("/")
+        yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
+
+
+def _limit(path: Path) -> float:
+    """The number in a control group's file; infinity if there is no file, or no limit."""
     try:
-        quota_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
-        period_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
-        return math.inf if quota_us <= 0 else quota_us / period_us
-    except (OSError, ValueError):
+        text = path.read_text().strip()
+    except OSError:
         return math.inf
+    return int(text) if text.isdigit() else math.inf  # "max" in version 2, -1 in version 1
+
+
+def _quota() -> float:
+    """Processors that the control groups allow (infinity: no limit)."""
+    least = math.inf
+    for folder in _group_folders("cpu"):
+        try:
+            quota, period = (folder / "cpu.max").read_text().split()
+            least = min(least, int(quota) / int(period) if quota.isdigit() else math.inf)
+        except (OSError, ValueError):
+            quota_us = _limit(folder / "cpu.cfs_quota_us")
+            if quota_us < math.inf:
+                least = min(least, quota_us / _limit(folder / "cpu.cfs_period_us"))
+    return least
 
 
 def usable_processors() -> int:
-    """The least of affinity and control-group quota, at least 1; FLAMBEAU_NUM_THREADS or OMP_NUM_THREADS override it."""
+    """The least of affinity and control-group quota, at least 1; FLAMBEAU_NUM_THREADS or OMP_NUM_THREADS decide first."""
     for name in ("FLAMBEAU_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "")
         if text.isdigit() and int(text) > 0:
             return int(text)
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(affinity, math.floor(_quota()) if _quota() != math.inf else affinity))
+    return max(1, math.floor(min(affinity, _quota())))
 
 
+@cache
 def physical_memory() -> int:
-    """Bytes of memory that the process may use: the machine's, or the control group's limit if that is lower."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(name).read_text().strip()
-            if text.isdigit():
-                total = min(total, int(text))
-        except OSError:
-            continue
-    return total
+    """Bytes of memory that the process may use: the machine's, or the control groups' limit if that is lower."""
+    total: float = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for folder in _group_folders("memory"):
+        total = min(total, _limit(folder / "memory.max"), _limit(folder / "memory.limit_in_bytes"))
+    return int(total)
+
+
+def available_memory() -> int:
+    """Bytes that can be had now without swapping, as the system estimates; all of them where it gives no estimate."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return min(int(line.split()[1]) << 10, physical_memory())
+    except (OSError, ValueError):
+        pass
+    return physical_memory()
