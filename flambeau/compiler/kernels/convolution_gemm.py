@@ -37,9 +37,9 @@ from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, sto
 from flambeau.compiler.kernels.matmul_packed import Epilogue, tile_dispatch
 from flambeau.dtypes import BY_NAME
 
-# Rows of P that a panel of pixels may have: 256 x 48 float32 fill a first-level cache of 48 KiB, and the lines that the
-# weights push out come back from the second level in time (measured: 192 to 320 are equal within 2 %).
-_PANEL_K = 256
+# Rows of P that a panel of pixels has, and one accumulator sums: more are less exact than PyTorch's sums
+# (see convolution_direct.py), and not faster.
+_PANEL_K = 128
 _PACKED_BLOCK_BYTES = 512 << 10  # patches of one unit: a quarter of a second-level cache of 2 MiB
 
 
@@ -126,14 +126,15 @@ def make_gemm_convolution(
     facts = Facts(element, tile, host.vector_bits, read_kind(bare[0].step_x, bare[0].stride_x), direct, len(bare))
 
     # Blocks of K and of pixels.
-    limit = channels if element.converts else _PANEL_K
-    blocked = [replace(g, channel_block=_balanced(channels, max(1, limit // max(1, g.taps)))) for g in bare]
+    # Elements that are rounded on the way out take the whole K at once.
+    most = [channels if element.converts else max(1, _PANEL_K // max(1, g.taps)) for g in bare]
+    blocked = [replace(g, channel_block=_balanced(channels, limit)) for g, limit in zip(bare, most, strict=True)]
     deepest = max(1, max(g.channel_block * g.taps for g in blocked))
     panel_bytes = deepest * tile.columns * element.compute_bytes
-    most = max(1, min(8, _PACKED_BLOCK_BYTES // panel_bytes))
+    deep_panels = max(1, min(8, _PACKED_BLOCK_BYTES // panel_bytes))
     if len(blocked) == 1:
         panels = ceil_div(blocked[0].pixels, tile.columns)
-        block = _balanced(panels, max(1, min(most, panels * p.batch * p.groups // 64))) * tile.columns
+        block = _balanced(panels, max(1, min(deep_panels, panels * p.batch * p.groups // 64))) * tile.columns
         blocks = ceil_div(blocked[0].pixels, block)
         epilogue_block = block
         blocked = [replace(blocked[0], block=block)]
@@ -141,7 +142,7 @@ def make_gemm_convolution(
     else:
         # Rows of phases: all phases of some rows make whole rows of the output.
         tall, wide = ceil_div(out_height, p.stride[0]), ceil_div(out_width, p.stride[1])
-        take = _balanced(tall, max(1, min(most * tile.columns // wide, tall * p.batch * p.groups // 64)))
+        take = _balanced(tall, max(1, min(deep_panels * tile.columns // wide, tall * p.batch * p.groups // 64)))
         blocks = ceil_div(tall, take)
         epilogue_block = take * p.stride[0] * out_width
         blocked = [replace(g, block=take * g.width) for g in blocked]
