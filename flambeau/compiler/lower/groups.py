@@ -282,7 +282,9 @@ def _region(
     writer = Writer(graph, domain, ())
     value = writer.operand(source, lists, v.shape, "row")
     writer.store(value, root, lists, "row", strides=strides, offset=offset, dynamic=dynamic)
-    return layout.make_kernel(graph, writer.end(), domain.sizes, name, group.nodes, starts_as=starts_as)
+    kernel = layout.make_kernel(graph, writer.end(), domain.sizes, name, group.nodes, starts_as=starts_as)
+    kernel.in_place = ()  # the rest of the buffer is another kernel's, or there already
+    return kernel
 
 
 def _concatenate(graph: Graph, group: Group, node: Node) -> list[Kernel]:

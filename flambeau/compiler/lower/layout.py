@@ -337,7 +337,7 @@ def _in_place(graph: Graph, body: Body) -> tuple[tuple[int, int], ...]:
         written = graph.values[store.value]
         for root in dict.fromkeys(a.value for a in body.accesses if a.role == "load" and a.value is not None):
             read = graph.values[root]
-            if read.numel != written.numel or read.dtype.itemsize != written.dtype.itemsize:
+            if root in graph.parameters or read.numel != written.numel:
                 continue
             uses = [a for a in body.accesses if a.value == root]
             if all(
