@@ -1,0 +1,15 @@
+"""torch.optim: optimizers and learning-rate schedules."""
+
+from flambeau.optim import lr_scheduler
+from flambeau.optim.adam import Adam, AdamW
+from flambeau.optim.adaptive import Adadelta, Adagrad, RMSprop
+from flambeau.optim.classic import ASGD, Rprop
+from flambeau.optim.lbfgs import LBFGS
+from flambeau.optim.optimizer import Optimizer
+from flambeau.optim.sgd import SGD
+from flambeau.optim.variants import Adamax, NAdam, RAdam
+
+__all__ = [
+    "ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
+    "lr_scheduler",
+]  # fmt: skip

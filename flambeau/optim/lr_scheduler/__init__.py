@@ -1,0 +1,17 @@
+"""torch.optim.lr_scheduler."""
+
+from flambeau.optim.lr_scheduler.base import LRScheduler
+from flambeau.optim.lr_scheduler.compose import ChainedScheduler, SequentialLR
+from flambeau.optim.lr_scheduler.cycle import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
+from flambeau.optim.lr_scheduler.decay import (
+    ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiplicativeLR, MultiStepLR, PolynomialLR, StepLR,
+)  # fmt: skip
+from flambeau.optim.lr_scheduler.plateau import ReduceLROnPlateau
+
+_LRScheduler = LRScheduler
+
+__all__ = [
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR",
+    "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
+    "ReduceLROnPlateau", "SequentialLR", "StepLR",
+]  # fmt: skip

@@ -1,0 +1,318 @@
+"""The base of all optimizers: parameter groups, state, state_dict in PyTorch's format, hooks, and the frame of a step.
+
+A subclass says in `_update` what one group's step is. It calls an update function that is one recorded edge over the lists of
+parameters, gradients and states and returns their new values, which `assign` writes in place.
+State that is a number in PyTorch's files ("step" as a 0-d float32 tensor) is a Python number here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar, cast
+
+import flambeau as torch
+from flambeau.nn.functional.engine import overwrite
+from flambeau.nn.modules.hooks import Hook, RemovableHandle, register
+from flambeau.nn.modules.module import clear_grad
+from flambeau.ops.registry import Number as Number
+from flambeau.ops.registry import operation
+from flambeau.tensor import Tensor
+
+ParamsT = Iterable[Any]
+Body = TypeVar("Body", bound=Callable[..., Any])
+Group = dict[str, Any]
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+
+
+def update(body: Body) -> Body:
+    """Make a function over lists of tensors one recorded edge; it returns the new values as one flat list."""
+    return cast(Body, operation(body, name=f"optim.{body.__name__}", public=False))
+
+
+def assign(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Write new values in place: parameters and states keep their memory."""
+    overwrite(targets, values)
+
+
+def is_zero(x: Any) -> bool:
+    """Whether a Number is the static 0; a run-time number counts as not zero."""
+    return not isinstance(x, Tensor) and x == 0
+
+
+def zeros_like_all(params: Sequence[Tensor]) -> list[Tensor]:
+    """A tensor of zeros for each parameter."""
+    return [torch.zeros_like(p, requires_grad=False) for p in params]
+
+
+_GLOBAL_PRE: OrderedDict[int, Hook] = OrderedDict()
+_GLOBAL_POST: OrderedDict[int, Hook] = OrderedDict()
+
+
+def register_optimizer_step_pre_hook(hook: Hook) -> RemovableHandle:
+    """Run `hook(optimizer, args, kwargs)` before every optimizer's step."""
+    return register(_GLOBAL_PRE, hook, [], False)
+
+
+def register_optimizer_step_post_hook(hook: Hook) -> RemovableHandle:
+    """Run `hook(optimizer, args, kwargs)` after every optimizer's step."""
+    return register(_GLOBAL_POST, hook, [], False)
+
+
+class Optimizer:
+    """Base class. `params`: tensors, (name, tensor) pairs or dicts of a group's options; `defaults`: options of all groups."""
+
+    _scalars: tuple[str, ...] = ("step",)  # states that are numbers here and 0-d tensors in files
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        self.defaults = defaults
+        self._step_pre: OrderedDict[int, Hook] = OrderedDict()
+        self._step_post: OrderedDict[int, Hook] = OrderedDict()
+        self._hooks: dict[str, OrderedDict[int, Hook]] = defaultdict(OrderedDict)
+        self._opt_called = False
+        if isinstance(params, Tensor):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+                f"{type(params).__name__}"
+            )
+        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[Group] = []
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(cast(Group, group))
+
+    def __repr__(self) -> str:
+        text = type(self).__name__ + " ("
+        for i, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {i}\n"
+            for key in sorted(group):
+                if key != "params":
+                    text += f"    {key}: {group[key]}\n"
+        return text + ")"
+
+    # -- groups -----------------------------------------------------------------------------------------------------
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters with options of their own."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        params = param_group["params"]
+        if isinstance(params, Tensor):
+            params = [params]
+        elif isinstance(params, set):
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets will "
+                "change between runs. Please use a list instead."
+            )
+        params = list(params)
+        if params and all(isinstance(p, tuple) for p in params):
+            param_group["param_names"] = [name for name, _ in params]
+            params = [p for _, p in params]
+        param_group["params"] = params
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
+            if not (p.is_leaf or p.retains_grad):
+                raise ValueError("can't optimize a non-leaf Tensor")
+        for name, default in self.defaults.items():
+            if default is required and name not in param_group:
+                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
+            param_group.setdefault(name, default)
+        seen = {id(p) for group in self.param_groups for p in group["params"]}
+        if len({id(p) for p in params}) != len(params):
+            raise ValueError("optimizer contains a parameter group with duplicate parameters")
+        if any(id(p) in seen for p in params):
+            raise ValueError("some parameters appear in more than one parameter group")
+        self.param_groups.append(param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or set them to zero."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                clear_grad(p, set_to_none)
+
+    # -- the step ---------------------------------------------------------------------------------------------------
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update of all parameters that have a gradient; `closure` recomputes the loss, which is returned."""
+        for pre in (*_GLOBAL_PRE.values(), *self._step_pre.values()):
+            changed = pre(self, (closure,), {})
+            if changed is not None:
+                if not (isinstance(changed, tuple) and len(changed) == 2):
+                    raise RuntimeError(
+                        f"{pre} must return None or a tuple of (new_args, new_kwargs), but got {changed}."
+                    )
+                closure = changed[0][0] if changed[0] else None
+        loss = self._step(closure)
+        for post in (*self._step_post.values(), *_GLOBAL_POST.values()):
+            post(self, (closure,), {})
+        self._opt_called = True
+        _step_boundary()
+        return loss
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            for group in self.param_groups:
+                params = [p for p in group["params"] if p.grad is not None]
+                if params:
+                    self._update(group, params)
+        return loss
+
+    def _update(self, group: Group, params: list[Tensor]) -> None:
+        """Update the parameters of one group, which all have a gradient."""
+        raise NotImplementedError
+
+    def _cohorts(
+        self, params: list[Tensor], key: Callable[[dict[str, Any]], Hashable], start: Callable[[Tensor], dict[str, Any]]
+    ) -> Iterable[tuple[list[Tensor], list[Tensor], list[dict[str, Any]]]]:
+        """(parameters, gradients, states) of those that share `key(state)`, usually all; new states come from `start`."""
+        cohorts: dict[Hashable, tuple[list[Tensor], list[Tensor], list[dict[str, Any]]]] = {}
+        for p in params:
+            state = self.state[p]
+            if not state:
+                state.update(start(p))
+            cohort = cohorts.setdefault(key(state), ([], [], []))
+            cohort[0].append(p)
+            cohort[1].append(p.grad)  # type: ignore[arg-type]
+            cohort[2].append(state)
+        return cohorts.values()
+
+    def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:
+        """Run `hook(optimizer, args, kwargs)` before each step; it may return new (args, kwargs)."""
+        return register(self._step_pre, hook, [], False)
+
+    def register_step_post_hook(self, hook: Hook) -> RemovableHandle:
+        """Run `hook(optimizer, args, kwargs)` after each step."""
+        return register(self._step_post, hook, [], False)
+
+    # -- saving and loading -----------------------------------------------------------------------------------------
+    def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Run `hook(optimizer)` before state_dict."""
+        return register(self._hooks["save_pre"], hook, [], prepend)
+
+    def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Run `hook(optimizer, state_dict)` after state_dict; it may return another."""
+        return register(self._hooks["save_post"], hook, [], prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Run `hook(optimizer, state_dict)` before loading; it may return another."""
+        return register(self._hooks["load_pre"], hook, [], prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Run `hook(optimizer)` after loading."""
+        return register(self._hooks["load_post"], hook, [], prepend)
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": {index: state}, "param_groups": options with the parameters' indices}, as PyTorch writes it."""
+        for hook in self._hooks["save_pre"].values():
+            hook(self)
+        index: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            packed = {k: v for k, v in group.items() if k != "params"}
+            for p in group["params"]:
+                index.setdefault(id(p), len(index))
+            packed["params"] = [index[id(p)] for p in group["params"]]
+            groups.append(packed)
+        states: dict[Any, Any] = {}
+        for p, state in self.state.items():
+            key = index.get(id(p), p) if isinstance(p, Tensor) else p
+            states[key] = {k: self._to_file(k, v) for k, v in state.items()}
+        result: dict[str, Any] = {"state": states, "param_groups": groups}
+        for hook in self._hooks["save_post"].values():
+            changed = hook(self, result)
+            result = result if changed is None else changed
+        return result
+
+    def _to_file(self, key: str, value: Any) -> Any:
+        return torch.tensor(float(value), dtype=torch.float32) if key in self._scalars else value
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over groups' options and states; tensors are cast to their parameter's dtype."""
+        state_dict = state_dict.copy()
+        for hook in self._hooks["load_pre"].values():
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
+        saved = deepcopy(state_dict["param_groups"])
+        if len(saved) != len(self.param_groups):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        for mine, theirs in zip(self.param_groups, saved, strict=True):
+            if len(mine["params"]) != len(theirs["params"]):
+                raise ValueError(
+                    "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: "
+                    f"{len(theirs['params'])} parameters in the file, {len(mine['params'])} here"
+                )
+        theirs_all = itertools.chain.from_iterable(g["params"] for g in saved)
+        mine_all = itertools.chain.from_iterable(g["params"] for g in self.param_groups)
+        params = dict(zip(theirs_all, mine_all, strict=True))
+        self.state = defaultdict(dict)
+        for key, state in state_dict["state"].items():
+            p = params.get(key)
+            if p is None:
+                self.state[key] = state
+            else:
+                self.state[p] = {k: self._from_file(k, v, p) for k, v in state.items()}
+        groups = []
+        for mine, theirs in zip(self.param_groups, saved, strict=True):
+            theirs["params"] = mine["params"]
+            if "param_names" in mine:
+                theirs["param_names"] = mine["param_names"]
+            groups.append({**{k: v for k, v in mine.items() if k not in theirs}, **theirs})
+        self.param_groups = groups
+        for hook in self._hooks["load_post"].values():
+            hook(self)
+
+    def _from_file(self, key: str, value: Any, p: Tensor) -> Any:
+        if key in self._scalars:
+            return float(value)
+        if isinstance(value, Tensor):
+            return value.detach().to(p.dtype if p.is_floating_point() else value.dtype).clone()
+        if isinstance(value, dict):
+            return {k: self._from_file(k, v, p) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._from_file("", v, p) for v in value)
+        return value
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def _step_boundary() -> None:
+    """Tell the recorder that a training step ends here."""
+    from flambeau import trace
+
+    trace.step_boundary()
+
+
+def check(**values: Any) -> None:
+    """PyTorch's checks of the usual arguments; ValueError where one is out of range."""
+    names = {"lr": "learning rate", "eps": "epsilon value", "weight_decay": "weight_decay value", "momentum": "momentum value"}
+    for name, value in values.items():
+        if name == "betas":
+            for i, beta in enumerate(value):
+                if not 0.0 <= beta < 1.0:
+                    raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+        elif isinstance(value, Tensor) and value.numel() != 1:
+            raise ValueError(f"Tensor {name} must be 1-element")
+        elif not value >= 0.0:
+            raise ValueError(f"Invalid {names.get(name, name + ' value')}: {value}")
+
+
+def number(value: Any) -> Any:
+    """A learning rate that may be a tensor, as a Python number."""
+    return value.item() if isinstance(value, Tensor) else value
