@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from typing import Final
 
@@ -289,9 +290,35 @@ class _Fusion:
             self._check_level(group, node, lists)
         except Mismatch as reason_:
             return str(reason_)
-        if group.kind != LOOPS and group.domain.loops_of(lists) != group.domain.sizes.keys():
-            return "an epilogue runs over the whole of the contraction's result"
+        if group.kind != LOOPS:
+            reason = self._epilogue_refuses(group, node, lists, shape)
+            if reason:
+                return reason
         self._place(group, index, node, lists, shape)
+        return ""
+
+    def _epilogue_refuses(self, group: _Open, node: Node, lists: Lists, shape: tuple[int, ...]) -> str:
+        """Why the node cannot follow the contraction on rectangles of (batch, rows, columns), or ""."""
+        domain = group.domain
+        if domain.loops_of(lists) != domain.sizes.keys():
+            return "an epilogue runs over the whole of the contraction's result"
+        if node.op in ("take", "searchsorted", "random_uniform"):
+            return f"an epilogue has no {node.op}"
+        assert group.head is not None
+        head = self.graph.nodes[group.head]
+        columns = domain.where[head.outputs[0]][-columns_of(head.op) :]
+        order = [loop for dims in columns for loop in dims]
+        accesses = [domain.factors(lists, self.values[node.outputs[0]].strides)]
+        for value in node.inputs:
+            if self.home.get(self.graph.root(value)) is not group and self.graph.root(value) not in self.leaves:
+                accesses.append(domain.factors(lists, broadcast_strides(self.values[value], shape)))
+            elif self.graph.root(value) in self.leaves and self.values[self.graph.root(value)].shape:
+                return "an epilogue has no iota"
+        for factors in accesses:
+            strides = {loop: stride for loop, _, stride in factors}
+            for outer, inner in pairwise(order):
+                if strides.get(outer, 0) != strides.get(inner, 0) * domain.sizes[inner]:
+                    return "it does not run through the columns of the contraction's result in one stride"
         return ""
 
     def _lists_for(self, group: _Open, node: Node, shape: tuple[int, ...]) -> Lists:
@@ -644,6 +671,11 @@ class _Fusion:
     def _order(self, groups: list[_Open]) -> list[_Open]:
         """An order in which every group follows those it depends on; else the order of their first nodes."""
         return sorted(groups, key=lambda group: (bin(group.ancestors).count("1"), group.nodes[0]))
+
+
+def columns_of(op: str) -> int:
+    """How many of the last dimensions of a contraction's result are the columns of its epilogue: N, or H and W."""
+    return 1 if op == "matmul" else 2
 
 
 def describe(graph: Graph, group: Group) -> str:

@@ -171,6 +171,9 @@ def _head_kernels(graph: Graph, group: fusion.Group, head: int) -> list[Kernel]:
         kernels = make(graph, head, epilogue)
         if epilogue is not None:
             _attach(graph, group, kernels)
+            for kernel in kernels:  # the raw result and the epilogue's may share a buffer
+                shared = [pair for pair in epilogue.in_place if set(pair) <= set(kernel.writes)]
+                kernel.in_place = (*kernel.in_place, *shared)
         return kernels
     if op in g.POOL:
         from flambeau.compiler.kernels.pool import make_pool

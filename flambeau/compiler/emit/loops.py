@@ -52,6 +52,12 @@ def emit_nest(nest: Nest, name: str) -> str:
     return _Emitter(nest).module(name)
 
 
+def emit_epilogue(nest: Nest, groups: tuple[int, int], name: str, first_word: int) -> tuple[str, list[str]]:
+    """An internal function that runs a nest on a rectangle, and its declarations. The nest's loops are `groups[0]` of the
+    batch, `groups[1]` of the rows, and one of the columns; its words start at word `first_word` of %args."""
+    return _Emitter(nest).rectangle(groups, name, first_word)
+
+
 class _Emitter:
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
@@ -476,8 +482,8 @@ class _Emitter:
                 if not block.stage and not isinstance(s, Store) and self._level_of(s) == level:
                     self._emit(s, _Context(1, 1))
 
-    def _unit(self, digits: dict[int, str], entry: list[str]) -> None:
-        """One point of the outer loops (one chunk of the vector loop)."""
+    def _unit(self, digits: dict[int, str], entry: list[str], span: tuple[str, str] | None = None) -> None:
+        """One point of the outer loops: `span` of the vector loop, by default the chunk that its digit names."""
         nest, b = self.nest, self.b
         self.scopes.append({})
         self.base = []
@@ -495,8 +501,9 @@ class _Emitter:
             self._blocks(_Context(1, 1), 0)
         else:
             self._at_level(1)
-            low = b.mul(digits[nest.vector], self.word["chunk",])
-            high = b.min(b.add(low, self.word["chunk",]), self.word["size", nest.vector])
+            if span is None:
+                low = b.mul(digits[nest.vector], self.word["chunk",])
+                span = low, b.min(b.add(low, self.word["chunk",]), self.word["size", nest.vector])
 
             def body(at: str, mask: str | None, copies: int, _: list[str]) -> list[str]:
                 self.scopes.append({})
@@ -504,13 +511,36 @@ class _Emitter:
                 self.scopes.pop()
                 return []
 
-            self._vector_loop(low, high, nest.unroll, nest.width, body, [], [], 0)
+            self._vector_loop(*span, nest.unroll, nest.width, body, [], [], 0)
         self.scopes.pop()
 
-    def module(self, name: str) -> str:
+    def rectangle(self, groups: tuple[int, int], name: str, first_word: int) -> tuple[str, list[str]]:
+        """See `emit_epilogue`."""
+        b, nest = self.b, self.nest
+        entry = self._entry(first_word)
+
+        def row(at: str) -> None:
+            digits: dict[int, str] = {}
+            for first, count, index in ((0, groups[0], "%batch"), (groups[0], groups[1], at)):
+                rest = index
+                for loop in range(first + count - 1, first, -1):
+                    digits[loop] = b.srem(rest, self.word["size", loop])
+                    rest = b.sdiv(rest, self.word["size", loop])
+                if count:
+                    digits[first] = rest
+            self._unit(dict(sorted(digits.items())), entry, ("%col0", "%col1"))
+
+        b.loop("%row0", "%row1", 1, row)
+        header = (
+            f"define internal void @{name}(ptr noalias %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0"
+        )
+        return b.function(header), sorted(b.declarations)
+
+    def _entry(self, first_word: int) -> list[str]:
+        """Load the words and what they determine; gives the address of each access."""
         nest, b = self.nest, self.b
         for number, word in enumerate(words_of(nest)):
-            pointer = b.gep("i64", "%args", number)
+            pointer = b.gep("i64", "%args", first_word + number)
             role = word[0] == "address" and nest.accesses[int(word[1])].role
             kind = "ptr" if word[0] in ("tile", "error") or (role and role != "index") else "i64"
             self.word[word] = b.load(kind, pointer, 8)
@@ -526,6 +556,11 @@ class _Emitter:
             b.store("i64", "0", self.failed, 8)
         self.base = entry
         self._at_level(0)
+        return entry
+
+    def module(self, name: str) -> str:
+        nest, b = self.nest, self.b
+        entry = self._entry(0)
         counts = {}
         for loop in range(nest.outer):
             counts[loop] = self.word["size", loop]

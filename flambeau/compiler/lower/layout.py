@@ -137,13 +137,13 @@ def make_kernel(
     tile, transposed = -1, ()
     nest = Nest(
         len(outer), len(reduced_loops), vector, width, unroll,
-        tuple(_access(a, loops, sizes) for a in body.accesses),
+        tuple(access_class(a, loops, sizes) for a in body.accesses),
         tuple(Block(block.stage, tuple(block.body)) for block in body.blocks),
         tuple(d.name for d in body.dtypes),
         loops.index(split) if split >= 0 else -1, outer.index(blocks_loop) if split >= 0 else -1, tile, transposed,
     )  # fmt: skip
     if CHECK[0]:
-        check(nest, _sizes(graph, body, sizes, loops))
+        check(nest, sizes_of(graph, body, sizes, loops))
     block = 0
     if split >= 0:  # whole cache lines in a block where the loop is contiguous; blocks at the end may be empty
         block = -(-sizes[split] // blocks)
@@ -194,7 +194,7 @@ def _place_caches(
     return out
 
 
-def _access(a: RawAccess, loops: list[int], sizes: dict[int, int]) -> Access:
+def access_class(a: RawAccess, loops: list[int], sizes: dict[int, int]) -> Access:
     classes = []
     for loop in loops:
         stride = a.strides.get(loop, 0)
@@ -203,7 +203,7 @@ def _access(a: RawAccess, loops: list[int], sizes: dict[int, int]) -> Access:
     return Access(a.role, a.dtype.name, tuple(classes))
 
 
-def _sizes(graph: Graph, body: Body, sizes: dict[int, int], loops: list[int]) -> Sizes:
+def sizes_of(graph: Graph, body: Body, sizes: dict[int, int], loops: list[int]) -> Sizes:
     layouts = []
     for a in body.accesses:
         numel = 0
@@ -249,7 +249,7 @@ def _kernel(
     writes = tuple(dict.fromkeys(a.value for a in body.accesses if a.role == "store" and a.value is not None))
     key = "loops:" + str(target.vector_bits()) + ":" + key_of(nest)
     return Kernel(
-        name, key, _emitter(nest, key), words, reads, writes, units, traffic, operations, nodes, _in_place(graph, body),
+        name, key, _emitter(nest, key), words, reads, writes, units, traffic, operations, nodes, in_place_pairs(graph, body),
         "index {value} is out of bounds for dimension with size {bound}" if nest.can_fail else None,
         min_units_per_thread=max(1, int(THREAD_NANOSECONDS / max(per_unit, 1e-3))), starts_as=starts_as,
     )  # fmt: skip
@@ -328,7 +328,7 @@ def _work(graph: Graph, body: Body, sizes: dict[int, int], nest: Nest, points: i
     return traffic, operations, total * NANOSECONDS_PER_WEIGHT * 16 / max(nest.width, 1)
 
 
-def _in_place(graph: Graph, body: Body) -> tuple[tuple[int, int], ...]:
+def in_place_pairs(graph: Graph, body: Body) -> tuple[tuple[int, int], ...]:
     """(write, read) pairs of roots that may share a buffer: every element is read, last, where it is written."""
     pairs = []
     for store in body.accesses:
@@ -348,5 +348,3 @@ def _in_place(graph: Graph, body: Body) -> tuple[tuple[int, int], ...]:
                 pairs.append((store.value, root))
     return tuple(pairs)
 
-
-__all__ = ["CHECK", "make_kernel", "prefers_columns"]

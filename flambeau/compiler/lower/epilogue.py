@@ -1,0 +1,102 @@
+"""Epilogues: the pointwise nodes that follow a contraction, applied to a rectangle of its result while that is in cache.
+
+The domain is (batch, rows, columns): the leading dimensions of a matrix product, M, N; or N, C, H*W of a convolution.
+The columns carry the vector; rows and batch are taken apart into loops once for a row.
+"""
+
+from __future__ import annotations
+
+from flambeau.compiler.fuse import Group, columns_of
+from flambeau.compiler.graph import Graph
+from flambeau.compiler.kernel import Address, Word
+from flambeau.compiler.lower import layout
+from flambeau.compiler.lower.spec import Block, Compute, Nest, check, words_of
+from flambeau.compiler.lower.statements import Writer, weight
+from flambeau.runtime import target
+
+
+class Epilogue:
+    """`key`: what the text depends on. `words`: to be appended to the contraction's own. `in_place`: (output, head's
+    result) pairs that may share one buffer, so that the raw product is never stored apart."""
+
+    def __init__(self, nest: Nest, groups: tuple[int, int], words: list[Word], in_place: tuple[tuple[int, int], ...]) -> None:
+        self.nest = nest
+        self.groups = groups
+        self.words = words
+        self.in_place = in_place
+        self.key = f"epilogue:{target.vector_bits()}:{groups[0]},{groups[1]}:{layout.key_of(nest)}"
+        self._declarations: list[str] | None = None
+
+    def emit(self, name: str, first_word: int) -> str:
+        """Text of `define internal void @name(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1)`; the
+        epilogue's words start at word `first_word` of %args."""
+        from flambeau.compiler.emit.loops import emit_epilogue
+
+        text, self._declarations = emit_epilogue(self.nest, self.groups, name, first_word)
+        return text
+
+    def declarations(self) -> list[str]:
+        """What the emitted text needs declared (call `emit` first)."""
+        if self._declarations is None:
+            self.emit("unused", 0)
+        return self._declarations or []
+
+
+def make_epilogue(graph: Graph, group: Group) -> Epilogue:
+    """The epilogue of a contraction's group (its nodes but the head)."""
+    assert group.domain is not None and group.head is not None
+    domain = group.domain
+    head = graph.nodes[group.head].outputs[0]
+    followers = tuple(i for i in group.nodes if i != group.head)
+    writer = Writer(graph, domain, followers)
+    ready = [(v, writer.value(v, "row")) for v in group.outputs if v != head]
+    for root, value in ready:
+        writer.store(value, root, domain.where[root], "row")
+    body = writer.end()
+    sizes = dict(domain.sizes)
+    lists = domain.where[head]
+    width_dims = columns_of(graph.nodes[group.head].op)
+    axes = (lists[: -width_dims - 1], lists[-width_dims - 1 : -width_dims], lists[-width_dims:])
+    loops: list[int] = []
+    counts = []
+    for part in axes:
+        joined = layout.join([x for dims in part for x in dims if sizes[x] != 1], sizes, body.accesses)
+        counts.append(len(joined))
+        loops += joined
+    if counts[2] > 1:
+        raise RuntimeError("an epilogue whose columns are several loops")
+    if counts[2] == 0:  # one column
+        column = max(sizes, default=-1) + 1
+        sizes[column] = 1
+        loops.append(column)
+    total = sum(weight(s.op) for block in body.blocks for s in block.body if isinstance(s, Compute))
+    width = layout.lanes_of(body.accesses)
+    nest = Nest(
+        len(loops), 0, len(loops) - 1, width, 4 if total <= 6 else 2 if total <= 40 else 1,
+        tuple(layout.access_class(a, loops, sizes) for a in body.accesses),
+        tuple(Block(block.stage, tuple(block.body)) for block in body.blocks), tuple(d.name for d in body.dtypes),
+    )  # fmt: skip
+    if layout.CHECK[0]:
+        check(nest, layout.sizes_of(graph, body, sizes, loops))
+    words: list[Word] = []
+    for word in words_of(nest):
+        match word:
+            case ("size", int(loop)):
+                words.append(sizes[loops[loop]])
+            case ("chunk",):
+                words.append(1)
+            case ("address", int(number)):
+                a = body.accesses[number]
+                size = a.dtype.itemsize
+                if a.value is None:
+                    words.append(a.offset)
+                else:
+                    words.append(Address(a.value, a.offset * size, tuple((p, m * size) for p, m in a.dynamic)))
+            case ("stride", int(number), int(loop)):
+                words.append(body.accesses[number].strides[loops[loop]])
+            case _:
+                raise RuntimeError(f"no word {word} in an epilogue")
+    shared = [pair for pair in layout.in_place_pairs(graph, body) if pair[1] == head and head not in group.outputs]
+    return Epilogue(nest, (counts[0], counts[1]), words, tuple(shared[:1]))
+
+
