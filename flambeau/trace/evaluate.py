@@ -71,10 +71,10 @@ def flush(tr: Trace, reason: str) -> None:
         tr.reset()
         return
     alive = bytes([getrefcount(t) > _TRACE_REFERENCES for t in tensors])
-    plan: TracePlan | None = state.plans.get(alive)  # type: ignore[call-overload]
+    plan: TracePlan | None = state.plans.get(alive)
     inputs, params = tr.inputs, tr.params
     if plan is None:
-        plan = state.plans[alive] = make_plan(tr, state, tensors, alive)  # type: ignore[index]
+        plan = state.plans[alive] = make_plan(tr, state, tensors, alive)
     boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
     tr.reset()
     counters.operations_recorded += state.depth

@@ -85,11 +85,9 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
                 listed = True
             else:
                 t._gen = -1
-    if storage.aliases is not None:
-        for reference in storage.aliases:
-            other = reference()
-            if other is not None and other is not target and other._gen == gen:
-                other._gen = -1
+    for t in tr.resolved:
+        if t._storage is storage and t is not target and t._gen == gen:
+            t._gen = -1
     if not listed:
         tr.tensors.append(target)
     target._gen = gen

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -153,11 +152,14 @@ class Trace:
     """What this thread has recorded since its last observation."""
 
     def __init__(self, index: int) -> None:
-        self._counter = itertools.count(index + TRACE_SLOTS, TRACE_SLOTS)
+        self.gen = index
         self.index = index
         self.roots: dict[Any, State] = {}
-        self.mode: tuple[Any, ...] = (True, dtypes.get_default_dtype())
         self.grad_enabled = True
+        self.default_dtype: Any = None
+        self.boundaries: dict[int, Boundary] = {}
+        self.custom: dict[int, Any] = {}
+        self.hooked: dict[int, Tensor] = {}
         self.inference = False
         self.limit = DEPTH_LIMIT
         self._values: list[Value] = []
@@ -166,23 +168,26 @@ class Trace:
 
     # -- bookkeeping --------------------------------------------------------------------------------------------
     def next_generation(self) -> int:
-        return next(self._counter)
+        """A generation for a fragment: no trace has it."""
+        return -3 - next(_fragments)
 
     def reset(self) -> None:
         """Start a new, empty trace."""
-        self.gen = next(self._counter)
-        mode = (self.grad_enabled, dtypes.get_default_dtype())
-        root = self.roots.get(mode)
-        if root is None:
-            root = self.roots[mode] = State(None, None)
-            root.grad_enabled = self.grad_enabled
-        self.root = self.state = root
+        self.gen += TRACE_SLOTS
+        if dtypes._DEFAULT[0] is not self.default_dtype:
+            self.default_dtype = dtypes._DEFAULT[0]
+            self.root = self._root_for_mode()
+        self.state = self.root
         self.tensors: list[Tensor] = []
         self.inputs: list[Storage] = []
         self.params: list[Any] = []
-        self.boundaries: dict[int, Boundary] = {}
-        self.custom: dict[int, Any] = {}
-        self.hooked: dict[int, Tensor] = {}
+        self.resolved: list[Tensor] = []  # the tensors under which it knows its inputs: a write must be able to find them
+        if self.boundaries:
+            self.boundaries = {}
+        if self.custom:
+            self.custom = {}
+        if self.hooked:
+            self.hooked = {}
 
     def values(self) -> list[Value]:
         """All values of the path so far, by slot."""
@@ -285,10 +290,7 @@ class Trace:
             self.inputs.append(storage)
         t._gen = gen
         t._slot = slot = state.slot
-        if state.inputs:
-            storage.aliases = [weakref.ref(t)]  # a write must be able to find them
-        elif storage.aliases is not None:
-            storage.aliases.append(weakref.ref(t))
+        self.resolved.append(t)
         if leaf:
             boundary = Boundary(t, history)
             boundary.version = storage.version
@@ -546,6 +548,7 @@ class _Local(threading.local):
 
 
 _indices = itertools.count()
+_fragments = itertools.count()
 local = _Local()
 
 

@@ -36,7 +36,7 @@ class State:
 
     def __init__(self, parent: State | None, edge: Any) -> None:
         self.children: dict[Any, State] = {}
-        self.plans: dict[int, Any] = {}
+        self.plans: dict[bytes, Any] = {}  # by which results are alive
         self.parent = parent
         self.edge = edge
         self.nodes: tuple[Node, ...] = ()

@@ -16,7 +16,7 @@ class Storage:
     about it is ever left pending.
     """
 
-    __slots__ = ("__weakref__", "aliases", "buffer", "external", "gen", "origin", "slot", "version")
+    __slots__ = ("__weakref__", "buffer", "external", "gen", "origin", "slot", "version")
 
     def __init__(self, buffer: Buffer | None = None, gen: int = -1, slot: int = -1) -> None:
         self.buffer = buffer
@@ -24,5 +24,4 @@ class Storage:
         self.slot = slot
         self.origin = slot
         self.version = 0
-        self.aliases: list[Any] | None = None  # weak references to the tensors under which a trace knows it as an input
         self.external: Any = None

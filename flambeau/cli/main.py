@@ -1,0 +1,64 @@
+"""`flambeau`: reads the command and its arguments, and hands over to the command's module."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="flambeau", description="A deep-learning framework with PyTorch's API, compiled by itself.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    demo = commands.add_parser("demo", help="train a small network on handwritten digits and draw the curves")
+    demo.add_argument("--data", metavar="DIR", help="train PyTorch's MNIST example network on the IDX files (plain or .gz) in DIR")
+    demo.add_argument("--epochs", type=int, help="passes over the training images (20 on the shipped digits, 3 with --data)")
+    demo.add_argument("--out", metavar="DIR", default="flambeau-demo", help="where the checkpoint and the picture go")
+    demo.add_argument("--seed", type=int, default=1, help="of the random numbers")
+    run = commands.add_parser("run", help="run a PyTorch script: `import torch` gives flambeau")
+    run.add_argument("script", help="the Python file, or - m MODULE")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+    bench = commands.add_parser("bench", help="measure; beside PyTorch where it is installed")
+    bench.add_argument("cases", nargs="*", help="names of cases, or parts of them; all by default")
+    bench.add_argument("--torch", action="store_true", help="insist on PyTorch")
+    bench.add_argument("--rounds", type=int, default=5, help="how often the two programs alternate; the best counts")
+    bench.add_argument("--markdown", action="store_true", help="print the table for a page")
+    explain = commands.add_parser("explain", help="run a script and print its traces, graphs and kernels")
+    explain.add_argument("script")
+    explain.add_argument("arguments", nargs=argparse.REMAINDER)
+    cache = commands.add_parser("cache", help="show or clear the compiled code on disk")
+    cache.add_argument("action", nargs="?", choices=("show", "clear"), default="show")
+    commands.add_parser("info", help="print versions, processor, threads, memory, cache")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    options = _parser().parse_args(argv)
+    if options.command == "demo":
+        from flambeau.cli.demo import demo
+
+        return demo(options.data, options.epochs, options.out, options.seed)
+    if options.command == "run":
+        from flambeau.cli.run import run
+
+        return run(options.script, options.arguments)
+    if options.command == "bench":
+        from flambeau.cli.bench import bench
+
+        return bench(options.cases, options.torch, options.rounds, options.markdown)
+    if options.command == "explain":
+        from flambeau.cli.explain import explain
+
+        return explain(options.script, options.arguments)
+    if options.command == "cache":
+        from flambeau.cli.cache import show_cache
+
+        return show_cache(options.action)
+    from flambeau.cli.info import info
+
+    return info()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
