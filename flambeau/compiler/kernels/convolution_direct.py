@@ -21,13 +21,23 @@ The order of additions into a pixel depends on the block of K only, which depend
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_patches import Geometry, bit_mask, masked_read, read_kind
+from flambeau.compiler.kernels.convolution_patches import Geometry, bit_mask, read_kind
+from flambeau.compiler.kernels.convolution_planes import (
+    PHASE,
+    Phase,
+    axes,
+    balanced,
+    copy_planes,
+    plane_elements,
+    shifts,
+    write_table,
+)
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_weights import pack_weights
@@ -50,37 +60,6 @@ _NAMES = (
     "source_group", "weights_group", "out_batch", "out_group", "out_row", "scratch_bytes", "sums_at", "table_at",
     "block_rows", "block_columns", "tile_pixels", "scale_y", "scale_x", "out_height", "out_width",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """Words of one phase. Source row y is row (y + top) / deal_y of sub-plane (y + top) % deal_y; columns likewise."""
-
-    taps: int
-    shifts_at: int  # index of its first shift among the kernel's words
-    top: int
-    left: int
-    deal_y: int
-    deal_x: int
-    reach_y: int  # rows of a sub-plane beyond those of the block
-    sub_rows: int
-    pitch: int
-    plane: int  # elements from channel to channel
-    source_height: int
-    source_width: int
-    stride_channel: int
-    stride_y: int
-    stride_x: int
-    height: int  # output pixels of the phase
-    width: int
-    out_offset: int
-    out_y: int
-    out_x: int
-    weights_offset: int
-    channel_block: int
-
-
-_PHASE = [f.name for f in fields(Phase)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +92,6 @@ def lanes_are_filled(p: Problem, gradient: bool) -> bool:
     return (p.group_inputs if gradient else p.group_outputs) > direct_tile(element, host.vector_bits, host.registers).width // 2
 
 
-def _axis(taps: int, step: int, base: int, tap: int) -> tuple[int, int, list[int]]:
-    """(padding before, sub-plane rows reached beyond the pixel's, place of each tap) along one axis."""
-    places = [base + t * tap for t in range(taps)] or [0]
-    lowest = min(places)
-    places = [place - lowest for place in places]
-    return -lowest, max(places) // step, places
-
-
-def _balanced(total: int, most: int) -> int:
-    """The size of blocks of at most `most`, as equal as can be."""
-    return ceil_div(total, ceil_div(total, most)) if total > 0 else 1
-
-
 def make_direct_convolution(
     graph: Graph, p: Problem, gradient: bool, phases: list[Geometry], node_index: int, epilogue: Epilogue | None
 ) -> list[Kernel]:  # fmt: skip
@@ -145,8 +111,8 @@ def make_direct_convolution(
         element, tile, host.vector_bits, read_kind(first.step_x, first.stride_x), direct, out_x * scale_x == 1, len(phases)
     )
 
-    axes = [(_axis(g.taps_y, g.step_y, g.base_y, g.tap_y), _axis(g.taps_x, g.step_x, g.base_x, g.tap_x)) for g in phases]
-    reach_y, reach_x = max(y[1] for y, _ in axes), max(x[1] for _, x in axes)
+    sides = [axes(g) for g in phases]
+    reach_y, reach_x = max(y.reach for y, _ in sides), max(x.reach for _, x in sides)
     height, width = ceil_div(out_height, scale_y), ceil_div(out_width, scale_x)  # of the largest phase
     # A unit is a block of whole rows, or a piece of one row; the smaller, the more planes it copies twice.
     deal = first.step_y * first.step_x
@@ -154,54 +120,47 @@ def make_direct_convolution(
     columns = width
     if len(phases) == 1 and width > _BLOCK_COLUMNS // 2:
         fitting = max(4 * tile.rows, min(_BLOCK_COLUMNS, places // (1 + reach_y) - reach_x))
-        columns = _balanced(width, fitting)
+        columns = balanced(width, fitting)
     block_rows = 1
     if columns == width:
         fitting = min(places // (width + reach_x) - reach_y, _BLOCK_PIXELS // width)
         wanted = max(ceil_div(8 * tile.rows, width), height * p.batch * p.groups // _UNITS)
-        block_rows = _balanced(height, max(1, min(height, fitting, wanted)))
+        block_rows = balanced(height, max(1, min(height, fitting, wanted)))
     blocks_y, blocks_x = ceil_div(height, block_rows), ceil_div(width, columns)
     # Several small images share a unit, so that the weights come from afar less often.
     area = block_rows * columns
     images = 1
     if blocks_y * blocks_x == 1:
         fitting = min(places // ((block_rows + reach_y) * (columns + reach_x)), _BLOCK_PIXELS // area, ceil_div(_FEW_PIXELS, area))
-        images = _balanced(p.batch, max(1, min(fitting, p.batch * p.groups // 4)))
+        images = balanced(p.batch, max(1, min(fitting, p.batch * p.groups // 4)))
     blocks = ceil_div(p.batch, images) * p.groups * blocks_y * blocks_x
     panels = ceil_div(rows, tile.columns)
     split_panels = ceil_div(panels, max(1, min(panels, _UNITS // 2 // blocks)))
     splits = ceil_div(panels, split_panels)
     # Even heights, as equal as can be: 26 pixels are 14 + 12, 24 are 12 + 12.
-    tile_pixels = min(tile.rows, round_up(_balanced(columns, tile.rows), 2))
+    tile_pixels = min(tile.rows, round_up(balanced(columns, tile.rows), 2))
     if columns == tile.rows // 2:
         tile_pixels = columns
 
     sub_rows = block_rows + reach_y
-    first_shift = len(_NAMES) + len(phases) * len(_PHASE)
-    shifts: list[int] = []
+    first_shift = len(_NAMES) + len(phases) * len(PHASE)
+    all_shifts: list[int] = []
     blocked: list[Phase] = []
     bare: list[Geometry] = []
     weights_offset = 0
     pitch = columns + reach_x
-    # An odd number of cache lines from plane to plane: planes of a power of two would share a few sets of the cache.
-    plane = round_up(deal * sub_rows * pitch, 16) // 16 * 16
-    plane += 16 * (1 - plane // 16 % 2)
-    for g, ((top, _, places_y), (left, _, places_x)) in zip(phases, axes, strict=True):
-        channel_block = _balanced(channels, max(1, _BLOCK_K // max(1, g.taps)))
+    plane = plane_elements(deal, sub_rows, pitch)
+    for g, (y, x) in zip(phases, sides, strict=True):
         blocked.append(
             Phase(
-                g.taps, first_shift + len(shifts), top, left, g.step_y, g.step_x, reach_y, sub_rows, pitch, plane,
+                g.taps, first_shift + len(all_shifts), y.before, x.before, g.step_y, g.step_x, reach_y, sub_rows, pitch, plane,
                 g.source_height, g.source_width, g.stride_channel, g.stride_y, g.stride_x, g.pixels // max(1, g.width), g.width,
-                g.out_offset, g.out_y, g.out_x, weights_offset, channel_block,
+                g.out_offset, g.out_y, g.out_x, weights_offset, balanced(channels, max(1, _BLOCK_K // max(1, g.taps))),
             )
         )  # fmt: skip
-        bare.append(_with_offset(g, weights_offset))
+        bare.append(replace(g, weights_offset=weights_offset))
         weights_offset += panels * tile.columns * channels * g.taps
-        if g.taps:
-            for y in places_y:
-                for x in places_x:
-                    sub = (y % g.step_y) * g.step_x + x % g.step_x
-                    shifts.append((sub * sub_rows + y // g.step_y) * pitch + x // g.step_x)
+        all_shifts += shifts(g, y, x, sub_rows, pitch)
     packed = temporary(graph, max(1, weights_offset * p.groups), BY_NAME[COMPUTE_DTYPE[element.compute]])
     slack = (tile.rows + 2 * tile.width) * size
     planes_bytes = round_up(images * channels * plane * size + slack, 64)
@@ -216,7 +175,7 @@ def make_direct_convolution(
     ]  # fmt: skip
     for q in blocked:
         words += astuple(q)
-    words += shifts
+    words += all_shifts
     first_word = len(words)
     key = f"convolution:direct:{facts.key()}"
     if epilogue is not None:
@@ -233,12 +192,6 @@ def make_direct_convolution(
             min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),  # about 20 microseconds
         ),
     ]  # fmt: skip
-
-
-def _with_offset(g: Geometry, offset: int) -> Geometry:
-    from dataclasses import replace
-
-    return replace(g, weights_offset=offset)
 
 
 def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) -> str:
@@ -258,7 +211,7 @@ def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) ->
         for vectors in range(facts.tile.vectors, 0, -1):
             define(partial(_micro_kernel, facts.element, facts.tile, height, vectors))
     define(partial(_pixels, facts.tile, heights))
-    define(partial(_copy_planes, facts))
+    define(lambda b: copy_planes(b, facts.element, facts.tile.width, facts.kind))
     define(partial(_store_sums, facts))
     define(partial(_driver, facts, epilogue is not None, symbol(key)))
     if epilogue is not None:
@@ -339,81 +292,6 @@ def _pixels(tile: Tile, heights: tuple[int, ...], b: Builder) -> str:
     b.emit("unreachable")
     b.label(done)
     return b.function(f"define internal void @pixels({_MICRO}, i64 %vectors) noinline #0")
-
-
-def _copy_planes(facts: Facts, b: Builder) -> str:
-    """Text of `copy_planes(phase, source, planes, channels, y, x, rows)`: the planes of a block that starts at (y, x).
-
-    Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites.
-    """
-    element, width = facts.element, facts.tile.width
-    w = load_words(b, "%phase", 0, _PHASE)
-    last = b.add("%rows", w["reach_y"])
-    stored = vector(element.compute, width)
-
-    def channel(c: str) -> None:
-        image = b.gep(element.memory, "%source", b.mul(c, w["stride_channel"]))
-        plane = b.gep(element.compute, "%planes", b.mul(c, w["plane"]))
-
-        def residue_y(ry: str) -> None:
-            def residue_x(rx: str) -> None:
-                sub = b.mul(b.add(b.mul(ry, w["deal_x"]), rx), w["sub_rows"])
-                # Column q of the sub-plane is source column (x + q) * deal_x + rx - left.
-                start = b.add(b.sub(b.mul("%x", w["deal_x"]), w["left"]), rx)
-                if facts.kind == "unit":
-                    low, high = b.sub(0, start), b.sub(w["source_width"], start)
-                else:
-                    up = b.sub(w["deal_x"], 1)
-                    low, high = (
-                        b.op(f"udiv i64 {b.add(b.max(v, 0), up)}, {w['deal_x']}")
-                        for v in (b.sub(0, start), b.sub(w["source_width"], start))
-                    )
-                low = b.max(low, 0)
-                first_whole = b.min(b.op(f"and i64 {b.add(low, width - 1)}, {-width}"), w["pitch"])
-                distance = b.mul(w["deal_x"], w["stride_x"])
-
-                def row(r: str) -> None:
-                    y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
-                    inside = b.op(f"icmp ult i64 {y}, {w['source_height']}")
-                    reachable = b.min(high, b.op(f"select i1 {inside}, i64 {w['pitch']}, i64 0"))
-                    line = b.add(b.mul(y, w["stride_y"]), b.mul(start, w["stride_x"]))
-                    origin = b.gep(element.memory, image, line)
-                    target = b.gep(element.compute, plane, b.mul(b.add(sub, r), w["pitch"]))
-
-                    def put(q: str, value: str) -> None:
-                        b.store(stored, element.widen(b, width, value), b.gep(element.compute, target, q), element.compute_bytes)
-
-                    def chunk(q: str) -> None:
-                        read = masked_read(
-                            b, element.memory, width, element.memory_bytes, facts.kind, b.sub(low, q), b.sub(reachable, q),
-                            distance,
-                        )  # fmt: skip
-                        put(q, read(b.gep(element.memory, origin, b.mul(q, distance))))
-
-                    def whole_chunk(q: str) -> None:
-                        loaded = vector(element.memory, width)
-                        put(q, b.load(loaded, b.gep(element.memory, origin, q), element.memory_bytes))
-
-                    if facts.kind != "unit" or width == 1:
-                        b.loop(0, w["pitch"], width, chunk)
-                        return
-                    # Masks are for the ends only.
-                    b.loop(0, first_whole, width, chunk)
-                    whole = b.max(b.op(f"and i64 {reachable}, {-width}"), first_whole)
-                    b.loop(first_whole, whole, width, whole_chunk)
-                    b.loop(whole, w["pitch"], width, chunk)
-
-                b.loop(0, last, 1, row)
-
-            b.loop(0, w["deal_x"], 1, residue_x)
-
-        b.loop(0, w["deal_y"], 1, residue_y)
-
-    b.loop(0, "%channels", 1, channel)
-    return b.function(
-        "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, i64 %channels, "
-        "i64 %y, i64 %x, i64 %rows) noinline #0"
-    )
 
 
 def _store_sums(facts: Facts, b: Builder) -> str:
@@ -518,8 +396,8 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
         weights = b.gep(compute, w["weights"], b.mul(g, w["weights_group"]))
 
         def phase(f: str) -> None:
-            at = b.gep("i64", "%args", b.add(len(_NAMES), b.mul(f, len(_PHASE))))
-            q = load_words(b, at, 0, _PHASE)
+            at = b.gep("i64", "%args", b.add(len(_NAMES), b.mul(f, len(PHASE))))
+            q = load_words(b, at, 0, PHASE)
             rows = b.sub(b.min(b.add(y0, w["block_rows"]), q["height"]), y0)
             columns = b.sub(b.min(b.add(x0, w["block_columns"]), q["width"]), x0)
             any_pixels = b.op(f"and i1 {b.op(f'icmp sgt i64 {rows}, 0')}, {b.op(f'icmp sgt i64 {columns}, 0')}")
@@ -539,18 +417,7 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                     ], declare=False)  # fmt: skip
 
                 b.loop(0, images, 1, copy)
-                shifts = b.gep("i64", "%args", q["shifts_at"])
-
-                def table_channel(c: str) -> None:
-                    start = b.mul(c, q["plane"])
-
-                    def entry(t: str) -> None:
-                        place = b.add(start, b.load("i64", b.gep("i64", shifts, t), 8))
-                        b.store("i64", place, b.gep("i64", table, b.add(b.mul(c, q["taps"]), t)), 8)
-
-                    b.loop(0, q["taps"], 1, entry)
-
-                b.loop(0, q["channel_block"], 1, table_channel)
+                write_table(b, "%args", q, table, q["channel_block"])
                 weights_f = b.gep(compute, weights, q["weights_offset"])
                 panel_k = b.mul(w["channels"], q["taps"])
 

@@ -29,6 +29,7 @@ from flambeau.compiler.kernels.convolution_patches import (
     read_kind,
     word_of,
 )
+from flambeau.compiler.kernels.convolution_planes import balanced
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_weights import pack_weights
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
@@ -128,13 +129,13 @@ def make_gemm_convolution(
     # Blocks of K and of pixels.
     # Elements that are rounded on the way out take the whole K at once.
     most = [channels if element.converts else max(1, _PANEL_K // max(1, g.taps)) for g in bare]
-    blocked = [replace(g, channel_block=_balanced(channels, limit)) for g, limit in zip(bare, most, strict=True)]
+    blocked = [replace(g, channel_block=balanced(channels, limit)) for g, limit in zip(bare, most, strict=True)]
     deepest = max(1, max(g.channel_block * g.taps for g in blocked))
     panel_bytes = deepest * tile.columns * element.compute_bytes
     deep_panels = max(1, min(8, _PACKED_BLOCK_BYTES // panel_bytes))
     if len(blocked) == 1:
         panels = ceil_div(blocked[0].pixels, tile.columns)
-        block = _balanced(panels, max(1, min(deep_panels, panels * p.batch * p.groups // 64))) * tile.columns
+        block = balanced(panels, max(1, min(deep_panels, panels * p.batch * p.groups // 64))) * tile.columns
         blocks = ceil_div(blocked[0].pixels, block)
         epilogue_block = block
         blocked = [replace(blocked[0], block=block)]
@@ -142,7 +143,7 @@ def make_gemm_convolution(
     else:
         # Rows of phases: all phases of some rows make whole rows of the output.
         tall, wide = ceil_div(out_height, p.stride[0]), ceil_div(out_width, p.stride[1])
-        take = _balanced(tall, max(1, min(deep_panels * tile.columns // wide, tall * p.batch * p.groups // 64)))
+        take = balanced(tall, max(1, min(deep_panels * tile.columns // wide, tall * p.batch * p.groups // 64)))
         blocks = ceil_div(tall, take)
         epilogue_block = take * p.stride[0] * out_width
         blocked = [replace(g, block=take * g.width) for g in blocked]
@@ -183,11 +184,6 @@ def make_gemm_convolution(
             min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),  # about 20 microseconds
         ),
     ]  # fmt: skip
-
-
-def _balanced(total: int, most: int) -> int:
-    """The size of blocks of at most `most`, as equal as can be."""
-    return ceil_div(total, ceil_div(total, most)) if total > 0 else 1
 
 
 def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) -> str:

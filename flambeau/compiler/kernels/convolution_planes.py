@@ -1,0 +1,176 @@
+"""Convolutions: padded planes in a thread's scratch, in which the source pixels of a tap are neighbours for neighbouring results.
+
+A plane holds one channel of a block of source rows with its padding. A stride deals its rows and columns to sub-planes by
+their residue. The pixel that tap t needs for result (y, x) of the block lies at y * pitch + x + shift(t).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.kernels.convolution_patches import Geometry, masked_read
+from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
+from flambeau.compiler.kernels.matmul_element import Element
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Words of one phase. Source row y is row (y + top) / deal_y of sub-plane (y + top) % deal_y; columns likewise."""
+
+    taps: int
+    shifts_at: int  # index of its first shift among the kernel's words
+    top: int
+    left: int
+    deal_y: int
+    deal_x: int
+    reach_y: int  # rows of a sub-plane beyond those of the block
+    sub_rows: int
+    pitch: int
+    plane: int  # elements from channel to channel
+    source_height: int
+    source_width: int
+    stride_channel: int
+    stride_y: int
+    stride_x: int
+    height: int  # output pixels of the phase
+    width: int
+    out_offset: int
+    out_y: int
+    out_x: int
+    weights_offset: int
+    channel_block: int
+
+
+PHASE = [f.name for f in fields(Phase)]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a geometry: padding before the source, sub-plane rows beyond the pixel's, the place of each tap."""
+
+    before: int
+    reach: int
+    places: tuple[int, ...]
+
+
+def axes(g: Geometry) -> tuple[Axis, Axis]:
+    return _axis(g.taps_y, g.step_y, g.base_y, g.tap_y), _axis(g.taps_x, g.step_x, g.base_x, g.tap_x)
+
+
+def _axis(taps: int, step: int, base: int, tap: int) -> Axis:
+    places = [base + t * tap for t in range(taps)] or [0]
+    lowest = min(places)
+    return Axis(-lowest, (max(places) - lowest) // step, tuple(place - lowest for place in places))
+
+
+def plane_elements(deal: int, sub_rows: int, pitch: int) -> int:
+    """Elements from plane to plane: an odd number of cache lines (of 16 float32).
+
+    Planes a power of two apart would share a few sets of the cache.
+    """
+    lines = round_up(deal * sub_rows * pitch, 16) // 16
+    return 16 * (lines + 1 - lines % 2)
+
+
+def shifts(g: Geometry, y: Axis, x: Axis, sub_rows: int, pitch: int) -> list[int]:
+    """shift(t) of each tap of a geometry, tap rows first."""
+    if not g.taps:
+        return []
+    return [
+        (((py % g.step_y) * g.step_x + px % g.step_x) * sub_rows + py // g.step_y) * pitch + px // g.step_x
+        for py in y.places
+        for px in x.places
+    ]
+
+
+def balanced(total: int, most: int) -> int:
+    """The size of blocks of at most `most`, as equal as can be."""
+    return ceil_div(total, ceil_div(total, most)) if total > 0 else 1
+
+
+def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
+    """Text of `copy_planes(phase, source, planes, channels, y, x, rows)`: the planes of a block that starts at (y, x).
+
+    Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites.
+    """
+    w = load_words(b, "%phase", 0, PHASE)
+    last = b.add("%rows", w["reach_y"])
+    stored, loaded = vector(element.compute, width), vector(element.memory, width)
+
+    def channel(c: str) -> None:
+        image = b.gep(element.memory, "%source", b.mul(c, w["stride_channel"]))
+        plane = b.gep(element.compute, "%planes", b.mul(c, w["plane"]))
+
+        def residue_y(ry: str) -> None:
+            def residue_x(rx: str) -> None:
+                sub = b.mul(b.add(b.mul(ry, w["deal_x"]), rx), w["sub_rows"])
+                # Column q of the sub-plane is source column (x + q) * deal_x + rx - left.
+                start = b.add(b.sub(b.mul("%x", w["deal_x"]), w["left"]), rx)
+                low, high = b.sub(0, start), b.sub(w["source_width"], start)
+                if kind != "unit":
+                    up = b.sub(w["deal_x"], 1)
+                    low, high = (b.op(f"udiv i64 {b.add(b.max(v, 0), up)}, {w['deal_x']}") for v in (low, high))
+                low = b.max(low, 0)
+                first_whole = b.min(b.op(f"and i64 {b.add(low, width - 1)}, {-width}"), w["pitch"])
+                distance = b.mul(w["deal_x"], w["stride_x"])
+
+                def row(r: str) -> None:
+                    y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
+                    inside = b.op(f"icmp ult i64 {y}, {w['source_height']}")
+                    reachable = b.min(high, b.op(f"select i1 {inside}, i64 {w['pitch']}, i64 0"))
+                    line = b.add(b.mul(y, w["stride_y"]), b.mul(start, w["stride_x"]))
+                    origin = b.gep(element.memory, image, line)
+                    target = b.gep(element.compute, plane, b.mul(b.add(sub, r), w["pitch"]))
+
+                    def put(q: str, value: str) -> None:
+                        at = b.gep(element.compute, target, q)
+                        b.store(stored, element.widen(b, width, value), at, element.compute_bytes)
+
+                    def chunk(q: str) -> None:
+                        low_q, high_q = b.sub(low, q), b.sub(reachable, q)
+                        read = masked_read(b, element.memory, width, element.memory_bytes, kind, low_q, high_q, distance)
+                        put(q, read(b.gep(element.memory, origin, b.mul(q, distance))))
+
+                    def whole_chunk(q: str) -> None:
+                        put(q, b.load(loaded, b.gep(element.memory, origin, q), element.memory_bytes))
+
+                    if kind != "unit" or width == 1:
+                        b.loop(0, w["pitch"], width, chunk)
+                        return
+                    # Masks are for the ends only.
+                    b.loop(0, first_whole, width, chunk)
+                    whole = b.max(b.op(f"and i64 {reachable}, {-width}"), first_whole)
+                    b.loop(first_whole, whole, width, whole_chunk)
+                    b.loop(whole, w["pitch"], width, chunk)
+
+                b.loop(0, last, 1, row)
+
+            b.loop(0, w["deal_x"], 1, residue_x)
+
+        b.loop(0, w["deal_y"], 1, residue_y)
+
+    b.loop(0, "%channels", 1, channel)
+    return b.function(
+        "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, i64 %channels, "
+        "i64 %y, i64 %x, i64 %rows) noinline #0"
+    )
+
+
+def write_table(
+    b: Builder, arguments: str, phase: dict[str, str], table: str, channels: str, scale: int = 1
+) -> None:  # fmt: skip
+    """Write the place of (channel, tap), in elements times `scale`, to `table`, for `channels` channels."""
+    first = b.gep("i64", arguments, phase["shifts_at"])
+
+    def channel(c: str) -> None:
+        start = b.mul(c, phase["plane"])
+
+        def entry(t: str) -> None:
+            place = b.mul(b.add(start, b.load("i64", b.gep("i64", first, t), 8)), scale)
+            b.store("i64", place, b.gep("i64", table, b.add(b.mul(c, phase["taps"]), t)), 8)
+
+        b.loop(0, phase["taps"], 1, entry)
+
+    b.loop(0, channels, 1, channel)
