@@ -1,0 +1,56 @@
+"""sort and topk: stable, NaN the largest, every dtype and layout, short and long rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flambeau import dtypes
+from tests.kernels.move_runner import LAYOUTS, Move, close, numbers
+
+ORDERED = [d for d in dtypes.ALL if not d.is_complex]
+SHAPES = [(), (1,), (40,), (65,), (700,), (3, 50), (4, 90, 3), (2, 1500), (1300, 2), (9000,)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(SHAPES), st.sampled_from(ORDERED), st.booleans(), st.data())
+def test_sort(shape: tuple[int, ...], d: dtypes.dtype, descending: bool, data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))
+    dim = data.draw(st.integers(0, max(len(shape) - 1, 0)))
+    x = numbers(rng, shape, d, special=data.draw(st.sampled_from([0.0, 0.3])))
+    m = Move("sort", [(x, d, data.draw(st.sampled_from(LAYOUTS)))], [(shape, d), (shape, dtypes.int64)],
+             dim=dim, descending=descending)  # fmt: skip
+    values, indices = m.run(data.draw(st.sampled_from([1, 2])))
+    want_values, want_indices = m.expected()
+    assert np.array_equal(indices, want_indices)
+    assert close(values, want_values, d, 0.0)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(SHAPES), st.sampled_from(ORDERED), st.booleans(), st.data())
+def test_topk(shape: tuple[int, ...], d: dtypes.dtype, largest: bool, data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))
+    dim = data.draw(st.integers(0, max(len(shape) - 1, 0)))
+    size = shape[dim] if shape else 1
+    k = data.draw(st.sampled_from([0, 1, min(3, size), min(60, size), size])) if shape else 1
+    out = tuple(k if i == dim else s for i, s in enumerate(shape))
+    x = numbers(rng, shape, d, special=data.draw(st.sampled_from([0.0, 0.3])))
+    m = Move("topk", [(x, d, data.draw(st.sampled_from(LAYOUTS)))], [(out, d), (out, dtypes.int64)],
+             dim=dim, k=k, largest=largest)  # fmt: skip
+    values, indices = m.run()
+    want_values, want_indices = m.expected()
+    assert np.array_equal(indices, want_indices)
+    assert close(values, want_values, d, 0.0)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_topk_of_a_row_that_keeps_improving(largest: bool) -> None:
+    """Every element enters the buffer: it is cut again and again."""
+    x = np.arange(20000, dtype=np.int32)
+    x = x if largest else x[::-1].copy()
+    m = Move("topk", [(x, dtypes.int32, "contiguous")], [((10,), dtypes.int32), ((10,), dtypes.int64)],
+             dim=0, k=10, largest=largest)  # fmt: skip
+    values, indices = m.run()
+    assert np.array_equal(values, m.expected()[0]) and np.array_equal(indices, m.expected()[1])
