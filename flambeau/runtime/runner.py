@@ -1,23 +1,26 @@
 """A Program: kernels' argument words, how addresses get into them, and the phases in which the kernels run.
 
-Everything is laid out once; a run is one `pack_into` of the io block and one native call.
+Everything is laid out once (`native.py` has the layout); a run is one `pack_into` of the io block and one native call.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import threading
+import weakref
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flambeau.runtime import threads
 from flambeau.statistics import counters
 
-_CHUNKS_PER_LANE = 4  # how finely a phase is cut, so that a late thread costs little
-_RUN: list[Any] = []  # the native runner: [without the GIL, with it]
-SMALL_UNITS = 64
+# How finely a parallel phase is cut: a thread that comes late or is interrupted costs at most about one chunk.
+CHUNKS_PER_LANE: Final = 4
+
+_programs: weakref.WeakSet[Program] = weakref.WeakSet()
 
 
 class Task(NamedTuple):
@@ -29,6 +32,11 @@ class Task(NamedTuple):
     grain: int = 1
     min_units_per_thread: int = 1
 
+    @property
+    def work(self) -> float:
+        """How many threads the task could keep busy."""
+        return self.units / max(self.min_units_per_thread, 1)
+
 
 class Relocation(NamedTuple):
     """words[word] = io[index] + offset + sum(io[parameter] * multiplier), at the start of each run."""
@@ -39,90 +47,119 @@ class Relocation(NamedTuple):
     dynamic: tuple[tuple[int, int], ...] = ()
 
 
-def _runner() -> list[Any]:
-    if not _RUN:
-        from flambeau.runtime import jit
-
-        address = jit.function(*threads.module())
-        signature = (ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-        _RUN.extend([ctypes.CFUNCTYPE(*signature)(address), ctypes.PYFUNCTYPE(*signature)(address)])
-    return _RUN
-
-
 class Program:
     """A native program. `run(io_values)` gives 0, or 1 + the number of the task (over all phases) that failed.
 
-    `format`: struct codes of the io words ("Q" address, "q" int64, "d" float64). `parallel` and `small` say whether more
-    than one thread may work, and whether the run is so short that it keeps the GIL.
+    `words`: the argument words of all tasks, in the machine's 64-bit integers. `phases` run in order; the tasks of one phase
+    do not depend on each other, and their units are divided among the threads. A failure ends the program after its phase.
+    `io_size`: how many words a run is given; `format`: their struct codes, "q" or "Q" for addresses and integers, "d" for
+    floats ("q" for all if None). `small`: a run takes some 10 us at most, so that a serial one does better to keep the GIL
+    (to give it away may cost a switch interval, 5 ms, if another Python thread is busy).
+
+    May be called from any thread: runs of one program wait for each other.
     """
 
     def __init__(
         self, words: Sequence[int], relocations: Sequence[Relocation], phases: Sequence[Sequence[Task]], io_size: int,
         format: str | None = None, small: bool = False,
     ) -> None:  # fmt: skip
-        self.words = array("q", words or [0])
-        start = self.words.buffer_info()[0]
-        plain: list[int] = []
-        dynamic: list[int] = []
-        for r in relocations:
-            plain.extend((r.word, r.index, r.offset))
-            for index, multiplier in r.dynamic:
-                dynamic.extend((r.word, index, multiplier))
-        self._plain, self._dynamic = array("q", plain or [0]), array("q", dynamic or [0])
-        table: list[int] = []
-        tasks: list[int] = []
-        lanes_most = 1
-        available = threads.count()
+        self.words = array("q", words)
+        plain = array("q")
+        dynamic = array("q")
+        for word, index, offset, pairs in relocations:
+            plain.extend((word, index, offset))
+            for parameter, multiplier in pairs:
+                dynamic.extend((word, parameter, multiplier))
+        table, tasks, bounds = array("q"), array("q"), array("q")
+        bounds_at: list[int] = []
+        self.lanes = 1  # of the widest phase
+        self._parallel_phases = 0
         for phase in phases:
-            wanted = sum([t.units // max(t.min_units_per_thread, 1) for t in phase])
-            lanes = max(1, min(available, wanted))
-            lanes_most = max(lanes_most, lanes)
-            first, chunks = len(tasks) // 5, 0
-            total = sum([max(t.units, 1) / max(t.min_units_per_thread, 1) for t in phase])
-            for t in phase:
-                share = (t.units / max(t.min_units_per_thread, 1)) / total if total else 1.0
-                pieces = max(1, round(lanes * _CHUNKS_PER_LANE * share)) if lanes > 1 else 1
-                size = max(1, -(-t.units // pieces))
-                size = -(-size // t.grain) * t.grain
-                tasks.extend((t.address, start + 8 * t.first_word, t.units, size, chunks))
-                chunks += max(1, -(-t.units // size))
-            table.extend((first, len(phase), min(lanes, chunks), chunks))
-        self._table, self._tasks = array("q", table or [0]), array("q", tasks or [0])
-
-        def at(a: array[int]) -> int:
-            return a.buffer_info()[0]
-
-        self._head = array("q", [
-            len(plain) // 3, at(self._plain), len(dynamic) // 3, at(self._dynamic), len(phases), at(self._table),
-            at(self._tasks), start,
-        ])  # fmt: skip
-        self.lanes = lanes_most
+            first = len(tasks) // 5
+            lanes, cuts = _cut(phase, threads.count())
+            start = 0
+            for task, (size, chunks) in zip(phase, cuts, strict=True):
+                tasks.extend((task.address, 8 * task.first_word, task.units, size, start))
+                start += chunks
+            bounds_at.append(len(bounds))
+            bounds.extend(_bounds(phase, [chunks for _, chunks in cuts], lanes))
+            table.extend((first, len(phase), lanes, start, 0))
+            self.lanes = max(self.lanes, lanes)
+            self._parallel_phases += lanes > 1
+        for i in range(0, len(tasks), 5):
+            tasks[i + 1] += _address(self.words)
+        for i, at in enumerate(bounds_at):
+            table[5 * i + 4] = _address(bounds) + 8 * at
         self.io = ctypes.create_string_buffer(8 * max(io_size, 1))
-        self.format = "=" + (format or "q" * io_size)
-        self._pack = struct.Struct(self.format).pack_into
-        self._head_address = ctypes.c_void_p(self._head.buffer_info()[0])
-        self._io_address = ctypes.c_void_p(ctypes.addressof(self.io))
-        self._team = ctypes.c_void_p(threads.team(lanes_most))
-        self._native = _runner()[1 if small and lanes_most == 1 else 0]
+        self._head = array("q", (
+            len(plain) // 3, _address(plain), len(dynamic) // 3, _address(dynamic), len(phases), _address(table),
+            _address(tasks), _address(self.words),
+        ))  # fmt: skip
+        self._held = (plain, dynamic, table, tasks, bounds)  # the native code has their addresses
         self._lock = threading.Lock()
-        self.run = self._make_run()
+        self.run = self._make_run("=" + ("q" * io_size if format is None else format), small and self.lanes == 1)
+        _programs.add(self)
 
-    def _make_run(self) -> Callable[[Sequence[Any]], int]:
-        pack, io, native, lock = self._pack, self.io, self._native, self._lock
-        head, io_address, team_of, lanes = self._head_address, self._io_address, threads.team, self.lanes
-        if lanes == 1:
+    def _make_run(self, format: str, keep_gil: bool) -> Callable[[Sequence[Any]], int]:
+        pack, io, lock, native = struct.Struct(format).pack_into, self.io, self._lock, threads.native_function(keep_gil)
+        if struct.calcsize(format) > len(io):
+            raise ValueError(f"the io format {format!r} needs {struct.calcsize(format)} bytes, the io block has {len(io)}")
+        # Arguments that are ctypes objects already are not converted again at each call.
+        head, io_address = ctypes.c_void_p(_address(self._head)), ctypes.c_void_p(ctypes.addressof(io))
+        team, lanes, parallel_phases = threads.team, self.lanes, self._parallel_phases
 
-            def run_alone(values: Sequence[Any]) -> int:
-                with lock:
-                    pack(io, 0, *values)
-                    return native(head, io_address, None)  # type: ignore[no-any-return]
-
-            return run_alone
-
-        def run(values: Sequence[Any]) -> int:
-            counters.parallel_phases += 1
+        def run_alone(values: Sequence[Any]) -> int:
             with lock:
                 pack(io, 0, *values)
-                return native(head, io_address, team_of(lanes) if threads.count() > 1 else None)  # type: ignore[no-any-return]
+                return native(head, io_address, None)  # type: ignore[no-any-return]
 
-        return run
+        def run(values: Sequence[Any]) -> int:
+            counters.parallel_phases += parallel_phases
+            with lock:
+                pack(io, 0, *values)
+                return native(head, io_address, team(lanes))  # type: ignore[no-any-return]
+
+        chosen = run_alone if lanes == 1 else run
+        chosen.tables = self._held, self._head, self.words  # type: ignore[attr-defined]  # live as long as `run`
+        return chosen
+
+
+def _address(block: array[int]) -> int:
+    return block.buffer_info()[0]
+
+
+def _cut(phase: Sequence[Task], available: int) -> tuple[int, list[tuple[int, int]]]:
+    """How many lanes a phase gets, and for each task (units a chunk, chunks). Chunks are multiples of the grain."""
+    total = sum([t.work for t in phase])
+    lanes = max(1, min(available, int(total)))
+    cuts = []
+    for t in phase:
+        pieces = max(1.0, lanes * CHUNKS_PER_LANE * t.work / total) if lanes > 1 else 1.0
+        grain = max(t.grain, 1)
+        size = max(1, -(-int(-(-t.units // pieces)) // grain)) * grain
+        cuts.append((size, max(1, -(-t.units // size))))
+    return min(lanes, sum([chunks for _, chunks in cuts])) or 1, cuts
+
+
+def _bounds(phase: Sequence[Task], chunks: Sequence[int], lanes: int) -> list[int]:
+    """The chunk at which each lane's own part begins, and the end: parts of equal work as far as whole chunks allow."""
+    work = [t.work / n for t, n in zip(phase, chunks, strict=True) for _ in range(n)]
+    total = sum(work)
+    bounds = [0]
+    done = 0.0
+    for number, piece in enumerate(work):
+        # A lane's part ends before the chunk whose middle is beyond the lane's share.
+        while len(bounds) < lanes and done + piece / 2 > total * len(bounds) / lanes:
+            bounds.append(number)
+        done += piece
+    return bounds + [len(work)] * (lanes + 1 - len(bounds))
+
+
+def _after_fork() -> None:
+    """No thread of a child is in a run: free the locks that threads of the parent held."""
+    for program in list(_programs):
+        program._lock._at_fork_reinit()  # type: ignore[attr-defined]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

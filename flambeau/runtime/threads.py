@@ -1,6 +1,6 @@
-"""The thread team: Python threads that live in native code (no GIL), spin for a while after each phase, then sleep.
+"""The thread team: Python threads that live in native code (without the GIL), spin for a while after each phase, then sleep.
 
-Started at the first parallel phase; a forked child starts its own.
+The team starts at the first parallel phase; a forked child starts its own. Its memory is described in `native.py`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import os
 import platform
 import struct
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from flambeau.runtime import native, target
 
-_SPINS = 4000  # spin-wait hints before a worker sleeps: some 50 to 100 microseconds
-_MOST = 64  # lanes of the team structure
+# Spin-wait hints before a thread sleeps: about 100 us where a hint takes 11 ns (measured on Granite Rapids), 350 us where it
+# takes 45 ns (Skylake; Intel, Optimization Reference Manual, PAUSE). To be woken costs some 20 us; the serial phases between
+# parallel ones are shorter than that, too.
+SPINS: Final = 8000
 
-_count = min(target.usable_processors(), _MOST)
+_count = min(target.usable_processors(), native.MOST_LANES)
 _team: Team | None = None
 _lock = threading.Lock()
 
@@ -32,91 +35,105 @@ get_num_threads = count
 
 
 def set_num_threads(n: int) -> None:
-    """Use `n` threads from now on. Results do not depend on it."""
+    """Use at most `n` threads (64 at most) from now on. Results do not depend on it.
+
+    Plans that exist keep their scratch memory and run with at most as many threads as they were made for.
+    """
     global _count
     if not isinstance(n, int) or isinstance(n, bool):
         raise TypeError(f"set_num_threads expects an int, but got {type(n).__name__}")
     if n < 1:
         raise RuntimeError(f"set_num_threads expects a positive integer, got {n}")
-    _count = min(n, _MOST)
+    _count = min(n, native.MOST_LANES)
+    if _team is not None:
+        _team.limit()
 
 
-def module() -> tuple[str, Any]:
-    """(key, emit) of the runtime's native code."""
+def module() -> tuple[str, Callable[[], str]]:
+    """(key, emit) of the runtime's native code, for `jit.function`."""
     from flambeau.runtime.jit import symbol
 
-    key = f"{native.KEY} {platform.machine()}"
+    machine = platform.machine()
+    key = f"flambeau runner {machine}"
+    return key, lambda: native.text(symbol(key), machine)
 
-    def emit() -> str:
-        call, declaration = native.pause_instruction(platform.machine())
-        return native.text(symbol(key)).replace("PAUSE", call) + declaration + "\n"
 
-    return key, emit
+def native_function(keep_gil: bool) -> Any:
+    """The native runner as a ctypes function of (program, io, team) addresses, which releases the GIL or keeps it."""
+    from flambeau.runtime import jit
+
+    make = ctypes.PYFUNCTYPE if keep_gil else ctypes.CFUNCTYPE
+    return make(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(jit.function(*module()))
 
 
 class Team:
-    """The shared structure and its threads."""
+    """The shared memory and the worker threads."""
 
     def __init__(self) -> None:
         self.memory = ctypes.create_string_buffer(native.TEAM_BYTES + 64)
         self.address = (ctypes.addressof(self.memory) + 63) & -64
-        self.semaphores = ctypes.create_string_buffer(64 * _MOST)
         self.workers: list[threading.Thread] = []
-        self._write(80, _SPINS)
-        libc = ctypes.CDLL(None)
-        self._sem_post = libc.sem_post
-        for w in range(_MOST):
-            at = ctypes.addressof(self.semaphores) + 64 * w
-            libc.sem_init(ctypes.c_void_p(at), 0, 0)
-            self._write(native.WORKERS_AT + 64 * w + 8, at)
+        self._libc = ctypes.CDLL(None)
+        for thread in range(native.MOST_LANES):
+            self._libc.sem_init(ctypes.c_void_p(self._semaphore(thread)), 0, 0)
+        self._write("SPINS", SPINS)
+        self.limit()
 
-    def _write(self, offset: int, value: int) -> None:
-        ctypes.memmove(self.address + offset, struct.pack("<q", value), 8)
+    def _semaphore(self, thread: int) -> int:
+        return self.address + native.FIELDS["THREADS_AT"] + 64 * thread + native.SEMAPHORE
+
+    def _write(self, field: str, value: int) -> None:
+        ctypes.memmove(self.address + native.FIELDS[field], struct.pack("=q", value), 8)
+
+    def limit(self) -> None:
+        """Let as many threads work as there are and as are allowed."""
+        self._write("LIMIT", min(_count, 1 + len(self.workers)))
 
     def grow(self, lanes: int) -> None:
         """Have a worker for each lane but the caller's."""
-        from flambeau.runtime import jit
-
-        jit.function(*module())
-        worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(jit.export(module()[0], "_worker"))
+        worker = native_function(keep_gil=False)
         while len(self.workers) < lanes - 1:
             lane = len(self.workers) + 1
-            thread = threading.Thread(target=worker, args=(self.address, lane), name=f"flambeau-{lane}", daemon=True)
-            self.workers.append(thread)
+            thread = threading.Thread(
+                target=worker, args=(None, lane, self.address), name=f"flambeau-{lane}", daemon=True
+            )
             thread.start()
+            self.workers.append(thread)
+        self.limit()
 
     def stop(self) -> None:
-        """End the threads: at exit."""
-        self._write(56, 1)
-        for w in range(1, len(self.workers) + 1):
-            self._sem_post(ctypes.c_void_p(ctypes.addressof(self.semaphores) + 64 * w))
+        """End the threads. The memory stays as long as this object, which must outlive every native call."""
+        self._write("STOP", 1)
+        for lane in range(1, len(self.workers) + 1):
+            self._libc.sem_post(ctypes.c_void_p(self._semaphore(lane)))
         for thread in self.workers:
-            thread.join(0.5)
+            thread.join(1.0)
 
 
-def team(lanes: int) -> int:
-    """The address of the team with at least `lanes` lanes (0: no team, run alone)."""
+def team(lanes: int) -> int | None:
+    """The address of the team, grown to at least `lanes` lanes; None: run alone."""
     global _team
-    if lanes < 2 or platform.system() != "Linux":  # semaphores in memory are a Linux matter; elsewhere the caller works alone
-        return 0
+    if lanes < 2 or _count < 2 or platform.system() != "Linux":  # elsewhere there are no semaphores in memory
+        return None
     found = _team
     if found is None or len(found.workers) < lanes - 1:
         with _lock:
-            if _team is None:
-                _team = Team()
-            _team.grow(lanes)
-            found = _team
+            found = _team or Team()
+            found.grow(lanes)
+            _team = found
     return found.address
 
 
 def _after_fork() -> None:
-    """A child has none of the parent's threads."""
+    """A child has none of the parent's threads; the next parallel phase makes new ones."""
     global _team, _lock
     _team = None
     _lock = threading.Lock()
 
 
 def _at_exit() -> None:
+    global _count
+    _count = 1  # what runs later, in destructors, runs alone
     if _team is not None:
         _team.stop()
 

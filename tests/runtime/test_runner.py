@@ -1,0 +1,274 @@
+"""The native runner and the thread team: relocation, phases, stealing, failures, threads that come and go."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from flambeau.runtime import native, runner, threads
+from flambeau.runtime.runner import Program, Relocation, Task
+from flambeau.statistics import counters
+from tests.runtime import kernels
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> Iterator[None]:
+    before = threads.get_num_threads()
+    threads.set_num_threads(2)
+    yield
+    threads.set_num_threads(before)
+
+
+def test_addresses_and_dynamic_offsets_are_put_into_the_words() -> None:
+    data = np.zeros(100, np.int64)
+    relocations = [Relocation(0, 1, 80, ((0, 8), (2, -8))), Relocation(1, 2, 5)]
+    program = Program([0, 0], relocations, [[Task(kernels.add_constant(), 0, 3)]], 3, "qQq")
+    assert program.run((7, kernels.address(data), 2)) == 0
+    expected = np.zeros(100, np.int64)
+    expected[10 + 7 - 2 : 10 + 7 - 2 + 3] = 2 + 5
+    np.testing.assert_array_equal(data, expected)
+    assert program.run((0, kernels.address(data), 1)) == 0  # starts from the constants again
+    expected[9:12] += 6
+    np.testing.assert_array_equal(data, expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_phases_wait_for_each_other(count: int) -> None:
+    threads.set_num_threads(count)
+    n, rounds = 4096, 40
+    a, b = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
+    rng = np.random.default_rng(count)
+    a[:] = rng.integers(-9, 9, n + 1)
+    expected = a.copy()
+    for _ in range(2 * rounds):
+        expected[:n] = expected[:n] + expected[1:]
+        expected[n] = 0
+    phases = []
+    for i in range(2 * rounds):
+        phases.append([Task(kernels.running_sum(), 2 * (i % 2), n)])
+    a[n] = 0
+    source = a.copy()
+    for _ in range(2 * rounds):
+        source[:n] = source[:n] + source[1:]
+    program = Program([0, 0, 0, 0], [Relocation(w, io, 0) for w, io in ((0, 0), (1, 1), (2, 1), (3, 0))], phases, 2)
+    assert program.lanes == count
+    for _ in range(20):
+        buffers = a.copy(), b.copy()
+        assert program.run([kernels.address(x) for x in buffers]) == 0
+        np.testing.assert_array_equal(buffers[0], source)
+
+
+def test_all_units_run_once_whatever_the_tasks() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        sizes = [int(n) for n in rng.choice([0, 1, 2, 7, 64, 1000], rng.integers(1, 40))]
+        visits = np.zeros(sum(sizes) + 1, np.int64)
+        who = np.zeros(sum(sizes) + 1, np.int64)
+        words, tasks, start = [], [], 0
+        for n in sizes:
+            words += [kernels.address(who) + 8 * start, kernels.address(visits) + 8 * start, 0]
+            tasks.append(Task(kernels.who(), len(words) - 3, n, int(rng.integers(1, 9)), int(rng.integers(1, 50))))
+            start += n
+        program = Program(words, [], [tasks], 0)
+        for _ in range(3):
+            assert program.run(()) == 0
+        np.testing.assert_array_equal(visits[:-1], 3)
+        assert visits[-1] == 0 and who.max() < program.lanes
+
+
+def test_static_shares_are_contiguous_and_of_equal_work() -> None:
+    address = 0
+    for lanes in (2, 3, 7):
+        phase = [Task(address, 0, 1, 1, 1)] * 5 + [Task(address, 0, 1000, 8, 10)] + [Task(address, 0, 300, 1, 3)]
+        got, cuts = runner._cut(phase, lanes)
+        assert got == lanes
+        bounds = runner._bounds(phase, [c for _, c in cuts], lanes)
+        assert bounds[0] == 0 and bounds[-1] == sum(c for _, c in cuts) and bounds == sorted(bounds)
+        work = [t.work / c for t, (_, c) in zip(phase, cuts, strict=True) for _ in range(c)]
+        shares = [sum(work[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+        assert max(shares) - min(shares) <= 2 * max(work)
+        assert all(size % t.grain == 0 for t, (size, _) in zip(phase, cuts, strict=True))
+
+
+def test_little_work_stays_on_one_thread() -> None:
+    small = Program([0, 0], [], [[Task(kernels.add_constant(), 0, 100, 1, 1000)]] * 3, 0)
+    assert small.lanes == 1
+    several = Program([0, 0], [], [[Task(kernels.add_constant(), 0, 500, 1, 1000)] * 5], 0)
+    assert several.lanes == 2  # each task alone is too small, five of them are not
+
+
+def test_a_free_thread_takes_the_work_of_a_busy_one() -> None:
+    """The first half of the units is slow: the second lane's owner must help with it."""
+    slow, fast = 32, 32
+    spins = np.zeros(2, np.int64)
+    spins[:] = 200_000, 0
+    number, visits = np.full(slow + fast, -1, np.int64), np.zeros(slow + fast, np.int64)
+    words = [kernels.address(number), kernels.address(visits), int(spins[0]),
+             kernels.address(number) + 8 * slow, kernels.address(visits) + 8 * slow, int(spins[1])]  # fmt: skip
+    program = Program(words, [], [[Task(kernels.who(), 0, slow), Task(kernels.who(), 3, fast)]], 0)
+    helped = False
+    for _ in range(50):  # on a loaded machine the worker may come too late
+        assert program.run(()) == 0
+        helped = helped or bool((number[:slow] == 1).any())
+    assert helped
+    np.testing.assert_array_equal(visits, 50)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_failure_names_the_first_failing_task_and_ends_the_program(count: int) -> None:
+    threads.set_num_threads(count)
+    data = np.zeros(64, np.int64)
+    add, fail = kernels.add_constant(), kernels.fails_at()
+    words = [kernels.address(data), 1, 63, 0, 99]
+    phases = [[Task(add, 0, 64)], [Task(fail, 4, 64), Task(fail, 2, 64), Task(fail, 3, 64)], [Task(add, 0, 64)]]
+    program = Program(words, [], phases, 0)
+    for i in range(20):
+        assert program.run(()) == 3  # tasks are numbered over all phases: 1 + index 2
+        np.testing.assert_array_equal(data, i + 1)
+    words[2] = words[3] = 99
+    assert Program(words, [], phases, 0).run(()) == 0
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    results = []
+    for count in (1, 2, 5):
+        threads.set_num_threads(count)
+        data = np.arange(10_007, dtype=np.int64)
+        program = Program([kernels.address(data), 3], [], [[Task(kernels.add_constant(), 0, data.size, 16)]] * 5, 0)
+        assert program.run(()) == 0
+        results.append(data)
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+def test_fewer_threads_run_a_program_made_for_more() -> None:
+    threads.set_num_threads(4)
+    number, visits = np.full(4000, -1, np.int64), np.zeros(4000, np.int64)
+    program = Program([kernels.address(number), kernels.address(visits), 10], [], [[Task(kernels.who(), 0, 4000)]], 0)
+    for count in (1, 2, 3, 4):
+        threads.set_num_threads(count)
+        for _ in range(10):
+            assert program.run(()) == 0
+            assert number.max() < count
+    np.testing.assert_array_equal(visits, 40)
+    with pytest.raises(RuntimeError, match="positive integer, got 0"):
+        threads.set_num_threads(0)
+    with pytest.raises(TypeError, match="expects an int, but got float"):
+        threads.set_num_threads(2.0)  # type: ignore[arg-type]
+
+
+def test_several_python_threads_run_programs_at_once() -> None:
+    data = [np.zeros(5000, np.int64) for _ in range(4)]
+    shared = np.zeros(5000, np.int64)
+    task = Task(kernels.add_constant(), 0, 5000, 1, 100)
+    common = Program([0, 1], [Relocation(0, 0, 0)], [[task]] * 3, 1)
+
+    def work(mine: np.ndarray) -> None:
+        own = Program([kernels.address(mine), 1], [], [[task]] * 3, 0)
+        for _ in range(200):
+            assert own.run(()) == 0
+            assert common.run((kernels.address(shared),)) == 0
+
+    group = [threading.Thread(target=work, args=(d,)) for d in data]
+    for thread in group:
+        thread.start()
+    for thread in group:
+        thread.join()
+    for d in data:
+        np.testing.assert_array_equal(d, 600)
+    np.testing.assert_array_equal(shared, 4 * 600)
+
+
+def test_sleeping_workers_are_woken() -> None:
+    number, visits = np.zeros(64, np.int64), np.zeros(64, np.int64)
+    program = Program([kernels.address(number), kernels.address(visits), 50_000], [], [[Task(kernels.who(), 0, 64)]], 0)
+    came = 0
+    for _ in range(20):
+        time.sleep(0.01)  # longer than a worker spins
+        assert program.run(()) == 0
+        came += bool((number == 1).any())
+        number[:] = 0
+    assert came > 0
+    np.testing.assert_array_equal(visits, 20)
+
+
+def test_parallel_phases_are_counted() -> None:
+    data = np.zeros(100, np.int64)
+    phases = [[Task(kernels.add_constant(), 0, 100)], [Task(kernels.add_constant(), 0, 100, 1, 1000)]]
+    program = Program([kernels.address(data), 1], [], phases, 0)
+    before = counters.parallel_phases
+    program.run(())
+    assert counters.parallel_phases == before + 1
+
+
+def test_a_wrong_number_of_values_is_refused() -> None:
+    import struct
+
+    program = Program([0, 0], [], [], 2, "qd")
+    assert program.run((1, 0.5)) == 0
+    with pytest.raises(struct.error):
+        program.run((1,))
+    with pytest.raises(ValueError, match="needs 24 bytes, the io block has 16"):
+        Program([0], [], [], 2, "qqq")
+
+
+def _increment_in(pid_of_parent: int) -> bool:
+    data = np.zeros(4096, np.int64)
+    program = Program([kernels.address(data), 1], [], [[Task(kernels.add_constant(), 0, 4096)]] * 4, 0)
+    for _ in range(50):
+        assert program.run(()) == 0
+    return bool((data == 200).all()) and os.getpid() != pid_of_parent
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_starts_its_own_team() -> None:
+    data = np.zeros(4096, np.int64)
+    program = Program([kernels.address(data), 1], [], [[Task(kernels.add_constant(), 0, 4096)]] * 4, 0)
+    assert program.run(()) == 0
+    parent = os.getpid()
+    program._lock.acquire()  # as if another thread were in the middle of a run
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if program.run(()) == 0 and _increment_in(parent) and threads._team is not None else 2
+        finally:
+            os._exit(status)
+    program._lock.release()
+    deadline = time.monotonic() + 30
+    while (result := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if result == (0, 0):
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail("the child hangs")
+    assert result[1] == 0
+    assert program.run(()) == 0
+
+
+def test_the_process_ends_cleanly_with_a_team() -> None:
+    code = (
+        "from tests.runtime.test_runner import _increment_in\n"
+        "from flambeau.runtime import threads\n"
+        "threads.set_num_threads(3)\n"
+        "assert _increment_in(0) and len(threads._team.workers) == 2\n"
+    )
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert time.monotonic() - start < 30
+
+
+def test_the_teams_memory_has_room_for_everything() -> None:
+    offsets = sorted(native.FIELDS.values())
+    assert len(set(offsets)) == len(offsets) and native.FIELDS["LANES_AT"] >= max(offsets[:-2]) + 8
+    assert native.FIELDS["THREADS_AT"] + 64 * native.MOST_LANES == native.TEAM_BYTES
+    assert native.SEMAPHORE + 32 <= 64
