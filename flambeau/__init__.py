@@ -10,7 +10,7 @@ from flambeau import statistics as _statistics
 from flambeau.devices import Device as device
 from flambeau.dtypes import (
     bfloat16, bool_ as bool, complex64, complex128, dtype, float16, float32, float64, get_default_dtype, int8, int16, int32,
-    int64, promote_types, set_default_dtype, uint8,
+    int64, promote_types, uint8,
 )  # fmt: skip
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
@@ -54,6 +54,38 @@ from flambeau.autograd.modes import enable_grad, inference_mode, is_grad_enabled
 
 from flambeau import autograd  # noqa: E402
 from flambeau.printing import set_printoptions  # noqa: E402
+from flambeau.queries import (  # noqa: E402
+    are_deterministic_algorithms_enabled, broadcast_shapes, can_cast, channels_last, channels_last_3d, compile,
+    contiguous_format, finfo, get_default_device, get_float32_matmul_precision, get_num_threads, iinfo, is_complex,
+    is_floating_point, is_nonzero, is_storage, is_tensor, memory_format, numel, preserve_format, result_type,
+    set_default_device, set_default_dtype, set_float32_matmul_precision, set_flush_denormal, set_num_threads, typename,
+    use_deterministic_algorithms,
+)  # fmt: skip
 
+__version__ = "0.1.0"
 pi, e, inf, nan = _math.pi, _math.e, _math.inf, _math.nan
+newaxis = None
+strided = "torch.strided"
 stats = _statistics.snapshot
+del _family
+
+_LAZY_MODULES = frozenset(("nn", "optim", "utils", "linalg", "fft", "cuda", "backends", "trace", "testing", "special", "version"))
+_LAZY_NAMES = {"save": "flambeau.io", "load": "flambeau.io"}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _LAZY_MODULES:
+        try:
+            return importlib.import_module(f"flambeau.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"flambeau.{name}":
+                raise
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+    if name.startswith("__"):
+        raise AttributeError(name)
+    from flambeau.names import missing
+
+    raise missing("torch", name, globals())

@@ -1,0 +1,197 @@
+"""Small public functions about tensors, dtypes and settings that record nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau import dtypes
+from flambeau.dtypes import dtype
+
+# dtype name -> (bits, eps, largest, smallest normal, smallest subnormal, decimal digits); IEEE 754 and the bfloat16 format
+_FLOATS = {
+    "float16": (16, 2.0**-10, 65504.0, 2.0**-14, 2.0**-24, 1e-3),
+    "bfloat16": (16, 2.0**-7, 3.3895313892515355e38, 2.0**-126, 2.0**-133, 1e-2),
+    "float32": (32, 2.0**-23, 3.4028234663852886e38, 2.0**-126, 2.0**-149, 1e-6),
+    "float64": (64, 2.0**-52, 1.7976931348623157e308, 2.0**-1022, 5e-324, 1e-15),
+}
+
+
+class finfo:  # noqa: N801 - PyTorch's name
+    """Limits of a floating dtype: bits, eps, max, min, tiny (smallest_normal), resolution."""
+
+    def __init__(self, type: dtype | None = None) -> None:  # noqa: A002 - PyTorch's name
+        d = (type or dtypes.get_default_dtype()).to_real()
+        if not d.is_floating_point:
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
+        self.bits, self.eps, self.max, self.tiny, self.smallest_subnormal, self.resolution = _FLOATS[d.name]
+        self.min = -self.max
+        self.smallest_normal = self.tiny
+        self.dtype = d.name
+
+    def __repr__(self) -> str:
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
+            f"smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, dtype={self.dtype})"
+        )
+
+
+class iinfo:  # noqa: N801 - PyTorch's name
+    """Limits of an integer dtype: bits, max, min."""
+
+    def __init__(self, type: dtype) -> None:  # noqa: A002 - PyTorch's name
+        if type.category != 1:
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
+        self.bits = 8 * type.itemsize
+        self.max = (1 << (self.bits - int(type.is_signed))) - 1
+        self.min = -(1 << (self.bits - 1)) if type.is_signed else 0
+        self.dtype = type.name
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+class memory_format:  # noqa: N801 - PyTorch's name
+    """A named order of dimensions in memory."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+contiguous_format = memory_format("contiguous_format")
+channels_last = memory_format("channels_last")
+channels_last_3d = memory_format("channels_last_3d")
+preserve_format = memory_format("preserve_format")
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether an object is a tensor."""
+    from flambeau.tensor import Tensor
+
+    return isinstance(obj, Tensor)
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether an object is a storage."""
+    return type(obj).__name__.endswith("Storage")
+
+
+def is_floating_point(input: Any) -> bool:
+    """Whether the dtype is a floating one."""
+    return bool(input.dtype.is_floating_point)
+
+
+def is_complex(input: Any) -> bool:
+    """Whether the dtype is complex."""
+    return bool(input.dtype.is_complex)
+
+
+def is_nonzero(input: Any) -> bool:
+    """Whether a one-element tensor is not zero."""
+    return bool(input)
+
+
+def numel(input: Any) -> int:
+    """The number of elements."""
+    return int(input.numel())
+
+
+def result_type(tensor1: Any, tensor2: Any) -> dtype:
+    """The dtype of an arithmetic operation on both (tensors or numbers)."""
+    from flambeau.ops.promotion import result_type as rule
+
+    return rule(tensor1, tensor2)
+
+
+def can_cast(from_: dtype, to: dtype) -> bool:
+    """Whether PyTorch's casting rules allow a result of one dtype to be written to the other."""
+    from flambeau.trace.mutation import can_cast as rule
+
+    return rule(from_, to) or (from_.category <= to.category)
+
+
+def broadcast_shapes(*shapes: Any) -> Any:
+    """The common shape of several shapes."""
+    from flambeau.ops.primitive import broadcast_shapes as rule
+    from flambeau.trace.meta import Size
+
+    return Size(rule("broadcast_shapes", [(s,) if isinstance(s, int) else tuple(s) for s in shapes]))
+
+
+def typename(obj: Any) -> str:
+    """The qualified name of an object's type."""
+    if is_tensor(obj):
+        return str(obj.type())
+    module = type(obj).__module__
+    return type(obj).__qualname__ if module in ("builtins", "__builtin__") else f"{module}.{type(obj).__qualname__}"
+
+
+def set_num_threads(n: int) -> None:
+    """Use n threads. Results never depend on it."""
+    from flambeau.runtime import threads
+
+    threads.set_num_threads(n)
+
+
+def get_num_threads() -> int:
+    """The number of threads in use."""
+    from flambeau.runtime import threads
+
+    return threads.get_num_threads()
+
+
+def set_default_dtype(d: dtype) -> None:
+    """Make d (a floating dtype) the dtype of new floating tensors."""
+    from flambeau.trace.evaluate import synchronize
+
+    synchronize()
+    dtypes.set_default_dtype(d)
+    synchronize()
+
+
+def set_default_device(device: Any) -> None:
+    """Accepted for the CPU; RuntimeError for a device that does not exist."""
+    from flambeau import devices
+
+    devices.check(device)
+
+
+def get_default_device() -> Any:
+    """The CPU."""
+    from flambeau import devices
+
+    return devices.CPU
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Accepted: results are always deterministic, at no cost."""
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """True: always."""
+    return True
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Accepted: products of float32 matrices are always computed in float32."""
+    if precision not in ("highest", "high", "medium"):
+        raise RuntimeError(f"{precision} is not one of 'highest', 'high', 'medium'")
+
+
+def get_float32_matmul_precision() -> str:
+    """Always "highest"."""
+    return "highest"
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """False: subnormal numbers are never flushed to zero."""
+    return False
+
+
+def compile(model: Any = None, **options: Any) -> Any:  # noqa: A001 - PyTorch's name
+    """The model itself: every function is compiled as it runs. Accepts torch.compile's options."""
+    if model is None:
+        return lambda f: f
+    return model
