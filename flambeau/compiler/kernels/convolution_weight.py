@@ -1,45 +1,56 @@
-"""Convolutions: the weight's gradient, as a product of patches and the transposed gradient of the output.
+"""Convolutions: the weight's gradient, from padded planes of x and the transposed gradient of the output.
 
-    dw^T[k][o] = sum over images and pixels of P[k][p] * g^T[p][o]          k = (channel, tap row, tap column)
+    dw^T[k][o] = sum over images and pixels of plane[place(p) + shift(k)] * g^T[p][o]       k = (channel, tap row, tap column)
 
     for each unit: (partial sum, group, range of channels)
-        for each chunk of pixels (at most `CHUNK`, of one image) of the partial sum
-            transpose the chunk of g: panels [p][output channels]
-            pack the patches of the chunk: rows k, pixels next to each other
-            for each panel of k, each panel of output channels              the micro-kernel, adding to the partial sum
-    then add the partial sums in their order, transpose, and store           (a second kernel)
+        for each block of an image's pixels in the partial sum
+            copy the block of x, zero-padded, one plane a channel (convolution_planes.py)
+            for each chunk of the block (whole rows, or a piece of one; about `CHUNK` pixels)
+                transpose the chunk of g: panels [p][output channels], meant to stay in the first-level cache
+                for each tile of k, each panel of output channels               the micro-kernel, adding to the partial sum
+    then add the partial sums in their order, transpose, and store              (a second kernel)
 
-The partial sums and chunks depend on sizes only, hence so does the order of all additions. Sums over a chunk are added to
-sums of chunks: the error grows with sqrt(pixels / CHUNK) and not with the number of pixels.
+The lanes of a vector are output channels; a tile is `rows` taps, whose pixels the multiply-adds broadcast from memory.
+Partial sums, blocks and chunks depend on sizes only, hence so does the order of all additions. Sums over a chunk are added
+to sums of chunks: the error grows with sqrt(pixels / CHUNK) and not with the number of pixels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_patches import WORDS, Geometry, bit_mask, pack_patches, read_kind
+from flambeau.compiler.kernels.convolution_patches import UNIT, WORDS, Geometry, bit_mask, pack_patches, read_kind
+from flambeau.compiler.kernels.convolution_planes import (
+    PHASE,
+    Phase,
+    axes,
+    balanced,
+    copy_planes,
+    plane_elements,
+    shifts,
+    write_table,
+)
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
-from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of, register_tile
-from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
-from flambeau.compiler.kernels.matmul_packed import Epilogue, tile_dispatch
+from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
+from flambeau.compiler.kernels.matmul_packed import Epilogue
 from flambeau.dtypes import BY_NAME
 
-CHUNK = 128  # pixels: 14 rows of patches and 64 channels of g are 39 KiB of float32, and fit a first-level cache
-_PATCH_ROWS = 512  # rows of patches packed at a time: 256 KiB of float32
+CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first-level cache of 48 KiB with the planes
+_PLANES_BYTES = 768 << 10
 _PARTIALS = 16  # at most: enough for the threads of one socket, and cheap to add
 _UNITS = 32
 _POINTERS = ("g", "x", "partial", "scratch")
 _NAMES = (
-    *_POINTERS, "groups", "splits", "partials", "chunks", "image_chunks", "pixels", "outputs", "channels", "split_channels",
-    "channel_block", "taps", "padded", "g_batch", "g_channel", "x_batch", "x_channel", "scratch_bytes", "transposed_offset",
-    "patches_offset",
+    *_POINTERS, "groups", "splits", "partials", "blocks", "blocks_y", "blocks_x", "block_rows", "block_columns", "chunk_rows",
+    "chunk_columns", "outputs", "channels", "split_channels", "padded", "g_batch", "g_channel", "x_batch", "x_channel",
+    "scratch_bytes", "copied_at", "transposed_at", "table_at",
 )  # fmt: skip
 _SUM_POINTERS = ("partial", "out")
 _SUM_NAMES = (
@@ -50,7 +61,10 @@ _SUM_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`element` in memory; `sums`: what is accumulated; kinds: how rows of g and of x are read."""
+    """`element` in memory; `sums`: what is accumulated; kinds: how rows of g and of x are read.
+
+    `flat`: the pixels of g lie next to each other and need no conversion, so that they are transposed where they lie.
+    """
 
     element: Element
     sums: Element
@@ -58,10 +72,22 @@ class Facts:
     vector_bits: int
     g_kind: str
     x_kind: str
+    flat: bool
 
     def key(self) -> str:
         t = self.tile
-        return f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.g_kind}:{self.x_kind}"
+        return (
+            f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.g_kind}:{self.x_kind}:"
+            f"{'flat' if self.flat else 'copied'}"
+        )
+
+
+def weight_tile(element: Element, vector_bits: int, registers: int) -> Tile:
+    """6 taps by 4 vectors of output channels (24 accumulators of 32 registers), 6 by 2 of 16 registers.
+
+    Each tap has a pointer of its own: more than 6 would not stay in 16 integer registers.
+    """
+    return Tile(6, 4 if registers >= 32 else 2, max(1, vector_bits // (8 * element.compute_bytes)))
 
 
 def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Epilogue | None) -> list[Kernel]:
@@ -72,7 +98,8 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     element = element_of(p.dtype)
     sums_dtype = BY_NAME[COMPUTE_DTYPE[element.compute]]
     sums = element_of(sums_dtype)
-    tile = register_tile(sums, host.vector_bits, host.registers)
+    size = sums.memory_bytes
+    tile = weight_tile(sums, host.vector_bits, host.registers)
     (sy, sx), (py, px), (dy, dx) = p.stride, p.padding, p.dilation
     kernel_y, kernel_x = p.w.shape[2:]
     taps, channels, outputs = kernel_y * kernel_x, p.group_inputs, p.group_outputs
@@ -86,28 +113,50 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         kernel_y, kernel_x, sy, sx, -py, -px, dy, dx, out_width, height, width, p.x.strides[1], p.x.strides[2], x_column
     )
     g_geometry = Geometry(1, 1, 1, 1, 0, 0, 1, 1, out_width, out_height, out_width, p.y.strides[1], p.y.strides[2], g_column)
-    if p.y.strides[2] == out_width * g_column:  # no rows
+    rowless = out_height == 1 or p.y.strides[2] == out_width * g_column
+    if rowless:
         g_geometry = replace(g_geometry, width=pixels, source_height=1, source_width=pixels)
-    facts = Facts(element, sums, tile, host.vector_bits, read_kind(1, g_column), read_kind(sx, x_column))
+    flat = rowless and g_column == 1 and not element.converts
+    facts = Facts(element, sums, tile, host.vector_bits, read_kind(1, g_column), read_kind(sx, x_column), flat)
 
-    image_chunks = ceil_div(pixels, CHUNK)
-    chunks = p.batch * image_chunks
+    # Blocks of pixels whose planes of all channels fit; pieces of rows only where a row alone is too long.
+    side_y, side_x = axes(x_geometry)
+    deal = sy * sx
+    places = max(1, _PLANES_BYTES // (channels * deal * size))
+    block_columns, block_rows = out_width, 1
+    if out_width > CHUNK:
+        block_columns = balanced(out_width, max(CHUNK, places // (1 + side_y.reach) - side_x.reach))
+    if block_columns == out_width:
+        block_rows = balanced(out_height, max(1, min(out_height, places // (out_width + side_x.reach) - side_y.reach)))
+    blocks_y, blocks_x = ceil_div(out_height, block_rows), ceil_div(out_width, block_columns)
+    chunk_columns = balanced(block_columns, CHUNK)
+    chunk_rows = balanced(block_rows, max(1, CHUNK // block_columns))
+    blocks = p.batch * blocks_y * blocks_x
+
     padded = round_up(outputs, tile.width)
-    bytes_each = p.groups * k * padded * sums.memory_bytes
-    partials = max(1, min(chunks, p.batch * pixels // 2048, _PARTIALS, (64 << 20) // bytes_each)) if chunks else 0
+    bytes_each = p.groups * k * padded * size
+    partials = max(1, min(blocks, p.batch * pixels // 2048, _PARTIALS, (64 << 20) // bytes_each)) if blocks else 0
     splits = max(1, min(channels, k // 64, _UNITS // max(1, partials * p.groups)))
     split_channels = ceil_div(channels, splits)
     splits = ceil_div(channels, split_channels)
-    channel_block = max(1, min(split_channels, _PATCH_ROWS // taps))
-    size = sums.memory_bytes
-    transposed = round_up(outputs, tile.width) * CHUNK * size
-    patches = transposed + round_up(outputs, tile.columns) * CHUNK * size
-    scratch = patches + (channel_block * taps + tile.rows) * CHUNK * size
+    sub_rows, pitch = block_rows + side_y.reach, block_columns + side_x.reach
+    phase = Phase(
+        taps, len(_NAMES) + len(PHASE) + WORDS, py, px, sy, sx, side_y.reach, sub_rows, pitch,
+        plane_elements(deal, sub_rows, pitch), height, width, p.x.strides[1], p.x.strides[2], x_column, out_height, out_width,
+        0, 0, 0, 0, split_channels,
+    )  # fmt: skip
+    longest = round_up(max(CHUNK, chunk_rows * chunk_columns), tile.width)
+    copied_at = round_up((split_channels * phase.plane + 2 * tile.width) * size, 64)
+    transposed_at = copied_at + (0 if flat else outputs * CHUNK * size)
+    transposed_at = round_up(transposed_at, 64)
+    table_at = transposed_at + round_up(outputs, tile.columns) * longest * size
+    scratch = table_at + round_up((split_channels * taps + tile.rows) * 8, 64)
     temporary_id = temporary(graph, max(1, partials * bytes_each // size), sums_dtype)
     words: list[Word] = [
-        p.y.word, p.x.word, Address(temporary_id), Scratch(scratch), p.groups, splits, partials, chunks, image_chunks, pixels,
-        outputs, channels, split_channels, channel_block, taps, padded, p.y.strides[0], p.y.strides[1], p.x.strides[0],
-        p.x.strides[1], scratch, transposed, patches, *g_geometry.words(), *x_geometry.words(),
+        p.y.word, p.x.word, Address(temporary_id), Scratch(scratch), p.groups, splits, partials, blocks, blocks_y, blocks_x,
+        block_rows, block_columns, chunk_rows, chunk_columns, outputs, channels, split_channels, padded, p.y.strides[0],
+        p.y.strides[1], p.x.strides[0], p.x.strides[1], scratch, copied_at, transposed_at, table_at, *astuple(phase),
+        *g_geometry.words(), *shifts(x_geometry, side_y, side_x, sub_rows, pitch),
     ]  # fmt: skip
     key = f"convolution:weight_gradient:{facts.key()}"
     units = partials * p.groups * splits
@@ -119,12 +168,12 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),
     )  # fmt: skip
     dense = p.w.strides[1:] == contiguous_strides(p.w.shape)[1:]
-    blocks = ceil_div(k, tile.width)
+    sum_blocks = ceil_div(k, tile.width)
     sum_words: list[Word] = [
-        Address(temporary_id), p.w.word, partials, p.groups, k, outputs, padded, blocks, taps, kernel_x, *p.w.strides,
+        Address(temporary_id), p.w.word, partials, p.groups, k, outputs, padded, sum_blocks, taps, kernel_x, *p.w.strides,
     ]  # fmt: skip
     sum_key = f"convolution:weight_sum:{element.name}:{tile.width}:{host.vector_bits}:{'dense' if dense else 'strided'}"
-    sum_units = p.groups * blocks
+    sum_units = p.groups * sum_blocks
     sum_bytes = partials * bytes_each + numel(p.w) * itemsize
     combine = Kernel(
         name=f"convolution_weight_sum_{element.name}", key=sum_key, emit=partial(_emit_sum, facts, dense, sum_key),
@@ -137,7 +186,6 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
 def _emit_products(facts: Facts, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    sums, tile = facts.sums, facts.tile
     functions: list[str] = []
     declarations: set[str] = set()
 
@@ -146,112 +194,213 @@ def _emit_products(facts: Facts, key: str) -> str:
         functions.append(write(b))
         declarations.update(b.declarations)
 
-    widths = tuple(range(tile.vectors, 0, -1))
-    for height in tile.heights:
-        for vectors in widths:
-            define(partial(_micro, sums, tile, height, vectors))
-    define(lambda b: tile_dispatch(b, sums, tile, tile.heights, widths, micro_name))
-    define(lambda b: store_part(b, sums, tile, "column"))
-    define(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.g_kind, "copy_gradient"))
-    define(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.x_kind))
-    define(lambda b: _transpose_chunk(b, sums, tile))
+    tile = facts.tile
+    for height in (tile.rows, tile.rows // 2):
+        for vectors in range(tile.vectors, 0, -1):
+            define(partial(_micro_kernel, facts.sums, tile, height, vectors))
+    define(partial(_taps, tile))
+    define(lambda b: copy_planes(b, facts.element, tile.width, facts.x_kind))
+    if not facts.flat:
+        define(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.g_kind, "copy_gradient"))
+    define(lambda b: _transpose_chunk(b, facts.sums, tile))
     define(lambda b: _driver(b, facts, symbol(key)))
     return module(functions, declarations, facts.vector_bits)
 
 
-def _micro(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:
-    return micro_kernel(b, element, tile, height, vectors, packed=False, name=micro_name(height, vectors))
+_MICRO = (
+    "ptr noalias %table, ptr noalias %plane, i64 %pitch, i64 %rows, i64 %columns, ptr noalias %gradient, ptr noalias %sums, "
+    "i64 %sums_row, i1 %add, i64 %count"
+)
+
+
+def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:
+    """sums[i][lane] (+)= sum over pixels (y, x) of plane[table[i] + y * pitch + x] * gradient[y * columns + x][lane].
+
+    Only the sums of the first `count` taps are stored; the table has an entry for each of `height`.
+    """
+    compute, size, width = element.compute, element.compute_bytes, tile.width
+    type_ = vector(compute, width)
+    starts = [b.gep(compute, "%plane", b.load("i64", b.gep("i64", "%table", i), 8)) for i in range(height)]
+
+    def row(y: str, *outer: str) -> list[str]:
+        line = b.mul(y, "%pitch")
+        gradient = b.gep(compute, "%gradient", b.mul(b.mul(y, "%columns"), tile.columns))
+
+        def pixel(x: str, *inner: str) -> list[str]:
+            at = b.gep(compute, gradient, b.mul(x, tile.columns))
+            right = [b.load(type_, b.gep(compute, at, v * width), size) for v in range(vectors)]
+            place = b.add(line, x)
+            following = []
+            for i, start in enumerate(starts):
+                left = b.splat(compute, width, b.load(compute, b.gep(compute, start, place), size))
+                for v in range(vectors):
+                    following.append(element.multiply_add(b, width, left, right[v], inner[i * vectors + v]))
+            return following
+
+        return b.loop(0, "%columns", 1, pixel, [(type_, value) for value in outer])
+
+    results = b.loop(0, "%rows", 1, row, [(type_, element.zero(width))] * (height * vectors))
+    done = b.new_label("done")
+    for i in range(height):
+        line = b.gep(compute, "%sums", b.mul(i, "%sums_row"))
+        for v in range(vectors):
+            at, value = b.gep(compute, line, v * width), results[i * vectors + v]
+            # Nothing is read from sums that have not been set yet: they may hold anything.
+            old = b.load(type_, at, size)
+            total = b.op(f"select i1 %add, {type_} {element.add(b, width, old, value)}, {type_} {value}")
+            b.store(type_, total, at, size)
+        if i + 1 < height:
+            following = b.new_label("tap")
+            b.emit(f"br i1 {b.op(f'icmp sgt i64 %count, {i + 1}')}, label %{following}, label %{done}")
+            b.label(following)
+    b.branch(done)
+    b.label(done)
+    return b.function(f"define internal void @taps_{height}x{vectors}({_MICRO}) noinline #0")
+
+
+def _taps(tile: Tile, b: Builder) -> str:
+    """Text of `taps(..., vectors)`: the micro-kernel for `count` taps."""
+    arguments = [(part.split()[0], part.split()[-1]) for part in _MICRO.split(", ")]
+    done, other = b.new_label("done"), b.new_label("other")
+    tall = b.op(f"icmp sgt i64 %count, {tile.rows // 2}")
+    labels = [(vectors, b.new_label("vectors")) for vectors in range(1, tile.vectors + 1)]
+    b.emit(f"switch i64 %vectors, label %{other} [{' '.join(f'i64 {v}, label %{label}' for v, label in labels)}]")
+    for vectors, label in labels:
+        b.label(label)
+        high, low = b.new_label("high"), b.new_label("low")
+        b.emit(f"br i1 {tall}, label %{high}, label %{low}")
+        for height, at in ((tile.rows, high), (tile.rows // 2, low)):
+            b.label(at)
+            b.call("void", f"taps_{height}x{vectors}", arguments, declare=False)
+            b.branch(done)
+    b.label(other)
+    b.emit("unreachable")
+    b.label(done)
+    return b.function(f"define internal void @taps({_MICRO}, i64 %vectors) noinline #0")
 
 
 def _driver(b: Builder, facts: Facts, symbol: str) -> str:
     memory, compute, tile = facts.element.memory, facts.sums.compute, facts.tile
     w = load_words(b, "%args", len(_POINTERS), _NAMES)
-    g_geometry = b.gep("i64", "%args", len(_NAMES))
-    x_geometry = b.gep("i64", "%args", len(_NAMES) + WORDS)
-    copied = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
-    transposed, patches = b.gep("i8", copied, w["transposed_offset"]), b.gep("i8", copied, w["patches_offset"])
-    k_total = b.mul(w["channels"], w["taps"])
+    phase = b.gep("i64", "%args", len(_NAMES))
+    q = load_words(b, phase, 0, PHASE)
+    g_geometry = b.gep("i64", "%args", len(_NAMES) + len(PHASE))
+    planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
+    copied, transposed, table = (b.gep("i8", planes, w[name]) for name in ("copied_at", "transposed_at", "table_at"))
+    k_total = b.mul(w["channels"], q["taps"])
+    write_table(b, "%args", q, table, w["split_channels"])
+    entries = b.mul(w["split_channels"], q["taps"])
+    # A last tile that is not full runs over the last tap several times.
+    last = b.load("i64", b.gep("i64", table, b.sub(entries, 1)), 8)
+    for i in range(tile.rows):
+        b.store("i64", last, b.gep("i64", table, b.add(entries, i)), 8)
 
     def unit(u: str) -> None:
         rest, split = b.op(f"udiv i64 {u}, {w['splits']}"), b.op(f"urem i64 {u}, {w['splits']}")
         s, g = b.op(f"udiv i64 {rest}, {w['groups']}"), b.op(f"urem i64 {rest}, {w['groups']}")
-        c_low = b.mul(split, w["split_channels"])
-        c_high = b.min(w["channels"], b.add(c_low, w["split_channels"]))
-        first = b.sdiv(b.mul(s, w["chunks"]), w["partials"])
-        after = b.sdiv(b.mul(b.add(s, 1), w["chunks"]), w["partials"])
-        sums = b.gep(compute, w["partial"], b.mul(b.mul(rest, k_total), w["padded"]))
+        c = b.mul(split, w["split_channels"])
+        count = b.min(w["split_channels"], b.sub(w["channels"], c))
+        taps = b.mul(count, q["taps"])
+        first = b.sdiv(b.mul(s, w["blocks"]), w["partials"])
+        after = b.sdiv(b.mul(b.add(s, 1), w["blocks"]), w["partials"])
+        # Units of one group and partial sum lie next to each other: [partial][group][k][output channel].
+        sums = b.gep(compute, w["partial"], b.mul(b.add(b.mul(rest, k_total), b.mul(c, q["taps"])), w["padded"]))
+        x_channel = b.mul(b.add(b.mul(g, w["channels"]), c), w["x_channel"])
+        g_channel = b.mul(b.mul(g, w["outputs"]), w["g_channel"])
 
-        def chunk(q: str) -> None:
-            n = b.op(f"udiv i64 {q}, {w['image_chunks']}")
-            p = b.mul(b.op(f"urem i64 {q}, {w['image_chunks']}"), CHUNK)
-            columns = b.min(CHUNK, b.sub(w["pixels"], p))
-            add = b.op(f"icmp sgt i64 {q}, {first}")
-            g_channel = b.mul(b.mul(g, w["outputs"]), w["g_channel"])
-            b.call("void", "copy_gradient", [
-                ("ptr", g_geometry), ("ptr", b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), g_channel))), ("i64", p),
-                ("i64", columns), ("i64", w["outputs"]), ("ptr", copied),
+        def block(at: str) -> None:
+            image, bx = b.op(f"udiv i64 {at}, {w['blocks_x']}"), b.op(f"urem i64 {at}, {w['blocks_x']}")
+            n, by = b.op(f"udiv i64 {image}, {w['blocks_y']}"), b.op(f"urem i64 {image}, {w['blocks_y']}")
+            y0, x0 = b.mul(by, w["block_rows"]), b.mul(bx, w["block_columns"])
+            rows = b.min(w["block_rows"], b.sub(q["height"], y0))
+            columns = b.min(w["block_columns"], b.sub(q["width"], x0))
+            started = b.op(f"icmp sgt i64 {at}, {first}")
+            b.call("void", "copy_planes", [
+                ("ptr", phase), ("ptr", b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), x_channel))), ("ptr", planes),
+                ("i64", count), ("i64", y0), ("i64", x0), ("i64", rows),
             ], declare=False)  # fmt: skip
-            b.call("void", "transpose_chunk", [
-                ("ptr", copied), ("ptr", transposed), ("i64", w["outputs"]), ("i64", columns),
-            ], declare=False)  # fmt: skip
+            gradient = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), g_channel))
 
-            def channel_block(c: str) -> None:
-                count = b.min(w["channel_block"], b.sub(c_high, c))
-                x_channel = b.mul(b.add(b.mul(g, w["channels"]), c), w["x_channel"])
-                b.call("void", "pack_patches", [
-                    ("ptr", x_geometry), ("ptr", b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), x_channel))), ("i64", p),
-                    ("i64", columns), ("i64", count), ("ptr", patches),
-                ], declare=False)  # fmt: skip
-                rows = b.mul(count, w["taps"])
-                block = b.gep(compute, sums, b.mul(b.mul(c, w["taps"]), w["padded"]))
+            def chunk_row(y: str) -> None:
+                tall = b.min(w["chunk_rows"], b.sub(rows, y))
 
-                def k_panel(r: str) -> None:
-                    tall = b.min(tile.rows, b.sub(rows, r))
-                    a = b.gep(compute, patches, b.mul(r, CHUNK))
-                    row = b.gep(compute, block, b.mul(r, w["padded"]))
-
-                    def output_panel(o: str) -> None:
-                        wide = b.min(tile.columns, b.sub(w["padded"], o))
-                        b.call("void", "tile", [
-                            ("i64", columns), ("ptr", a), ("i64", str(CHUNK)), ("i64", "1"),
-                            ("ptr", b.gep(compute, transposed, b.mul(o, CHUNK))), ("i64", str(tile.columns)),
-                            ("ptr", b.gep(compute, row, o)), ("i64", w["padded"]), ("i64", "1"), ("i1", add), ("i64", tall),
-                            ("i64", wide),
+                def chunk(x: str) -> None:
+                    wide = b.min(w["chunk_columns"], b.sub(columns, x))
+                    # Neither several rows of a piece nor pieces of several rows: the pixels are consecutive.
+                    p = b.add(b.mul(b.add(y0, y), q["width"]), b.add(x0, x))
+                    pixels = b.mul(tall, wide)
+                    earlier = b.op(f"icmp sgt i64 {b.add(x, y)}, 0")
+                    add = b.op(f"or i1 {started}, {earlier}")
+                    source, step = b.gep(memory, gradient, p), w["g_channel"]
+                    if not facts.flat:
+                        b.call("void", "copy_gradient", [
+                            ("ptr", g_geometry), ("ptr", gradient), ("i64", p), ("i64", pixels), ("i64", w["outputs"]),
+                            ("ptr", copied),
                         ], declare=False)  # fmt: skip
+                        source, step = copied, str(CHUNK)
+                    b.call("void", "transpose_chunk", [
+                        ("ptr", source), ("i64", step), ("ptr", transposed), ("i64", w["outputs"]), ("i64", pixels),
+                    ], declare=False)  # fmt: skip
+                    plane = b.gep(compute, planes, b.add(b.mul(y, q["pitch"]), x))
+                    panel_step = b.op(f"and i64 {b.add(pixels, tile.width - 1)}, {-tile.width}")
 
-                    b.loop(0, w["padded"], tile.columns, output_panel)
+                    def tap_tile(r: str) -> None:
+                        line = b.gep(compute, sums, b.mul(r, w["padded"]))
 
-                b.loop(0, rows, tile.rows, k_panel)
+                        def panel(o: str) -> None:
+                            lanes = b.min(tile.columns, b.sub(w["padded"], o))
+                            b.call("void", "taps", [
+                                ("ptr", b.gep("i64", table, r)), ("ptr", plane), ("i64", q["pitch"]), ("i64", tall),
+                                ("i64", wide), ("ptr", b.gep(compute, transposed, b.mul(o, panel_step))),
+                                ("ptr", b.gep(compute, line, o)), ("i64", w["padded"]), ("i1", add),
+                                ("i64", b.min(tile.rows, b.sub(taps, r))), ("i64", b.op(f"udiv i64 {lanes}, {tile.width}")),
+                            ], declare=False)  # fmt: skip
 
-            b.loop(c_low, c_high, w["channel_block"], channel_block)
+                        b.loop(0, w["padded"], tile.columns, panel)
 
-        b.loop(first, after, 1, chunk)
+                    b.loop(0, taps, tile.rows, tap_tile)
+
+                b.loop(0, columns, w["chunk_columns"], chunk)
+
+            b.loop(0, rows, w["chunk_rows"], chunk_row)
+
+        b.loop(first, after, 1, block)
 
     b.loop("%begin", "%end", 1, unit)
     return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")
 
 
 def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
-    """Text of `transpose_chunk(copied, transposed, outputs, columns)`: rows [o][CHUNK] to panels [p][tile.columns]."""
-    width, size, type_ = tile.width, element.compute_bytes, vector(element.compute, tile.width)
+    """Text of `transpose_chunk(source, step, transposed, outputs, pixels)`: rows o, `step` apart, to panels [p][columns].
+
+    A panel has as many pixels as a multiple of the width needs; lanes beyond the last output repeat it.
+    """
+    width, size = tile.width, element.compute_bytes
+    type_ = vector(element.compute, width)
+    panel_step = b.op(f"and i64 {b.add('%pixels', width - 1)}, {-width}")
+    last = b.sub("%outputs", 1)
 
     def outputs(o: str) -> None:
         panel = b.mul(b.sdiv(o, tile.columns), tile.columns)
-        target = b.gep(element.compute, "%transposed", b.add(b.mul(panel, CHUNK), b.sub(o, panel)))
-        source = b.gep(element.compute, "%copied", b.mul(o, CHUNK))
+        target = b.gep(element.compute, "%transposed", b.add(b.mul(panel, panel_step), b.sub(o, panel)))
+        lines = [b.gep(element.compute, "%source", b.mul(b.min(b.add(o, i), last), "%step")) for i in range(width)]
 
         def pixels(p: str) -> None:
-            at = b.gep(element.compute, source, p)
-            rows = [b.load(type_, b.gep(element.compute, at, i * CHUNK), size) for i in range(width)]
+            if width == 1:
+                rows = [b.load(type_, b.gep(element.compute, lines[0], p), size)]
+            else:
+                mask = bit_mask(b, width, 0, b.sub("%pixels", p))
+                rows = [b.masked_load(element.compute, width, b.gep(element.compute, at, p), mask, size) for at in lines]
             to = b.gep(element.compute, target, b.mul(p, tile.columns))
             for i, row in enumerate(transpose_vectors(b, element.compute, width, rows)):
                 b.store(type_, row, b.gep(element.compute, to, i * tile.columns), size)
 
-        b.loop(0, "%columns", width, pixels)
+        b.loop(0, "%pixels", width, pixels)
 
     b.loop(0, "%outputs", width, outputs)
     return b.function(
-        "define internal void @transpose_chunk(ptr noalias %copied, ptr noalias %transposed, i64 %outputs, i64 %columns) #0"
+        "define internal void @transpose_chunk(ptr noalias %source, i64 %step, ptr noalias %transposed, i64 %outputs, "
+        "i64 %pixels) noinline #0"
     )
 
 
