@@ -34,7 +34,7 @@ REFERENCE: dict[str, Callable[[Array], Array]] = {
 # rsqrt is 1 / sqrt(x), two roundings, as in PyTorch.
 BOUND_FLOAT32: dict[str, float] = {
     **dict.fromkeys(REFERENCE, 0.51),
-    **dict.fromkeys(("exp", "exp2", "log", "tanh", "erf", "sigmoid"), 1.0),
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "sigmoid"), 1.0),
     **dict.fromkeys(("lgamma", "digamma"), 1.0),
     "rsqrt": 1.5,
 }

@@ -1,4 +1,4 @@
-"""Runs what the emitters write: a loop over contiguous arrays around one pointwise function, compiled by the package's JIT."""
+"""Runs what the emitters write: a loop over contiguous arrays around one pointwise function."""
 
 from __future__ import annotations
 
@@ -15,19 +15,15 @@ from flambeau.compiler.emit.scalar import Value
 from flambeau.compiler.graph import COMPARE, UNARY_TO_BOOL
 from flambeau.dtypes import bool_, dtype
 from flambeau.runtime import jit
+from tests.emit.samples import kind
 
 Array = np.ndarray[Any, Any]
 Body = Callable[[Builder, list[Value], int], Value]
 WIDTHS = (1, 4, 16)
 
 
-def storage(d: dtype) -> str:
-    """The NumPy type whose bytes are those of `d` (bfloat16: its bits)."""
-    return d.numpy_name or "uint16"
-
-
-def launch(write: Callable[[Builder], None], arguments: Sequence[Array], count: int) -> None:
-    """Compile one kernel whose body `write` emits, and run it on [0, count) with the arrays' addresses as its words.
+def kernel(write: Callable[[Builder], None]) -> Callable[[Sequence[Array], int], None]:
+    """Compile one kernel whose body `write` emits. The result runs it on [0, count) with arrays as its argument words.
 
     In the body `%end` is `count` and word i of `%args` the address of array i (see `address`).
     """
@@ -36,9 +32,18 @@ def launch(write: Callable[[Builder], None], arguments: Sequence[Array], count: 
     text = module([b.function(KERNEL_HEADER, "ret i64 0")], b.declarations)
     key = "test_emit_" + hashlib.sha256(text.encode()).hexdigest()
     call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    kernel = call(jit.function(key, lambda: text.replace("{name}", jit.symbol(key))))
-    words = np.array([a.ctypes.data for a in arguments], np.int64)
-    assert kernel(words.ctypes.data, 0, count, 0) == 0
+    native = call(jit.function(key, lambda: text.replace("{name}", jit.symbol(key))))
+
+    def run(arguments: Sequence[Array], count: int) -> None:
+        words = np.array([a.ctypes.data for a in arguments], np.int64)
+        assert native(words.ctypes.data, 0, count, 0) == 0
+
+    return run
+
+
+def launch(write: Callable[[Builder], None], arguments: Sequence[Array], count: int) -> None:
+    """Compile such a kernel and run it once."""
+    kernel(write)(arguments, count)
 
 
 def address(b: Builder, number: int) -> str:
@@ -46,10 +51,10 @@ def address(b: Builder, number: int) -> str:
     return b.load("ptr", b.gep("i64", "%args", number), 8)
 
 
-def pointwise(body: Body, inputs: Sequence[dtype], output: dtype, width: int, arrays: Sequence[Array]) -> Array:
-    """`body` on every element: `width` lanes at a time with a masked last step, one element at a time for width 1."""
-    arrays = [np.ascontiguousarray(a) for a in arrays]
-    result = np.zeros(arrays[0].shape, storage(output))
+def compiled(
+    body: Body, inputs: Sequence[dtype], output: dtype, width: int
+) -> Callable[[Sequence[Array]], Array]:  # fmt: skip
+    """A function of arrays: `body` on every element, `width` lanes at a time with a masked last step."""
 
     def write(b: Builder) -> None:
         pointers = [address(b, i) for i in range(len(inputs) + 1)]
@@ -69,8 +74,20 @@ def pointwise(body: Body, inputs: Sequence[dtype], output: dtype, width: int, ar
         b.loop(0, whole, width, lambda i: step(i, None))
         b.loop(whole, "%end", width, lambda i: step(i, b.tail_mask(b.sub("%end", i), width)))
 
-    launch(write, [*arrays, result], result.size)
-    return result
+    native = kernel(write)
+
+    def run(arrays: Sequence[Array]) -> Array:
+        arrays = [np.ascontiguousarray(a) for a in arrays]
+        result = np.zeros(arrays[0].shape, kind(output))
+        native([*arrays, result], result.size)
+        return result
+
+    return run
+
+
+def pointwise(body: Body, inputs: Sequence[dtype], output: dtype, width: int, arrays: Sequence[Array]) -> Array:
+    """`compiled`, run once."""
+    return compiled(body, inputs, output, width)(arrays)
 
 
 def apply(

@@ -1,4 +1,4 @@
-"""Inputs for the emitters' tests, and the arithmetic of their checks: random bits, edge cases, units in the last place."""
+"""Inputs for the emitters' tests, and the arithmetic of their checks: edge cases, units in the last place."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from flambeau.dtypes import dtype
 
 Array = np.ndarray[Any, Any]
 EDGES = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5)
+
+
+def kind(d: dtype) -> np.dtype[Any]:
+    """The NumPy type whose bytes are those of `d` (bfloat16: its bits)."""
+    return np.dtype(d.numpy_name or "uint16")
 
 
 def to_bfloat16(x: Array) -> Array:
@@ -34,7 +39,7 @@ def rounded(d: dtype, x: Array) -> Array:
     if d is dtypes.bfloat16:
         return to_bfloat16(x)
     with np.errstate(over="ignore"):
-        return x.astype(d.numpy_name)
+        return x.astype(kind(d))
 
 
 def quiet(x: Array) -> Array:
@@ -49,15 +54,15 @@ def sample(d: dtype, count: int, seed: int) -> Array:
         return random.integers(0, 2, count).astype(np.bool_)
     if d.is_complex:
         parts = sample(d.to_real(), 2 * count, seed)
-        return np.where(np.isfinite(parts) & (abs(parts) < 1e6), parts, 1.0).astype(parts.dtype).view(d.numpy_name)
+        return np.where(np.isfinite(parts) & (abs(parts) < 1e6), parts, 1.0).astype(parts.dtype).view(kind(d))
     if not d.is_floating_point:
-        info = np.iinfo(d.numpy_name)
-        wide = random.integers(info.min, info.max, count, dtype=d.numpy_name, endpoint=True)
-        near = random.integers(-9 if info.min else 0, 9, count).astype(d.numpy_name)
+        info = np.iinfo(kind(d))
+        wide = random.integers(info.min, info.max, count, dtype=kind(d), endpoint=True)
+        near = random.integers(-9 if info.min else 0, 9, count).astype(kind(d))
         values = np.where(random.random(count) < 0.5, wide, near)
         values[:5] = info.min, info.max, 0, 1, info.max - 1
         return values
-    bits = {2: np.uint16, 4: np.uint32, 8: np.uint64}[d.itemsize]
+    bits = np.dtype(f"uint{8 * d.itemsize}")
     near = rounded(d, (random.standard_normal(count) * 4).astype(np.float64 if d.itemsize == 8 else np.float32))
     any_bits = random.integers(0, np.iinfo(bits).max, count, dtype=bits, endpoint=True).view(near.dtype)
     any_bits = rounded(d, quiet(widen(d, any_bits)))
@@ -66,7 +71,7 @@ def sample(d: dtype, count: int, seed: int) -> Array:
     return values
 
 
-def same(got: Array, wanted: Array) -> Array:
+def same(got: Array, wanted: Array) -> Any:
     """Equal bit for bit, any NaN equal to any other."""
     if np.iscomplexobj(got):
         return same(got.real, wanted.real) & same(got.imag, wanted.imag)

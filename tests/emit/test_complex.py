@@ -11,6 +11,7 @@ import pytest
 from flambeau import dtypes
 from flambeau.dtypes import dtype
 from tests.emit.native import WIDTHS, apply
+from tests.emit.samples import kind
 
 Array = np.ndarray[Any, Any]
 COMPLEX = (dtypes.complex64, dtypes.complex128)
@@ -32,14 +33,14 @@ def points(d: dtype, seed: int, count: int = 3000, spread: bool = True) -> Array
     z = random.standard_normal(count) * 2 + 2j * random.standard_normal(count)
     if spread:
         z[: count // 4] *= np.exp(random.uniform(-3, 2, count // 4))
-    return z.astype(d.numpy_name)
+    return z.astype(kind(d))
 
 
 def error(got: Array, wanted: Array, d: dtype) -> float:
     """The largest distance over |wanted|, in units of the type's epsilon."""
     with np.errstate(all="ignore"):
-        apart = np.abs(got.astype(np.clongdouble) - wanted) / np.maximum(np.abs(wanted), np.finfo(d.numpy_name).tiny)
-    return float(apart.max() / np.finfo(d.numpy_name).eps)
+        apart = np.abs(got.astype(np.clongdouble) - wanted) / np.maximum(np.abs(wanted), np.finfo(kind(d)).tiny)
+    return float(apart.max() / np.finfo(kind(d)).eps)
 
 
 @pytest.mark.parametrize("d", COMPLEX, ids=lambda d: d.name)
@@ -73,7 +74,7 @@ def test_parts_and_comparisons(d: dtype) -> None:
     real = d.to_real()
     assert (apply("real_part", d, a, output=real) == a.real).all()
     assert (apply("imag_part", d, a, output=real) == a.imag).all()
-    assert np.allclose(apply("abs", d, a, output=real), np.abs(a), rtol=2 * np.finfo(d.numpy_name).eps, atol=0)
+    assert np.allclose(apply("abs", d, a, output=real), np.abs(a), rtol=2 * np.finfo(kind(d)).eps, atol=0)
     assert (apply("eq", d, a, c) == (a == c)).all()
     assert (apply("ne", d, a, c) == (a != c)).all()
     a[3] = complex(1, np.nan)
@@ -82,8 +83,8 @@ def test_parts_and_comparisons(d: dtype) -> None:
 
 @pytest.mark.parametrize("d", COMPLEX, ids=lambda d: d.name)
 def test_large_numbers_neither_overflow_nor_underflow_early(d: dtype) -> None:
-    big = float(np.finfo(d.numpy_name).max) / 4
-    a = np.array([complex(big, big), complex(1 / big, 1 / big)], d.numpy_name)
+    big = float(np.finfo(kind(d)).max) / 4
+    a = np.array([complex(big, big), complex(1 / big, 1 / big)], kind(d))
     assert np.isfinite(apply("abs", d, a, output=d.to_real())).all()
     assert np.allclose(apply("div", d, a, a), 1)
     assert np.isfinite(apply("log", d, a)).all()

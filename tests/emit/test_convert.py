@@ -11,8 +11,8 @@ from flambeau import dtypes
 from flambeau.compiler.emit import scalar
 from flambeau.compiler.emit.builder import Builder
 from flambeau.dtypes import ALL, bool_, dtype
-from tests.emit.native import WIDTHS, address, apply, launch, pointwise, storage
-from tests.emit.samples import assert_same, from_bfloat16, rounded, sample, widen
+from tests.emit.native import WIDTHS, address, apply, launch, pointwise
+from tests.emit.samples import assert_same, from_bfloat16, kind, rounded, sample, widen
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +30,7 @@ def _int64_of(x: Array) -> Array:
     return np.where(inside, np.where(inside, wide, 0).astype(np.int64), np.int64(-(2**63)))
 
 
-def cast(source: dtype, target: dtype, stored: Array) -> Array:
+def cast(source: dtype, target: dtype, stored: Array) -> Any:
     """What the cast must give, from NumPy: complex drops its imaginary part, narrow types go by way of float32."""
     x = widen(source, stored)
     with np.errstate(all="ignore"):
@@ -39,14 +39,14 @@ def cast(source: dtype, target: dtype, stored: Array) -> Array:
         if source.is_complex and not target.is_complex:
             return cast(source.to_real(), target, np.ascontiguousarray(x.real))
         if target.is_complex:
-            return x.astype(target.numpy_name)
+            return x.astype(kind(target))
         if target.is_floating_point:
             single = x if target.itemsize > 2 else x.astype(np.float32)
             return rounded(target, single)
         if source.is_floating_point:
             wide = target.itemsize == 8 or (source is dtypes.float64 and target is dtypes.uint8)
-            return (_int64_of(x) if wide else _int32_of(x)).astype(target.numpy_name)
-        return x.astype(target.numpy_name)
+            return (_int64_of(x) if wide else _int32_of(x)).astype(kind(target))
+        return x.astype(kind(target))
 
 
 @pytest.mark.parametrize("source", ALL, ids=lambda d: d.name)
@@ -93,8 +93,8 @@ def test_gather_and_scatter(d: dtype, masked: bool) -> None:
     x = sample(d, 100, 5)
     at, to = random.integers(0, 100, count), random.permutation(count)
     keep = random.integers(0, 2, count).astype(np.bool_) if masked else np.ones(count, np.bool_)
-    out = np.zeros(count, storage(d))
-    held = np.full(count, 1, storage(d))
+    out = np.zeros(count, kind(d))
+    held = np.full(count, 1, kind(d))
     at[~keep] = -(10**9)  # reading there would fault
 
     def write(b: Builder) -> None:
@@ -112,10 +112,10 @@ def test_gather_and_scatter(d: dtype, masked: bool) -> None:
         b.loop(0, "%end", width, step)
 
     launch(write, [x, at, to, keep, out, held], count)
-    wanted = np.zeros(count, storage(d))
+    wanted = np.zeros(count, kind(d))
     wanted[to[keep]] = x[at[keep]]
     assert_same(widen(d, out), widen(d, wanted), to)
-    read = np.where(keep, x[np.where(keep, at, 0)], np.zeros(1, storage(d)))
+    read = np.where(keep, x[np.where(keep, at, 0)], np.zeros(1, kind(d)))
     assert_same(widen(d, held), widen(d, read), at)
 
 
@@ -142,7 +142,11 @@ def test_where_selects_every_dtype() -> None:
     keep = sample(bool_, 50, 7)
     for d in ALL:
         x, y = sample(d, 50, 8), sample(d, 50, 9)
-        got = pointwise(lambda b, v, w, d=d: scalar.apply(b, "where", d, v, w), [bool_, d, d], d, 4, [keep, x, y])
+
+        def body(b: Builder, values: list[scalar.Value], w: int, d: dtype = d) -> scalar.Value:
+            return scalar.apply(b, "where", d, values, w)
+
+        got = pointwise(body, [bool_, d, d], d, 4, [keep, x, y])
         assert_same(widen(d, got), widen(d, np.where(keep, x, y)), keep)
 
 
@@ -154,7 +158,7 @@ def test_reductions_of_lanes(op: str, d: dtype) -> None:
         pytest.skip("complex numbers have no order")
     width = 16
     x = sample(d, width + 20, 10)[20:]
-    out = np.zeros(1, storage(d))
+    out = np.zeros(1, kind(d))
 
     def write(b: Builder) -> None:
         value = scalar.load(b, d, address(b, 0), width)
@@ -182,7 +186,9 @@ def test_amax_keeps_nan() -> None:
 
         def write(b: Builder, width: int = width) -> None:
             value = scalar.load(b, dtypes.float32, address(b, 0), width)
-            scalar.store(b, dtypes.float32, scalar.horizontal(b, "amax", dtypes.float32, value, width), address(b, 1), 1)
+            scalar.store(
+                b, dtypes.float32, scalar.horizontal(b, "amax", dtypes.float32, value, width), address(b, 1), 1
+            )
 
         launch(write, [x, out], 1)
         assert np.isnan(out[0])

@@ -10,7 +10,7 @@ import pytest
 from flambeau import dtypes
 from flambeau.dtypes import dtype
 from tests.emit.native import WIDTHS, apply
-from tests.emit.samples import assert_same, sample
+from tests.emit.samples import assert_same, kind, sample
 
 INTEGERS = (dtypes.uint8, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64)
 
@@ -69,7 +69,7 @@ COMPARE: dict[str, Callable[[int, int], bool]] = {
 def wrapped(values: list[int], d: dtype) -> np.ndarray:
     bits = 8 * d.itemsize
     unsigned = np.array([v & ((1 << bits) - 1) for v in values], np.uint64)
-    return unsigned.astype(f"u{d.itemsize}").view(d.numpy_name)
+    return unsigned.astype(f"u{d.itemsize}").view(kind(d))
 
 
 @pytest.mark.parametrize("d", INTEGERS, ids=lambda d: d.name)
@@ -79,7 +79,7 @@ def test_binary_wraps_and_is_total(op: str, d: dtype) -> None:
     a[:25], c[:25] = np.repeat(a[:5], 5), np.tile(c[:5], 5)  # every pair of edge values
     if d.is_signed:
         c[25:30] = -1
-        a[25:30] = np.iinfo(d.numpy_name).min
+        a[25:30] = np.iinfo(kind(d)).min
     exact = [BINARY[op](int(x), int(y), 8 * d.itemsize, d.is_signed) for x, y in zip(a, c, strict=True)]
     assert_same(apply(op, d, a, c), wrapped(exact, d), a, c)
 

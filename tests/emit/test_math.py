@@ -14,7 +14,7 @@ import pytest
 from flambeau import dtypes
 from tests.emit.accuracy import BOUND_FLOAT32, REFERENCE
 from tests.emit.native import WIDTHS, apply
-from tests.emit.samples import same, ulps
+from tests.emit.samples import kind, rounded, same, sample, ulps, widen
 
 Array = np.ndarray[Any, Any]
 INF, NAN = np.inf, np.nan
@@ -81,7 +81,9 @@ def double_samples(op: str) -> Array:
     if op == "acosh":
         return np.concatenate([1 + np.exp(random.uniform(-36, 30, n)), np.exp(random.uniform(0.1, 700, n))])
     spread = np.exp(random.uniform(-700, 700, n)) * random.choice([-1, 1], n)
-    return np.concatenate([random.standard_normal(n) * 3, random.uniform(-30, 30, n), random.uniform(0.4, 3, n), spread])
+    return np.concatenate(
+        [random.standard_normal(n) * 3, random.uniform(-30, 30, n), random.uniform(0.4, 3, n), spread]
+    )
 
 
 @pytest.mark.parametrize("op", sorted(BOUND_FLOAT64))
@@ -124,8 +126,8 @@ def test_gamma_in_double(op: str) -> None:
 @pytest.mark.parametrize("d", (dtypes.float32, dtypes.float64), ids=lambda d: d.name)
 @pytest.mark.parametrize("op", sorted(SPECIAL))
 def test_special_values(op: str, d: dtypes.dtype) -> None:
-    x = np.array([pair[0] for pair in SPECIAL[op]], d.numpy_name)
-    wanted = np.array([pair[1] for pair in SPECIAL[op]], d.numpy_name)
+    x = np.array([pair[0] for pair in SPECIAL[op]], kind(d))
+    wanted = np.array([pair[1] for pair in SPECIAL[op]], kind(d))
     got = apply(op, d, x)
     assert same(got, wanted).all(), f"{op}{x.tolist()}: got {got.tolist()}, wanted {wanted.tolist()}"
 
@@ -133,8 +135,8 @@ def test_special_values(op: str, d: dtypes.dtype) -> None:
 @pytest.mark.parametrize("d", (dtypes.float32, dtypes.float64), ids=lambda d: d.name)
 @pytest.mark.parametrize("op", ("sin", "cos", "tan"))
 def test_huge_arguments_are_reduced_with_all_bits(op: str, d: dtypes.dtype) -> None:
-    largest = float(np.finfo(d.numpy_name).max)
-    x = np.array([largest, -largest, 2.0**28, 2.0**100, -(2.0**127), 1e22, 6381956970095103.0 * 2.0**60], d.numpy_name)
+    largest = float(np.finfo(kind(d)).max)
+    x = np.array([largest, -largest, 2.0**28, 2.0**100, -(2.0**127), 1e22, 6381956970095103.0 * 2.0**60], kind(d))
     with np.errstate(all="ignore"):
         error = ulps(apply(op, d, x, width=4), LONG_DOUBLE[op](x.astype(np.longdouble)))
     assert error.max() <= 1
@@ -155,8 +157,8 @@ def test_binary_errors_and_edges(op: str, d: dtypes.dtype) -> None:
         c[: n // 2] *= 1e4
         c[n // 2 :: 2] = np.rint(c[n // 2 :: 2])
     edges = [0.0, -0.0, INF, -INF, NAN, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1e30, -1e30, 1e-30]
-    a = np.concatenate([np.repeat(edges, len(edges)), a]).astype(d.numpy_name)
-    c = np.concatenate([np.tile(edges, len(edges)), c]).astype(d.numpy_name)
+    a = np.concatenate([np.repeat(edges, len(edges)), a]).astype(kind(d))
+    c = np.concatenate([np.tile(edges, len(edges)), c]).astype(kind(d))
     with np.errstate(all="ignore"):
         wanted = BINARY[op](a.astype(np.longdouble), c.astype(np.longdouble))
         got = apply(op, d, a, c)
@@ -169,8 +171,6 @@ def test_binary_errors_and_edges(op: str, d: dtypes.dtype) -> None:
 
 @pytest.mark.parametrize("d", (dtypes.float16, dtypes.bfloat16), ids=lambda d: d.name)
 def test_narrow_types_round_the_float_result(d: dtypes.dtype) -> None:
-    from tests.emit.samples import rounded, sample, widen
-
     x = sample(d, 2000, 6)
     for op in ("exp", "tanh", "erf", "log", "sigmoid"):
         single = apply(op, dtypes.float32, widen(d, x).astype(np.float32))

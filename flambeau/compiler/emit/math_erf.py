@@ -12,21 +12,21 @@ from flambeau.compiler.emit.lanes import Lanes, polynomial
 from flambeau.compiler.emit.math_exp import exp, exp_near
 from flambeau.compiler.emit.math_log import log
 
-# erf(x) = x + x p(x^2). |x| <= 1. float: 2^-29.5; double: 2^-62.
+# erf(x) = x + x p(x^2). float: |x| <= 0.94, 2^-30; double: |x| <= 1, 2^-62.
 _SMALL_FLOAT = [
-    0.12837916612625122, -0.3761262893676758, 0.11283618211746216, -0.02685512602329254, 0.005190733820199966,
-    -0.0008030761382542551, 7.92036225902848e-05,
-]
+    0.12837916612625122, -0.3761262893676758, 0.11283624172210693, -0.026855597272515297, 0.005192000884562731,
+    -0.000804485403932631, 7.975758489919826e-05,
+]  # fmt: skip
 _SMALL_DOUBLE = [
     0.1283791670955126, -0.3761263890318375, 0.11283791670954885, -0.02686617064507787, 0.00522397762482839,
     -0.0008548326981423646, 0.00012055331132901226, -1.492559577117505e-05, 1.6461008465976475e-06,
     -1.6350396137710873e-07, 1.4660328388793816e-08, -1.1374955261921032e-09, 5.960685761141756e-11,
-]
-# -log(erfc(x)) = x + x h(x), 1 <= x <= 4: error of erf 2^-29.
+]  # fmt: skip
+# -log(erfc(x)) = x + x h(x), 0.925 <= x <= 4: error of erf 2^-28.
 _TAIL_FLOAT = [
-    0.12869715690612793, 0.6349583268165588, 0.10654900968074799, -0.024025380611419678, 0.0037645739503204823,
-    -0.0003523043415043503, 1.4130399904388469e-05,
-]
+    0.12865497171878815, 0.6351245641708374, 0.1062818169593811, -0.023801349103450775, 0.003661292837932706,
+    -0.00032749472302384675, 1.1705119504767936e-05,
+]  # fmt: skip
 # (1 + 2x) e^(x^2) erfc(x) as a polynomial in (x - 4) / (x + 4), 0 <= x <= 28: 2^-61. The form is that of Schonfelder,
 # "Chebyshev expansions for the error and related functions", Math. Comp. 32 (1978).
 _COMPLEMENT = [
@@ -36,17 +36,17 @@ _COMPLEMENT = [
     -1.1220978021666962e-05, 5.7107047317160636e-06, 2.9178577238795857e-07, -8.276081275714232e-07,
     7.688137922866549e-08, 1.1306737285335176e-07, -1.903264245110562e-08, -1.6441879514359864e-08,
     1.6987578292906602e-09, 2.047341483809229e-09, 2.7177450584529576e-10,
-]
+]  # fmt: skip
 # erfinv(x) / x over w = -log(1 - x^2) < 5, in w - 2.5: 2^-22; and |erfinv| for larger w in sqrt(w) - 4: 2^-20. The
 # variable is that of Giles, "Approximating the erfinv function", GPU Computing Gems (2011). First guesses only.
 _INVERSE_CENTRE = [
     1.5014093677911013, 0.24664074875129235, -0.00417743002461117, -0.0012537364614049835, 0.00021837889534674109,
     -4.387522455413557e-06, -3.471503551679116e-06, 3.4288078341559994e-07, 2.3935364762597357e-08,
-]
+]  # fmt: skip
 _INVERSE_TAIL = [
     3.839783790177023, 1.0094908044291973, 0.0012516570989085886, -0.0008397415743680348, 0.00029652834922838715,
     -9.77261649737127e-05, 2.299671528487416e-05, -3.2417707811399155e-07, -7.333041550330745e-07,
-]
+]  # fmt: skip
 
 
 def erf(x: Lanes) -> Lanes:
@@ -58,9 +58,12 @@ def erf(x: Lanes) -> Lanes:
         q = polynomial(z, _SMALL_FLOAT[1:])
         small = x.fma(z.fma(q, lost.fma(q, _SMALL_FLOAT[0])), x)
         bounded = a.like(4.0).minimum(a)  # erf(3.92) rounds to 1
-        p, unit = exp_near(-bounded.fma(polynomial(bounded, _TAIL_FLOAT), bounded))
+        h = polynomial(bounded, _TAIL_FLOAT)
+        exponent = bounded.fma(h, bounded)
+        p, unit = exp_near(-exponent)
+        p = p.fma(bounded.fma(-h, exponent - bounded), p)  # what rounding the exponent lost
         large = (-p).fma(unit, 1.0)
-        return a.lt(1.0).select(small, large.copysign(x))
+        return a.lt(0.93).select(small, large.copysign(x))
     small = x.fma(polynomial(z, _SMALL_DOUBLE), x)
     large = (1.0 - _erfc_positive(a)).copysign(x)
     return a.lt(1.0).select(small, large)

@@ -6,9 +6,8 @@ s = f / (2 + f) (double), and k ln 2 in two parts. Polynomials: our own minimax 
 
 from __future__ import annotations
 
-from flambeau.compiler.emit import math_exp
 from flambeau.compiler.emit.lanes import Lanes, polynomial
-from flambeau.compiler.emit.math_exp import LN2, exp, reduce, scale
+from flambeau.compiler.emit.math_exp import LN2, TINY, clamp, exp, expm1_reduced, reduce, scale
 
 # log(1 + f) = f - f^2 / 2 + f^3 p(f), sqrt(1/2) <= 1 + f <= sqrt(2); relative error 2^-29.9.
 _LOG_FLOAT = [
@@ -19,9 +18,10 @@ _LOG_FLOAT = [
 _LOG_DOUBLE = [
     0.6666666666666666, 0.4000000000000089, 0.28571428570794766, 0.22222222393603783, 0.1818179544827098,
     0.15386249681084868, 0.13268516288443394, 0.13089219145858638,
-]
+]  # fmt: skip
 _SQRT_HALF = {"float": 0x3F3504F3, "double": 0x3FE6A09E667F3BCD}
 _LEAST_NORMAL = {"float": 2.0**-126, "double": 2.0**-1022}
+_FAR = {"float": 2.0**30, "double": 2.0**60}
 _LIFT = {"float": 23, "double": 54}
 _MANTISSA = {"float": 23, "double": 52}
 # 1 / ln 2 and log10(e), log10(2) in two parts.
@@ -58,19 +58,22 @@ def series(f: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     return s, f * f * 0.5, r
 
 
+def _sum(k: Lanes, f: Lanes, lost: Lanes | None = None) -> Lanes:
+    """k ln 2 + log(1 + f) + lost, where `lost` is below a place of the rest."""
+    high, low = LN2[f.element]
+    if f.element == "float":
+        z = f * f
+        tail = k.fma(low, (f * z) * polynomial(f, _LOG_FLOAT))
+        tail = z.fma(-0.5, tail if lost is None else tail + lost)
+        return k.fma(high, f + tail)
+    s, h, r = series(f)
+    tail = k.fma(low, s * (h + r))
+    return k.fma(high, f - (h - (tail if lost is None else tail + lost)))
+
+
 def log(x: Lanes) -> Lanes:
     k, m = split(x)
-    high, low = LN2[x.element]
-    f = m - 1.0
-    if x.element == "float":
-        z = f * f
-        tail = (f * z) * polynomial(f, _LOG_FLOAT)
-        tail = k.fma(low, tail)
-        tail = z.fma(-0.5, tail)
-        result = k.fma(high, f + tail)
-        return edges(x, result)
-    s, h, r = series(f)
-    return edges(x, k.fma(high, f - (h - k.fma(low, s * (h + r)))))
+    return edges(x, _sum(k, m - 1.0))
 
 
 def _log_pair(f: Lanes) -> tuple[Lanes, Lanes]:
@@ -108,19 +111,17 @@ def log10(x: Lanes) -> Lanes:
 
 
 def log1p(x: Lanes) -> Lanes:
-    """log(1 + x): the rounding error of 1 + x over 1 + x is added to the series; float goes through double."""
-    if x.element == "float":
-        return log1p(x.to("double", "fpext")).to("float", "fptrunc")
+    """log(1 + x), with the rounding error of 1 + x over 1 + x added to the series."""
     u = x + 1.0
     k, m = split(u)
     near = k.eq(0.0)
     f = near.select(x, m - 1.0)
-    lost = x.gt(1.0).select(1.0 - (u - x), x - (u - 1.0)) / u
-    lost = near.select(0.0, lost)
-    high, low = LN2["double"]
-    s, h, r = series(f)
-    result = k.fma(high, f - (h - (k.fma(low, lost) + s * (h + r))))
-    result = abs(x).lt(2.0**-54).select(x, result)  # keeps -0 and subnormals
+    lost = x.gt(1.0).select(1.0 - (u - x), x - (u - 1.0))
+    # lost / u = lost 2^-k / m, and 1 / m is near enough to 1 - f. Far out it is too small to matter (and 2^-k may be).
+    lost = lost * (m.bits() - u.bits() + x.like(1.0).bits()).as_float()
+    lost = (near | x.gt(_FAR[x.element])).select(0.0, lost)
+    result = _sum(k, f, (-f).fma(lost, lost))
+    result = abs(x).lt(TINY[x.element]).select(x, result)  # keeps -0 and subnormals
     infinity = float("inf")
     result = x.eq(infinity).select(x, result)
     result = x.eq(-1.0).select(x.like(-infinity), result)
@@ -220,14 +221,13 @@ def pow_from(x: Lanes, y: Lanes, precise: bool) -> Lanes:
         high, low = _log_double_double(a)
         product = y * high
         product_low = y.fma(high, -product) + y * low
-        bounded = math_exp.clamp(product, -760.0, 760.0)
+        bounded = clamp(product, -760.0, 760.0)
         inside = bounded.eq(product)
         r, n = reduce(bounded)
         r_low = inside.select(product_low, 0.0)
-        small = math_exp._exp_minus_one(r)
-        p = small + 1.0
-        p = p + (p * r_low + (small - (p - 1.0)))
-        result = scale(p, n)
+        head, tail = expm1_reduced(r, r.like(0.0))
+        p = head + 1.0
+        result = scale(p + ((head - (p - 1.0)) + p.fma(r_low, tail)), n)
     else:
         result = exp(y * log(a))
     result = a.eq(0.0).select(y.lt(0.0).select(a.like(infinity), 0.0), result)
@@ -247,4 +247,3 @@ def pow_from(x: Lanes, y: Lanes, precise: bool) -> Lanes:
     result = invalid.select(x.like(float("nan")), result)
     result = (x.isnan() | y.isnan()).select(x + y, result)
     return (x.eq(1.0) | y.eq(0.0)).select(x.like(1.0), result)
-

@@ -17,7 +17,7 @@ _TWO_OVER_PI = (
     0xE99C7026B45F7E41, 0x3991D639835339F4, 0x9C845F8BBDF9283B, 0x1FF897FFDE05980F,
     0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D, 0x7527BAC7EBE5F17B,
     0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB, 0xF0CFBC209AF4361D,
-)
+)  # fmt: skip
 _TABLE = "flambeau_two_over_pi"
 _HELPER = "flambeau_reduce_huge"
 
@@ -93,10 +93,11 @@ def _helper() -> tuple[str, set[str]]:
     return b.function(header), b.declarations
 
 
-def large_reduction(
-    x: Lanes, huge: Lanes, high: Lanes, low: Lanes, quadrant: Lanes
-) -> tuple[Lanes, Lanes, Lanes]:  # fmt: skip
-    """The given (high, low, quadrant), with the lanes where `huge` is set replaced by the full reduction of x."""
+def large_reduction(x: Lanes, huge: Lanes, high: Lanes, low: Lanes, quadrant: Lanes) -> tuple[Lanes, Lanes, Lanes]:
+    """The given (high, low, quadrant), with the lanes where `huge` is set replaced by the full reduction of x.
+
+    Huge means 2^17 at least. float lanes are reduced as doubles, and the result is split into two floats again.
+    """
     b, width = x.b, x.width
     text, needed = _helper()
     b.declarations.update((_table(), text, *needed))
@@ -105,18 +106,26 @@ def large_reduction(
     before, then, after = b.block, b.new_label("huge"), b.new_label("near")
     b.emit(f"br i1 {huge.any()}, label %{then}, label %{after}")
     b.label(then)
-    b.store(x.type, x.name, slots[0], 8)
+    wide = x.to("double", "fpext")
+    b.store(wide.type, wide.name, slots[0], 8)
     arguments = [*(("ptr", slot) for slot in slots), ("i64", str(width))]
     b.call("void", _HELPER, arguments, declare=False)
-    found = []
-    for old, slot in zip((high, low, quadrant), slots[1:], strict=True):
-        new = Lanes(b, old.element, width, b.load(old.type, slot, 8))
-        found.append(huge.select(new, old))
+    integers = wide.like(0, "i64").type
+    wide_high, wide_low = (Lanes(b, "double", width, b.load(wide.type, slot, 8)) for slot in slots[1:3])
+    turn = Lanes(b, "i64", width, b.load(integers, slots[3], 8))
+    if x.element == "float":
+        new_high = wide_high.to("float", "fptrunc")
+        new_low = (wide_high - new_high.to("double", "fpext")).to("float", "fptrunc")
+        new = [new_high, new_low, turn.to("i32", "trunc")]
+    else:
+        new = [wide_high, wide_low, turn]
+    old = [high, low, quadrant]
+    found = [huge.select(n, o) for n, o in zip(new, old, strict=True)]
     end = b.block
     b.branch(after)
     b.label(after)
     results = [
-        Lanes(b, old.element, width, b.op(f"phi {old.type} [{old.name}, %{before}], [{new.name}, %{end}]"))
-        for old, new in zip((high, low, quadrant), found, strict=True)
+        Lanes(b, o.element, width, b.op(f"phi {o.type} [{o.name}, %{before}], [{f.name}, %{end}]"))
+        for o, f in zip(old, found, strict=True)
     ]
     return results[0], results[1], results[2]

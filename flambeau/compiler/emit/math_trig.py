@@ -1,8 +1,8 @@
 """Circular functions over the whole range, and their inverses: sin, cos, tan, asin, acos, atan, atan2, hypot.
 
-Reduction by pi/2: three fused steps (Cody and Waite 1980) while |x| < 2^28, else all bits of 2/pi (Payne and Hanek
-1983) in a helper function that is called only when a lane needs it. float goes through double throughout: the results
-are then within 0.51 units in the last place. Polynomials: our own minimax fits in 110-digit arithmetic.
+Reduction by pi/2: three fused steps (Cody and Waite 1980) while |x| is moderate, else all bits of 2/pi (Payne and Hanek
+1983) in a helper function that is called only when a lane needs it. sin and cos work in the type itself, on a reduced
+argument in two parts; the others take float through double. Polynomials: our own minimax fits in 110-digit arithmetic.
 """
 
 from __future__ import annotations
@@ -13,106 +13,103 @@ from flambeau.compiler.emit.lanes import Lanes, polynomial
 from flambeau.compiler.emit.math_exp import nearest
 from flambeau.compiler.emit.math_reduction import large_reduction
 
-# pi/2 = sum of the three parts; each is the double nearest to what the ones before leave.
-PIO2 = (1.5707963267948966192, 6.123233995736766036e-17, -1.4973849048591833e-33)
-_SMALL = 2.0**28
-# sin r = r + r z p(z); cos r = 1 - z/2 + z^2 q(z); z = r^2, |r| <= pi/4.
-_SIN = [
-    -0.16666666666666666, 0.008333333333333331, -0.00019841269841265063, 2.755731921933705e-06,
-    -2.5052106231657217e-08, 1.605853148652403e-10, -7.586688956467207e-13,
-]
-_COS = [
-    0.041666666666666664, -0.0013888888888887398, 2.4801587298764788e-05, -2.7557317271175283e-07,
-    2.0876146138597236e-09, -1.1382622253261872e-11,
-]
-_SIN_FLOAT = [
-    -0.16666666663858606, 0.008333331875459435, -0.00019840086964823808, 2.7249940399832967e-06,
-]  # for float results
-_COS_FLOAT = [
-    0.04166666666432331, -0.0013888887672448165, 2.4800600484842314e-05, -2.7300962331391966e-07,
-]
+# pi/2 = sum of the three parts; each is the number nearest to what the ones before leave.
+PIO2 = {
+    "float": (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
+    "double": (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+}
+_HALF_PI, _HALF_PI_LOW = PIO2["double"][:2]
+# Below, n times the first part is subtracted without error and the three parts leave a full result.
+_SMALL = {"float": 2.0**17, "double": 2.0**28}
+# sin r = r + r z p(z), z = r^2, |r| <= pi/4; relative error: float 2^-35, double 2^-66.
+_SIN = {
+    "float": [-0.16666666663858606, 0.008333331875459435, -0.00019840086964823808, 2.7249940399832967e-06],
+    "double": [
+        -0.16666666666666666, 0.008333333333333331, -0.00019841269841265063, 2.755731921933705e-06,
+        -2.5052106231657217e-08, 1.605853148652403e-10, -7.586688956467207e-13,
+    ],
+}  # fmt: skip
+# cos r = 1 - z/2 + z^2 q(z); relative error: float 2^-30, double 2^-60.
+_COS = {
+    "float": [0.041666664662991175, -0.0013888303410153975, 2.454799011994489e-05],
+    "double": [
+        0.041666666666666664, -0.0013888888888887398, 2.4801587298764788e-05, -2.7557317271175283e-07,
+        2.0876146138597236e-09, -1.1382622253261872e-11,
+    ],
+}  # fmt: skip
 # atan(x) = x + x z p(z), 0 <= x <= 1.
 _ATAN = [
     -0.3333333333333333, 0.1999999999999966, -0.1428571428566227, 0.11111111107961084, -0.0909090898969681,
     0.0769230569618846, -0.06666640294104038, 0.05882105660736574, -0.052614444950773706, 0.04752868465055186,
     -0.04310733896105908, 0.0387940515917523, -0.03388643008510118, 0.0277819771546297, -0.020499526069773892,
-    0.013000123412936831, -0.006747378418561918, 0.0027109060757511787, -0.0007827605669208255,
-    0.0001435420509592728, -1.249810783550622e-05,
-]
+    0.013000123412936831, -0.006747378418561918, 0.0027109060757511787, -0.0007827605669208255, 0.0001435420509592728,
+    -1.249810783550622e-05,
+]  # fmt: skip
 # asin(x) = x + x z p(z), |x| <= 1/2.
 _ASIN = [
     0.16666666666666669, 0.0749999999999824, 0.04464285714672406, 0.030381944110908835, 0.02237217401092162,
     0.017352368333115126, 0.013971565613945138, 0.011475821893362317, 0.010344108145866166, 0.005368274692686688,
     0.017637965660704646, -0.015213700130344949, 0.028999389928603327,
-]
+]  # fmt: skip
 
 
 def _reduce(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
-    """(high, low, quadrant as i64 lanes) of double lanes: x = n pi/2 + high + low."""
-    a = abs(x)
-    huge = a.ge(_SMALL)
-    near = huge.select(0.0, x)
-    n, quadrant = nearest(near, 2.0 / math.pi)
-    first = n.fma(-PIO2[0], near)
-    second = n * PIO2[1]
+    """(high, low, n as integer lanes): x = n pi/2 + high + low."""
+    one, two, three = PIO2[x.element]
+    huge = abs(x).ge(_SMALL[x.element])
+    n, quadrant = nearest(x, 2.0 / math.pi)
+    first = n.fma(-one, x)
+    second = n * two
     high = first - second
     # what the subtraction lost, what the product lost, and the third part
-    low = (first - high) - second - n.fma(PIO2[1], -second)
-    low = n.fma(-PIO2[2], low)
+    low = (first - high) - second - n.fma(two, -second)
+    low = n.fma(-three, low)
     return large_reduction(x, huge, high, low, quadrant)
 
 
-def _sin_core(high: Lanes, low: Lanes, short: bool) -> tuple[Lanes, Lanes]:
+def _sin_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
     """sin(high + low) as a large part and a small one."""
     z = high * high
-    tail = (high * z) * polynomial(z, _SIN_FLOAT if short else _SIN)
+    tail = (high * z) * polynomial(z, _SIN[high.element])
     return high, tail + z.fma(low * -0.5, low)
 
 
-def _cos_core(high: Lanes, low: Lanes, short: bool) -> tuple[Lanes, Lanes]:
+def _cos_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
     """cos(high + low) as a large part and a small one."""
     z = high * high
     half = z * 0.5
     head = 1.0 - half
     tail = (1.0 - head) - half
-    return head, tail + (z * z).fma(polynomial(z, _COS_FLOAT if short else _COS), -(high * low))
+    return head, tail + (z * z).fma(polynomial(z, _COS[high.element]), -(high * low))
 
 
-def _sin_cos(x: Lanes, shift: int, short: bool) -> Lanes:
+def _sin_cos(x: Lanes, shift: int) -> Lanes:
+    """sin(x + shift pi/2)."""
     high, low, quadrant = _reduce(x)
     quadrant = quadrant + shift
     odd = (quadrant & 1).ne(0)
-    s, s_low = _sin_core(high, low, short)
-    c, c_low = _cos_core(high, low, short)
-    value = odd.select(c + c_low, s + s_low)
-    sign = (quadrant & 2) << 62
+    s, s_low = _sin_core(high, low)
+    c, c_low = _cos_core(high, low)
+    value = odd.select(c, s) + odd.select(c_low, s_low)
+    sign = (quadrant & 2) << (30 if x.element == "float" else 62)
     return (value.bits() ^ sign).as_float()
 
 
 def sin(x: Lanes) -> Lanes:
-    if x.element == "float":
-        wide = _sin_cos(x.to("double", "fpext"), 0, short=True).to("float", "fptrunc")
-    else:
-        wide = _sin_cos(x, 0, short=False)
-    return x.eq(0.0).select(x, wide)  # keeps -0
+    return x.eq(0.0).select(x, _sin_cos(x, 0))  # keeps -0
 
 
 def cos(x: Lanes) -> Lanes:
-    if x.element == "float":
-        return _sin_cos(x.to("double", "fpext"), 1, short=True).to("float", "fptrunc")
-    return _sin_cos(x, 1, short=False)
+    return _sin_cos(x, 1)
 
 
 def tan(x: Lanes) -> Lanes:
+    """float goes through double."""
     if x.element == "float":
-        return x.eq(0.0).select(x, _tan(x.to("double", "fpext"), short=True).to("float", "fptrunc"))
-    return x.eq(0.0).select(x, _tan(x, short=False))
-
-
-def _tan(x: Lanes, short: bool) -> Lanes:
+        return tan(x.to("double", "fpext")).to("float", "fptrunc")
     high, low, quadrant = _reduce(x)
-    s, s_low = _sin_core(high, low, short)
-    c, c_low = _cos_core(high, low, short)
+    s, s_low = _sin_core(high, low)
+    c, c_low = _cos_core(high, low)
     odd = (quadrant & 1).ne(0)
     top, top_low = odd.select(-c, s), odd.select(-c_low, s_low)
     bottom, bottom_low = odd.select(s, c), odd.select(s_low, c_low)
@@ -122,7 +119,7 @@ def _tan(x: Lanes, short: bool) -> Lanes:
     inverse = 1.0 / whole
     quotient = top * inverse
     rest = quotient.fma(-whole, top) + (top_low - quotient * bottom_low)
-    return rest.fma(inverse, quotient)
+    return x.eq(0.0).select(x, rest.fma(inverse, quotient))
 
 
 def _atan_ratio(smaller: Lanes, larger: Lanes, swapped: Lanes) -> Lanes:
@@ -133,7 +130,7 @@ def _atan_ratio(smaller: Lanes, larger: Lanes, swapped: Lanes) -> Lanes:
     rest = ratio.fma(-larger, smaller) / larger  # the division's rounding error
     rest = rest.eq(rest).select(rest, 0.0)
     angle = ratio + (tail + rest / (z + 1.0))
-    complement = PIO2[0] - (ratio + (tail - PIO2[1]))
+    complement = _HALF_PI - (ratio + (tail - _HALF_PI_LOW))
     return swapped.select(complement, angle)
 
 
@@ -163,7 +160,7 @@ def atan2(y: Lanes, x: Lanes) -> Lanes:
     larger = same.select(1.0, larger)
     angle = _atan_ratio(smaller, larger, swapped)
     behind = x.bits().lt(0)
-    angle = behind.select(2.0 * PIO2[0] - (angle - 2.0 * PIO2[1]), angle).copysign(y)
+    angle = behind.select(2.0 * _HALF_PI - (angle - 2.0 * _HALF_PI_LOW), angle).copysign(y)
     return (x.isnan() | y.isnan()).select(x + y, angle)
 
 
@@ -182,7 +179,7 @@ def asin(x: Lanes) -> Lanes:
     if x.element == "float":
         return asin(x.to("double", "fpext")).to("float", "fptrunc")
     a, outer, s, tail = _asin_parts(x)
-    far = PIO2[0] - ((s + s) + ((tail + tail) - PIO2[1]))
+    far = _HALF_PI - ((s + s) + ((tail + tail) - _HALF_PI_LOW))
     result = outer.select(far, s + tail).copysign(x)
     return a.gt(1.0).select(x.like(float("nan")), result)
 
@@ -193,9 +190,9 @@ def acos(x: Lanes) -> Lanes:
     a, outer, s, tail = _asin_parts(x)
     double = (s + s) + (tail + tail)
     behind = x.lt(0.0)
-    far = behind.select(2.0 * PIO2[0] - (double - 2.0 * PIO2[1]), double)
+    far = behind.select(2.0 * _HALF_PI - (double - 2.0 * _HALF_PI_LOW), double)
     signed, signed_tail = s.copysign(x), behind.select(-tail, tail)
-    near = PIO2[0] - (signed + (signed_tail - PIO2[1]))
+    near = _HALF_PI - (signed + (signed_tail - _HALF_PI_LOW))
     result = outer.select(far, near)
     return a.gt(1.0).select(x.like(float("nan")), result)
 
