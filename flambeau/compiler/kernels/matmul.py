@@ -166,7 +166,7 @@ def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None)
     }  # fmt: skip
     return [_kernel(
         f"matmul:blocked:{facts.key()}", packed_module, facts, epilogue, words, word_names(facts), product, node_index,
-        blocking.row_panels * blocking.column_blocks * product.batches, blocking.min_units,
+        blocking.row_panels * blocking.column_blocks * product.batches, blocking.min_units, blocking.grain,
     )]  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def _common_words(product: Product, facts: Facts) -> dict[str, Word]:
 
 def _kernel(
     key: str, write: Writer, facts: Facts, epilogue: Epilogue | None, words: dict[str, Word], names: list[str],
-    product: Product, node_index: int, units: int, min_units: int,
+    product: Product, node_index: int, units: int, min_units: int, grain: int = 1,
 ) -> Kernel:  # fmt: skip
     element = facts.element
     words = _common_words(product, facts) | words
@@ -211,7 +211,7 @@ def _kernel(
         words=[words[name] for name in names] + ([] if epilogue is None else list(epilogue.words)),
         reads=tuple(dict.fromkeys((product.a.root, product.b.root))), writes=(product.c.root,), units=units,
         bytes=elements * element.itemsize * product.batches, operations=operations, nodes=(node_index,),
-        min_units_per_thread=min_units,
+        min_units_per_thread=min_units, grain=grain,
     )  # fmt: skip
 
 

@@ -37,15 +37,20 @@ class Blocking:
     a_panels: int
     scratch_bytes: int
     min_units: int
+    grain: int  # units that a thread takes at a time: row panels of one rectangle
     pack_a: bool
     pack_b: bool
 
 
 def machine() -> Machine:
-    """The machine that kernels are compiled for."""
-    import os
+    """The machine that kernels are compiled for, and the threads that it lends us now."""
+    import platform
 
-    return Machine(512, 32, 48 << 10, 2 << 20, len(os.sched_getaffinity(0)))
+    from flambeau.runtime import target, threads
+
+    bits = target.vector_bits()
+    registers = 32 if bits == 512 or platform.machine() in ("aarch64", "arm64") else 16
+    return Machine(bits, registers, target.cache_bytes(1), target.cache_bytes(2), threads.count())
 
 
 def ceil_div(x: int, y: int) -> int:
@@ -74,14 +79,16 @@ def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, ho
     mc = max(1, host.l2_bytes // 2 // (kc * size) // tile.rows) * tile.rows
     mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), tile.rows)  # equal blocks: no thin last one
     row_panels = ceil_div(m, tile.rows)
-    nc = round_up(n, tile.columns)
-    # Threads share the product as a grid: each packs its own rows of a and columns of b, so take the grid with the least
-    # to pack. Batch items come first: they share nothing.
+    # Threads share the product as a grid of equal rectangles, one each: each packs its own rows of a and columns of b, so
+    # take the grid with the least to pack. Batch items share nothing: with enough of them, each is one rectangle.
     threads = ceil_div(host.threads, batches)
-    if threads > 1:
-        best = min(range(1, threads + 1), key=lambda c: ceil_div(row_panels, ceil_div(threads, c)) * tile.rows + ceil_div(n, c))
-        nc = min(nc, round_up(ceil_div(n, best), tile.columns))
+    across = min(
+        range(1, threads + 1), key=lambda c: ceil_div(row_panels, ceil_div(threads, c)) * tile.rows + ceil_div(n, c)
+    )
+    nc = min(round_up(n, tile.columns), round_up(ceil_div(n, across), tile.columns))
     column_blocks = ceil_div(n, nc)
+    grain = ceil_div(row_panels, min(row_panels, ceil_div(threads, column_blocks)))
+    row_panels = round_up(row_panels, grain)
     slack = 2 * tile.width * element.compute_bytes
     a_panels = round_up(tile.columns * kc * size + slack, 64)
     scratch = a_panels + round_up(mc * kc * size + slack, 64)  # a tail is packed even if a is not
@@ -94,5 +101,5 @@ def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, ho
     return Blocking(
         mc, nc, kc, k_blocks, row_panels, column_blocks, min(nc, epilogue_columns), a_panels, scratch,
         min_units=max(1, 500_000 // per_unit),
-        pack_a=pack_a, pack_b=pack_b,
+        pack_a=pack_a, pack_b=pack_b, grain=grain,
     )  # fmt: skip

@@ -89,7 +89,8 @@ def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
         functions.append(write(b))
         declarations.update(b.declarations)
 
-    widths = tuple(range(tile.vectors, 0, -1))
+    # Products of few columns are read directly; for the others a last, half empty panel matters little.
+    widths = tuple(range(tile.vectors, 0, -1)) if facts.direct else (tile.vectors,)
     for height in tile.heights:
         for vectors in widths:
             define(
