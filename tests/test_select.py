@@ -28,7 +28,7 @@ def content(b: Buffer, shape: tuple[int, ...], kind: Any) -> Array:
 def memory(x: Array, d: dtypes.dtype) -> Array:
     """Whole numbers as they are in memory."""
     if d is dtypes.bfloat16:
-        return reference.to_bfloat16(x.astype(np.float32))
+        return reference.to_bfloat16(x.astype(np.float32)).reshape(x.shape)
     return np.ascontiguousarray(x.astype(d.numpy_name)).reshape(x.shape)
 
 

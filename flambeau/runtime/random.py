@@ -1,13 +1,16 @@
 """Random numbers of PyTorch's CPU generator, bit for bit: the generator's state, and fills of raw memory.
 
-Each fill writes `numel` consecutive elements of a dtype from `address` on (8-byte aligned or better for its own item size)
-and moves the state as PyTorch does. PyTorch visits the elements of a target in the order of their addresses; a target with
-gaps is filled here densely and copied by the caller, in that order, with `contiguous=False` where it is an argument.
-The native code is compiler/kernels/random.py. Methods may be called from several threads: each takes the state's lock.
+Each fill writes `numel` consecutive elements of a dtype from `address` on (8-byte aligned or better for its own item
+size) and moves the state as PyTorch does. PyTorch visits the elements of a target in the order of their addresses; a
+target with gaps is filled here densely and copied by the caller, in that order, with `contiguous=False` where it is an
+argument. The native code is compiler/kernels/random.py. Methods may be called from several threads: each takes the
+state's lock.
 
 How PyTorch composes the rest from these (the callers' part):
-* `normal(mean tensor, std tensor)`: `normal(0, 1)`, times std, plus mean; complex `randn`: real pairs with std sqrt(1/2);
-* `multinomial` without replacement, or of one sample: q = `exponential(1)` of the shape of p; the top k (argmax) of p / q;
+* `normal(mean tensor, std tensor)`: `normal(0, 1)`, times std, plus mean; complex `randn`: real pairs with std
+  sqrt(1/2);
+* `multinomial` without replacement, or of one sample: q = `exponential(1)` of the shape of p; the top k (argmax) of p /
+  q;
 * `random_()` of a dtype: `integers(*full_range(dtype))`; `randint(low, high)`: `integers` with `wide=None`.
 """
 
@@ -24,8 +27,8 @@ from flambeau.dtypes import dtype
 
 DEFAULT_SEED: Final = 67280421310721  # PyTorch's (c10::detail::... default_rng_seed_val)
 _WORDS: Final = 624
-# get_state(): seed u64, left i32, seeded i32, next u64, 624 words as u64, normal x, y, rho as double, whether normal y is
-# valid i32 (padded), then the cached float normal (never used on the CPU today) and whether it is valid (padded).
+# get_state(): seed u64, left i32, seeded i32, next u64, 624 words as u64, normal x, y, rho as double, whether normal y
+# is valid i32 (padded), then the cached float normal (never used on the CPU today) and whether it is valid (padded).
 _STATE: Final = struct.Struct("<QiiQ624QdddiIfB3x")
 STATE_BYTES: Final = 5056
 # Ranges from here on take 64-bit draws (PyTorch 2.13: fewer bits would favour small numbers by 2^-4 and more).
@@ -76,7 +79,8 @@ class MersenneState:
 
     # -- state ------------------------------------------------------------------------------------------------------
     def seed(self, seed: int) -> None:
-        """Start again from `seed` (64 bits are kept, the low 32 start the words, as in PyTorch). Drops the cached normal."""
+        """Start again from `seed` (64 bits are kept, the low 32 start the words, as in PyTorch). Drops the cached
+        normal."""
         with self.lock:
             self.initial_seed = seed & ((1 << 64) - 1)
             word = self.initial_seed & 0xFFFFFFFF
@@ -94,8 +98,8 @@ class MersenneState:
         with self.lock:
             n = self._native
             return _STATE.pack(
-                self.initial_seed, n.left, 1, n.next, *n.words, 0.0, n.cached if n.has_cached else 0.0, 0.0, n.has_cached, 0,
-                0.0, 0,
+                self.initial_seed, n.left, 1, n.next, *n.words, 0.0, n.cached if n.has_cached else 0.0, 0.0,
+                n.has_cached, 0, 0.0, 0,
             )  # fmt: skip
 
     def set_state(self, state: bytes) -> None:
@@ -144,8 +148,8 @@ class MersenneState:
     def normal(
         self, address: int, numel: int, d: dtype, mean: float = 0.0, std: float = 1.0, contiguous: bool = True
     ) -> None:
-        """`normal_(mean, std)` of a floating dtype. Fewer than 16 elements, and targets that are not `contiguous`, are drawn
-        one by one, which gives other numbers."""
+        """`normal_(mean, std)` of a floating dtype. Fewer than 16 elements, and targets that are not `contiguous`, are
+        drawn one by one, which gives other numbers."""
         from flambeau.compiler.kernels.random import emit_normal, emit_normal_serial
 
         words = _bits(mean), _bits(std)
@@ -165,7 +169,8 @@ class MersenneState:
     def _transformed(self, kind: str, address: int, numel: int, d: dtype, a: float, b: float = 0.0) -> None:
         from flambeau.compiler.kernels.random import emit_transformed
 
-        self._run(f"random:{kind}:{d.name}", partial(emit_transformed, d=d, kind=kind), address, numel, _bits(a), _bits(b))
+        emit = partial(emit_transformed, d=d, kind=kind)
+        self._run(f"random:{kind}:{d.name}", emit, address, numel, _bits(a), _bits(b))
 
     def exponential(self, address: int, numel: int, d: dtype, rate: float = 1.0) -> None:
         """`exponential_(lambd=rate)` of a floating dtype."""
@@ -184,15 +189,16 @@ class MersenneState:
         self._transformed("bernoulli", address, numel, d, p)
 
     def bernoulli_each(self, address: int, numel: int, d: dtype, p_address: int, p_dtype: dtype) -> None:
-        """`bernoulli_(p)`, `bernoulli(p)` with a probability for each element: `numel` dense elements of a floating dtype."""
+        """`bernoulli_(p)`, `bernoulli(p)` with a probability for each element: `numel` dense elements of a floating
+        dtype."""
         from flambeau.compiler.kernels.random import emit_bernoulli_each
 
         emit = partial(emit_bernoulli_each, d=d, probability=p_dtype)
         self._run(f"random:bernoulli_each:{d.name}:{p_dtype.name}", emit, address, numel, p_address)
 
     def integers(self, address: int, numel: int, d: dtype, low: int, high: int, wide: bool | None = None) -> None:
-        """`randint(low, high)`, `random_(low, high)`: integers in [low, high) as any real dtype. `wide`: whether to use 64-bit
-        draws (None: what PyTorch's `random_from_to` does for the range). A range of 2^64 is allowed."""
+        """`randint(low, high)`, `random_(low, high)`: integers in [low, high) as any real dtype. `wide`: whether to use
+        64-bit draws (None: what PyTorch's `random_from_to` does for the range). A range of 2^64 is allowed."""
         from flambeau.compiler.kernels.random import emit_integers
 
         range_ = high - low
@@ -203,7 +209,8 @@ class MersenneState:
         self._run(key, partial(emit_integers, d=d, wide=wide), address, numel, _signed(range_), _signed(low))
 
     def random(self, address: int, numel: int, d: dtype) -> None:
-        """`random_()`: the whole non-negative range of an integer dtype; of a floating one the integers that it holds."""
+        """`random_()`: the whole non-negative range of an integer dtype; of a floating one the integers that it
+        holds."""
         high, wide = full_range(d)
         self.integers(address, numel, d, 0, high, wide)
 
@@ -216,7 +223,8 @@ class MersenneState:
         self._run(key, partial(emit_permutation, wide=wide), address, numel)
 
     def multinomial(self, address: int, rows: int, samples: int, p_address: int, categories: int, d: dtype) -> None:
-        """`multinomial(p, samples, replacement=True)`: int64 (rows, samples) from dense p (rows, categories) of dtype `d`."""
+        """`multinomial(p, samples, replacement=True)`: int64 (rows, samples) from dense p (rows, categories) of dtype
+        `d`."""
         from flambeau.compiler.kernels.random import emit_multinomial
 
         sums = (ctypes.c_double * categories)()

@@ -65,7 +65,8 @@ def nonzero(address: int, d: dtype, shape: Sequence[int]) -> tuple[Buffer, int]:
 
 
 def masked_select(address: int, mask_address: int, itemsize: int, numel: int) -> tuple[Buffer, int]:
-    """(elements, n): those of x (elements of `itemsize` bytes) where the bool mask of the same shape is set, in order."""
+    """(elements, n): those of x (elements of `itemsize` bytes) where the bool mask of the same shape is set, in
+    order."""
     from flambeau.compiler.kernels.select import emit_masked
 
     found = count_nonzero(mask_address, bool_, numel)
@@ -103,8 +104,8 @@ def _runs(address: int, d: dtype, rows: int, columns: int, order: Buffer | None)
 
 
 def unique(address: int, d: dtype, rows: int, columns: int = 1) -> Unique:
-    """The distinct rows of x (rows, columns), in lexicographic order; with one column, the distinct elements. Every NaN is
-    distinct, as in PyTorch. The first of equal rows (0.0 and -0.0) is the one that is given."""
+    """The distinct rows of x (rows, columns), in lexicographic order; with one column, the distinct elements. Every NaN
+    is distinct, as in PyTorch. The first of equal rows (0.0 and -0.0) is the one that is given."""
     from flambeau.compiler.kernels.select import emit_order
 
     order, following = allocate(8 * max(rows, 1)), allocate(8 * max(rows, 1))
@@ -115,7 +116,8 @@ def unique(address: int, d: dtype, rows: int, columns: int = 1) -> Unique:
         key = f"select:order:{d.name}"
         for column in reversed(range(columns)):  # the last column first: the sort is stable
             start = address + column * d.itemsize
-            _call(key, partial(emit_order, d=d), rows, start, columns, order.address, following.address, a.address, b.address)
+            words = (start, columns, order.address, following.address, a.address, b.address)
+            _call(key, partial(emit_order, d=d), rows, *words)
             order, following = following, order
     return _runs(address, d, rows, columns, order if columns else None)
 
@@ -128,8 +130,8 @@ def unique_consecutive(address: int, d: dtype, rows: int, columns: int = 1) -> U
 def bincount(
     address: int, numel: int, minlength: int = 0, weights_address: int = 0, weights: dtype | None = None
 ) -> tuple[Buffer, int]:
-    """(counts, length): how often each value of an int64 x occurs, as int64; with weights (float32 or float64 elements) the
-    sums of the weights, in their dtype. length = max(largest + 1, minlength). RuntimeError for negative values."""
+    """(counts, length): how often each value of an int64 x occurs, as int64; with weights (float32 or float64 elements)
+    the sums of the weights, in their dtype. length = max(largest + 1, minlength). RuntimeError for negative values."""
     from flambeau.compiler.kernels.select import emit_bincount, emit_extent
 
     largest = -1
@@ -148,8 +150,8 @@ def bincount(
 
 
 def histogram(address: int, d: dtype, numel: int, bins: int, low: float, high: float) -> Buffer:
-    """`histc`: counts, in the dtype of x (float32 or float64), of `bins` equal bins of [low, high], low < high. Elements
-    outside are left out."""
+    """`histc`: counts, in the dtype of x (float32 or float64), of `bins` equal bins of [low, high], low < high.
+    Elements outside are left out."""
     from flambeau.compiler.kernels.select import emit_histogram
 
     to = _zeros(d.itemsize * bins)

@@ -38,10 +38,12 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], d: dtypes.dtype, s
 
 
 class Move:
-    """A node, its kernels and its buffers. `operands`: (array as in memory, dtype, layout); `outputs`: (shape, dtype)."""
+    """A node, its kernels and its buffers. `operands`: (array as in memory, dtype, layout); `outputs`: (shape,
+    dtype)."""
 
     def __init__(
-        self, op: str, operands: Sequence[tuple[Array, dtypes.dtype, str]], outputs: Outputs, workers: int = 2, **attrs: Any
+        self, op: str, operands: Sequence[tuple[Array, dtypes.dtype, str]], outputs: Outputs, workers: int = 2,
+        **attrs: Any,
     ) -> None:
         self.graph = Graph()
         self.buffers: dict[int, Array] = {}
@@ -90,7 +92,8 @@ class Move:
         return int(self.error.ctypes.data) if isinstance(word, ErrorRecord) else word
 
     def run(self, splits: int = 1) -> list[Array]:
-        """The outputs as they are in memory; IndexError if a kernel reports an index. Units are dealt in `splits` ranges."""
+        """The outputs as they are in memory; IndexError if a kernel reports an index. Units are dealt in `splits`
+        ranges."""
         for kernel, words, function in zip(self.kernels, self.words, self.functions, strict=True):
             for write, read in kernel.starts_as:
                 self.buffers[write][: self.buffers[read].size] = self.buffers[read]
@@ -136,5 +139,5 @@ def _same_bits(got: Array, want: Array, d: dtypes.dtype) -> bool:
     else:
         nan = np.isnan(got) & np.isnan(want)
     size = got.dtype.itemsize
-    same = (got.reshape(-1).view(np.uint8).reshape(-1, size) == want.reshape(-1).view(np.uint8).reshape(-1, size)).all(1)
-    return bool((same | nan.reshape(-1)).all())
+    a, b = (x.reshape(-1).view(np.uint8).reshape(-1, size) for x in (got, want))
+    return bool(((a == b).all(1) | nan.reshape(-1)).all())

@@ -1,6 +1,9 @@
-"""Rows and elements by index: every mode, dtype and layout against the reference; errors; the same bits for any split."""
+"""Rows and elements by index: every mode, dtype and layout against the reference; errors; the same bits for any
+split."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +34,8 @@ def test_take_rows(shape: tuple[int, ...], data: st.DataObject) -> None:
     layouts = data.draw(st.tuples(st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS)))
     index = rng.integers(-shape[dim], shape[dim], index_shape)
     out = (*shape[:dim], *index_shape, *shape[dim + 1 :])
-    m = Move("take_rows", [(numbers(rng, shape, d), d, layouts[0]), (index, dtypes.int64, layouts[1])], [(out, d)], dim=dim)
+    operands = [(numbers(rng, shape, d), d, layouts[0]), (index, dtypes.int64, layouts[1])]
+    m = Move("take_rows", operands, [(out, d)], dim=dim)
     assert np.array_equal(m.run(data.draw(st.sampled_from([1, 3])))[0], m.expected()[0])
 
 
@@ -85,7 +89,8 @@ def test_put(size: int, mode: str, data: st.DataObject) -> None:
     index = rng.integers(-size, size, shape)
     layouts = [data.draw(st.sampled_from(LAYOUTS)) for _ in range(2)]
     operands = [
-        (numbers(rng, (size,), d), d, "contiguous"), (index, dtypes.int64, layouts[0]), (numbers(rng, shape, d), d, layouts[1]),
+        (numbers(rng, (size,), d), d, "contiguous"), (index, dtypes.int64, layouts[0]),
+        (numbers(rng, shape, d), d, layouts[1]),
     ]  # fmt: skip
     m = Move("put", operands, [((size,), d)], mode=mode)
     got = m.run()[0]
@@ -113,8 +118,8 @@ def test_index_out_of_range(op: str, bad: int) -> None:
     index = np.zeros(many, np.int64)
     index[(-1,) * len(many)] = bad
     rows = (4, width) if op in ("take_rows", "put_rows") else many
-    operands = [(np.ones(shape, np.float32), d, "contiguous"), (index, dtypes.int64, "contiguous")]
-    attrs: dict[str, object] = {} if op == "put" else {"dim": 0}
+    operands: list[Any] = [(np.ones(shape, np.float32), d, "contiguous"), (index, dtypes.int64, "contiguous")]
+    attrs: dict[str, Any] = {} if op == "put" else {"dim": 0}
     if op in ("put_rows", "scatter", "put"):
         operands.append((np.ones(rows, np.float32), d, "contiguous"))
         attrs["mode"] = "add"

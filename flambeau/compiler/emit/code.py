@@ -1,8 +1,8 @@
 """Control flow and typed memory over `Builder`, for kernels that are algorithms and not loop nests: sorting, indexing,
 selection, random numbers.
 
-Values are `Lanes` (emit/lanes.py). A `Cell` is a mutable local variable (a stack slot that LLVM's SROA pass turns into a
-register); an `Array` is typed memory at an address. Control flow takes Python functions as bodies:
+Values are `Lanes` (emit/lanes.py). A `Cell` is a mutable local variable (a stack slot that LLVM's SROA pass turns into
+a register); an `Array` is typed memory at an address. Control flow takes Python functions as bodies:
 
     c = Code(["source", "to", "count"])          # names the argument words, in order
     source, to = c.array("source", "i32"), c.array("to", "i32")

@@ -34,8 +34,8 @@ def strided_copy(graph: Graph, source: int, to: int, node_index: int) -> Kernel:
     words: dict[str, Word] = {"source": address(graph, source), "to": address(graph, to), **dims.words()}
     key = f"strided_copy:{itemsize}:{dims.fact}"
     return Kernel(
-        "copy_base", key, partial(_emit, key, list(words), itemsize, dims), list(words.values()), reads(graph, source), (to,),
-        units=value.numel, bytes=2 * value.numel * itemsize, nodes=(node_index,),
+        "copy_base", key, partial(_emit, key, list(words), itemsize, dims), list(words.values()),
+        reads(graph, source), (to,), units=value.numel, bytes=2 * value.numel * itemsize, nodes=(node_index,),
         min_units_per_thread=THREAD_ELEMENTS,
     )  # fmt: skip
 

@@ -1,9 +1,9 @@
 """Single elements by index: `gather` and `scatter` along a dim.
 
 `gather`: out[a, i, b] = x[a, index[a, i, b], b]. Units are the elements of out, row-major.
-`scatter`: out[a, index[a, i, b], b] = mode(that, source[a, i, b]), i in order. Points (a, b) never share a destination, so
-units are points a times blocks of points b, and any number of threads gives the same bits. Where there is one point, the
-destinations are divided instead (rows.py).
+`scatter`: out[a, index[a, i, b], b] = mode(that, source[a, i, b]), i in order. Points (a, b) never share a destination,
+so units are points a times blocks of points b, and any number of threads gives the same bits. Where there is one point,
+the destinations are divided instead (rows.py).
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def make_gather(graph: Graph, node_index: int) -> list[Kernel]:
     along = [0 if d == dim else s for d, s in enumerate(x.strides)]
     dims = group("dims", index.shape, along, index.strides, contiguous_strides(index.shape))
     words: dict[str, Word] = {
-        "x": address(graph, node.inputs[0]), "index": address(graph, node.inputs[1]), "to": address(graph, node.outputs[0]),
-        "error": ErrorRecord(), "size": shape[dim], "step": strides[dim], **dims.words(),
+        "x": address(graph, node.inputs[0]), "index": address(graph, node.inputs[1]),
+        "to": address(graph, node.outputs[0]), "error": ErrorRecord(), "size": shape[dim], "step": strides[dim],
+        **dims.words(),
     }  # fmt: skip
     itemsize = x.dtype.itemsize
     key = f"gather:{itemsize}:{dims.fact}"
@@ -65,7 +66,7 @@ def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group) -> str:
 
     last = len(dims.sizes) - 1
     if last < 1:
-        c.for_(begin, end, lambda i: one(*dims.offsets(c, i)[:2], i))
+        c.for_(begin, end, lambda i: one(dims.offsets(c, i)[0], dims.offsets(c, i)[1], i))
         return c.kernel(symbol(key))
     size = c.word(f"dims_size{last}")
 
@@ -95,7 +96,8 @@ def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
     outer = group("outer", index_shape[before], out_strides[before], index_strides[before], source_strides[before])
     inner = group("inner", index_shape[after], out_strides[after], index_strides[after], source_strides[after])
     if outer.count == inner.count == 1 and out_strides[dim] == 1:
-        points = group("points", index_shape[dim : dim + 1], index_strides[dim : dim + 1], source_strides[dim : dim + 1])
+        along = slice(dim, dim + 1)
+        points = group("points", index_shape[along], index_strides[along], source_strides[along])
         none = group("outer", (), ()), group("inner", (), ())
         return put_kernels(graph, node_index, shape[dim], none[0], points, none[1])
     mode = node.attr("mode")

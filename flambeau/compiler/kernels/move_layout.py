@@ -1,9 +1,9 @@
 """Data movement: how a kernel walks over operands of any strides, and how it checks an index.
 
-The dims that a kernel treats alike are a `Group`: neighbouring dims are merged where every operand's strides allow it, dims
-of one element go away, and what is left (usually one dim, or none) is walked by number: the group's point `i`, row-major,
-has for each operand the offset sum over dims of coordinate * stride. The number of merged dims is a fact of the code; sizes
-and strides are run-time words.
+The dims that a kernel treats alike are a `Group`: neighbouring dims are merged where every operand's strides allow it,
+dims of one element go away, and what is left (usually one dim, or none) is walked by number: the group's point `i`,
+row-major, has for each operand the offset sum over dims of coordinate * stride. The number of merged dims is a fact of
+the code; sizes and strides are run-time words.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """PyTorch's CPU random numbers: the native functions that fill memory from a Mersenne Twister (mt19937).
 
 Every function has a kernel's signature (`begin` is 0, `end` the number of elements) and is called by runtime/random.py.
-The state is (offsets in bytes): 0 u32 words[624]; 2496 i32 left; 2500 i32 next; 2504 double, the cached normal; 2512 i64,
-whether there is one. `left` and `next` mean what ATen's mt19937 means by them: `left` - 1 words can be drawn before the
-next twist.
+The state is (offsets in bytes): 0 u32 words[624]; 2496 i32 left; 2500 i32 next; 2504 double, the cached normal; 2512
+i64, whether there is one. `left` and `next` mean what ATen's mt19937 means by them: `left` - 1 words can be drawn
+before the next twist.
 
-A fill goes in two steps, so that both are vector code: `draw` puts tempered words on a stage in the first-level cache, and
-the distribution turns the stage into elements. How many words an element takes, and in which order, is ATen's
+A fill goes in two steps, so that both are vector code: `draw` puts tempered words on a stage in the first-level cache,
+and the distribution turns the stage into elements. How many words an element takes, and in which order, is ATen's
 (DistributionTemplates.h, TransformationHelper.h), checked against PyTorch 2.13.0 in tests/test_random_stream.py:
 * a 32-bit draw is one word; a 64-bit draw is two, the high half first;
 * uniform floats: the low 24 bits of a word; doubles: the low 53 bits of a 64-bit draw.
@@ -29,7 +29,8 @@ LEFT, NEXT, CACHED, HAS_CACHED, STATE_BYTES = 2496, 2500, 2504, 2512, 2520
 STAGE = 4 * WORDS  # words on the stage: 10 KB
 
 
-# -- The generator ------------------------------------------------------------------------------------------------------
+# -- The generator
+# ------------------------------------------------------------------------------------------------------
 def _twist(c: Code, words: Array, width: int) -> None:
     """The next 624 words, in place. A vector never reads what it has written: 227 words lie between."""
 
@@ -40,8 +41,8 @@ def _twist(c: Code, words: Array, width: int) -> None:
 
     def step(distance: int) -> Callable[[Lanes, int, str | None], None]:
         def body(i: Lanes, lanes: int, mask: str | None) -> None:
-            value = mixed(words.load(i, lanes, mask), words.load(i + 1, lanes, mask), words.load(i + distance, lanes, mask))
-            words.store(i, value, mask)
+            now, following, far = (words.load(i + ahead, lanes, mask) for ahead in (0, 1, distance))
+            words.store(i, mixed(now, following, far), mask)
 
         return body
 
@@ -164,7 +165,8 @@ class _Stream:
         return self.c.kernel(symbol(key), self.bits)
 
 
-# -- Distributions --------------------------------------------------------------------------------------------------------
+# -- Distributions
+# --------------------------------------------------------------------------------------------------------
 def emit_uniform(key: str, d: dtype) -> str:
     """Words: low, high (doubles). u (high - low) + low, fused; what rounds up to `high` becomes `low`."""
     s = _Stream(["low", "high"])
@@ -223,8 +225,8 @@ def _cephes_sin_cos(x: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def emit_normal(key: str, d: dtype) -> str:
-    """Words: mean, std (doubles). At least 16 elements: Box and Muller 1958 on sixteens, u1 from the first eight and u2 from
-    the last eight; where the count is no multiple of 16, the last sixteen are drawn again."""
+    """Words: mean, std (doubles). At least 16 elements: Box and Muller 1958 on sixteens, u1 from the first eight and u2
+    from the last eight; where the count is no multiple of 16, the last sixteen are drawn again."""
     from flambeau.compiler.emit import math as m
 
     s = _Stream(["mean", "std"])
@@ -251,7 +253,8 @@ def emit_normal(key: str, d: dtype) -> str:
             angle = u2 * (2.0 * math.pi)
             sine, cosine = m.sin(angle), m.cos(angle)
         halves = [
-            convert.narrow(d, (radius * part).fma(s.spread(std, width), s.spread(mean, width))) for part in (cosine, sine)
+            convert.narrow(d, (radius * part).fma(s.spread(std, width), s.spread(mean, width)))
+            for part in (cosine, sine)
         ]
         for g in range(groups):
 
@@ -276,7 +279,7 @@ def emit_normal(key: str, d: dtype) -> str:
     s.chunks(whole, 2 if wide else 1, chunk)
 
     def again() -> None:
-        if d.itemsize > 2:  # PyTorch fills all elements before it draws the last sixteen again; narrow types it does not
+        if d.itemsize > 2:  # PyTorch fills all elements before it draws the last ones again, unless they are narrow
             s.draw((s.count - whole) * (2 if wide else 1))
         s.draw(32 if wide else 16)
         sixteens(c.i64(0), s.count - 16, c.i64(16))
@@ -286,8 +289,8 @@ def emit_normal(key: str, d: dtype) -> str:
 
 
 def emit_normal_serial(key: str, d: dtype, logarithmic: bool) -> str:
-    """Words: mean, std (doubles). One by one, in double; the second of each pair is kept for the next call, whoever makes
-    it. `logarithmic`: exp of it."""
+    """Words: mean, std (doubles). One by one, in double; the second of each pair is kept for the next call, whoever
+    makes it. `logarithmic`: exp of it."""
     from flambeau.compiler.emit import math as m
 
     s = _Stream(["mean", "std"])
@@ -322,8 +325,8 @@ def emit_normal_serial(key: str, d: dtype, logarithmic: bool) -> str:
 
 def emit_transformed(key: str, d: dtype, kind: str) -> str:
     """Words: a, b (doubles). Distributions that transform a double uniform u:
-    "exponential" (a: rate): -log1p(-u) / a; "geometric" (a: p): ceil(log u / log1p(-p)); "cauchy" (a: median, b: sigma):
-    a + b tan(pi (u - 1/2)); "bernoulli" (a: p): u < p."""
+    "exponential" (a: rate): -log1p(-u) / a; "geometric" (a: p): ceil(log u / log1p(-p)); "cauchy" (a: median, b:
+    sigma): a + b tan(pi (u - 1/2)); "bernoulli" (a: p): u < p."""
     from flambeau.compiler.emit import math as m
 
     s = _Stream(["a", "b"])
@@ -361,7 +364,7 @@ def emit_bernoulli_each(key: str, d: dtype, probability: dtype) -> str:
     def make(i: Lanes, at: Lanes, width: int) -> Lanes:
         # Scalar where the tail would read past the end of p.
         source = p.after_bytes(at * probability.itemsize).pointer
-        limit = Lanes(s.c.b, convert.register_element(probability), width, str(convert.load(s.c.b, probability, source, width)))
+        limit = convert.lanes(s.c.b, probability, convert.load(s.c.b, probability, source, width), width)
         return s.cast(boolean, d, s.uniform(wide, i, width).lt(s.cast(probability, real, limit)))
 
     s.elements(d, wide, 1, make)
@@ -435,8 +438,8 @@ def emit_permutation(key: str, wide: bool) -> str:
 
 
 def emit_multinomial(key: str, d: dtype) -> str:
-    """Words: p (address), categories, samples, sums (address of `categories` floats or doubles). Units are rows: draws with
-    replacement from each row of p, as i64, by bisection of the running sums (float, or double where p is).
+    """Words: p (address), categories, samples, sums (address of `categories` floats or doubles). Units are rows: draws
+    with replacement from each row of p, as i64, by bisection of the running sums (float, or double where p is).
 
     Returns 1 if a probability is negative, infinite or NaN, 2 if a row's sum is not positive."""
     s = _Stream(["p", "categories", "samples", "sums"])

@@ -1,13 +1,15 @@
 """Sorting records: keys whose unsigned order is the order of the elements, and the sort that `sort` and `topk` share.
 
-A record is one integer: the key above, the element's number below (32 bits each in an i64 for keys of up to 32 bits, else 64
-bits each in an i128). Records are therefore distinct, and sorting them by their whole value is stable in the elements.
+A record is one integer: the key above, the element's number below (32 bits each in an i64 for keys of up to 32 bits,
+else 64 bits each in an i128). Records are therefore distinct, and sorting them by their whole value is stable in the
+elements.
 
-Keys. Integers: the sign bit turned over. Floats: negative ones turned over entirely, the others in the sign bit (Herf 2001,
-"Radix tricks"); both zeros have one key, and so has every NaN, the largest. Descending order turns the whole key over.
+Keys. Integers: the sign bit turned over. Floats: negative ones turned over entirely, the others in the sign bit (Herf
+2001, "Radix tricks"); both zeros have one key, and so has every NaN, the largest. Descending order turns the whole key
+over.
 
-The sort is by insertion up to SMALL records, else by radix, least significant byte first (Knuth, TAOCP 3, 5.2.5), with the
-counts of all bytes made in one pass; a byte in which all keys agree costs nothing.
+The sort is by insertion up to SMALL records, else by radix, least significant byte first (Knuth, TAOCP 3, 5.2.5), with
+the counts of all bytes made in one pass; a byte in which all keys agree costs nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ class Records:
         return record.logical_right(self.shift).to(self.memory, "trunc")
 
 
-def load_keys(c: Code, r: Records, source: Array, step: Lanes | None, first: Lanes, lanes: int, mask: str | None) -> Lanes:
+def load_keys(
+    c: Code, r: Records, source: Array, step: Lanes | None, first: Lanes, lanes: int, mask: str | None
+) -> Lanes:
     """Keys of the row's elements first, first + 1, ...; the step is in elements, None where they are neighbours."""
     if step is None:
         return r.key(source.at(0, r.memory).load(first, lanes, mask))
@@ -133,8 +137,8 @@ def write_sorted(
     c: Code, r: Records, records: Array, source: Array, step: Lanes | None, values: Array, numbers: Array,
     out_step: Lanes | None, count: Lanes, bits: int,
 ) -> None:  # fmt: skip
-    """The first `count` records as elements (at `values`) and element numbers, i64 (at `numbers`); steps in elements, None
-    where neighbours. Elements whose key does not tell their bits are read again from `source`."""
+    """The first `count` records as elements (at `values`) and element numbers, i64 (at `numbers`); steps in elements,
+    None where neighbours. Elements whose key does not tell their bits are read again from `source`."""
     lanes = bits // 64 if out_step is None and r.element == "i64" else 1
     values = values.at(0, r.memory)
 

@@ -1,9 +1,12 @@
-"""Whole rows by index: `take_rows` (embedding, index_select) and `put_rows` (its gradient, index_add, index_copy), and `put`.
+"""Whole rows by index: `take_rows` (embedding, index_select) and `put_rows` (its gradient, index_add, index_copy), and
+`put`.
 
 Layout. x is (outer, size, inner) around the indexed dim, the index (points), rows and sources (outer, points, inner).
 
-A `put` is deterministic because each destination belongs to one call of the kernel, which goes through the indices in order:
-* "columns": units are blocks of columns, for each point of outer; a call makes one pass over the indices for its columns.
+A `put` is deterministic because each destination belongs to one call of the kernel, which goes through the indices in
+order:
+* "columns": units are blocks of columns, for each point of outer; a call makes one pass over the indices for its
+  columns.
 * "destinations": units are rows of x; a call makes one pass over the indices and leaves out those that are not its own.
 The result starts as the base (`Kernel.starts_as`), so only the rows that are named are touched.
 """
@@ -41,8 +44,9 @@ def make_take_rows(graph: Graph, node_index: int) -> list[Kernel]:
     bytes_ = x.dtype.itemsize
     way = "one" if not inner.sizes else "run" if inner.unit(0) else "any"
     words: dict[str, Word] = {
-        "x": address(graph, node.inputs[0]), "index": address(graph, node.inputs[1]), "to": address(graph, node.outputs[0]),
-        "error": ErrorRecord(), "size": shape[dim], "step": strides[dim], "points": points.count, "inner": inner.count,
+        "x": address(graph, node.inputs[0]), "index": address(graph, node.inputs[1]),
+        "to": address(graph, node.outputs[0]), "error": ErrorRecord(), "size": shape[dim], "step": strides[dim],
+        "points": points.count, "inner": inner.count,
     }  # fmt: skip
     for g in (outer, points, inner):
         words |= g.words()
@@ -64,7 +68,8 @@ def _emit_take(key: str, names: list[str], nbytes: int, way: str, groups: tuple[
     outer, points, inner = groups
     c = Code(names)
     element = OF_BYTES[nbytes]
-    x, to, index, error = c.array("x", element), c.array("to", element), c.array("index", "i64"), c.array("error", "i64")
+    x, to = c.array("x", element), c.array("to", element)
+    index, error = c.array("index", "i64"), c.array("error", "i64")
 
     def row(unit: Lanes) -> None:
         point, from_outer = unit, c.i64(0)
@@ -87,8 +92,8 @@ def _emit_take(key: str, names: list[str], nbytes: int, way: str, groups: tuple[
 
 
 def copy_run(c: Code, to: Array, source: Array, count: Lanes, bits: int) -> None:
-    """Copy `count` neighbouring elements: whole vectors, the last one moved back to end at the end; less than a vector by
-    memcpy. The areas must not overlap."""
+    """Copy `count` neighbouring elements: whole vectors, the last one moved back to end at the end; less than a vector
+    by memcpy. The areas must not overlap."""
     vector_bytes = bits // 8
     nbytes = count * ELEMENT_BYTES[to.element]
     source, to = source.at(0, "i8"), to.at(0, "i8")
@@ -117,8 +122,8 @@ def make_put_rows(graph: Graph, node_index: int) -> list[Kernel]:
 
 
 def put_kernels(graph: Graph, node_index: int, size: int, outer: Group, points: Group, inner: Group) -> list[Kernel]:
-    """Kernels that put source rows into x (outer, size, inner). Operands of the groups: outer and inner have the source's
-    strides, points the index's and the source's."""
+    """Kernels that put source rows into x (outer, size, inner). Operands of the groups: outer and inner have the
+    source's strides, points the index's and the source's."""
     node = graph.nodes[node_index]
     out = graph.values[node.outputs[0]]
     mode = node.attr("mode")
@@ -156,8 +161,8 @@ def put_kernels(graph: Graph, node_index: int, size: int, outer: Group, points: 
 
 
 def _emit_put(
-    key: str, names: list[str], element: Element, mode: str, columns: bool, way: str, groups: tuple[Group, Group, Group],
-    bits: int,
+    key: str, names: list[str], element: Element, mode: str, columns: bool, way: str,
+    groups: tuple[Group, Group, Group], bits: int,
 ) -> str:  # fmt: skip
     from flambeau.runtime.jit import symbol
 
@@ -189,7 +194,8 @@ def _emit_put(
                         c, mode, element.at(c, target, i), element.at(c, row, i), lanes, mask))  # fmt: skip
                 else:
                     c.for_(low, high, lambda i: element.combine(
-                        c, mode, element.at(c, target, i), element.at(c, row, inner.offsets(c, i)[0]), 1, None))  # fmt: skip
+                        c, mode, element.at(c, target, i), element.at(c, row, inner.offsets(c, i)[0]), 1, None,
+                    ))  # fmt: skip
 
             if columns:
                 combine()

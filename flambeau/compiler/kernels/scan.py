@@ -3,8 +3,8 @@
 The input is (outer, count, inner) around the scanned dim. Units are the points of outer times blocks of inner:
 * inner has several points: they are the lanes, and the scan goes step by step;
 * inner is one point: cumsum adds whole vectors by doubling shifts (Hillis and Steele 1986), the others go one by one.
-Sums and products run in a wider type than the elements (float32 in double, the narrow floats in float32), as PyTorch's do,
-and every result is rounded on its own.
+Sums and products run in a wider type than the elements (float32 in double, the narrow floats in float32), as PyTorch's
+do, and every result is rounded on its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Word
 from flambeau.compiler.kernels.matmul_blocking import machine
 from flambeau.compiler.kernels.move_layout import Group, address, group, reads
-from flambeau.dtypes import dtype
 
 # Columns of a unit: four vectors of float32, so that each step of the scan touches whole cache lines.
 BLOCK = 64
@@ -36,14 +35,14 @@ _WIDER = {
 @dataclass(frozen=True, slots=True)
 class _Facts:
     op: str
-    dtype: dtype
+    dtype: dtypes.dtype
     outer: Group
     inner: Group
     unit: bool  # the scanned dim runs along memory
     bits: int
 
     @property
-    def running(self) -> dtype:
+    def running(self) -> dtypes.dtype:
         """The dtype of the running value."""
         return self.dtype if self.op in ("cummax", "cummin") else _WIDER.get(self.dtype, self.dtype)
 

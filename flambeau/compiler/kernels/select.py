@@ -1,7 +1,7 @@
 """Results whose size depends on the data: the native functions behind runtime/select.py.
 
-They have a kernel's signature (`begin` is 0, `end` the number of elements or rows), work on dense memory, and give their
-number of results back. Counting comes first, so that the caller can allocate exactly what the second pass fills.
+They have a kernel's signature (`begin` is 0, `end` the number of elements or rows), work on dense memory, and give
+their number of results back. Counting comes first, so that the caller can allocate exactly what the second pass fills.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def emit_count(key: str, d: dtype) -> str:
 
 
 def emit_nonzero(key: str, d: dtype, ndim: int) -> str:
-    """Words: x, to, size0, size1, ... Coordinates (found, ndim) as i64 of the elements that are not zero, row-major. Rows
-    along the last dim are tested by vectors, their other coordinates are found once a row."""
+    """Words: x, to, size0, size1, ... Coordinates (found, ndim) as i64 of the elements that are not zero, row-major.
+    Rows along the last dim are tested by vectors, their other coordinates are found once a row."""
     s = _Selection(["x", "to", *(f"size{i}" for i in range(ndim))])
     c = s.c
     x, to, found = c.array("x", "i8"), c.array("to", "i64"), c.cell("i64")
@@ -110,8 +110,8 @@ def emit_masked(key: str, nbytes: int) -> str:
 
 
 def emit_order(key: str, d: dtype) -> str:
-    """Words: x, step, order, next, a, b. `next`: the rows' numbers, taken from `order` (i64; -1 in its first place: 0, 1,
-    2, ...), sorted by element x[row * step] (stable). `a` and `b` are space for as many records."""
+    """Words: x, step, order, next, a, b. `next`: the rows' numbers, taken from `order` (i64; -1 in its first place: 0,
+    1, 2, ...), sorted by element x[row * step] (stable). `a` and `b` are space for as many records."""
     s = _Selection(["x", "step", "order", "next", "a", "b"])
     c, r = s.c, Records(d, False)
     c.helper(*sort_function(r))
@@ -135,9 +135,9 @@ def emit_order(key: str, d: dtype) -> str:
 
 
 def emit_runs(key: str, d: dtype, ordered: bool) -> str:
-    """Words: x, columns, order, first, inverse, counts. Neighbouring equal rows of x (rows, columns), in the order `order`
-    (if `ordered`), are one run; NaN equals nothing. For each run its first row and how many there are; for each row its
-    run. Gives the number of runs."""
+    """Words: x, columns, order, first, inverse, counts. Neighbouring equal rows of x (rows, columns), in the order
+    `order` (if `ordered`), are one run; NaN equals nothing. For each run its first row and how many there are; for each
+    row its run. Gives the number of runs."""
     from flambeau.compiler.emit import scalar
 
     s = _Selection(["x", "columns", "order", "first", "inverse", "counts"])
@@ -221,8 +221,8 @@ def emit_bincount(key: str, weight: dtype | None) -> str:
 
 
 def emit_histogram(key: str, d: dtype) -> str:
-    """Words: x, low, high (doubles), bins, to. Counts of `bins` equal bins of [low, high], as elements of x's dtype (float
-    or double), which start as zeros; the last bin has both its ends. Elements outside, and NaN, do not count."""
+    """Words: x, low, high (doubles), bins, to. Counts of `bins` equal bins of [low, high], as elements of x's dtype
+    (float or double), which start as zeros; the last bin has both its ends. Elements outside, and NaN, do not count."""
     s = _Selection(["x", "low", "high", "bins", "to"])
     c = s.c
     element = convert.register_element(d)
@@ -246,7 +246,8 @@ def emit_histogram(key: str, d: dtype) -> str:
 
 
 def emit_repeat(key: str) -> str:
-    """Words: repeats, to. Each i as often as repeats[i] says (i64). Gives -1 if one is negative; with `to` 0 only counts."""
+    """Words: repeats, to. Each i as often as repeats[i] says (i64). Gives -1 if one is negative; with `to` 0 only
+    counts."""
     s = _Selection(["repeats", "to"])
     c = s.c
     repeats, to, written = c.array("repeats", "i64"), c.array("to", "i64"), c.cell("i64")

@@ -1,4 +1,5 @@
-"""`sort` along a dim: stable, NaN the largest. Units are rows; each row becomes records (records.py), sorted and written."""
+"""`sort` along a dim: stable, NaN the largest. Units are rows; each row becomes records (records.py), sorted and
+written."""
 
 from __future__ import annotations
 

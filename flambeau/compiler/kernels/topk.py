@@ -1,8 +1,8 @@
 """`topk` along a dim: the k largest (smallest) of each row, in order; of equal ones the first.
 
-A row is read once. Records (records.py) that may be among the first k go to a buffer; when it is full it is sorted, cut to
-k, and from then on only elements before its last one are let in: on random data nearly all elements fail that one vector
-comparison. Where k is no small part of the row, the row is sorted instead (sort.py).
+A row is read once. Records (records.py) that may be among the first k go to a buffer; when it is full it is sorted, cut
+to k, and from then on only elements before its last one are let in: on random data nearly all elements fail that one
+vector comparison. Where k is no small part of the row, the row is sorted instead (sort.py).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def make_topk(graph: Graph, node_index: int) -> list[Kernel]:
     space = round_up(2 * room * r.bytes, 64)
     words: dict[str, Word] = {
         "x": address(graph, node.inputs[0]), "values": address(graph, node.outputs[0]),
-        "numbers": address(graph, node.outputs[1]), "count": count, "step": step, "inner": inner, "keep": k, "room": room,
-        "scratch": Scratch(space), "space": space, **rows.words(),
+        "numbers": address(graph, node.outputs[1]), "count": count, "step": step, "inner": inner, "keep": k,
+        "room": room, "scratch": Scratch(space), "space": space, **rows.words(),
     }  # fmt: skip
     bits = machine().vector_bits
     key = f"topk:{r.name}:{rows.fact}:{'u' if step == 1 else 's'}{'u' if inner == 1 else 's'}:{bits}"
@@ -109,7 +109,8 @@ def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense
         c.blocks(room, count, lanes, some)
         cut()
         start = row_start(c, u, keep, inner, dense)
-        write_sorted(c, r, buffer, source, step, values.at(start), numbers.at(start), None if dense else inner, keep, bits)
+        out_step = None if dense else inner
+        write_sorted(c, r, buffer, source, step, values.at(start), numbers.at(start), out_step, keep, bits)
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)
     return c.kernel(symbol(key), bits)
