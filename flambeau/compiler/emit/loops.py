@@ -206,9 +206,17 @@ class _Emitter:
             point = self._point(s.access, context, copy)
             if context.width == 1 or kind == ONE:
                 scalar.store(self.b, d, value, point, context.width, context.mask)
+                if self.nest.stream and context.mask is None and context.width > 1 and info.role == "store":
+                    self._bypass_cache(context.width * d.itemsize)
             else:
                 lanes = self._lanes(s.access, context.width)
                 scalar.scatter(self.b, d, value, point, lanes, context.width, context.mask)
+
+    def _bypass_cache(self, nbytes: int) -> None:
+        """Make the store just written a non-temporal one: a large result would only push others out of the cache, and
+        its lines need not be read first (measured: X + X of 64 MB takes 3.5 ms instead of 5.3)."""
+        line, _, _ = self.b.lines[-1].rpartition(", align ")
+        self.b.lines[-1] = f"{line}, align {min(64, nbytes)}, !nontemporal !0"
 
     def _compute(self, s: Compute, context: _Context) -> None:
         known = [self._find(value) for value in s.inputs]
@@ -349,6 +357,30 @@ class _Emitter:
                     self.b, s.op, kinds, held, values, context.width, mask
                 )
 
+    # -- prefetching --------------------------------------------------------------------------------------------
+    def _prefetched(self, block: Block) -> list[int]:
+        """Accesses whose next row this stage asks for while it computes: the last stage of several does it, because the
+        first one would wait for memory."""
+        nest = self.nest
+        stages = [other for other in nest.blocks if other.stage]
+        if self.outer_vector or len(stages) < 2 or block is not stages[-1] or nest.outer == 0:
+            return []
+        first = {s.access for s in stages[0].body if isinstance(s, Load)}
+        return [
+            a for a in sorted(first)
+            if nest.accesses[a].role == "load" and nest.accesses[a].strides[nest.vector] == ONE
+            and nest.accesses[a].strides[nest.outer - 1] != ZERO
+        ]  # fmt: skip
+
+    def _prefetch(self, accesses: list[int], context: _Context) -> None:
+        b = self.b
+        for access in accesses:
+            size = dtypes.BY_NAME[self.nest.accesses[access].dtype].itemsize
+            ahead = self._step(access, self._point(access, context, 0), self._stride(access, self.nest.outer - 1))
+            for offset in range(0, context.copies * context.width * size, 64):
+                where = b.gep("i8", ahead, offset)
+                b.call("void", "llvm.prefetch.p0", [("ptr", where), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+
     # -- stages -------------------------------------------------------------------------------------------------
     def _stage(self, block: Block, context: _Context) -> None:
         """Run the reduced loops; afterwards the reductions are row-level values."""
@@ -390,9 +422,13 @@ class _Emitter:
                     at += count
             return out
 
+        ahead = self._prefetched(block)
+
         def body(indices: dict[int, str], position: str, mask: str | None, number: int, carried: list[str]) -> list[str]:
             inner = _Context(number, width, mask, position, dict(indices), unpack(carried, number))
             self.scopes.append({})
+            if mask is None:
+                self._prefetch(ahead, inner)
             for i, s in enumerate(block.body):
                 self._emit(s, inner, i)
             self.scopes.pop()
@@ -599,5 +635,7 @@ class _Emitter:
         result = "0"
         if nest.can_fail:
             result = b.load("i64", self.failed, 8)
+        if nest.stream:
+            b.emit("fence seq_cst")  # non-temporal stores are not ordered with the barrier between phases
         text = b.function(builder.KERNEL_HEADER.format(name=name), f"ret i64 {result}")
-        return builder.module([text], b.declarations)
+        return builder.module([text], b.declarations) + ("\n!0 = !{i32 1}\n" if nest.stream else "")

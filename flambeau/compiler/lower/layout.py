@@ -35,6 +35,8 @@ CHECK: list[bool] = [False]  # prove every nest legal after lowering (tests swit
 
 # Points of the vector loop in one unit of work of a pointwise nest: 16 KB of float32, some microseconds.
 CHUNK: Final = 4096
+# Results of this size leave the cache before anything reads them; smaller ones may be read there by the next kernel.
+STREAM_BYTES: Final = 1 << 24
 # A thread is worth starting for this many nanoseconds of work (a barrier costs 1 to 3 microseconds; measured).
 THREAD_NANOSECONDS: Final = 8000
 BYTES_PER_NANOSECOND: Final = 10.0  # of one core, from memory
@@ -141,6 +143,7 @@ def make_kernel(
         tuple(Block(block.stage, tuple(block.body)) for block in body.blocks),
         tuple(d.name for d in body.dtypes),
         loops.index(split) if split >= 0 else -1, outer.index(blocks_loop) if split >= 0 else -1, tile, transposed,
+        _streams(graph, body, sizes, loops[vector]),
     )  # fmt: skip
     if CHECK[0]:
         check(nest, sizes_of(graph, body, sizes, loops))
@@ -149,6 +152,22 @@ def make_kernel(
         block = -(-sizes[split] // blocks)
         block = -(-block // 64) * 64 if split == loops[-1] else block
     return _kernel(graph, nest, body, sizes, loops, (chunk, block), caches, name, nodes, starts_as)
+
+
+def _streams(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> bool:
+    """Whether the stores should bypass the cache: the results are large and every vector of them is aligned."""
+    updated = {value for _, value in graph.updates}
+    total = 0
+    for a in body.accesses:
+        if a.role != "store" or not a.strides.get(vector):
+            continue
+        size = a.dtype.itemsize
+        if a.strides[vector] != 1 or a.offset or a.dynamic or a.value in updated:
+            return False
+        if any(stride * size % 64 for loop, stride in a.strides.items() if loop != vector):
+            return False
+        total += prod(sizes[loop] for loop in a.strides) * size
+    return total >= STREAM_BYTES
 
 
 def _one_point(sizes: dict[int, int], accesses: Sequence[RawAccess]) -> int:
