@@ -7,8 +7,9 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.activation import softmax
-from flambeau.nn.functional.dropout import _keep, next_stream
+from flambeau.nn.functional.dropout import _keep
 from flambeau.nn.functional.engine import Number, Tensor, functional, widen
+from flambeau.ops.random import next_stream
 
 
 def attention_values(

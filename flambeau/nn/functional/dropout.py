@@ -6,20 +6,7 @@ from collections.abc import Sequence
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Number, Tensor, functional, primitives
-
-
-def next_stream(count: int) -> tuple[int, int]:
-    """(seed, offset) of the next `count` elements of the dropout stream. THE LEAD WIRES THIS to the default generator:
-    the seed is its seed, the offset what has been drawn since it was seeded."""
-    seed = torch.initial_seed() & 0x7FFF_FFFF_FFFF_FFFF
-    if _STREAM[0] != seed:
-        _STREAM[:] = [seed, 0]
-    offset = _STREAM[1]
-    _STREAM[1] = offset + count
-    return seed, offset
-
-
-_STREAM = [-1, 0]
+from flambeau.ops.random import next_stream
 
 
 def _keep(seed: Number, offset: Number, shape: Sequence[int], p: float) -> Tensor:
