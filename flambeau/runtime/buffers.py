@@ -1,121 +1,170 @@
 """Memory for tensors: 64-byte aligned buffers, pooled by size class, so that a fresh result pays no page faults.
 
-Size classes: powers of two up to 1 MiB, above that steps of an eighth of the power of two. Large blocks are anonymous
-mappings that ask for huge pages.
+Classes: powers of two up to 1 MiB, above that steps of an eighth of the power of two below. Blocks above 1 MiB are anonymous
+mappings that ask for huge pages. The pool keeps freed blocks up to a limit; above it, the class unused for longest gives.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+from contextlib import suppress
+from itertools import count
 from typing import Any, Final
 
 from flambeau.runtime import target
 from flambeau.statistics import counters
 
 ALIGNMENT: Final = 64
-_MAPPED_FROM: Final = 1 << 20  # bytes; smaller blocks come from ctypes
-_SLACK: Final = 256  # bytes before the end of a block that a masked vector access may touch
+_SMALL: Final = 1 << 20  # bytes: up to here blocks come from ctypes and have classes of powers of two
+_SMALL_KEPT: Final = 64 << 20  # bytes that a small class keeps at most
+_SLACK: Final = 256  # bytes after the end of a block that may be read (a vector that straddles the end)
+_HUGE_PAGE: Final = 2 << 20  # bytes, on x86-64 and on AArch64 with 4 KiB pages
+_LOOK_FROM: Final = 256 << 20  # from this size on, look first whether the kept blocks must make room
+_KEEP_LIMIT: Final = target.physical_memory() // 3
 
-_free: dict[int, list[tuple[int, Any]]] = {}
-_kept = 0
-_keep_limit = target.physical_memory() // 3
+_Block = tuple[int, Any]  # (address, what owns the memory)
+_clock = count()
+
+
+class _Class(list[_Block]):
+    """The free blocks of one size."""
+
+    __slots__ = ("limit", "size", "used")
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size = size
+        self.limit = limit  # blocks that are kept without further thought
+        self.used = 0  # time of the last use (large classes)
+
+    def full(self, block: _Block) -> None:
+        """Keep a block beyond `limit`: a large class does, if another gives way."""
+        if self.size <= _SMALL:
+            return
+        self.used = next(_clock)
+        self.append(block)
+        while sum([c.size * len(c) for c in list(_large.values())]) > _KEEP_LIMIT:
+            oldest = min([c for c in list(_large.values()) if c], key=_last_use, default=None)
+            if oldest is None:
+                return
+            with suppress(IndexError):  # another thread took it
+                oldest.pop()
+
+
+def _last_use(c: _Class) -> int:
+    return c.used
+
+
+# Small classes by the bit length of (bytes - 1) | 63; 64 bytes is the least, also for 0 bytes, where that gives 1.
+_small: Final = [_Class(size := max(64, 1 << bits), max(_SMALL_KEPT // size, 1)) for bits in range(21)]
+_large: Final[dict[int, _Class]] = {}
 
 
 class Buffer:
-    """`nbytes` bytes at `address`; gives its block back to the pool when nobody holds it any more."""
+    """`nbytes` bytes at `address`; gives its block back to the pool when nobody holds it any more.
 
-    __slots__ = ("__weakref__", "_block", "_size", "address", "nbytes", "owner")
+    `owner` is kept alive with it: what owns foreign memory, or whatever the holder likes.
+    """
+
+    __slots__ = ("__weakref__", "_block", "_class", "address", "nbytes", "owner")
 
     address: int
     nbytes: int
     owner: Any
+    _class: _Class | None
+    _block: _Block
 
     def __del__(self) -> None:
-        size = self._size
-        if size:
-            _give_back(size, self.address, self._block)
+        home = self._class
+        if home is not None:
+            if len(home) < home.limit:
+                home.append(self._block)
+            else:
+                home.full(self._block)
+
+    def __repr__(self) -> str:
+        return f"<Buffer of {self.nbytes} bytes at {self.address:#x}>"
 
 
 def size_class(nbytes: int) -> int:
     """The size of the block that holds `nbytes`."""
-    if nbytes <= 64:
-        return 64
-    power = 1 << (nbytes - 1).bit_length()
-    if power <= _MAPPED_FROM:
-        return power
-    step = power >> 4
+    if nbytes <= _SMALL:
+        return _small[((nbytes - 1) | 63).bit_length()].size
+    step = 1 << ((nbytes - 1).bit_length() - 4)
     return -(-nbytes // step) * step
 
 
-def _give_back(size: int, address: int, block: Any) -> None:
-    global _kept
-    try:
-        if _kept + size > _keep_limit:
-            return
-        _kept += size
-        blocks = _free.get(size)
-        if blocks is None:
-            blocks = _free.setdefault(size, [])
-        blocks.append((address, block))
-    except (TypeError, AttributeError):  # the interpreter is going down and has cleared this module
-        return
-
-
-_new = Buffer.__new__
+_new: Final = Buffer.__new__
 
 
 def allocate(nbytes: int) -> Buffer:
-    """A buffer of uninitialised memory. RuntimeError (PyTorch's) if there is not so much."""
-    global _kept
-    size = size_class(nbytes)
+    """A buffer of uninitialised memory, also for 0 bytes. RuntimeError (PyTorch's) if there is not so much."""
+    if nbytes <= _SMALL:
+        home = _small[((nbytes - 1) | 63).bit_length()]
+    else:
+        home = _large_class(nbytes)
+    try:
+        block = home.pop()
+        counters.bytes_from_pool += nbytes
+    except IndexError:
+        block = _from_system(home.size, nbytes)
+        counters.bytes_from_system += home.size
     b = _new(Buffer)
     b.nbytes = nbytes
+    b.address = block[0]
     b.owner = None
-    b._size = 0
-    blocks = _free.get(size)
-    if blocks:
-        try:
-            b.address, b._block = blocks.pop()
-            _kept -= size
-            counters.bytes_from_pool += nbytes
-            b._size = size
-            return b
-        except IndexError:  # another thread was faster
-            pass
-    b.address, b._block = _from_system(size)
-    b._size = size
-    counters.bytes_from_system += size
+    b._class = home
+    b._block = block
     return b
 
 
-def _from_system(size: int) -> tuple[int, Any]:
-    if size <= _MAPPED_FROM:
+def _large_class(nbytes: int) -> _Class:
+    size = size_class(nbytes)
+    home = _large.get(size)
+    if home is None:
+        home = _large.setdefault(size, _Class(size, 0))
+    home.used = next(_clock)
+    return home
+
+
+def _from_system(size: int, nbytes: int) -> _Block:
+    if size <= _SMALL:
         block = ctypes.create_string_buffer(size + ALIGNMENT + _SLACK)
-        start = ctypes.addressof(block)
-        return (start + ALIGNMENT - 1) & -ALIGNMENT, block
-    check_available(size)
+        return (ctypes.addressof(block) + ALIGNMENT - 1) & -ALIGNMENT, block
+    check_available(nbytes)
+    if size >= _LOOK_FROM and size > target.available_memory():
+        empty_pool()
+    alignment = _HUGE_PAGE if size >= 2 * _HUGE_PAGE else mmap.PAGESIZE
+    length = size + _SLACK + alignment
     try:
-        mapping = mmap.mmap(-1, size + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapping = _map(length)
     except (OSError, ValueError, OverflowError):
-        raise _out_of_memory(size) from None
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+        empty_pool()
         try:
+            mapping = _map(length)
+        except (OSError, ValueError, OverflowError):
+            raise _out_of_memory(nbytes) from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
             mapping.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass
-    return ctypes.addressof(ctypes.c_char.from_buffer(mapping)), mapping
+    start = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+    return (start + alignment - 1) & -alignment, mapping
+
+
+def _map(length: int) -> mmap.mmap:
+    return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _out_of_memory(nbytes: int) -> RuntimeError:
     return RuntimeError(
-        f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {nbytes} bytes. Error code 12 (Cannot allocate "
-        f"memory): the machine has {target.physical_memory()} bytes; use a smaller tensor, batch or dtype"
+        f"[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate {nbytes} bytes. Error code 12 "
+        f"(Cannot allocate memory): the process may use {target.physical_memory()} bytes in all; use a smaller tensor, "
+        "batch or dtype"
     )
 
 
 def check_available(nbytes: int) -> None:
-    """RuntimeError if the machine can never hold so many bytes."""
+    """RuntimeError (PyTorch's) if the machine can never hold so many bytes."""
     if nbytes > target.physical_memory():
         raise _out_of_memory(nbytes)
 
@@ -126,20 +175,25 @@ def foreign(address: int, nbytes: int, owner: Any) -> Buffer:
     b.address = address
     b.nbytes = nbytes
     b.owner = owner
-    b._size = 0
-    b._block = None
+    b._class = None
     return b
+
+
+def _classes() -> list[_Class]:
+    return [*_small, *list(_large.values())]
 
 
 def empty_pool() -> int:
     """Give all kept blocks back to the system; returns their bytes."""
-    global _kept
-    freed = sum(size * len(blocks) for size, blocks in _free.items())
-    _free.clear()
-    _kept = 0
+    freed = 0
+    for home in _classes():
+        while home:
+            with suppress(IndexError):  # another thread took it
+                home.pop()
+                freed += home.size
     return freed
 
 
 def statistics() -> dict[str, int]:
-    """Bytes that the pool keeps for reuse, and the most it would keep."""
-    return {"kept_bytes": sum(s * len(b) for s, b in _free.items()), "limit_bytes": _keep_limit}
+    """`kept_bytes` that the pool keeps for reuse, and the `limit_bytes` of large blocks that it would keep."""
+    return {"kept_bytes": sum([c.size * len(c) for c in _classes()]), "limit_bytes": _KEEP_LIMIT}
