@@ -1,9 +1,6 @@
-"""Sorting, searching and counting. Results whose size depends on values (nonzero, unique, masked_select) look at one number,
-the size, and are then ordinary compositions."""
+"""Sorting and searching. Results whose size depends on values (nonzero, unique, ...) are in selection.py."""
 
 from __future__ import annotations
-
-
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +9,17 @@ from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert, promote_float
 from flambeau.ops.reductions import _pair, kthvalue_result, median_result, mode_result
-from flambeau.ops.registry import Number, operation
+from flambeau.ops.registry import operation
+from flambeau.ops.selection import (
+    argwhere,
+    bincount,
+    histc,
+    masked_select,
+    nonzero,
+    repeat_interleave,
+    unique,
+    unique_consecutive,
+)  # fmt: skip
 from flambeau.ops.shape import as_shape, contiguous_of, dim_of
 
 if TYPE_CHECKING:
@@ -269,232 +276,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
-# -- sizes that depend on values ----------------------------------------------------------------------------------
-
-
-@operation(name="count_true")
-def _count_true(mask: Tensor) -> Tensor:
-    return prim.sum(convert(as_shape(mask, (mask._meta.numel,)), dtypes.int64), dims=(0,))
-
-
-@operation(name="positions_of_true")
-def _positions(mask: Tensor, count: int) -> Tensor:
-    """The flat indices where mask holds: each writes itself at its rank; the others share one place past the end."""
-    n = mask._meta.numel
-    flat = as_shape(mask, (n,))
-    rank = prim.sub(prim.cumsum(convert(flat, dtypes.int64), dim=0), prim.constant(1, dtypes.int64))
-    target = prim.where(flat, rank, count)
-    written = prim.put(prim.zeros_of((count + 1,), dtypes.int64), target, prim.iota(shape=(n,), dim=0), mode="set")
-    return prim.slice(written, dim=0, start=0, length=count, step=1)
-
-
-@operation(name="unravel")
-def _unravel(position: Tensor, shape: tuple[int, ...]) -> Tensor:
-    columns = []
-    rest = position
-    for size in reversed(shape):
-        s = prim.constant(max(size, 1), dtypes.int64)
-        columns.append(as_shape(prim.remainder(rest, s), (*position._meta.shape, 1)))
-        rest = prim.div_floor(rest, s)
-    return prim.concatenate(*reversed(columns), dim=position._meta.ndim)
-
-
-def _true_positions(mask: Tensor) -> Tensor:
-    count = int(_count_true(mask).item()) if mask.numel() else 0
-    return _positions(mask, count)  # type: ignore[no-any-return]
-
-
-def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
-    """The indices of all nonzero elements in row-major order: (n, ndim), or one vector a dim with as_tuple."""
-    from flambeau.ops.creation import empty
-
-    mask = input if input.dtype is dtypes.bool_ else input != 0
-    if as_tuple and input.ndim == 0:
-        return nonzero(input.unsqueeze(0), as_tuple=True)  # type: ignore[attr-defined]
-    position = _true_positions(mask)  # type: ignore[arg-type]
-    found = _unravel(position, tuple(input.shape)) if input.ndim else empty((position.shape[0], 0), dtype=dtypes.int64)
-    if as_tuple:
-        return found.unbind(1)
-    return found if out is None else out.copy_(found)
-
-
-def argwhere(input: Tensor) -> Tensor:
-    """nonzero."""
-    return nonzero(input)  # type: ignore[no-any-return]
-
-
-def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
-    """The elements where mask (broadcast) holds, in order, as a vector."""
-    from flambeau.ops.shape import broadcast_tensors
-
-    if mask.dtype is not dtypes.bool_:
-        raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
-    x, wide = broadcast_tensors(input, mask)
-    return x.reshape(-1).take(_true_positions(wide))  # type: ignore[attr-defined, no-any-return]
-
-
-@operation(name="runs")
-def _runs(values: Tensor) -> Tensor:
-    """Whether an element of a vector differs from the one before it; the first always does."""
-    n = values._meta.shape[0]
-    head = prim.slice(values, dim=0, start=0, length=n - 1, step=1)
-    tail = prim.slice(values, dim=0, start=1, length=n - 1, step=1)
-    return prim.concatenate(prim.full_of((1,), prim.constant(True, dtypes.bool_)), prim.ne(head, tail), dim=0)
-
-
-@operation(name="run_numbers")
-def _run_numbers(starts: Tensor) -> Tensor:
-    return prim.sub(prim.cumsum(convert(starts, dtypes.int64), dim=0), prim.constant(1, dtypes.int64))
-
-
-def _unique_flat(x: Tensor, ordered: bool, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
-    from flambeau.ops.creation import empty, tensor, zeros
-
-    n = x.numel()
-    flat = x.reshape(-1)  # type: ignore[attr-defined]
-    if n == 0:
-        return flat, empty(tuple(x.shape), dtype=dtypes.int64), empty(0, dtype=dtypes.int64)
-    order = None
-    if ordered:
-        flat, order = sort(flat)
-    starts = _runs(flat)
-    at = _true_positions(starts)
-    values = flat.take(at)
-    where_, amount = None, None
-    if inverse:
-        number = _run_numbers(starts)
-        if order is not None:
-            number = zeros(n, dtype=dtypes.int64).scatter(0, order, number)  # type: ignore[attr-defined]
-        where_ = number.reshape(x.shape)
-    if counts:
-        from flambeau.ops.shape import cat
-
-        ends = cat([at[1:], tensor([n])])
-        amount = ends - at
-    return values, where_, amount
-
-
-def _unique_rows(x: Tensor, dim: int, ordered: bool, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
-    """Unique slices along a dim: rows are ranked column by column, last column first (a stable sort each)."""
-    from flambeau.ops.creation import arange, tensor, zeros
-    from flambeau.ops.shape import cat
-
-    d = dim_of(dim, x.ndim)
-    moved = x.movedim(d, 0)  # type: ignore[attr-defined]
-    n = moved.shape[0]
-    rows = moved.reshape(n, -1)
-    order = arange(n)
-    if ordered:
-        for column in range(rows.shape[1] - 1, -1, -1):
-            order = order.take(sort(rows[:, column].take(order))[1])  # type: ignore[attr-defined]
-    arranged = rows.index_select(0, order)
-    differs = (arranged[1:] != arranged[:-1]).any(1)
-    starts = cat([tensor([True]), differs])
-    at = _true_positions(starts)
-    values = moved.index_select(0, order.take(at)).movedim(0, d)  # type: ignore[attr-defined]
-    where_ = zeros(n, dtype=dtypes.int64).scatter(0, order, _run_numbers(starts)) if inverse else None  # type: ignore[attr-defined]
-    amount = cat([at[1:], tensor([n])]) - at if counts else None
-    return values, where_, amount
-
-
-def _unique(x: Tensor, ordered: bool, inverse: bool, counts: bool, dim: int | None) -> Any:
-    parts = _unique_flat(x, ordered, inverse, counts) if dim is None else _unique_rows(x, dim, ordered, inverse, counts)
-    wanted = [parts[0], *([parts[1]] if inverse else []), *([parts[2]] if counts else [])]
-    return wanted[0] if len(wanted) == 1 else tuple(wanted)
-
-
-def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
-    """The different values in ascending order (or slices along a dim), with inverse indices and counts on request."""
-    return _unique(input, True, return_inverse, return_counts, dim)
-
-
-def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
-    """The first of each run of equal values."""
-    return _unique(input, False, return_inverse, return_counts, dim)
-
-
-@operation(name="bincount_values")
-def _bincount(input: Tensor, weights: Tensor | None, length: int) -> Tensor:
-    index = convert(input, dtypes.int64)
-    kind = dtypes.int64 if weights is None else weights.dtype if weights.dtype in (dtypes.float32, dtypes.float64) else dtypes.float64
-    source = prim.full_of(tuple(index._meta.shape), prim.constant(1, kind)) if weights is None else convert(weights, kind)
-    return prim.put(prim.zeros_of((length,), kind), index, source, mode="add")
-
-
-def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each of 0, 1, 2, ... occurs (or the sum of its weights) in a vector of non-negative integers."""
-    if input.ndim != 1 or input.dtype.category > 1:
-        raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, got shape {tuple(input.shape)} of {input.dtype}")
-    if minlength < 0:
-        raise RuntimeError("minlength should be >= 0")
-    if weights is not None and tuple(weights.shape) != tuple(input.shape):
-        raise RuntimeError(f"weights should be 1-d and have the same length as input: got {tuple(weights.shape)} and {tuple(input.shape)}")
-    if input.numel() == 0:
-        from flambeau.ops.creation import zeros
-
-        return zeros(minlength, dtype=dtypes.int64)  # type: ignore[no-any-return]
-    if int(input.min().item()) < 0:  # type: ignore[attr-defined]
-        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    length = max(int(input.max().item()) + 1, minlength)  # type: ignore[attr-defined]
-    return _bincount(input, weights, length)  # type: ignore[no-any-return]
-
-
-@operation(name="histc_values")
-def _histc(input: Tensor, bins: int, low: Number, high: Number) -> Tensor:
-    x = as_shape(input, (input._meta.numel,))
-    a, b = convert(low, x.dtype), convert(high, x.dtype)
-    scaled = prim.mul(prim.div(prim.sub(x, a), prim.sub(b, a)), prim.constant(bins, x.dtype))
-    inside = prim.bitwise_and(prim.ge(x, a), prim.le(x, b))
-    index = prim.minimum(convert(prim.where(inside, scaled, 0.0), dtypes.int64), prim.constant(bins - 1, dtypes.int64))
-    return prim.put(prim.zeros_of((bins,), x.dtype), index, convert(inside, x.dtype), mode="add")
-
-
-def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Tensor:
-    """Counts in `bins` equal bins between min and max (of the data, if both are equal)."""
-    if not input.dtype.is_floating_point:
-        raise RuntimeError(f'"histogram_cpu" not implemented for {input.dtype.name}: convert it to floating point first')
-    if min == max:
-        if input.numel() == 0:
-            min, max = 0.0, 1.0
-        else:
-            min, max = float(input.min().item()), float(input.max().item())  # type: ignore[attr-defined]
-        if min == max:
-            min, max = min - 1, max + 1
-    if min > max:
-        raise RuntimeError("max must be larger than min")
-    return _histc(input, bins, float(min), float(max))  # type: ignore[no-any-return]
-
-
-@operation(name="repeat_interleave_by")
-def _repeat_each(input: Tensor, repeats: int, dim: int) -> Tensor:
-    m = input._meta
-    shape = tuple(m.shape)
-    wide = prim.expand(as_shape(input, (*shape[: dim + 1], 1, *shape[dim + 1 :])), shape=(*shape[: dim + 1], repeats, *shape[dim + 1 :]))
-    copied = prim.copy(wide, strides=contiguous_strides(wide._meta.shape))
-    return prim.reshape(copied, shape=(*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
-
-
-def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
-    """Each element (or slice along a dim) repeated, by one number or by one number each."""
-    from flambeau.ops.creation import arange, tensor
-
-    if repeats is None:
-        counts = input
-        ends = counts.cumsum(0)  # type: ignore[attr-defined]
-        total = int(ends[-1].item()) if counts.numel() else 0
-        return searchsorted(ends, arange(total), right=True)
-    if dim is None:
-        input, dim = input.reshape(-1), 0  # type: ignore[attr-defined]
-    d = dim_of(dim, input.ndim)
-    if isinstance(repeats, int):
-        return _repeat_each(input, repeats, d)  # type: ignore[no-any-return]
-    if not hasattr(repeats, "_meta"):
-        repeats = tensor(repeats)
-    if repeats.numel() == 1:
-        return _repeat_each(input, int(repeats.item()), d)  # type: ignore[no-any-return]
-    if repeats.shape[0] != input.shape[d]:
-        raise RuntimeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {repeats.shape[0]} and input.size({d}) = {input.shape[d]}")
-    return input.index_select(d, repeat_interleave(repeats))  # type: ignore[attr-defined, no-any-return]
+# -- membership and grids --------------------------------------------------------------------------------------------
 
 
 @operation(method=True)

@@ -1,0 +1,198 @@
+"""Results whose size depends on values: nonzero, masked_select, unique, bincount, histc, repeat_interleave.
+
+They look at the values when they are called and run at once (runtime/select.py): no plan is made for each size that occurs.
+What has a gradient (masked_select, repeat_interleave of a tensor) is an ordinary selection by the indices found.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.compiler.graph import contiguous_strides
+from flambeau.ops import primitives as prim
+from flambeau.ops.registry import operation
+from flambeau.ops.shape import as_shape, dim_of
+
+if TYPE_CHECKING:
+    from flambeau.dtypes import dtype
+    from flambeau.tensor import Tensor
+
+
+def _dense(x: Any) -> tuple[Any, int]:
+    """(row-major tensor with these values, its address): the tensor must be kept alive while the address is used."""
+    dense = x.detach().contiguous()
+    return dense, dense.data_ptr()
+
+
+def _tensor(buffer: Any, shape: tuple[int, ...], d: dtype = dtypes.int64) -> Any:
+    from flambeau.tensor import from_buffer
+
+    return from_buffer(buffer, shape, d)
+
+
+def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
+    """The indices of all nonzero elements in row-major order: (n, ndim), or one vector a dim with as_tuple."""
+    from flambeau.runtime import select
+
+    if as_tuple and input.ndim == 0:
+        return nonzero(input.unsqueeze(0), as_tuple=True)  # type: ignore[attr-defined]
+    x, address = _dense(input)
+    buffer, n = select.nonzero(address, x.dtype, tuple(x.shape))
+    found = _tensor(buffer, (n, x.ndim))
+    if as_tuple:
+        return found.unbind(1)
+    return found if out is None else out.copy_(found)
+
+
+def argwhere(input: Tensor) -> Tensor:
+    """nonzero."""
+    return nonzero(input)  # type: ignore[no-any-return]
+
+
+def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
+    """The elements where mask (broadcast) holds, in order, as a vector."""
+    from flambeau.ops.shape import broadcast_tensors
+    from flambeau.runtime import select
+
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
+    x, wide = broadcast_tensors(input, mask)
+    if input.requires_grad:
+        found = x.reshape(-1).take(nonzero(wide.reshape(-1)).squeeze(1))
+    else:
+        data, address = _dense(x)
+        where_, mask_address = _dense(wide)
+        buffer, n = select.masked_select(address, mask_address, data.dtype.itemsize, where_.numel())
+        found = _tensor(buffer, (n,), data.dtype)
+    return found if out is None else out.copy_(found)  # type: ignore[no-any-return]
+
+
+def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int | None) -> Any:
+    if input.dtype.is_complex:
+        raise RuntimeError(f'"unique" not implemented for {input.dtype.name}: complex numbers have no order')
+    if dim is None:
+        x, address = _dense(input)
+        found = function(address, x.dtype, x.numel())
+        values = _tensor(found.values, (found.n,), x.dtype)
+        rows: tuple[int, ...] = tuple(x.shape)
+    else:
+        d = dim_of(dim, input.ndim)
+        x, address = _dense(input.movedim(d, 0))  # type: ignore[attr-defined]
+        found = function(address, x.dtype, x.shape[0], math.prod(x.shape[1:]))
+        values = _tensor(found.values, (found.n, *x.shape[1:]), x.dtype).movedim(0, d)
+        rows = (x.shape[0],)
+    wanted = [values]
+    if inverse:
+        wanted.append(_tensor(found.inverse, rows))
+    if counts:
+        wanted.append(_tensor(found.counts, (found.n,)))
+    return wanted[0] if len(wanted) == 1 else tuple(wanted)
+
+
+def unique(
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The different values in ascending order (or slices along a dim), with inverse indices and counts on request."""
+    from flambeau.runtime import select
+
+    return _unique(input, select.unique, return_inverse, return_counts, dim)
+
+
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The first of each run of equal values (or of equal slices along a dim)."""
+    from flambeau.runtime import select
+
+    return _unique(input, select.unique_consecutive, return_inverse, return_counts, dim)
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, 2, ... occurs (or the sum of its weights) in a vector of non-negative integers."""
+    from flambeau.runtime import select
+
+    if input.ndim != 1 or input.dtype.category > 1:
+        raise RuntimeError(
+            f"bincount only supports 1-d non-negative integral inputs, got shape {tuple(input.shape)} of {input.dtype}"
+        )
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if weights is not None and tuple(weights.shape) != tuple(input.shape):
+        raise RuntimeError(
+            "weights should be 1-d and have the same length as input: "
+            f"got {tuple(weights.shape)} and {tuple(input.shape)}"
+        )
+    x, address = _dense(input.to(dtypes.int64))  # type: ignore[attr-defined]
+    if weights is None or x.numel() == 0:  # PyTorch: an empty input gives int64 counts, weights or not
+        buffer, length = select.bincount(address, x.numel(), minlength)
+        return _tensor(buffer, (length,))  # type: ignore[no-any-return]
+    kind = weights.dtype if weights.dtype is dtypes.float32 else dtypes.float64
+    w, weights_address = _dense(weights.to(kind))  # type: ignore[attr-defined]
+    buffer, length = select.bincount(address, x.numel(), minlength, weights_address, w.dtype)
+    return _tensor(buffer, (length,), kind)  # type: ignore[no-any-return]
+
+
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Tensor:
+    """Counts in `bins` equal bins between min and max (of the data, if both are equal)."""
+    from flambeau.runtime import select
+
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(f'"histogram_cpu" not implemented for {input.dtype.name}: convert it to floating point first')
+    if bins <= 0:
+        raise RuntimeError("bins must be > 0")
+    if min == max and input.numel():
+        min, max = float(input.min().item()), float(input.max().item())  # type: ignore[attr-defined]
+    if min == max:
+        min, max = min - 1, max + 1
+    if not (math.isfinite(min) and math.isfinite(max)):
+        raise RuntimeError(f"torch.histogramdd: dimension 0's range [{min}, {max}] is not finite")
+    if min > max:
+        raise RuntimeError("max must be larger than min")
+    kind = input.dtype if input.dtype.itemsize >= 4 else dtypes.float32
+    x, address = _dense(input.to(kind))  # type: ignore[attr-defined]
+    counts = _tensor(select.histogram(address, kind, x.numel(), bins, float(min), float(max)), (bins,), kind)
+    counts = counts.to(input.dtype)
+    return counts if out is None else out.copy_(counts)  # type: ignore[no-any-return]
+
+
+@operation(name="repeat_interleave_by")
+def _repeat_each(input: Tensor, repeats: int, dim: int) -> Tensor:
+    shape = tuple(input._meta.shape)
+    split = (*shape[: dim + 1], 1, *shape[dim + 1 :])
+    wide = prim.expand(as_shape(input, split), shape=(*shape[: dim + 1], repeats, *shape[dim + 1 :]))
+    copied = prim.copy(wide, strides=contiguous_strides(wide._meta.shape))
+    return prim.reshape(copied, shape=(*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
+
+
+def repeat_interleave(
+    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element (or slice along a dim) repeated, by one number or by one number each."""
+    from flambeau.ops.creation import tensor
+    from flambeau.runtime import select
+
+    if repeats is None:
+        if input.ndim != 1 or input.dtype not in (dtypes.int64, dtypes.int32):
+            raise RuntimeError("repeat_interleave only accepts 1D vector as repeat, of int32 or int64")
+        counts, address = _dense(input.to(dtypes.int64))  # type: ignore[attr-defined]
+        buffer, n = select.repeat_interleave(address, counts.numel())
+        return _tensor(buffer, (n,))  # type: ignore[no-any-return]
+    if dim is None:
+        input, dim = input.reshape(-1), 0  # type: ignore[attr-defined]
+    d = dim_of(dim, input.ndim)
+    if isinstance(repeats, int):
+        if repeats < 0:
+            raise RuntimeError(f"Repeats must be non-negative, got {repeats}")
+        return _repeat_each(input, repeats, d)  # type: ignore[no-any-return]
+    if not hasattr(repeats, "_meta"):
+        repeats = tensor(repeats)
+    if repeats.numel() == 1:
+        return _repeat_each(input, int(repeats.item()), d)  # type: ignore[no-any-return]
+    if repeats.shape[0] != input.shape[d]:
+        raise RuntimeError(
+            "repeats must have the same size as input along dim, but got "
+            f"repeats.size(0) = {repeats.shape[0]} and input.size({d}) = {input.shape[d]}"
+        )
+    return input.index_select(d, repeat_interleave(repeats))  # type: ignore[attr-defined, no-any-return]
