@@ -31,6 +31,7 @@ class Tensor:
     _meta: Meta
     _storage: Storage | None = None
     _offset: int = 0
+    _key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
     _history: tuple[Any, int] | None = None
     _detached: bool = False
     _hooks: dict[int, Any] | None = None
@@ -41,11 +42,11 @@ class Tensor:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """Legacy constructor: `Tensor(2, 3)` is uninitialised, `Tensor([1, 2])` has these values (default dtype)."""
-        from flambeau.ops import creation
-
         if cls is not Tensor and not args:
             t: Tensor = _new(cls)
             return t
+        from flambeau.ops import creation
+
         return creation.legacy_constructor(dtypes.get_default_dtype(), *args, **kwargs)
 
     @staticmethod
@@ -194,6 +195,7 @@ class Tensor:
                 listed.append(self)
         self._history = None
         self._meta = m
+        self._key = None
 
     @property
     def grad(self) -> Tensor | None:
@@ -376,6 +378,7 @@ class Tensor:
         self._meta = source._meta
         self._offset = source._offset
         self._history = None
+        self._key = None
         if storage.gen >= 0 and storage.gen == local.trace.gen:
             self._gen, self._slot = source._gen, source._slot
             listed = local.trace.tensors

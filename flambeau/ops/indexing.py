@@ -14,7 +14,7 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
-from flambeau.ops.shape import as_shape, contiguous_of, dim_of, select
+from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, select
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -154,7 +154,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         size = m.shape[0]
         if not -size <= index < size:
             raise IndexError(f"index {index} is out of bounds for dimension 0 with size {size}")
-        return select(self, 0, index)
+        return _select_op(self, index + size if index < 0 else index, 0)  # type: ignore[no-any-return]
     x, tensors = _basic(self, _index_items(self, index))
     if all_none(tensors):
         return _alias(x) if x is self else x  # type: ignore[no-any-return]

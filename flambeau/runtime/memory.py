@@ -94,9 +94,26 @@ def _ultimate_base(array: Any) -> Any:
     return base
 
 
+_ELEMENT: dict[dtypes.dtype, Any] = {
+    dtypes.bool_: ctypes.c_bool, dtypes.uint8: ctypes.c_uint8, dtypes.int8: ctypes.c_int8, dtypes.int16: ctypes.c_int16,
+    dtypes.int32: ctypes.c_int32, dtypes.int64: ctypes.c_int64, dtypes.float32: ctypes.c_float, dtypes.float64: ctypes.c_double,
+}  # fmt: skip
+_SHORT = 64  # elements up to which a list is read without NumPy
+_arrays: dict[tuple[dtypes.dtype, int], Any] = {}
+
+
 def to_list(t: Tensor) -> Any:
     """Nested lists of Python numbers."""
     m = t._meta
+    if m.ndim == 1 and m.is_contiguous and 0 < m.numel <= _SHORT and m.dtype in _ELEMENT:
+        from flambeau.trace.evaluate import observe
+
+        buffer = observe(t).buffer
+        assert buffer is not None
+        kind = _arrays.get((m.dtype, m.numel))
+        if kind is None:
+            kind = _arrays[m.dtype, m.numel] = _ELEMENT[m.dtype] * m.numel
+        return kind.from_address(buffer.address + t.storage_offset() * m.dtype.itemsize)[:]
     if m.dtype is dtypes.bfloat16:
         return to_list(t.to(dtypes.float32))  # type: ignore[attr-defined]
     return to_numpy(t.detach()).tolist()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # References that a pending tensor has when only the trace holds it: the list, the loop variable, getrefcount's argument.
 _TRACE_REFERENCES = 3
+new_storage: Any = object.__new__
 
 
 class TracePlan:
@@ -79,8 +80,10 @@ def flush(tr: Trace, reason: str) -> None:
     tr.reset()
     counters.operations_recorded += state.depth
     counters.traces_run += 1
-    reasons = counters.trace_end_reasons
-    reasons[reason] = reasons.get(reason, 0) + 1
+    try:
+        counters.trace_end_reasons[reason] += 1
+    except KeyError:
+        counters.trace_end_reasons[reason] = 1
     for storage in inputs:
         storage.gen = -1
     try:
@@ -98,7 +101,7 @@ def flush(tr: Trace, reason: str) -> None:
         t = tensors[position]
         storage = t._storage
         if storage is None:
-            storage = t._storage = Storage()
+            t._storage = storage = new_storage(Storage)
         else:
             storage.gen = -1
         storage.buffer = buffers[output]

@@ -223,9 +223,33 @@ class Trace:
         """Take the edge to `state` and hand out its results. `tensors` are the call's tensors, in order."""
         self.state = state
         gen = self.gen
+        outs = state.outs
+        if state.single_view:  # the usual view: one result that shares its argument's storage
+            out = outs[0]
+            base = tensors[out.alias]
+            if base._slot == out.slot:
+                return base
+            t = _new(_TENSOR[0])
+            t._gen = gen
+            t._slot = out.slot
+            t._meta = m = out.meta
+            storage = base._storage
+            if storage is None:
+                storage = base._storage = Storage(None, gen, base._slot)
+            t._storage = storage
+            if base._detached or (base._meta.requires_grad and not m.requires_grad):
+                t._detached = True
+            if out.dynamic:
+                params = self.params
+                offset = m.offset
+                for i, multiplier in out.dynamic:
+                    offset += params[i] * multiplier
+                t._offset = offset
+            self.tensors.append(t)
+            return t
         results: list[Any] = []
         cls = _TENSOR[0]
-        for out in state.outs:
+        for out in outs:
             alias = out.alias
             if alias is not None and tensors[alias]._slot == out.slot:
                 results.append(tensors[alias])
@@ -246,7 +270,6 @@ class Trace:
                 t._offset = out.meta.offset + sum([params[i] * m for i, m in out.dynamic])
             self.tensors.append(t)
             results.append(t)
-        counters.operations_recorded += 1
         structure = state.structure
         answer = structure(results) if structure is not None else results[0] if len(results) == 1 else tuple(results)
         if state.external:
@@ -258,9 +281,25 @@ class Trace:
 
     def resolve(self, t: Tensor) -> int:
         """The slot of `t` in this trace; registers its storage as an input of the trace if need be."""
-        m = t._meta
         storage = t._storage
         gen = self.gen
+        key = t._key
+        if key is not None and storage is not None and storage.gen < 0 and storage.external is None:
+            state = self.state.children.get(key)  # met before, as a plain input
+            if state is not None and key[1] is t._meta and storage.buffer is not None:
+                self.state = state
+                storage.gen = t._gen = gen
+                storage.slot = storage.origin = state.root_slot
+                self.inputs.append(storage)
+                self.resolved.append(t)
+                t._slot = slot = state.slot
+                if state.requires:
+                    boundary = self.boundaries[slot] = Boundary(t, t._history)
+                    boundary.version = storage.version
+                    if t._hooks:
+                        self.hooked[slot] = t
+                return slot
+        m = t._meta
         if storage is None or (storage.gen >= 0 and storage.gen != gen):
             from flambeau.trace.evaluate import evaluate_elsewhere
 
@@ -269,7 +308,7 @@ class Trace:
         leaf = m.requires_grad and (m.leaf or history is not None)
         if storage.gen == gen:
             plain_reread = not leaf and not t._detached
-            key: Any = (ALIAS, storage.slot, m, leaf, plain_reread)
+            key = (ALIAS, storage.slot, m, leaf, plain_reread)
         else:
             buffer = storage.buffer
             if buffer is None:
@@ -278,6 +317,8 @@ class Trace:
                 )
             external = storage.external is not None and is_external(storage)
             key = (IN, m, buffer.nbytes, external)
+            if not m.dynamic and not external and leaf == m.requires_grad:
+                t._key = key
         if m.dynamic:
             self.params.append(t._offset - m.offset)
         state = self.state.children.get(key)
@@ -318,6 +359,7 @@ class Trace:
             root = first + len(values)
             values.append(Value((key[2] // m.dtype.itemsize,), m.dtype, (1,)))
             state.inputs = (root,)
+            state.root_slot = root
             source = root
             if key[3]:
                 state.external = True
@@ -431,6 +473,7 @@ class Trace:
             state.slot = outs[0].slot
             state.meta = outs[0].meta
             state.plain = not state.external
+        state.single_view = len(outs) == 1 and state.structure is None and outs[0].alias is not None and not state.external
         parent.children[key] = state
         return state
 

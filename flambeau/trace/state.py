@@ -30,7 +30,8 @@ class State:
 
     __slots__ = (
         "children", "depth", "edge", "external", "first_value", "grad_enabled", "info", "inputs", "meta", "nodes", "outs",
-        "parameter_count", "parameters", "parent", "pending_bytes", "plain", "plans", "requires", "slot", "structure",
+        "parameter_count", "parameters", "parent", "pending_bytes", "plain", "plans", "requires", "root_slot", "single_view", "slot",
+        "structure",
         "value_count", "values",
     )  # fmt: skip
 
@@ -46,7 +47,9 @@ class State:
         self.requires: frozenset[int] = frozenset()  # new slots whose gradient can be asked for
         self.outs: tuple[Out, ...] = ()
         self.plain = False  # exactly one result, with a storage of its own
+        self.single_view = False  # exactly one result, which shares the storage of an argument
         self.slot = -1  # of a plain result
+        self.root_slot = -1  # of a new input's storage
         self.meta: Meta | None = None  # of a plain result
         self.structure: Callable[[list[Any]], Any] | None = None  # packs several results
         self.external = False  # the path touches memory that the outside world sees: calls run before they return

@@ -16,12 +16,16 @@ class Storage:
     about it is ever left pending.
     """
 
-    __slots__ = ("__weakref__", "buffer", "external", "gen", "origin", "slot", "version")
+    # Class attributes are the defaults: making one costs no more than what differs from them.
+    buffer: Buffer | None = None
+    gen: int = -1
+    slot: int = -1
+    origin: int = -1
+    version: int = 0
+    external: Any = None
 
     def __init__(self, buffer: Buffer | None = None, gen: int = -1, slot: int = -1) -> None:
         self.buffer = buffer
-        self.gen = gen
-        self.slot = slot
-        self.origin = slot
-        self.version = 0
-        self.external: Any = None
+        if gen != -1:
+            self.gen = gen
+            self.slot = self.origin = slot
