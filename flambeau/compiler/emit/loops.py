@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau import dtypes
-from flambeau.compiler.emit import builder, loop_reductions, scalar
+from flambeau.compiler.emit import builder, loop_reductions, loop_tiles, scalar
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.lower.spec import (
     ONE,
@@ -69,6 +69,7 @@ class _Emitter:
         self.outer_vector = nest.vector == nest.outer - 1
         self.split_range = ("0", "0")
         self.failed = ""
+        self.scratch = ""
         self.level: dict[int, int] = {}
         self._find_levels()
 
@@ -128,8 +129,14 @@ class _Emitter:
         return wide
 
     # -- addresses ----------------------------------------------------------------------------------------------
+    def _kind(self, access: int, loop: int) -> int:
+        """Class of the stride, as the statements see it: an operand in a tile is contiguous along the vector loop."""
+        if loop == self.nest.vector and access in self.nest.transposed:
+            return ONE
+        return self.nest.accesses[access].strides[loop]
+
     def _stride(self, access: int, loop: int) -> str:
-        kind = self.nest.accesses[access].strides[loop]
+        kind = self._kind(access, loop)
         return str(kind) if kind in (ZERO, ONE) else self.word["stride", access, loop]
 
     def _step(self, access: int, pointer: str, offset: str) -> str:
@@ -165,7 +172,7 @@ class _Emitter:
         found = self._find(key)
         if found is None:
             lanes = "<" + ", ".join(f"i64 {i}" for i in range(width)) + ">"
-            if self.nest.accesses[access].strides[self.nest.vector] == ONE:
+            if self._kind(access, self.nest.vector) == ONE:
                 found = lanes
             else:
                 stride = self.b.splat("i64", width, self._stride(access, self.nest.vector))
@@ -176,7 +183,7 @@ class _Emitter:
     # -- statements ---------------------------------------------------------------------------------------------
     def _load(self, s: Load, context: _Context) -> None:
         info = self.nest.accesses[s.access]
-        kind = info.strides[self.nest.vector]
+        kind = self._kind(s.access, self.nest.vector)
         d = dtypes.BY_NAME[info.dtype]
         if kind == ZERO or context.width == 1 and context.copies == 1:
             point = self._point(s.access, context, 0)
@@ -199,7 +206,7 @@ class _Emitter:
 
     def _store(self, s: Store, context: _Context) -> None:
         info = self.nest.accesses[s.access]
-        kind = info.strides[self.nest.vector]
+        kind = self._kind(s.access, self.nest.vector)
         d = dtypes.BY_NAME[info.dtype]
         for copy in range(context.copies):
             value = self.get(s.value, copy, context.width)
@@ -521,34 +528,73 @@ class _Emitter:
     def _unit(self, digits: dict[int, str], entry: list[str], span: tuple[str, str] | None = None) -> None:
         """One point of the outer loops: `span` of the vector loop, by default the chunk that its digit names."""
         nest, b = self.nest, self.b
+        if nest.tile >= 0:
+            self._tile(digits, entry)
+            return
         self.scopes.append({})
-        self.base = []
-        for access, start in enumerate(entry):
-            offset = "0"
-            for loop, digit in digits.items():
-                if loop != nest.vector:
-                    offset = b.add(offset, b.mul(digit, self._stride(access, loop)))
-            self.base.append(self._step(access, start, offset))
+        self.base = [self._moved(access, start, digits) for access, start in enumerate(entry)]
         if nest.split >= 0:
             low = b.mul(digits[nest.split_by], self.word["block",])
             high = b.min(b.add(low, self.word["block",]), self.word["size", nest.split])
             self.split_range = (low, b.max(low, high))  # blocks at the end may be empty
-        if not self.outer_vector:
-            self._blocks(_Context(1, 1), 0)
+        if self.outer_vector:
+            self._row(span or self._chunk(nest.vector, digits, self.word["chunk",]))
         else:
-            self._at_level(1)
-            if span is None:
-                low = b.mul(digits[nest.vector], self.word["chunk",])
-                span = low, b.min(b.add(low, self.word["chunk",]), self.word["size", nest.vector])
-
-            def body(at: str, mask: str | None, copies: int, _: list[str]) -> list[str]:
-                self.scopes.append({})
-                self._blocks(_Context(copies, nest.width, mask, at), 1)
-                self.scopes.pop()
-                return []
-
-            self._vector_loop(*span, nest.unroll, nest.width, body, [], [], 0)
+            self._blocks(_Context(1, 1), 0)
         self.scopes.pop()
+
+    def _moved(self, access: int, start: str, digits: dict[int, str]) -> str:
+        """`start` moved to the point of the outer loops that carry no vector."""
+        offset = "0"
+        for loop, digit in digits.items():
+            if loop != self.nest.vector:
+                offset = self.b.add(offset, self.b.mul(digit, self._stride(access, loop)))
+        return self._step(access, start, offset)
+
+    def _chunk(self, loop: int, digits: dict[int, str], step: str) -> tuple[str, str]:
+        low = self.b.mul(digits[loop], step)
+        return low, self.b.min(self.b.add(low, step), self.word["size", loop])
+
+    def _row(self, span: tuple[str, str]) -> None:
+        """A range of the vector loop, where it is the last outer one."""
+        self._at_level(1)
+
+        def body(at: str, mask: str | None, copies: int, _: list[str]) -> list[str]:
+            self.scopes.append({})
+            self._blocks(_Context(copies, self.nest.width, mask, at), 1)
+            self.scopes.pop()
+            return []
+
+        self._vector_loop(*span, self.nest.unroll, self.nest.width, body, [], [], 0)
+
+    def _tile(self, digits: dict[int, str], entry: list[str]) -> None:
+        """A tile of the tile loop and the vector loop: transpose what lies across, then run the tile's rows."""
+        nest, b = self.nest, self.b
+        others = {loop: digit for loop, digit in digits.items() if loop != nest.tile}
+        start = [self._moved(access, address, others) for access, address in enumerate(entry)]
+        top, bottom = self._chunk(nest.tile, digits, str(loop_tiles.ROWS))
+        left, right = self._chunk(nest.vector, digits, self.word["chunk",])
+        area = 0
+        tiles: dict[int, str] = {}
+        for access in nest.transposed:
+            size = dtypes.BY_NAME[nest.accesses[access].dtype].itemsize
+            tiles[access] = b.gep("i8", self.scratch, area)
+            area += loop_tiles.tile_bytes(size)
+            stride = self.word["stride", access, nest.vector]
+            source = self._step(access, self._step(access, start[access], top), b.mul(left, stride))
+            width = min(nest.width, 64 // size)
+            loop_tiles.fill_tile(b, size, width, source, stride, tiles[access], b.sub(bottom, top), b.sub(right, left))
+
+        def row(at: str) -> None:
+            self.scopes.append({})
+            self.base = [self._moved(access, address, {nest.tile: at}) for access, address in enumerate(start)]
+            for access, tile in tiles.items():
+                offset = b.sub(b.mul(b.sub(at, top), loop_tiles.PITCH), left)
+                self.base[access] = self._step(access, tile, offset)
+            self._row((left, right))
+            self.scopes.pop()
+
+        b.loop(top, bottom, 1, row)
 
     def rectangle(self, groups: tuple[int, int], name: str, first_word: int) -> tuple[str, list[str]]:
         """See `emit_epilogue`."""
@@ -590,6 +636,9 @@ class _Emitter:
             self.failed = b.fresh("failed")
             b.allocas.append(f"  {self.failed} = alloca i64, align 8")
             b.store("i64", "0", self.failed, 8)
+        if nest.tile >= 0:
+            total = sum(loop_tiles.tile_bytes(dtypes.BY_NAME[nest.accesses[a].dtype].itemsize) for a in nest.transposed)
+            self.scratch = b.gep("i8", self.word["tile",], b.mul("%worker", total))
         self.base = entry
         self._at_level(0)
         return entry
@@ -600,8 +649,8 @@ class _Emitter:
         counts = {}
         for loop in range(nest.outer):
             counts[loop] = self.word["size", loop]
-            if loop == nest.vector:
-                chunk = self.word["chunk",]
+            if loop in (nest.vector, nest.tile):
+                chunk = self.word["chunk",] if loop == nest.vector else str(loop_tiles.ROWS)
                 counts[loop] = b.sdiv(b.sub(b.add(counts[loop], chunk), 1), chunk)
         loops = list(counts)
         if len(loops) <= 1:

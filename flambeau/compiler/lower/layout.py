@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Final
 
+from flambeau.compiler.emit import loop_tiles
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, ErrorRecord, Kernel, Scratch, Word
 from flambeau.compiler.lower.spec import (
@@ -136,13 +137,18 @@ def make_kernel(
     vector = len(outer) - 1 if columns else len(loops) - 1
     chunk = _chunk(sizes, row, reduced_loops, width * unroll) if columns else 1
     caches = _place_caches(body, sizes, reduced_loops, loops, vector if columns else -1, width * unroll)
-    tile, transposed = -1, ()
+    tile_loop, transposed = _find_tile(body.accesses, row, sizes, width) if not body.reduced_loops else (-1, ())
+    if tile_loop >= 0:
+        outer.remove(tile_loop)
+        outer.insert(len(outer) - 1, tile_loop)
+        loops = outer
+        chunk = loop_tiles.COLUMNS
     nest = Nest(
         len(outer), len(reduced_loops), vector, width, unroll,
         tuple(access_class(a, loops, sizes) for a in body.accesses),
         tuple(Block(block.stage, tuple(block.body)) for block in body.blocks),
         tuple(d.name for d in body.dtypes),
-        loops.index(split) if split >= 0 else -1, outer.index(blocks_loop) if split >= 0 else -1, tile, transposed,
+        loops.index(split) if split >= 0 else -1, outer.index(blocks_loop) if split >= 0 else -1, outer.index(tile_loop) if tile_loop >= 0 else -1, transposed,
         _streams(graph, body, sizes, loops[vector]),
     )  # fmt: skip
     if CHECK[0]:
@@ -168,6 +174,25 @@ def _streams(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> bo
             return False
         total += prod(sizes[loop] for loop in a.strides) * size
     return total >= STREAM_BYTES
+
+
+def _find_tile(
+    accesses: Sequence[RawAccess], row: list[int], sizes: dict[int, int], width: int
+) -> tuple[int, tuple[int, ...]]:
+    """The loop along which operands are contiguous that jump along the vector loop, and those operands (-1: none)."""
+    inner = row[-1]
+    if sizes[inner] < width or width == 1:
+        return -1, ()
+    across: dict[int, list[int]] = {}
+    for number, a in enumerate(accesses):
+        if a.role == "load" and abs(a.strides.get(inner, 0)) > 1 and a.dtype.itemsize <= 8:
+            for loop in row[:-1]:
+                if a.strides.get(loop) == 1 and sizes[loop] >= width:
+                    across.setdefault(loop, []).append(number)
+    if not across:
+        return -1, ()
+    loop = max(across, key=lambda x: (len(across[x]), -x))
+    return loop, tuple(across[loop])
 
 
 def _one_point(sizes: dict[int, int], accesses: Sequence[RawAccess]) -> int:
@@ -217,8 +242,7 @@ def access_class(a: RawAccess, loops: list[int], sizes: dict[int, int]) -> Acces
     classes = []
     for loop in loops:
         stride = a.strides.get(loop, 0)
-        inner = loop == loops[-1] or stride == 1
-        classes.append(ZERO if stride == 0 else ONE if stride == 1 and inner else OTHER)
+        classes.append(ZERO if stride == 0 else ONE if stride == 1 else OTHER)
     return Access(a.role, a.dtype.name, tuple(classes))
 
 
@@ -253,13 +277,16 @@ def _kernel(
                 words.append(body.accesses[number].strides[loops[loop]])
             case ("pitch", int(number)):
                 words.append(caches[number])
+            case ("tile",):
+                words.append(Scratch(sum(loop_tiles.tile_bytes(body.accesses[a].dtype.itemsize) for a in nest.transposed)))
             case ("error",):
                 words.append(ErrorRecord())
             case _:
                 raise RuntimeError(f"no word {word}")
     units = 1
     for position, loop in enumerate(loops[: nest.outer]):
-        units *= -(-sizes[loop] // chunk) if position == nest.vector else sizes[loop]
+        step = chunk if position == nest.vector else loop_tiles.ROWS if position == nest.tile else 1
+        units *= -(-sizes[loop] // step)
     points = prod(sizes[loop] for loop in loops)
     traffic, operations, nanoseconds = _work(graph, body, sizes, nest, points)
     memory = traffic / BYTES_PER_NANOSECOND

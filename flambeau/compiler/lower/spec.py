@@ -198,6 +198,11 @@ def check(nest: Nest, sizes: Sizes | None = None) -> None:
     loop is an innermost one; and, for `sizes`, every load and store stays inside its buffer. Raises NestError."""
     _require(nest.vector in (-1, nest.outer - 1, nest.loops - 1), f"vector loop {nest.vector} is not an innermost loop")
     _require(nest.width >= 1 and nest.unroll >= 1, "width and unroll are at least 1")
+    if nest.tile >= 0:
+        _require(nest.tile == nest.outer - 2 == nest.vector - 1 and not nest.reduced, "a tile is the last two outer loops")
+        for number in nest.transposed:
+            access = nest.accesses[number]
+            _require(access.role == "load" and access.strides[nest.tile] == ONE, f"{access} is not transposed")
     for access in nest.accesses:
         _require(access.role in ROLES, f"role {access.role!r}")
         _require(len(access.strides) == nest.loops, f"{access} has not a stride for each of {nest.loops} loops")
@@ -256,8 +261,8 @@ def check_bounds(nest: Nest, sizes: Sizes) -> None:
 def words_of(nest: Nest) -> list[tuple[str | int, ...]]:
     """The argument words of a nest, in order: ("size", loop), ("chunk",) points of the vector loop in one unit,
     ("block",) points of the split loop in one block, ("address", access), ("stride", access, loop) in elements,
-    ("pitch", access) bytes of a worker's row cache, ("tile",) scratch of the transposing tile, ("tile pitch",) bytes of
-    it for a worker, ("error",) the error record."""
+    ("pitch", access) bytes of a worker's row cache, ("tile",) scratch of the transposing tiles,
+    ("error",) the error record."""
     words: list[tuple[str | int, ...]] = [("size", loop) for loop in range(nest.loops)]
     if nest.vector == nest.outer - 1:
         words.append(("chunk",))
@@ -269,7 +274,7 @@ def words_of(nest: Nest) -> list[tuple[str | int, ...]]:
         if access.role == "cache":
             words.append(("pitch", number))
     if nest.transposed:
-        words.extend([("tile",), ("tile pitch",)])
+        words.append(("tile",))
     if nest.can_fail:
         words.append(("error",))
     return words

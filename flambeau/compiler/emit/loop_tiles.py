@@ -1,0 +1,75 @@
+"""Transposing tiles: an operand that is contiguous along the wrong loop is copied, a tile at a time, into scratch where it
+is contiguous along the vector loop. Blocks of width x width elements are transposed in registers.
+
+Scratch of one operand: ROWS rows of PITCH elements; the rows run along the tile loop, the elements along the vector loop.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flambeau.compiler.emit.builder import Builder, vector
+
+# A tile reads 4 cache lines of float32 from each page and writes 4 to each row. The pitch is no power of two, so that the
+# rows of a tile do not fall into one cache set.
+ROWS: Final = 64
+COLUMNS: Final = 64
+PITCH: Final = COLUMNS + 16
+
+
+def tile_bytes(itemsize: int) -> int:
+    """Scratch of one operand, in bytes (a multiple of 64)."""
+    return ROWS * PITCH * itemsize
+
+
+def transpose_registers(b: Builder, element: str, rows: list[str]) -> list[str]:
+    """Eklundh's transposition of width vectors of width lanes (IEEE Trans. Computers C-21, 1972): in log2(width) rounds
+    the off-diagonal halves of ever smaller blocks change places."""
+    width = len(rows)
+    type_ = vector(element, width)
+    half = width // 2
+    rows = list(rows)
+    while half:
+        upper = [k if not k & half else width + k - half for k in range(width)]
+        lower = [k + half if not k & half else width + k for k in range(width)]
+        for i in range(width):
+            if i & half:
+                continue
+            first, second = rows[i], rows[i + half]
+            for target, order in ((i, upper), (i + half, lower)):
+                lanes = ", ".join(f"i32 {k}" for k in order)
+                rows[target] = b.op(
+                    f"shufflevector {type_} {first}, {type_} {second}, <{width} x i32> <{lanes}>"
+                )
+        half //= 2
+    return rows
+
+
+def fill_tile(
+    b: Builder, itemsize: int, width: int, source: str, stride: str, tile: str, rows: str, columns: str
+) -> None:  # fmt: skip
+    """tile[r][c] = source[r + c * stride] for r < rows, c < columns (at most ROWS, COLUMNS). Elements are opaque."""
+    element = f"i{8 * itemsize}"
+    whole_rows = b.op(f"and i64 {rows}, {-width}")
+    whole_columns = b.op(f"and i64 {columns}, {-width}")
+
+    def block_row(c: str) -> None:
+        def block(r: str) -> None:
+            lines = []
+            for k in range(width):
+                pointer = b.gep(element, source, b.add(r, b.mul(b.add(c, k), stride)))
+                lines.append(b.load(vector(element, width), pointer, itemsize))
+            for k, line in enumerate(transpose_registers(b, element, lines)):
+                to = b.gep(element, tile, b.add(b.mul(b.add(r, k), PITCH), c))
+                b.store(vector(element, width), line, to, itemsize)
+
+        b.loop(0, whole_rows, width, block)
+
+    def single(r: str, c: str) -> None:
+        value = b.load(element, b.gep(element, source, b.add(r, b.mul(c, stride))), itemsize)
+        b.store(element, value, b.gep(element, tile, b.add(b.mul(r, PITCH), c)), itemsize)
+
+    b.loop(0, whole_columns, width, block_row)
+    # What is left over at the edges of the array: the columns after the blocks, and the rows below them.
+    b.loop(whole_columns, columns, 1, lambda c: b.loop(0, rows, 1, lambda r: single(r, c)) and None)
+    b.loop(0, whole_columns, 1, lambda c: b.loop(whole_rows, rows, 1, lambda r: single(r, c)) and None)
