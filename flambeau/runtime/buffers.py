@@ -1,7 +1,8 @@
 """Memory for tensors: 64-byte aligned buffers, pooled by size class, so that a fresh result pays no page faults.
 
-Classes: powers of two up to 1 MiB, above that steps of an eighth of the power of two below. Blocks above 1 MiB are anonymous
-mappings that ask for huge pages. The pool keeps freed blocks up to a limit; above it, the class unused for longest gives.
+Classes: powers of two up to 1 MiB, above that steps of an eighth of the power of two below. Blocks above 1 MiB are
+anonymous mappings that ask for huge pages. The pool keeps freed blocks up to a limit; above it, the class unused for
+longest gives.
 """
 
 from __future__ import annotations
@@ -157,9 +158,9 @@ def _map(length: int) -> mmap.mmap:
 
 def _out_of_memory(nbytes: int) -> RuntimeError:
     return RuntimeError(
-        f"[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate {nbytes} bytes. Error code 12 "
-        f"(Cannot allocate memory): the process may use {target.physical_memory()} bytes in all; use a smaller tensor, "
-        "batch or dtype"
+        f"[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate {nbytes} bytes. Error "
+        f"code 12 (Cannot allocate memory): the process may use {target.physical_memory()} bytes in all; use a smaller "
+        "tensor, batch or dtype"
     )
 
 

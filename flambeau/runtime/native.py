@@ -2,20 +2,22 @@
 
 All structures are arrays of 8-byte words.
 
-    program:    [relocations, their address, dynamics, their address, phases, their address, tasks' address, words' address]
+    program:    [relocations, their address, dynamics, their address, phases, their address, address of the tasks,
+                 of the words]
     relocation: [word, io index, bytes]          words[word] = io[index] + bytes
     dynamic:    [word, io index, multiplier]     words[word] += io[index] * multiplier
-    phase:      [first task, tasks, lanes, chunks, address of lanes + 1 chunk numbers]     1 lane: the caller runs it alone
+    phase:      [first task, tasks, lanes, chunks, address of lanes + 1 chunk numbers]; 1 lane: the caller runs it
     task:       [function, arguments, units, units a chunk, first chunk of the phase]
 
 A parallel phase is a number of chunks. Lane i owns the chunks from bounds[i] to bounds[i + 1], so that the same thread
-touches the same data in each phase; a thread that has finished its own takes from the next lane. Nobody waits for a worker
-that has not come: a phase is over when its chunks are done, so a busy processor slows us in proportion only.
+touches the same data in each phase; a thread that has finished its own takes from the next lane. Nobody waits for a
+worker that has not come: a phase is over when its chunks are done, so a busy processor slows us in proportion only.
 
 The team's memory has the fields below, 64 bytes a lane [epoch << 32 | next chunk, end], and 64 bytes a thread
-[1 if asleep, -, sem_t]. Thread 0 is the caller. Every phase has a new epoch. A chunk is taken by compare-and-exchange of a
-word that has the epoch in it: a worker that wakes late cannot take one of another phase, and reads nothing but the team's
-memory before it has one. A phase cannot end while somebody has a chunk, so what he reads of the program then stays there.
+[1 if asleep, -, sem_t]. Thread 0 is the caller. Every phase has a new epoch. A chunk is taken by compare-and-exchange
+of a word that has the epoch in it: a worker that wakes late cannot take one of another phase, and reads nothing but
+the team's memory before it has one. A phase cannot end while somebody has a chunk, so what he reads of the program
+then stays there.
 """
 
 from __future__ import annotations
@@ -198,7 +200,7 @@ done:
   ret void
 }
 
-; Sleep if `watched` still has `value` (of EPOCH: no new phase; of UNDONE: not finished) and STOP is not set. May return early.
+; Sleep if `watched` is (`equal`) or is not (else) `value`, unless STOP is set. May return early.
 define internal void @sleep_while(ptr %team, i64 %thread, ptr %watched, i64 %value, i1 %equal) #0 {
 entry:
   %asleep = getelementptr [64 x i8], ptr %team, i64 %thread, i64 $THREADS_AT
@@ -282,8 +284,8 @@ done:
   ret void
 }
 
-; A phase by the whole team. The next chunk, with the new epoch, is written before the end, and the end read before the next:
-; a late worker that sees the new end sees the new epoch too.
+; A phase by the whole team. The next chunk, with the new epoch, is written before the end, and the end is read before
+; the next: a late worker that sees the new end sees the new epoch too.
 define internal void @parallel(ptr %team, ptr %tasks, ptr %phase) #0 {
 entry:
   %first = load i64, ptr %phase

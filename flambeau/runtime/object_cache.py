@@ -1,8 +1,8 @@
 """Compiled object code on disk: one file an entry, in one folder for each (processor, version of the generators).
 
-A file is a line that names the format, the SHA-256 of the content, the content. It is written under a temporary name and
-then renamed, so that any number of processes may write at once. A lost, torn or foreign entry is only a miss. A directory
-that cannot be written switches the cache off and nothing else.
+A file is a line that names the format, the SHA-256 of the content, the content. It is written under a temporary name
+and then renamed, so that any number of processes may write at once. A lost, torn or foreign entry is only a miss. A
+directory that cannot be written switches the cache off and nothing else.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ def version() -> str:
     """Changes with whatever writes IR or object code: names, sizes and times of our sources, llvmlite's version."""
     import llvmlite  # the package alone: this does not load LLVM
 
-    root = Path(__file__).resolve().parent.parent
-    folders = [root / "compiler", *(root / "compiler" / name for name in ("emit", "kernels", "lower"))]
-    found = [e for folder in folders for e in os.scandir(folder) if e.name.endswith(".py")]
-    found += [e for e in os.scandir(root / "runtime") if e.name in ("jit.py", "native.py")]
-    states = sorted((os.path.relpath(e.path, root), e.stat().st_size, e.stat().st_mtime_ns) for e in found)
-    return hashlib.sha256(f"{llvmlite.__version__} {states}".encode()).hexdigest()[:12]
+    root = Path(__file__).parent.parent
+    compiler = root / "compiler"
+    states = []
+    for path in (compiler, compiler / "emit", compiler / "kernels", compiler / "lower", root / "runtime"):
+        for entry in os.scandir(path):
+            if entry.name.endswith(".py") and (path.name != "runtime" or entry.name in ("jit.py", "native.py")):
+                state = entry.stat()
+                states.append((path.name, entry.name, state.st_size, state.st_mtime_ns))
+    return hashlib.sha256(f"{llvmlite.__version__} {sorted(states)}".encode()).hexdigest()[:12]
 
 
 def folder() -> Path:
@@ -84,7 +87,7 @@ def store(key: str, content: bytes) -> None:
 
 
 def _delete_old() -> None:
-    """Delete folders of other versions that have not been used for long: called once, when a version's folder is made."""
+    """Delete folders of other versions that are old: called once, when a version's folder is made."""
     limit = time.time() - _KEEP_SECONDS
     for other in _folders():
         with suppress(OSError):

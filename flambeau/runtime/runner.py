@@ -39,10 +39,10 @@ class Task(NamedTuple):
 
 
 class Relocation(NamedTuple):
-    """words[word] = io[index] + offset + sum(io[parameter] * multiplier), at the start of each run."""
+    """words[word] = io[slot] + offset + sum(io[parameter] * multiplier), at the start of each run."""
 
     word: int
-    index: int
+    slot: int
     offset: int
     dynamic: tuple[tuple[int, int], ...] = ()
 
@@ -50,11 +50,11 @@ class Relocation(NamedTuple):
 class Program:
     """A native program. `run(io_values)` gives 0, or 1 + the number of the task (over all phases) that failed.
 
-    `words`: the argument words of all tasks, in the machine's 64-bit integers. `phases` run in order; the tasks of one phase
-    do not depend on each other, and their units are divided among the threads. A failure ends the program after its phase.
-    `io_size`: how many words a run is given; `format`: their struct codes, "q" or "Q" for addresses and integers, "d" for
-    floats ("q" for all if None). `small`: a run takes some 10 us at most, so that a serial one does better to keep the GIL
-    (to give it away may cost a switch interval, 5 ms, if another Python thread is busy).
+    `words`: the argument words of all tasks, in the machine's 64-bit integers. `phases` run in order; the tasks of
+    one phase do not depend on each other, and their units are divided among the threads. A failure ends the program
+    after its phase. `io_size`: how many words a run is given; `format`: their struct codes, "q" or "Q" for addresses
+    and integers, "d" for floats ("q" for all if None). `small`: a run takes some 10 us at most, so that a serial one
+    does better to keep the GIL (to give it away may cost a switch interval, 5 ms, if another Python thread is busy).
 
     May be called from any thread: runs of one program wait for each other.
     """
@@ -66,8 +66,8 @@ class Program:
         self.words = array("q", words)
         plain = array("q")
         dynamic = array("q")
-        for word, index, offset, pairs in relocations:
-            plain.extend((word, index, offset))
+        for word, slot, offset, pairs in relocations:
+            plain.extend((word, slot, offset))
             for parameter, multiplier in pairs:
                 dynamic.extend((word, parameter, multiplier))
         table, tasks, bounds = array("q"), array("q"), array("q")
@@ -102,8 +102,9 @@ class Program:
 
     def _make_run(self, format: str, keep_gil: bool) -> Callable[[Sequence[Any]], int]:
         pack, io, lock, native = struct.Struct(format).pack_into, self.io, self._lock, threads.native_function(keep_gil)
-        if struct.calcsize(format) > len(io):
-            raise ValueError(f"the io format {format!r} needs {struct.calcsize(format)} bytes, the io block has {len(io)}")
+        needed = struct.calcsize(format)
+        if needed > len(io):
+            raise ValueError(f"the io format {format!r} needs {needed} bytes, the io block has {len(io)}")
         # Arguments that are ctypes objects already are not converted again at each call.
         head, io_address = ctypes.c_void_p(_address(self._head)), ctypes.c_void_p(ctypes.addressof(io))
         team, lanes, parallel_phases = threads.team, self.lanes, self._parallel_phases

@@ -12,6 +12,7 @@ from typing import Final
 
 _CPUINFO: Final = Path("/proc/cpuinfo")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_GROUPS: Final = Path("/proc/self/cgroup")
 # What names a processor's model on x86 and on ARM: LLVM chooses its instruction timings by it.
 _MODEL: Final = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
 
@@ -78,10 +79,10 @@ def cache_bytes(level: int) -> int:
 
 
 def _group_folders(controller: str) -> Iterator[Path]:
-    """Folders of the process's control group and of all above it: version 2's, then those of one version 1 controller."""
+    """Folders of the process's control group and of all above it: version 2's, then a version 1 controller's."""
     groups = {"": "/"}
     try:
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in _OWN_GROUPS.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             groups.update(dict.fromkeys(controllers.split(","), path))
     except (OSError, ValueError):
@@ -116,7 +117,7 @@ def _quota() -> float:
 
 
 def usable_processors() -> int:
-    """The least of affinity and control-group quota, at least 1; FLAMBEAU_NUM_THREADS or OMP_NUM_THREADS decide first."""
+    """The least of affinity and control group's quota, unless FLAMBEAU_NUM_THREADS or OMP_NUM_THREADS says how many."""
     for name in ("FLAMBEAU_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "")
         if text.isdigit() and int(text) > 0:

@@ -1,4 +1,4 @@
-"""The thread team: Python threads that live in native code (without the GIL), spin for a while after each phase, then sleep.
+"""The thread team: Python threads that live in native code, without the GIL; after each phase they spin, then sleep.
 
 The team starts at the first parallel phase; a forked child starts its own. Its memory is described in `native.py`.
 """
@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from flambeau.runtime import native, target
 
-# Spin-wait hints before a thread sleeps: about 100 us where a hint takes 11 ns (measured on Granite Rapids), 350 us where it
-# takes 45 ns (Skylake; Intel, Optimization Reference Manual, PAUSE). To be woken costs some 20 us; the serial phases between
-# parallel ones are shorter than that, too.
+# Spin-wait hints before a thread sleeps: about 100 us where a hint takes 11 ns (measured on Granite Rapids), 350 us
+# where it takes 45 ns (Skylake; Intel, Optimization Reference Manual, PAUSE). To be woken costs some 20 us; the
+# serial phases between parallel ones are shorter than that, too.
 SPINS: Final = 8000
 
 _count = min(target.usable_processors(), native.MOST_LANES)

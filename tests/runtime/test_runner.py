@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_static_shares_are_contiguous_and_of_equal_work() -> None:
         bounds = runner._bounds(phase, [c for _, c in cuts], lanes)
         assert bounds[0] == 0 and bounds[-1] == sum(c for _, c in cuts) and bounds == sorted(bounds)
         work = [t.work / c for t, (_, c) in zip(phase, cuts, strict=True) for _ in range(c)]
-        shares = [sum(work[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+        shares = [sum(work[a:b]) for a, b in itertools.pairwise(bounds)]
         assert max(shares) - min(shares) <= 2 * max(work)
         assert all(size % t.grain == 0 for t, (size, _) in zip(phase, cuts, strict=True))
 
