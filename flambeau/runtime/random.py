@@ -45,22 +45,20 @@ class _Native(ctypes.Structure):
 
 
 _functions: dict[str, Callable[..., int]] = {}
+# Argument words after the state's and the target's address: d a double, q an integer.
+_PACK: Final = {layout: struct.Struct("=qq" + layout).pack_into for layout in ("", "q", "qq", "qqqq", "dd")}
+_ARGUMENT_BYTES: Final = 48
 
 
-def _function(key: str, emit: Callable[[str], str]) -> Callable[..., int]:
-    function = _functions.get(key)
-    if function is None:
-        from flambeau.runtime import jit
+def _compile(key: str, emitter: str, facts: dict[str, Any]) -> Callable[..., int]:
+    """The native function of a key, from `emitter`(key, **facts) of compiler/kernels/random.py."""
+    from flambeau.compiler.kernels import random as kernels
+    from flambeau.runtime import jit
 
-        address = jit.function(key, partial(emit, key))
-        signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-        function = _functions[key] = signature(address)
-    return function
-
-
-def _bits(number: float) -> int:
-    """A double as the integer with the same bits."""
-    return int(struct.unpack("<q", struct.pack("<d", number))[0])
+    address = jit.function(key, partial(getattr(kernels, emitter), key, **facts))
+    signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    _functions[key] = signature(address)
+    return _functions[key]
 
 
 def _signed(number: int) -> int:
@@ -73,9 +71,15 @@ class MersenneState:
     """The state of one mt19937 generator, and the fills that draw from it."""
 
     def __init__(self, seed: int = DEFAULT_SEED) -> None:
-        self._native = _Native()
-        self.lock = threading.RLock()
+        self._start(_Native())
         self.seed(seed)
+
+    def _start(self, native: _Native) -> None:
+        self._native = native
+        self._address = ctypes.addressof(native)
+        self._arguments = ctypes.create_string_buffer(_ARGUMENT_BYTES)
+        self._arguments_address = ctypes.addressof(self._arguments)
+        self.lock = threading.RLock()
 
     # -- state ------------------------------------------------------------------------------------------------------
     def seed(self, seed: int) -> None:
@@ -124,53 +128,49 @@ class MersenneState:
     def clone(self) -> MersenneState:
         """Another generator in the same state."""
         other = MersenneState.__new__(MersenneState)
-        other.lock = threading.RLock()
         with self.lock:
             other.initial_seed = self.initial_seed
-            other._native = _Native.from_buffer_copy(self._native)
+            other._start(_Native.from_buffer_copy(self._native))
         return other
 
-    def _run(self, key: str, emit: Callable[[str], str], address: int, numel: int, *words: int) -> int:
+    def _run(
+        self, key: str, emitter: str, facts: dict[str, Any], address: int, numel: int, layout: str, *words: float
+    ) -> int:
         if numel == 0:
             return 0
-        function = _function(key, emit)
+        function = _functions.get(key) or _compile(key, emitter, facts)
         with self.lock:
-            arguments = (ctypes.c_int64 * (2 + len(words)))(ctypes.addressof(self._native), address, *words)
-            return function(ctypes.addressof(arguments), 0, numel, 0)
+            _PACK[layout](self._arguments, 0, self._address, address, *words)
+            return function(self._arguments_address, 0, numel, 0)
 
     # -- fills ------------------------------------------------------------------------------------------------------
     def uniform(self, address: int, numel: int, d: dtype, low: float = 0.0, high: float = 1.0) -> None:
         """`uniform_(low, high)`: floating elements in [low, high). Also rand (0, 1)."""
-        from flambeau.compiler.kernels.random import emit_uniform
-
-        self._run(f"random:uniform:{d.name}", partial(emit_uniform, d=d), address, numel, _bits(low), _bits(high))
+        self._run(f"random:uniform:{d.name}", "emit_uniform", {"d": d}, address, numel, "dd", low, high)
 
     def normal(
         self, address: int, numel: int, d: dtype, mean: float = 0.0, std: float = 1.0, contiguous: bool = True
     ) -> None:
         """`normal_(mean, std)` of a floating dtype. Fewer than 16 elements, and targets that are not `contiguous`, are
         drawn one by one, which gives other numbers."""
-        from flambeau.compiler.kernels.random import emit_normal, emit_normal_serial
-
-        words = _bits(mean), _bits(std)
         if numel >= 16 and contiguous:
-            self._run(f"random:normal:{d.name}", partial(emit_normal, d=d), address, numel, *words)
+            self._run(f"random:normal:{d.name}", "emit_normal", {"d": d}, address, numel, "dd", mean, std)
         else:
-            emit = partial(emit_normal_serial, d=d, logarithmic=False)
-            self._run(f"random:normal_serial:{d.name}", emit, address, numel, *words)
+            self._serial("normal_serial", address, numel, d, mean, std, False)
+
+    def _serial(
+        self, name: str, address: int, numel: int, d: dtype, mean: float, std: float, logarithmic: bool
+    ) -> None:
+        facts = {"d": d, "logarithmic": logarithmic}
+        self._run(f"random:{name}:{d.name}", "emit_normal_serial", facts, address, numel, "dd", mean, std)
 
     def log_normal(self, address: int, numel: int, d: dtype, mean: float = 1.0, std: float = 2.0) -> None:
         """`log_normal_(mean, std)` of a floating dtype."""
-        from flambeau.compiler.kernels.random import emit_normal_serial
-
-        emit = partial(emit_normal_serial, d=d, logarithmic=True)
-        self._run(f"random:log_normal:{d.name}", emit, address, numel, _bits(mean), _bits(std))
+        self._serial("log_normal", address, numel, d, mean, std, True)
 
     def _transformed(self, kind: str, address: int, numel: int, d: dtype, a: float, b: float = 0.0) -> None:
-        from flambeau.compiler.kernels.random import emit_transformed
-
-        emit = partial(emit_transformed, d=d, kind=kind)
-        self._run(f"random:{kind}:{d.name}", emit, address, numel, _bits(a), _bits(b))
+        key = f"random:{kind}:{d.name}"
+        self._run(key, "emit_transformed", {"d": d, "kind": kind}, address, numel, "dd", a, b)
 
     def exponential(self, address: int, numel: int, d: dtype, rate: float = 1.0) -> None:
         """`exponential_(lambd=rate)` of a floating dtype."""
@@ -191,22 +191,19 @@ class MersenneState:
     def bernoulli_each(self, address: int, numel: int, d: dtype, p_address: int, p_dtype: dtype) -> None:
         """`bernoulli_(p)`, `bernoulli(p)` with a probability for each element: `numel` dense elements of a floating
         dtype."""
-        from flambeau.compiler.kernels.random import emit_bernoulli_each
-
-        emit = partial(emit_bernoulli_each, d=d, probability=p_dtype)
-        self._run(f"random:bernoulli_each:{d.name}:{p_dtype.name}", emit, address, numel, p_address)
+        key = f"random:bernoulli_each:{d.name}:{p_dtype.name}"
+        self._run(key, "emit_bernoulli_each", {"d": d, "probability": p_dtype}, address, numel, "q", p_address)
 
     def integers(self, address: int, numel: int, d: dtype, low: int, high: int, wide: bool | None = None) -> None:
         """`randint(low, high)`, `random_(low, high)`: integers in [low, high) as any real dtype. `wide`: whether to use
         64-bit draws (None: what PyTorch's `random_from_to` does for the range). A range of 2^64 is allowed."""
-        from flambeau.compiler.kernels.random import emit_integers
-
         range_ = high - low
         if not 0 < range_ <= 1 << 64:
             raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
         wide = range_ >= _WIDE_RANGE if wide is None else wide
         key = f"random:integers{64 if wide else 32}:{d.name}"
-        self._run(key, partial(emit_integers, d=d, wide=wide), address, numel, _signed(range_), _signed(low))
+        words = _signed(range_), _signed(low)
+        self._run(key, "emit_integers", {"d": d, "wide": wide}, address, numel, "qq", *words)
 
     def random(self, address: int, numel: int, d: dtype) -> None:
         """`random_()`: the whole non-negative range of an integer dtype; of a floating one the integers that it
@@ -216,22 +213,17 @@ class MersenneState:
 
     def permutation(self, address: int, numel: int) -> None:
         """`randperm(numel)` as int64."""
-        from flambeau.compiler.kernels.random import emit_permutation
-
         wide = numel >= ((1 << 32) - 1) // 20
         key = f"random:permutation{64 if wide else 32}"
-        self._run(key, partial(emit_permutation, wide=wide), address, numel)
+        self._run(key, "emit_permutation", {"wide": wide}, address, numel, "")
 
     def multinomial(self, address: int, rows: int, samples: int, p_address: int, categories: int, d: dtype) -> None:
         """`multinomial(p, samples, replacement=True)`: int64 (rows, samples) from dense p (rows, categories) of dtype
         `d`."""
-        from flambeau.compiler.kernels.random import emit_multinomial
-
         sums = (ctypes.c_double * categories)()
         key = f"random:multinomial:{d.name}"
-        status = self._run(
-            key, partial(emit_multinomial, d=d), address, rows, p_address, categories, samples, ctypes.addressof(sums)
-        )
+        words = p_address, categories, samples, ctypes.addressof(sums)
+        status = self._run(key, "emit_multinomial", {"d": d}, address, rows, "qqqq", *words)
         if status == 1:
             raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
         if status == 2:
