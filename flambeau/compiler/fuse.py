@@ -16,7 +16,7 @@ from math import prod
 from typing import Final
 
 from flambeau.compiler import graph as g
-from flambeau.compiler.graph import Graph, Node, Value
+from flambeau.compiler.graph import Graph, Node
 from flambeau.compiler.domain import Domain, Lists, Mismatch, broadcast_strides
 
 # A kernel's instructions and live pointers: beyond these the register file spills and compile time grows without gain
@@ -31,8 +31,10 @@ SMALL_WORK_BYTES: Final = 1 << 17
 
 EPILOGUE_KINDS: Final = frozenset(("matmul", "convolution"))
 LOOPS: Final = "loops"
-# Sources that cost less to compute again than to load: every consumer computes its own.
+# Sources that cost less to compute again than to load: every consumer computes its own. So are scalars made of run-time
+# parameters and constants (a learning rate divided by a bias correction): a kernel computes them once at its entry.
 _LEAVES: Final = frozenset(("constant", "iota"))
+_NO_LEAVES: Final = frozenset(("take", "searchsorted", "random_uniform"))
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ class _Fusion:
         self.home: dict[int, _Open] = {}  # root value -> the group that computes it
         self.producer: dict[int, int] = {}  # root value -> node
         self.readers: dict[int, list[_Open]] = {}  # root value read from memory -> groups
+        self.parameters = frozenset(graph.parameters)
         self.leaves: dict[int, int] = {}  # root value of a leaf -> node, while no group computes it
         for index, node in enumerate(graph.nodes):
             for value in node.outputs:
@@ -88,7 +91,7 @@ class _Fusion:
         for index, node in enumerate(self.graph.nodes):
             if node.op in g.VIEWS:
                 continue
-            if node.op in _LEAVES:
+            if self._is_leaf(node):
                 self.leaves[node.outputs[0]] = index
                 if node.outputs[0] in wanted:
                     self._demand(node.outputs[0])
@@ -155,19 +158,21 @@ class _Fusion:
         group.nodes.append(index)
         for value in node.outputs:
             self.home[value] = group
-        depth = 0
-        for value in node.inputs:
-            root = self.graph.root(value)
-            depth = max(depth, group.depth.get(root, 0))
-            if self.home.get(root) is not group and root not in self.leaves:
-                if root not in group.reads:
-                    group.reads.add(root)
-                    self.readers.setdefault(root, []).append(group)
+        depth = max((group.depth.get(self.graph.root(value), 0) for value in node.inputs), default=0)
+        self._read(group, node)
         if node.op in g.REDUCE or node.op in g.REDUCE_PAIR:
             depth += 1
         for value in node.outputs:
             group.depth[value] = depth
         self._depend(group, self._sources(node))
+
+    def _read(self, group: _Open, node: Node) -> None:
+        """Note the arrays and parameters that the node reads from memory."""
+        for value in node.inputs:
+            root = self.graph.root(value)
+            if self.home.get(root) is not group and root not in self.leaves and root not in group.reads:
+                group.reads.add(root)
+                self.readers.setdefault(root, []).append(group)
 
     def _merge(self, group: _Open, other: _Open) -> None:
         """Move the nodes of `other` (its loops are translated already) into `group`."""
@@ -191,13 +196,21 @@ class _Fusion:
                 self.readers.setdefault(root, []).append(group)
 
     # -- leaves -------------------------------------------------------------------------------------------------
+    def _is_leaf(self, node: Node) -> bool:
+        """Whether every consumer computes the node's value for itself."""
+        if node.op in _LEAVES:
+            return True
+        if node.op not in g.POINTWISE or node.op in _NO_LEAVES or self._shape(node) != ():
+            return False
+        return all(value in self.leaves or value in self.parameters for value in node.inputs)
+
     def _demand(self, root: int) -> None:
         """A leaf that must be in memory after all gets a group of its own."""
         if root in self.leaves:
             index = self.leaves.pop(root)
             group = self._new(LOOPS)
-            group.domain.where[root] = group.domain.new_lists(self.values[root].shape)
-            self._add(group, index, self.graph.nodes[index])
+            node = self.graph.nodes[index]
+            self._place(group, index, node, group.domain.new_lists(self._shape(node)), self._shape(node))
 
     def _pull_leaves(self, group: _Open, node: Node, lists: Lists, shape: tuple[int, ...]) -> None:
         """Compute the node's leaf inputs inside `group`, in the node's loops; those that cannot be go to memory."""
@@ -210,8 +223,9 @@ class _Fusion:
             try:
                 if v.dtype is not r.dtype:
                     raise Mismatch("its bits are read as another dtype")
-                if leaf.op == "constant":
+                if not r.shape:
                     where: Lists = ()
+                    self._pull_leaves(group, leaf, (), ())
                 else:
                     if v.offset or v.dynamic:
                         raise Mismatch("a slice of a computed value")
@@ -227,6 +241,7 @@ class _Fusion:
                 if self.leaves[root] not in group.nodes:
                     group.nodes.append(self.leaves[root])
                     group.depth[root] = 0
+                    self._read(group, leaf)
             except Mismatch:
                 self._demand(root)
 
@@ -258,7 +273,7 @@ class _Fusion:
             lists = home.domain.new_lists(shape)
             self._place(home, index, node, lists, shape)
         for source in sources:
-            if source.alive and source is not home and home.kind == LOOPS and source.kind == LOOPS:
+            if source.alive and source is not home and source.kind == LOOPS:
                 reason = self._try_merge(home, source, node, shape)
                 if reason:
                     home.notes.append(f"group {source.number} is not fused with {node.op} (node {index}): {reason}")
@@ -297,7 +312,9 @@ class _Fusion:
         self._place(group, index, node, lists, shape)
         return ""
 
-    def _epilogue_refuses(self, group: _Open, node: Node, lists: Lists, shape: tuple[int, ...]) -> str:
+    def _epilogue_refuses(
+        self, group: _Open, node: Node, lists: Lists, shape: tuple[int, ...], merged: _Open | None = None
+    ) -> str:
         """Why the node cannot follow the contraction on rectangles of (batch, rows, columns), or ""."""
         domain = group.domain
         if domain.loops_of(lists) != domain.sizes.keys():
@@ -310,10 +327,12 @@ class _Fusion:
         order = [loop for dims in columns for loop in dims]
         accesses = [domain.factors(lists, self.values[node.outputs[0]].strides)]
         for value in node.inputs:
-            if self.home.get(self.graph.root(value)) is not group and self.graph.root(value) not in self.leaves:
+            root = self.graph.root(value)
+            if root in self.leaves:
+                if self.values[root].shape:
+                    return "an epilogue has no iota"
+            elif self.home.get(root) not in (group, merged):
                 accesses.append(domain.factors(lists, broadcast_strides(self.values[value], shape)))
-            elif self.graph.root(value) in self.leaves and self.values[self.graph.root(value)].shape:
-                return "an epilogue has no iota"
         for factors in accesses:
             strides = {loop: stride for loop, _, stride in factors}
             for outer, inner in pairwise(order):
@@ -487,6 +506,19 @@ class _Fusion:
             return str(reason)
         unmapped = set(other.domain.sizes) - set(translation)
         mapped = set(translation.values())
+        if group.kind != LOOPS:
+            if unmapped or other.domain.reduced or mapped != set(group.domain.sizes):
+                return "an epilogue runs over the whole of the contraction's result, once"
+            for index in other.nodes:
+                member = self.graph.nodes[index]
+                lists = tuple(
+                    tuple(translation[loop] for loop in dims) for dims in other.domain.where[member.outputs[0]]
+                )
+                if index in self.leaves.values() and not lists:
+                    continue
+                reason = self._epilogue_refuses(group, member, lists, self._shape(member), other)
+                if reason:
+                    return reason
         if unmapped and mapped != set(group.domain.sizes):
             return "each has loops that the other has not"
         if unmapped and group.domain.reduced:
@@ -692,4 +724,4 @@ def describe(graph: Graph, group: Group) -> str:
     return text + (f"_and_{len(unique) - 6}_more" if len(unique) > 6 else "")
 
 
-__all__ = ["EPILOGUE_KINDS", "LOOPS", "Group", "Value", "describe", "fuse"]
+__all__ = ["EPILOGUE_KINDS", "LOOPS", "Group", "columns_of", "describe", "fuse"]

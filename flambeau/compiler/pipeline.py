@@ -172,7 +172,7 @@ def _head_kernels(graph: Graph, group: fusion.Group, head: int) -> list[Kernel]:
         if epilogue is not None:
             _attach(graph, group, kernels)
             for kernel in kernels:  # the raw result and the epilogue's may share a buffer
-                shared = [pair for pair in epilogue.in_place if set(pair) <= set(kernel.writes)]
+                shared = [pair for pair in epilogue.in_place if pair[0] in kernel.writes]
                 kernel.in_place = (*kernel.in_place, *shared)
         return kernels
     if op in g.POOL:

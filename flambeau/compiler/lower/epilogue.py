@@ -16,8 +16,8 @@ from flambeau.runtime import target
 
 
 class Epilogue:
-    """`key`: what the text depends on. `words`: to be appended to the contraction's own. `in_place`: (output, head's
-    result) pairs that may share one buffer, so that the raw product is never stored apart."""
+    """`key`: what the text depends on. `words`: to be appended to the contraction's own. `in_place`: (output, read
+    root) pairs that may share one buffer; with the head's result as the read root, the raw product is never stored apart."""
 
     def __init__(self, nest: Nest, groups: tuple[int, int], words: list[Word], in_place: tuple[tuple[int, int], ...]) -> None:
         self.nest = nest
@@ -96,7 +96,9 @@ def make_epilogue(graph: Graph, group: Group) -> Epilogue:
                 words.append(body.accesses[number].strides[loops[loop]])
             case _:
                 raise RuntimeError(f"no word {word} in an epilogue")
-    shared = [pair for pair in layout.in_place_pairs(graph, body) if pair[1] == head and head not in group.outputs]
-    return Epilogue(nest, (counts[0], counts[1]), words, tuple(shared[:1]))
+    # Not over an operand of the contraction, which reads it until the end; not over a result that others want.
+    kept = {graph.root(v) for v in graph.nodes[group.head].inputs} | ({head} & set(group.outputs))
+    shared = tuple(pair for pair in layout.in_place_pairs(graph, body) if pair[1] not in kept)
+    return Epilogue(nest, (counts[0], counts[1]), words, shared)
 
 
