@@ -1,4 +1,5 @@
-"""Matrix products against PyTorch and against the processor's peak: `python benchmarks/matmul.py [--threads 1 2] [--quick]`.
+"""Matrix products against PyTorch and against the processor's peak: `python benchmarks/matmul.py [--threads 1 2]
+[--quick]`.
 
 Each line: the best and the median of alternating runs, in GFLOP/s; the ratio of the medians to PyTorch's (where it is
 installed); and the share of the peak, measured just before as a loop of independent fused multiply-adds on one core.
@@ -26,11 +27,13 @@ SIZES = [
     (256, 256, 256, False, False), (512, 512, 512, False, False), (1024, 1024, 1024, False, False),
     (2048, 2048, 2048, False, False), (1024, 1024, 1024, False, True), (1024, 1024, 1024, True, False),
     (256, 256, 784, False, True), (256, 128, 256, False, True), (256, 10, 128, False, True),
-    (256, 784, 256, False, False), (256, 784, 256, True, False), (128, 256, 256, True, False), (10, 128, 256, True, False),
+    (256, 784, 256, False, False), (256, 784, 256, True, False), (128, 256, 256, True, False),
+    (10, 128, 256, True, False),
     (32, 256, 784, False, True), (32, 128, 256, False, True), (32, 10, 128, False, True), (256, 784, 32, True, False),
     (1, 256, 784, False, True), (1, 784, 256, False, False), (4, 256, 784, False, True), (1, 4096, 4096, False, True),
     (1, 4096, 4096, False, False), (4096, 1, 4096, False, False), (1000, 1000, 1, False, False),
-    (768, 2304, 768, False, True), (768, 3072, 768, False, True), (768, 768, 3072, False, True), (64, 64, 32, False, True),
+    (768, 2304, 768, False, True), (768, 3072, 768, False, True), (768, 768, 3072, False, True),
+    (64, 64, 32, False, True),
 ]  # fmt: skip
 
 
@@ -66,7 +69,9 @@ def product(m: int, n: int, k: int, ta: bool, tb: bool, d: dtypes.dtype) -> tupl
                 words.append(word)
             else:
                 raise TypeError(f"unexpected word {word!r}")
-        task = Task(jit.function(kernel.key, kernel.emit), first, kernel.units, kernel.grain, kernel.min_units_per_thread)
+        task = Task(
+            jit.function(kernel.key, kernel.emit), first, kernel.units, kernel.grain, kernel.min_units_per_thread
+        )
         phases.append([task])
     return Program(words, [], phases, 0), keep
 
@@ -77,13 +82,24 @@ def peak() -> float:
     v, suffix = f"<{width} x float>", f"v{width}f32"
     chains = range(12 if width < 16 else 20)
     key = f"benchmark:peak:{width}"
-    lines = [f"define i64 @{jit.symbol(key)}(i64 %n, ptr %p) #0 {{", "entry:", f"  %x = load volatile {v}, ptr %p", "  br label %l", "l:"]
+    lines = [
+        f"define i64 @{jit.symbol(key)}(i64 %n, ptr %p) #0 {{",
+        "entry:",
+        f"  %x = load volatile {v}, ptr %p",
+        "  br label %l",
+        "l:",
+    ]
     lines.append("  %i = phi i64 [0, %entry], [%i1, %l]")
     lines += [f"  %a{j} = phi {v} [zeroinitializer, %entry], [%b{j}, %l]" for j in chains]
     lines += [f"  %b{j} = call {v} @llvm.fma.{suffix}({v} %x, {v} %x, {v} %a{j})" for j in chains]
     lines += ["  %i1 = add i64 %i, 1", "  %c = icmp slt i64 %i1, %n", "  br i1 %c, label %l, label %d", "d:"]
     lines += [f"  store volatile {v} %b{j}, ptr %p" for j in chains]
-    lines += ["  ret i64 0", "}", f"declare {v} @llvm.fma.{suffix}({v}, {v}, {v})", 'attributes #0 = { "prefer-vector-width"="512" }']
+    lines += [
+        "  ret i64 0",
+        "}",
+        f"declare {v} @llvm.fma.{suffix}({v}, {v}, {v})",
+        'attributes #0 = { "prefer-vector-width"="512" }',
+    ]
     f = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(jit.function(key, lambda: "\n".join(lines)))
     memory = _aligned(64, dtypes.float32)
     steps = 100_000
@@ -140,11 +156,16 @@ def main() -> None:
             times = measure(functions, max(1, int(2e-3 / (flops / 100 + 2e-6))), options.seconds)
             name = f"{m}x{n}x{k}{' a.T' * ta}{' b.T' * tb}"
             text = f"{count} thread{'s' * (count > 1)} {name:22s}"
-            text += f" {flops / min(times[0]):7.1f} (median {flops / np.median(times[0]):6.1f}) {np.median(times[0]) * 1e6:9.1f} us"
+            middle = np.median(times[0])
+            text += f" {flops / min(times[0]):7.1f} (median {flops / middle:6.1f}) {middle * 1e6:9.1f} us"
             if torch is not None:
                 ratio = np.median(np.array(times[1]) / np.array(times[0]))
-                text += f"  torch {flops / min(times[1]):7.1f} (median {flops / np.median(times[1]):6.1f})  x{ratio:.2f}"
-            print(text + f"  {flops / min(times[0]) / (top * count) * 100 * (d.itemsize / 4):3.0f} % of peak", flush=True)
+                text += (
+                    f"  torch {flops / min(times[1]):7.1f} (median {flops / np.median(times[1]):6.1f})  x{ratio:.2f}"
+                )
+            print(
+                text + f"  {flops / min(times[0]) / (top * count) * 100 * (d.itemsize / 4):3.0f} % of peak", flush=True
+            )
 
 
 if __name__ == "__main__":

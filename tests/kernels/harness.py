@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,7 +22,9 @@ def aligned(nbytes: int, fill: int = 0xA5) -> np.ndarray:
 class Runner:
     """Binds each kernel's words to the buffers once, then runs them as often as wanted."""
 
-    def __init__(self, kernels: Sequence[Kernel], graph: Graph, buffers: dict[int, np.ndarray], workers: int = 2) -> None:
+    def __init__(
+        self, kernels: Sequence[Kernel], graph: Graph, buffers: dict[int, np.ndarray], workers: int = 2
+    ) -> None:
         from flambeau.runtime import jit
 
         self.buffers = buffers
@@ -58,6 +61,6 @@ class Runner:
         """All kernels in order, the units of each handed out in `splits` ranges to two alternating workers."""
         for at, kernel in enumerate(self.kernels):
             edges = [kernel.units * s // splits // kernel.grain * kernel.grain for s in range(splits)] + [kernel.units]
-            for number, (begin, end) in enumerate(zip(edges, edges[1:], strict=False)):
+            for number, (begin, end) in enumerate(itertools.pairwise(edges)):
                 if end > begin:
                     self.part(at, begin, end, number % 2)

@@ -1,8 +1,9 @@
 """Matrix products: the operands' layout, the choice of a kernel, its blocking, its words.
 
 `make_matmul` brings every product to one form: a (batch..., M, K) @ b (batch..., K, N) -> c, with arbitrary strides.
-Batch dims that the strides allow are merged, into each other and into M (a linear layer over (B, T, C) is one product of
-B * T rows). A c whose rows, not columns, lie next to each other is computed transposed, with the operands exchanged.
+Batch dims that the strides allow are merged, into each other and into M (a linear layer over (B, T, C) is one product
+of B * T rows). A c whose rows, not columns, lie next to each other is computed transposed, with the operands
+exchanged.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.matmul_blocking import block, ceil_div, machine
@@ -92,9 +94,9 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int) -> Product:
             break
         m *= size
         batch.pop()
-    # c.T = b.T @ a.T, where that lets c be written, or the smaller operand be packed, more cheaply: b must be transposed
-    # into panels if its columns do not lie next to each other. (Measured: a packed element costs half a cycle, so does an
-    # element of a c that is written transposed.)
+    # c.T = b.T @ a.T, where that lets c be written, or the smaller operand be packed, more cheaply: b must be
+    # transposed into panels if its columns do not lie next to each other. (Measured: a packed element costs half a
+    # cycle, so does an element of a c that is written transposed.)
     b_transposes, a_transposes = b.column != 1, a.row != 1
     straight = k * n * b_transposes + m * n * (c.column != 1)
     turned = k * m * a_transposes + m * n * (c.row != 1)
@@ -126,7 +128,8 @@ def unit_stride(lane: int, k_stride: int, lanes: int, k: int) -> str:
 
 
 def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None) -> list[Kernel]:
-    """Kernels of the `matmul` node: (..., M, K) @ (..., K, N) -> (..., M, N), of one dtype, with the epilogue applied."""
+    """Kernels of the `matmul` node: (..., M, K) @ (..., K, N) -> (..., M, N), of one dtype, with the epilogue
+    applied."""
     node = graph.nodes[node_index]
     product = normalise(graph, node.inputs[0], node.inputs[1], node.outputs[0])
     dtype = graph.values[node.outputs[0]].dtype
@@ -180,7 +183,16 @@ def _vector_kernel(
     # Bound by reading b: a thread is worth its start from about 64 KiB on.
     min_units = max(1, (64 << 10) // max(1, columns * product.k * facts.element.itemsize))
     return _kernel(
-        key, write, facts, epilogue, words, vector_word_names(facts), product, node_index, units * product.batches, min_units
+        key,
+        write,
+        facts,
+        epilogue,
+        words,
+        vector_word_names(facts),
+        product,
+        node_index,
+        units * product.batches,
+        min_units,
     )
 
 
@@ -188,8 +200,8 @@ def _common_words(product: Product, facts: Facts) -> dict[str, Word]:
     a, b, c = product.a, product.b, product.c
     words: dict[str, Word] = {
         "a": a.word, "b": b.word, "c": c.word, "m": product.m, "n": product.n, "k": product.k,
-        "a_row": a.row, "a_column": a.column, "b_row": b.row, "b_column": b.column, "c_row": c.row, "c_column": c.column,
-        "rows_per_batch": product.rows_per_batch,
+        "a_row": a.row, "a_column": a.column, "b_row": b.row, "b_column": b.column, "c_row": c.row,
+        "c_column": c.column, "rows_per_batch": product.rows_per_batch,
     }  # fmt: skip
     batch = [(1, 0, 0, 0)] * (facts.batch_dims - len(product.batch)) + product.batch
     for d, (size, sa, sb, sc) in enumerate(batch):

@@ -1,8 +1,9 @@
 """Matrix products: block sizes, from the sizes of the product and of the caches.
 
-Low, Igual, Smith and Quintana-Orti 2016, "Analytical modeling is enough for high-performance BLIS": a panel of b (kc x
-columns) shares the first-level cache with the panels of a that stream by; a block of a (mc x kc) takes up to half of the
-second level. kc must depend on sizes only (it orders the additions); mc and nc may follow the number of threads.
+Low, Igual, Smith and Quintana-Orti 2016, "Analytical modeling is enough for high-performance BLIS": a panel of b (kc
+x columns) shares the first-level cache with the panels of a that stream by; a block of a (mc x kc) takes up to half
+of the second level. kc must depend on sizes only (it orders the additions); mc and nc may follow the number of
+threads.
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ def k_block(element: Element, tile: Tile, k: int, l1_bytes: int) -> tuple[int, i
     """(kc, number of blocks). Depends on K, the element and the cache only."""
     if element.converts or k <= 0:
         return max(k, 1), 1
-    # 256 float32 at 48 KiB: the panels of a and b together just fit in the first level (measured: 192 to 512 differ by 5 %).
-    longest = max(64, l1_bytes // ((tile.columns + tile.rows) * element.compute_bytes * element.parts) // 16 * 16)
+    # 256 float32 at 48 KiB: the panels of a and b together just fit (192 to 512 differ by 5 %). Longer blocks, where
+    # tiles are narrower, would be less accurate.
+    fits = l1_bytes // ((tile.columns + tile.rows) * element.compute_bytes * element.parts) // 16 * 16
+    longest = min(256, max(64, fits))
     blocks = ceil_div(k, longest)
     kc = round_up(ceil_div(k, blocks), 16)
     return kc, ceil_div(k, kc)
@@ -79,8 +82,9 @@ def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, ho
     mc = max(1, host.l2_bytes // 2 // (kc * size) // tile.rows) * tile.rows
     mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), tile.rows)  # equal blocks: no thin last one
     row_panels = ceil_div(m, tile.rows)
-    # Threads share the product as a grid of equal rectangles, one each: each packs its own rows of a and columns of b, so
-    # take the grid with the least to pack. Batch items share nothing: with enough of them, each is one rectangle.
+    # Threads share the product as a grid of equal rectangles, one each: each packs its own rows of a and columns of
+    # b, so take the grid with the least to pack. Batch items share nothing: with enough of them, each is one
+    # rectangle.
     threads = ceil_div(host.threads, batches)
     across = min(
         range(1, threads + 1), key=lambda c: ceil_div(row_panels, ceil_div(threads, c)) * tile.rows + ceil_div(n, c)
@@ -89,13 +93,16 @@ def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, ho
     column_blocks = ceil_div(n, nc)
     grain = ceil_div(row_panels, min(row_panels, ceil_div(threads, column_blocks)))
     row_panels = round_up(row_panels, grain)
+    # Packing an element costs as much as 16 to 64 multiply-adds of it; rows far apart also crowd the caches.
+    pack_a = n > 256 or (n > 64 and m * k * size > host.l2_bytes // 4)
+    pack_b = m > 64 or k * n * size > host.l2_bytes // 2
+    if k <= 16:  # bound by writing c: run along its rows
+        pack_a = pack_b = False
+        mc = tile.rows
     slack = 2 * tile.width * element.compute_bytes
     a_panels = round_up(tile.columns * kc * size + slack, 64)
     scratch = a_panels + round_up(mc * kc * size + slack, 64)  # a tail is packed even if a is not
     epilogue_columns = max(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
-    # Packing an element costs as much as 16 to 64 multiply-adds of it; rows far apart also crowd the caches.
-    pack_a = n > 256 or (n > 64 and m * k * size > host.l2_bytes // 4)
-    pack_b = m > 64 or k * n * size > host.l2_bytes // 2
     # A thread is worth its start from about 4 microseconds on: half a million operations.
     per_unit = 2 * tile.rows * min(n, nc) * max(k, 1)
     return Blocking(

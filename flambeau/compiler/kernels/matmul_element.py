@@ -20,7 +20,8 @@ from flambeau.dtypes import dtype
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """`memory`: LLVM type of one part in memory; `compute`: LLVM type of an accumulator lane; `parts`: 2 for complex."""
+    """`memory`: LLVM type of one part in memory; `compute`: LLVM type of an accumulator lane; `parts`: 2 for
+    complex."""
 
     name: str
     memory: str
@@ -60,7 +61,8 @@ class Element:
         """`width` accumulator lanes as lanes of the memory type."""
         source, target = vector(self.compute, width), vector(self.memory, width)
         if self.name == "bfloat16":
-            # Round to nearest even on the bits; a NaN keeps its sign and becomes quiet (the carry could reach infinity).
+            # Round to nearest even on the bits; a NaN keeps its sign and becomes quiet (the carry could reach
+            # infinity).
             ints = vector("i32", width)
             bits = b.op(f"bitcast {source} {value} to {ints}")
             high = b.op(f"lshr {ints} {bits}, {_constant('i32', width, 16)}")
@@ -69,7 +71,9 @@ class Element:
             sum_ = b.op(f"add {ints} {bits}, {bias}")
             rounded = b.op(f"lshr {ints} {sum_}, {_constant('i32', width, 16)}")
             quiet = b.op(f"or {ints} {high}, {_constant('i32', width, 64)}")
-            is_nan = b.op(f"fcmp uno {source} {value}, zeroinitializer" if width > 1 else f"fcmp uno float {value}, 0.0")
+            is_nan = b.op(
+                f"fcmp uno {source} {value}, zeroinitializer" if width > 1 else f"fcmp uno float {value}, 0.0"
+            )
             chosen = b.op(f"select {vector('i1', width)} {is_nan}, {ints} {quiet}, {ints} {rounded}")
             return b.op(f"trunc {ints} {chosen} to {target}")
         if self.memory == self.compute:

@@ -37,7 +37,9 @@ class Facts:
     c_unit: str  # which stride of c is 1: "column" (columns are next to each other), "row" or "none"
     batch_dims: int
     exchanged: bool  # computed as b.T @ a.T, into c.T
-    direct: bool = False  # micro-kernels may read operands where they lie, with run-time strides (a few per cent slower)
+    direct: bool = (
+        False  # micro-kernels may read operands where they lie, with run-time strides (a few per cent slower)
+    )
 
     def key(self) -> str:
         return (
@@ -81,8 +83,8 @@ def batch_addresses(b: Builder, facts: Facts, w: dict[str, str], batch: str) -> 
 def call_epilogue(
     b: Builder, facts: Facts, w: dict[str, str], batch: str, rows: tuple[str, str], columns: tuple[str, str]
 ) -> None:  # fmt: skip
-    """Call the epilogue on a rectangle of c. Its rows (its columns, if the operands are exchanged) may run through several
-    batch items that were merged into one dim."""
+    """Call the epilogue on a rectangle of c. Its rows (its columns, if the operands are exchanged) may run through
+    several batch items that were merged into one dim."""
     merged_range, other, size = (columns, rows, w["n"]) if facts.exchanged else (rows, columns, w["m"])
     per = w["rows_per_batch"]
     merged = b.op(f"udiv i64 {size}, {per}")

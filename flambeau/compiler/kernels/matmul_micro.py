@@ -2,12 +2,14 @@
 
 A micro-kernel of `height` x `vectors` is
 
-    void name(i64 k, ptr a, i64 a_row, i64 a_step, ptr b, i64 b_step, ptr c, i64 c_row, i64 c_column, i1 add, i64 rows, i64 columns)
+    void name(i64 k, ptr a, i64 a_row, i64 a_step, ptr b, i64 b_step, ptr c, i64 c_row, i64 c_column, i1 add, i64
+    rows, i64 columns)
 
-Element (i, t) of a is at a + i * a_row + t * a_step, element (t, j) of b at b + t * b_step + j, in elements of the compute
-type. In packed panels (see matmul_pack.py) a_row is 1 and is left out of the address computation. For complex elements a
-step holds all real parts, then all imaginary parts, of a panel. c has the memory type, rows `c_row` apart (elements,
-complex ones counted whole) and columns `c_column` apart (1 unless told otherwise). `add`: add to c instead of overwriting it. Only `rows` x `columns` of the tile are stored.
+Element (i, t) of a is at a + i * a_row + t * a_step, element (t, j) of b at b + t * b_step + j, in elements of the
+compute type. In packed panels (see matmul_pack.py) a_row is 1 and is left out of the address computation. For complex
+elements a step holds all real parts, then all imaginary parts, of a panel. c has the memory type, rows `c_row` apart
+(elements, complex ones counted whole) and columns `c_column` apart (1 unless told otherwise). `add`: add to c instead
+of overwriting it. Only `rows` x `columns` of the tile are stored.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ def micro_name(height: int, vectors: int) -> str:
 def micro_kernel(
     b: Builder, element: Element, tile: Tile, height: int, vectors: int, packed: bool, name: str, unit_c: bool = True
 ) -> str:  # fmt: skip
-    """Text of one micro-kernel. `packed`: a and b are panels of `tile`; the strides are not read. `b` is a fresh builder (keeps declarations).
+    """Text of one micro-kernel. `packed`: a and b are panels of `tile`; the strides are not read. `b` is a fresh
+    builder (keeps declarations).
 
     `unit_c`: columns of c lie next to each other; otherwise every tile is stored element by element.
     """
@@ -33,9 +36,9 @@ def micro_kernel(
     lanes = vectors * width
 
     def fetch_c(index: str) -> None:
-        """Four of the tile's lines of c, at every fourth of the first 32 steps: c is far away when it is large, and the
-        stores at the end would wait (measured: 3 %). In a block of their own: next to the loads of a and b, LLVM takes a
-        prefetch for a barrier, loads everything before the first multiply-add, and spills."""
+        """Four of the tile's lines of c, at every fourth of the first 32 steps: c is far away when it is large, and
+        the stores at the end would wait (measured: 3 %). In a block of their own: next to the loads of a and b, LLVM
+        takes a prefetch for a barrier, loads everything before the first multiply-add, and spills."""
         row = b.op(f"and i64 {index}, 15")
         line = b.gep("i8", "%c", b.mul(b.op(f"lshr i64 {index}, 4"), 64))
         line = b.gep(element.memory, line, b.mul(row, "%c_row"))
@@ -87,7 +90,9 @@ def micro_kernel(
         b.branch(done)
         b.label(part_)
     buffer = b.fresh("buffer")
-    b.allocas.append(f"  {buffer} = alloca [{-(-height // width) * width * lanes * parts} x {element.compute}], align 64")
+    b.allocas.append(
+        f"  {buffer} = alloca [{-(-height // width) * width * lanes * parts} x {element.compute}], align 64"
+    )
     for i in range(height):
         for v in range(vectors):
             for p in range(parts):
@@ -132,8 +137,8 @@ def _store_whole(b: Builder, element: Element, tile: Tile, height: int, vectors:
     adding, setting, done = b.new_label("add"), b.new_label("set"), b.new_label("stored")
     b.emit(f"br i1 %add, label %{adding}, label %{setting}")
     b.label(adding)
-    # All loads before the first store: where rows of c are a multiple of 4 KiB apart, a load would wait for the store to
-    # the row before, whose address has the same low 12 bits (Intel optimization manual, "4-KByte aliasing").
+    # All loads before the first store: where rows of c are a multiple of 4 KiB apart, a load would wait for the store
+    # to the row before, whose address has the same low 12 bits (Intel optimization manual, "4-KByte aliasing").
     sums = []
     for i in range(height):
         for v in range(vectors):
@@ -216,7 +221,11 @@ def store_part(b: Builder, element: Element, tile: Tile, c_unit: str) -> str:
         def block(i: str) -> None:
             corner = b.gep(element.compute, "%buffer", b.add(b.mul(i, "%lanes"), j))
             loaded = [
-                b.load(vector(element.compute, width), b.gep(element.compute, corner, b.mul(r, "%lanes")), element.compute_bytes)
+                b.load(
+                    vector(element.compute, width),
+                    b.gep(element.compute, corner, b.mul(r, "%lanes")),
+                    element.compute_bytes,
+                )
                 for r in range(width)
             ]
             target = b.gep(element.memory, b.gep(element.memory, "%c", b.mul(j, "%c_column")), i)

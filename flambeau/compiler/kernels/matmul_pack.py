@@ -1,9 +1,9 @@
 """Matrix products: packing, which copies a block of an operand into panels that the micro-kernel reads in order.
 
-A panel has `lanes` rows of a (or columns of b) and all of the block's k: element (k, lane) is at k * lanes + lane, in the
-compute type. A complex panel has, for each k, `lanes` real parts and then `lanes` imaginary parts. Panels follow each other
-k * lanes * parts elements apart. Lanes beyond the operand's last row hold copies of it or zeros: their results are never
-stored, but they must not be denormal or NaN rubbish, which would slow the machine down.
+A panel has `lanes` rows of a (or columns of b) and all of the block's k: element (k, lane) is at k * lanes + lane, in
+the compute type. A complex panel has, for each k, `lanes` real parts and then `lanes` imaginary parts. Panels follow
+each other k * lanes * parts elements apart. Lanes beyond the operand's last row hold copies of it or zeros: their
+results are never stored, but they must not be denormal or NaN rubbish, which would slow the machine down.
 
     void name(ptr source, i64 lane_stride, i64 k_stride, i64 count, i64 k, ptr panels)
 
@@ -53,7 +53,9 @@ def _scalar(b: Builder, element: Element, lanes: int, source: str, target: str, 
         def at_lane(lane: str) -> None:
             from_lane = b.mul(b.mul(b.min(lane, last), "%lane_stride"), parts)
             for part in range(parts):
-                value = b.load(element.memory, b.gep(element.memory, from_k, b.add(from_lane, part)), element.memory_bytes)
+                value = b.load(
+                    element.memory, b.gep(element.memory, from_k, b.add(from_lane, part)), element.memory_bytes
+                )
                 out = b.gep(element.compute, to_k, b.add(lane, part * lanes))
                 b.store(element.compute, element.widen(b, 1, value), out, element.compute_bytes)
 
@@ -79,7 +81,9 @@ def _copy(b: Builder, element: Element, width: int, lanes: int, source: str, tar
                 else:
                     value = b.load(vector(element.memory, width), at, element.memory_bytes)
                 wide = element.widen(b, width, value)
-                b.store(vector(element.compute, width), wide, b.gep(element.compute, to_k, v * width), element.compute_bytes)
+                b.store(
+                    vector(element.compute, width), wide, b.gep(element.compute, to_k, v * width), element.compute_bytes
+                )
 
         b.loop(0, "%k", 1, at_k)
 

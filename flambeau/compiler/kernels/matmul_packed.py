@@ -31,20 +31,21 @@ from flambeau.compiler.kernels.matmul_pack import pack
 
 def word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
-    names = (
+    text = (
         "a b c scratch m n k a_row a_column b_row b_column c_row c_column mc nc kc k_blocks row_panels column_blocks "
         "epilogue_columns scratch_bytes a_panels rows_per_batch pack_b"
-    ).split()
-    return names + batch_names(facts)
+    )
+    return text.split() + batch_names(facts)
 
 
 def tile_dispatch(
-    b: Builder, element: Element, tile: Tile, heights: tuple[int, ...], widths: tuple[int, ...], names: Callable[[int, int], str]
+    b: Builder, element: Element, tile: Tile, heights: tuple[int, ...], widths: tuple[int, ...],
+    names: Callable[[int, int], str],
 ) -> str:  # fmt: skip
     """Text of `tile(...)`: the least micro-kernel that covers rows x columns."""
-    types = "i64 ptr i64 i64 ptr i64 ptr i64 i64 i1 i64 i64".split()
-    values = "%k %a %a_row %a_step %b %b_step %c %c_row %c_column %add %rows %columns".split()
-    arguments = list(zip(types, values, strict=True))
+    types = ["i64", "ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i1", "i64", "i64"]
+    values = ["k", "a", "a_row", "a_step", "b", "b_step", "c", "c_row", "c_column", "add", "rows", "columns"]
+    arguments = [(type_, f"%{value}") for type_, value in zip(types, values, strict=True)]
     done = b.new_label("done")
 
     def by_height(vectors: int, left: list[int]) -> None:
@@ -95,7 +96,14 @@ def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
         for vectors in widths:
             define(
                 lambda b, h=height, v=vectors: micro_kernel(  # type: ignore[misc]
-                    b, element, tile, h, v, packed=not facts.direct, name=micro_name(h, v), unit_c=facts.c_unit == "column"
+                    b,
+                    element,
+                    tile,
+                    h,
+                    v,
+                    packed=not facts.direct,
+                    name=micro_name(h, v),
+                    unit_c=facts.c_unit == "column",
                 )
             )
     define(lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name))
@@ -118,7 +126,9 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
     row_panels = w["row_panels"]
     pack_b_flag = b.op(f"icmp ne i64 {w['pack_b']}, 0")
 
-    def macro(a: str, bb: str, c: str, add: str, is_last: str, batch: str, k: str, i0: str, rows: str, j0: str, columns: str) -> None:
+    def macro(
+        a: str, bb: str, c: str, add: str, is_last: str, batch: str, k: str, i0: str, rows: str, j0: str, columns: str
+    ) -> None:
         """Rows [i0, i0 + rows) of a times columns [j0, j0 + columns) of b, over one block of K.
 
         A panel of b is packed just before its use and dropped after it; one of a when the first panel of b meets it.
@@ -145,7 +155,8 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
                     row = b.add(i0, i)
                     source_a = b.gep(memory, a, b.mul(b.mul(row, w["a_row"]), parts))
                     if facts.direct:
-                        # A tile reads as many rows as its micro-kernel has: other counts must be packed, which fills up.
+                        # A tile reads as many rows as its micro-kernel has: other counts must be packed, which fills
+                        # up.
                         odd = "true"
                         for height in tile.heights:
                             odd = b.op(f"select i1 {b.op(f'icmp eq i64 {tall}, {height}')}, i1 false, i1 {odd}")
@@ -159,8 +170,8 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
                     a_step = b.op(f"select i1 {packs}, i64 {tile.rows * parts}, i64 {w['a_column']}")
                     b.call("void", "tile", [
                         ("i64", k), ("ptr", left), ("i64", a_row), ("i64", a_step), ("ptr", right), ("i64", b_step),
-                        ("ptr", b.gep(memory, c, b.mul(at, parts))), ("i64", w["c_row"]), ("i64", w["c_column"]), ("i1", add),
-                        ("i64", tall), ("i64", wide),
+                        ("ptr", b.gep(memory, c, b.mul(at, parts))), ("i64", w["c_row"]), ("i64", w["c_column"]),
+                        ("i1", add), ("i64", tall), ("i64", wide),
                     ], declare=False)  # fmt: skip
 
                 b.loop(0, rows, tile.rows, row_panel)
@@ -175,7 +186,8 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
 
     def pack_b(source: str, columns: str, k: str) -> None:
         b.call("void", "pack_b", [
-            ("ptr", source), ("i64", w["b_column"]), ("i64", w["b_row"]), ("i64", columns), ("i64", k), ("ptr", panel_b),
+            ("ptr", source), ("i64", w["b_column"]), ("i64", w["b_row"]), ("i64", columns), ("i64", k),
+            ("ptr", panel_b),
         ], declare=False)  # fmt: skip
 
     def pack_a(source: str, rows: str, k: str, target: str) -> None:

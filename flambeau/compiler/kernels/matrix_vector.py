@@ -4,10 +4,10 @@
 
 Two kernels, by the direction in which b lies in memory:
 - `dot_module` (b's rows of k are contiguous, as a linear layer's weight): each output is a dot product. Lane l of an
-  accumulator holds the terms k with k mod width = l; the lanes are added pairwise at the end.
-- `sweep_module` (b's columns are contiguous, m = 1): runs of k rows of b are swept through, four at a time, and added to a
-  line of accumulators that stays in the first-level cache. Every BLOCK rows they are added to a second line, so that
-  rounding errors grow with the square root of the number of blocks, not of rows.
+  accumulator holds the terms k with k mod width = l, added up in blocks; the lanes are added pairwise at the end.
+- `sweep_module` (b's columns are contiguous, m = 1): runs of k rows of b are swept through, four at a time, and added
+  to a line of accumulators that stays in the first-level cache. Every BLOCK rows they are added to a second line, so
+  that rounding errors grow with the square root of the number of blocks, not of rows.
 
 Both orders of additions depend on k only.
 """
@@ -27,7 +27,9 @@ from flambeau.compiler.kernels.matmul_facts import (
     load_words,
 )
 
-BLOCK = 256  # rows of b that `sweep` adds up before it adds to the total: as the blocks of K of the blocked product
+BLOCK = (
+    256  # terms that are added up before the sum is added to the total: as in the blocks of K of the blocked product
+)
 DOT_ROWS = 4  # rows of a up to which dot products beat the blocked product
 LINE = 2048  # columns of a line of accumulators: two lines of float32 are a third of a first-level cache
 DOT_CHUNK = 512  # columns between two calls of the epilogue
@@ -37,12 +39,15 @@ _ROWS_AT_ONCE = 4  # rows of b that `sweep` reads together: one load and store o
 
 def vector_word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
-    names = "a b c scratch m n k a_row a_column b_row b_column c_row c_column units_per_batch scratch_bytes rows_per_batch"
+    names = (
+        "a b c scratch m n k a_row a_column b_row b_column c_row c_column units_per_batch scratch_bytes rows_per_batch"
+    )
     return names.split() + batch_names(facts)
 
 
 def dot_shape(m: int, n: int) -> tuple[int, int, int]:
-    """(rows of a at once, columns at once, accumulators each): 8 to 16 accumulators hide the latency of a multiply-add."""
+    """(rows of a at once, columns at once, accumulators each): 8 to 16 accumulators hide the latency of a
+    multiply-add."""
     if n < 4:
         return (1, 1, 8) if m == 1 else (4, 1, 2)
     return (1, 8, 2) if m == 1 else (4, 4, 1)
@@ -80,7 +85,9 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, shape: tupl
         """`height` x `columns` outputs from (row, column) on; rows and columns past the end repeat the last one."""
         last_row, last_column = b.sub(w["m"], 1), b.sub(w["n"], 1)
         rows_at = [b.gep(memory, a, b.mul(b.min(b.add(row, i), last_row), w["a_row"])) for i in range(height)]
-        columns_at = [b.gep(memory, bb, b.mul(b.min(b.add(column, j), last_column), w["b_column"])) for j in range(columns)]
+        columns_at = [
+            b.gep(memory, bb, b.mul(b.min(b.add(column, j), last_column), w["b_column"])) for j in range(columns)
+        ]
 
         def steps(k: str, accumulators: list[str], count: int, mask: str) -> list[str]:
             following = list(accumulators)
@@ -95,10 +102,17 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, shape: tupl
 
         stride = width * vectors
         whole = b.mul(b.sdiv(w["k"], stride), stride)
-        sums = b.loop(
-            0, whole, stride, lambda k, *accumulators: steps(k, list(accumulators), vectors, ""),
-            [(type_, element.zero(width))] * (height * columns * vectors),
-        )  # fmt: skip
+        zeros = [(type_, element.zero(width))] * (height * columns * vectors)
+
+        def block(k0: str, *totals: str) -> list[str]:
+            # Each lane adds BLOCK terms before it adds to the total: see `sweep_module`.
+            sums = b.loop(
+                k0, b.min(whole, b.add(k0, BLOCK * stride)), stride,
+                lambda k, *accumulators: steps(k, list(accumulators), vectors, ""), zeros,
+            )  # fmt: skip
+            return [element.add(b, width, total, value) for total, value in zip(totals, sums, strict=True)]
+
+        sums = b.loop(0, whole, BLOCK * stride, block, zeros)
 
         def tail(k: str, *accumulators: str) -> list[str]:
             mask = b.tail_mask(b.sub(w["k"], k), width)
@@ -210,6 +224,7 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
 
     def store(c: str, j0: str, count: str) -> None:
         if facts.c_unit == "column":
+
             def put(j: str, mask: str) -> None:
                 value = element.narrow(b, width, b.load(type_, b.gep(compute, total, j), size))
                 at = b.gep(memory, c, b.add(j0, j))
