@@ -34,6 +34,7 @@ from flambeau.compiler.kernels.convolution_planes import (
     axes,
     balanced,
     copy_planes,
+    fetch_planes,
     plane_elements,
     shifts,
     write_table,
@@ -379,19 +380,27 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
     planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     sums, table = b.gep("i8", planes, w["sums_at"]), b.gep("i8", planes, w["table_at"])
 
-    def unit(u: str) -> None:
-        def digit(name: str) -> str:
-            nonlocal u
-            u, index = b.op(f"udiv i64 {u}, {w[name]}"), b.op(f"urem i64 {u}, {w[name]}")
-            return index
+    def decode(u: str) -> tuple[str, str, str, str, str]:
+        """(range of channels, block column, block row, group, first image) of a unit."""
+        digits = []
+        for name in ("splits", "blocks_x", "blocks_y", "groups"):
+            digits.append(b.op(f"urem i64 {u}, {w[name]}"))
+            u = b.op(f"udiv i64 {u}, {w[name]}")
+        split, bx, by, g = digits
+        return split, bx, by, g, b.mul(u, w["images"])
 
-        split, bx, by, g = digit("splits"), digit("blocks_x"), digit("blocks_y"), digit("groups")
-        n0 = b.mul(u, w["images"])
+    def source_of(n0: str, g: str) -> str:
+        return b.gep(memory, w["source"], b.add(b.mul(n0, w["source_batch"]), b.mul(g, w["source_group"])))
+
+    def unit(u: str) -> None:
+        split, bx, by, g, n0 = decode(u)
+        # What the unit after this one will copy is fetched meanwhile; the last unit fetches its own once more.
+        _, next_bx, next_by, next_g, next_n0 = decode(b.min(b.add(u, 1), b.sub("%end", 1)))
         images = b.min(w["images"], b.sub(w["batch"], n0))
         o_low = b.mul(split, w["split_rows"])
         o_high = b.min(w["rows"], b.add(o_low, w["split_rows"]))
         y0, x0 = b.mul(by, w["block_rows"]), b.mul(bx, w["block_columns"])
-        source = b.gep(memory, w["source"], b.add(b.mul(n0, w["source_batch"]), b.mul(g, w["source_group"])))
+        source = source_of(n0, g)
         out = b.gep(memory, w["out"], b.add(b.mul(n0, w["out_batch"]), b.mul(g, w["out_group"])))
         weights = b.gep(compute, w["weights"], b.mul(g, w["weights_group"]))
 
@@ -432,7 +441,16 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                         weights_c = b.gep(compute, weights_o, b.mul(b.mul(c, q["taps"]), tile.columns))
                         planes_c = b.gep(compute, planes, b.mul(c, q["plane"]))
 
+                        def fetch(y: str) -> None:
+                            """Fetch the next unit's channels that are this row's share."""
+                            low = b.op(f"udiv i64 {b.mul(y, channels)}, {rows}")
+                            high = b.op(f"udiv i64 {b.mul(b.add(y, 1), channels)}, {rows}")
+                            next_y, next_x = b.mul(next_by, w["block_rows"]), b.mul(next_bx, w["block_columns"])
+                            fetch_planes(b, element, q, source_of(next_n0, next_g), next_y, next_x, low, high)
+
                         def row(y: str, line0: str, sums0: str) -> None:
+                            if facts.kind != "gather":
+                                b.when(b.op(f"icmp eq i64 {b.add(o, c)}, 0"), lambda: fetch(y))
                             line = b.gep(compute, line0, b.mul(y, q["pitch"]))
                             sums_y = b.gep(compute, sums0, b.mul(b.mul(y, columns), tile.columns))
 

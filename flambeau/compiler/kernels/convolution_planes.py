@@ -174,3 +174,28 @@ def write_table(
         b.loop(0, phase["taps"], 1, entry)
 
     b.loop(0, channels, 1, channel)
+
+
+def fetch_lines(b: Builder, element: Element, start: str, length: str) -> None:
+    """Ask for the cache lines of `length` elements, into the second level: meanwhile the multiply-adds go on."""
+    line = 64 // element.memory_bytes
+    b.loop(0, length, line, lambda x: b.call(
+        "void", "llvm.prefetch.p0",
+        [("ptr", b.gep(element.memory, start, x)), ("i32", "0"), ("i32", "2"), ("i32", "1")],
+    ) and None)  # fmt: skip
+
+
+def fetch_planes(
+    b: Builder, element: Element, phase: dict[str, str], source: str, y: str, x: str, low: str, high: str
+) -> None:  # fmt: skip
+    """Ask for what `copy_planes` will read for a block that starts at (y, x): its channels low <= c < high."""
+    y_low = b.max(b.sub(b.mul(y, phase["deal_y"]), phase["top"]), 0)
+    x_low = b.max(b.sub(b.mul(x, phase["deal_x"]), phase["left"]), 0)
+    y_high = b.min(b.add(y_low, b.mul(phase["sub_rows"], phase["deal_y"])), phase["source_height"])
+    wide = b.min(b.mul(phase["pitch"], phase["deal_x"]), b.sub(phase["source_width"], x_low))
+    length = b.add(b.mul(b.sub(b.sub(y_high, y_low), 1), phase["stride_y"]), wide)
+    at = b.add(b.mul(y_low, phase["stride_y"]), b.mul(x_low, phase["stride_x"]))
+    start = b.gep(element.memory, source, at)
+    b.loop(low, high, 1, lambda c: fetch_lines(
+        b, element, b.gep(element.memory, start, b.mul(c, phase["stride_channel"])), length
+    ))  # fmt: skip

@@ -24,13 +24,15 @@ from functools import partial
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_patches import UNIT, WORDS, Geometry, bit_mask, pack_patches, read_kind
+from flambeau.compiler.kernels.convolution_patches import GATHER, WORDS, Geometry, bit_mask, pack_patches, read_kind
 from flambeau.compiler.kernels.convolution_planes import (
     PHASE,
     Phase,
     axes,
     balanced,
     copy_planes,
+    fetch_lines,
+    fetch_planes,
     plane_elements,
     shifts,
     write_table,
@@ -308,10 +310,16 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
         x_channel = b.mul(b.add(b.mul(g, w["channels"]), c), w["x_channel"])
         g_channel = b.mul(b.mul(g, w["outputs"]), w["g_channel"])
 
-        def block(at: str) -> None:
+        def decode(at: str) -> tuple[str, str, str]:
+            """(image, first row, first column) of a block."""
             image, bx = b.op(f"udiv i64 {at}, {w['blocks_x']}"), b.op(f"urem i64 {at}, {w['blocks_x']}")
             n, by = b.op(f"udiv i64 {image}, {w['blocks_y']}"), b.op(f"urem i64 {image}, {w['blocks_y']}")
-            y0, x0 = b.mul(by, w["block_rows"]), b.mul(bx, w["block_columns"])
+            return n, b.mul(by, w["block_rows"]), b.mul(bx, w["block_columns"])
+
+        def block(at: str) -> None:
+            n, y0, x0 = decode(at)
+            next_n, next_y0, next_x0 = decode(b.min(b.add(at, 1), b.sub(after, 1)))
+            next_x = b.gep(memory, w["x"], b.add(b.mul(next_n, w["x_batch"]), x_channel))
             rows = b.min(w["block_rows"], b.sub(q["height"], y0))
             columns = b.min(w["block_columns"], b.sub(q["width"], x0))
             started = b.op(f"icmp sgt i64 {at}, {first}")
@@ -323,6 +331,10 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
 
             def chunk_row(y: str) -> None:
                 tall = b.min(w["chunk_rows"], b.sub(rows, y))
+                if facts.x_kind != GATHER:
+                    low = b.op(f"udiv i64 {b.mul(y, count)}, {rows}")
+                    high = b.op(f"udiv i64 {b.mul(b.add(y, tall), count)}, {rows}")
+                    fetch_planes(b, facts.element, q, next_x, next_y0, next_x0, low, high)
 
                 def chunk(x: str) -> None:
                     wide = b.min(w["chunk_columns"], b.sub(columns, x))
@@ -344,7 +356,21 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
                     plane = b.gep(compute, planes, b.add(b.mul(y, q["pitch"]), x))
                     panel_step = b.op(f"and i64 {b.add(pixels, tile.width - 1)}, {-tile.width}")
 
+                    following = b.add(p, pixels)
+                    in_image = b.op(f"icmp slt i64 {following}, {b.mul(q['height'], q['width'])}")
+                    next_g = b.gep(memory, gradient, b.op(f"select i1 {in_image}, i64 {following}, i64 {w['g_batch']}"))
+
+                    def fetch(r: str) -> None:
+                        """Fetch the channels of the next chunk of g that are this tile's share."""
+                        low = b.op(f"udiv i64 {b.mul(r, w['outputs'])}, {taps}")
+                        high = b.op(f"udiv i64 {b.mul(b.min(b.add(r, tile.rows), taps), w['outputs'])}, {taps}")
+                        b.loop(low, high, 1, lambda o: fetch_lines(
+                            b, facts.element, b.gep(memory, next_g, b.mul(o, w["g_channel"])), pixels
+                        ))  # fmt: skip
+
                     def tap_tile(r: str) -> None:
+                        if facts.flat:
+                            fetch(r)
                         line = b.gep(compute, sums, b.mul(r, w["padded"]))
 
                         def panel(o: str) -> None:
