@@ -294,9 +294,9 @@ class Optimizer:
 
 def _step_boundary() -> None:
     """Tell the recorder that a training step ends here."""
-    from flambeau import trace
+    from flambeau.trace import step_boundary
 
-    trace.step_boundary()
+    step_boundary()
 
 
 def check(**values: Any) -> None:

@@ -1,0 +1,247 @@
+"""Iteration of a DataLoader over worker processes.
+
+Batch number n goes to the next worker in turn; each has `prefetch_factor` tasks ahead. Answers wait in `_ready` until their number is
+due (or are given out as they come, with in_order=False). One pipe each way for every worker: a killed worker can hold no
+lock that another needs, and its sentinel is among what the parent waits for.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import signal
+import time
+import warnings
+import weakref
+from typing import Any
+
+from flambeau.utils.data.sampler import draw_seed
+from flambeau.utils.data.transport import Inbox
+from flambeau.utils.data.worker import BATCH, ENDED, FAILED, RESUMED, Job, run
+
+_PATIENCE = 5.0  # seconds that a worker has to end by itself
+
+
+class _Worker:
+    """One process, and the parent's ends of its pipes."""
+
+    def __init__(self, context: Any, job: Job) -> None:
+        tasks_in, self.tasks = context.Pipe(duplex=False)
+        self.results, results_out = context.Pipe(duplex=False)
+        self.process = context.Process(target=run, args=(job, tasks_in, results_out), daemon=True)
+        with warnings.catch_warnings():  # Python 3.12 warns of fork beside threads; see dataloader.py for why it is safe here
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.process.start()
+        tasks_in.close()
+        results_out.close()
+        self.active = True  # still has batches to give
+        self.waiting = 0  # tasks without an answer
+        self.returned: list[str] = []  # segments that it may fill again
+
+    def ask(self, kind: str, number: int, index: Any) -> None:
+        """Send one task."""
+        returned, self.returned = self.returned, []
+        self.waiting += 1
+        try:
+            self.tasks.send((kind, number, index, returned))
+        except (BrokenPipeError, ConnectionResetError, OSError):
+            raise RuntimeError(_dead(self.process)) from None
+
+
+def _dead(process: Any) -> str:
+    process.join(1.0)
+    code = process.exitcode
+    if code is not None and code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return f"DataLoader worker (pid {process.pid}) is killed by signal: {name}."
+    return f"DataLoader worker (pid {process.pid}) exited unexpectedly with exit code {code}."
+
+
+class MultiProcess:
+    """The iterator."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._indices = iter(loader._index_sampler)
+        base_seed = draw_seed(loader.generator)
+        self._inbox = Inbox()
+        context = loader.multiprocessing_context or multiprocessing.get_context()
+        self._workers: list[_Worker] = []
+        _end_pending_work()
+        for i in range(loader.num_workers):
+            job = Job(
+                loader.dataset, loader._iterable, loader._auto_collation, loader.collate_fn, loader.drop_last, i,
+                loader.num_workers, base_seed, loader.worker_init_fn, self._inbox.directory,
+            )  # fmt: skip
+            self._workers.append(_Worker(context, job))
+        self._finalizer = weakref.finalize(self, _shut_down, self._workers, self._inbox)
+        self._start()
+
+    def _start(self) -> None:
+        self._sent = 0  # number of the next task
+        self._due = 0  # number of the next batch to give out
+        self._owner: dict[int, _Worker] = {}
+        self._ready: dict[int, tuple[str, str | None, Any]] = {}
+        self._turn = 0
+        self._exhausted = False
+        for _ in range(self._loader.prefetch_factor * len(self._workers)):
+            self._ask_next()
+
+    def restart(self, loader: Any) -> None:
+        """Begin a new pass with the same workers."""
+        if not self._finalizer.alive:
+            self.__init__(loader)  # type: ignore[misc]
+            return
+        while any(w.waiting for w in self._workers):  # answers of a pass that was left early
+            for number, (kind, name, _) in self._receive().items():
+                self._release(number, kind, name)
+        for number, (kind, name, _) in list(self._ready.items()):
+            self._release(number, kind, name)
+        self._ready.clear()
+        for w in self._workers:
+            w.active = True
+            w.ask(RESUMED, -1, None)
+        while any(w.waiting for w in self._workers):
+            for kind, _, data in self._receive().values():
+                if kind == FAILED:
+                    self.close()
+                    data.reraise()
+        self._indices = iter(loader._index_sampler)
+        self._start()
+
+    def _release(self, number: int, kind: str, name: str | None) -> None:
+        if kind == BATCH and name is not None and number in self._owner:
+            self._owner[number].returned.append(name)
+
+    def _ask_next(self) -> None:
+        """Give the next index list to the next worker that still has batches."""
+        if self._exhausted:
+            return
+        for _ in self._workers:
+            worker = self._workers[self._turn]
+            self._turn = (self._turn + 1) % len(self._workers)
+            if worker.active:
+                break
+        else:
+            return
+        try:
+            index = next(self._indices)
+        except StopIteration:
+            self._exhausted = True
+            return
+        self._owner[self._sent] = worker
+        worker.ask(BATCH, self._sent, index)
+        self._sent += 1
+
+    def __iter__(self) -> MultiProcess:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        from flambeau.trace import step_boundary
+
+        step_boundary()
+        try:
+            while True:
+                number = self._next_number()
+                if number is None:
+                    if not self._loader.persistent_workers:
+                        self.close()
+                    raise StopIteration
+                kind, name, data = self._ready.pop(number)
+                worker = self._owner.pop(number)
+                self._due = max(self._due, number + 1) if not self._loader.in_order else number + 1
+                if kind == ENDED:
+                    worker.active = False
+                    self._ask_next()
+                    continue
+                if kind == FAILED:
+                    self._ask_next()
+                    data.reraise()
+                batch = self._inbox.unpack(name, data)
+                if name is not None:
+                    worker.returned.append(name)
+                self._ask_next()
+                return batch
+        except RuntimeError:
+            if any(not w.process.is_alive() for w in self._workers):
+                self.close()
+            raise
+
+    def _next_number(self) -> int | None:
+        """The number of the batch to give out, once its answer is there; None at the end."""
+        if not self._owner:
+            return None
+        if self._loader.in_order:
+            wanted = min(self._owner)
+            while wanted not in self._ready:
+                self._ready.update(self._receive())
+            return wanted
+        while not self._ready:
+            self._ready.update(self._receive())
+        return next(iter(self._ready))
+
+    def _receive(self) -> dict[int, tuple[str, str | None, Any]]:
+        """The answers that have come, at least one; RuntimeError if a worker has died or the timeout has passed."""
+        sources: dict[Any, _Worker] = {}
+        for w in self._workers:
+            if w.waiting:
+                sources[w.results] = w
+                sources[w.process.sentinel] = w
+        timeout = self._loader.timeout or None
+        end = None if timeout is None else time.monotonic() + timeout
+        ready = multiprocessing.connection.wait(
+            list(sources), None if end is None else max(0.0, end - time.monotonic())
+        )
+        if not ready:
+            raise RuntimeError(f"DataLoader timed out after {self._loader.timeout} seconds")
+        answers: dict[int, tuple[str, str | None, Any]] = {}
+        for source in ready:
+            worker = sources[source]
+            if source is not worker.results:
+                continue
+            try:
+                kind, number, name, data = worker.results.recv()
+            except (EOFError, ConnectionResetError, OSError):
+                raise RuntimeError(_dead(worker.process)) from None
+            worker.waiting -= 1
+            answers[number] = (kind, name, data)
+        if not answers:  # only sentinels: what a worker sent before it ended has been read
+            raise RuntimeError(_dead(sources[ready[0]].process))
+        return answers
+
+    def close(self) -> None:
+        """End the workers and remove the shared memory."""
+        self._finalizer()
+
+
+def _shut_down(workers: list[_Worker], inbox: Inbox) -> None:
+    for w in workers:
+        try:
+            w.tasks.send(None)
+        except OSError:  # it has ended already
+            pass
+        w.tasks.close()
+        w.results.close()  # a worker that is sending gets an error and ends
+    end = time.monotonic() + _PATIENCE
+    for w in workers:
+        w.process.join(max(0.0, end - time.monotonic()))
+        if w.process.is_alive():
+            w.process.terminate()
+            w.process.join(1.0)
+            if w.process.is_alive():
+                w.process.kill()
+                w.process.join()
+    inbox.close()
+
+
+def _end_pending_work() -> None:
+    """Run what is recorded, so that a forked child inherits values and not a half-finished trace."""
+    from flambeau.trace import step_boundary
+
+    step_boundary()

@@ -1,0 +1,155 @@
+"""The worker process of a DataLoader: takes index lists from a pipe, sends batches, exceptions or the end of its stream."""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import threading
+import traceback
+from typing import Any
+
+import flambeau as torch
+from flambeau.utils.data.collate import Collate
+from flambeau.utils.data.fetch import make_fetcher
+from flambeau.utils.data.transport import Outbox
+
+BATCH, ENDED, FAILED, RESUMED = "batch", "ended", "failed", "resumed"
+
+
+class WorkerInfo:
+    """What get_worker_info returns inside a worker: id, num_workers, seed, dataset."""
+
+    def __init__(self, id: int, num_workers: int, seed: int, dataset: Any) -> None:
+        self.id = id
+        self.num_workers = num_workers
+        self.seed = seed
+        self.dataset = dataset
+
+    def __repr__(self) -> str:
+        return f"WorkerInfo(id={self.id}, num_workers={self.num_workers}, seed={self.seed}, dataset={self.dataset!r})"
+
+
+_info: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """The worker that this process is; None in the main process."""
+    return _info
+
+
+class Failure:
+    """An exception of a worker on its way to the parent: its class and its traceback as text."""
+
+    def __init__(self, error: BaseException, where: str) -> None:
+        self.kind = type(error)
+        self.text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        self.where = where
+
+    def reraise(self) -> None:
+        """Raise it here, with the worker's traceback in the message."""
+        message = f"Caught {self.kind.__name__} {self.where}.\nOriginal {self.text}"
+        if self.kind is KeyError:
+            raise KeyError(_Message(message))
+        try:
+            error = self.kind(message)
+        except Exception:  # a class that cannot be made from one text
+            raise RuntimeError(message) from None
+        raise error
+
+
+class _Message(str):
+    """KeyError shows repr of its argument: this one's is the text itself."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Job:
+    """All that a worker has to know."""
+
+    def __init__(
+        self, dataset: Any, iterable: bool, collates: bool, collate: Collate, drop_last: bool, worker: int, count: int,
+        base_seed: int, init: Any, directory: str,
+    ) -> None:  # fmt: skip
+        self.dataset = dataset
+        self.iterable = iterable
+        self.collates = collates
+        self.collate = collate
+        self.drop_last = drop_last
+        self.worker = worker
+        self.count = count
+        self.base_seed = base_seed
+        self.init = init
+        self.directory = directory
+
+
+def run(job: Job, tasks: Any, results: Any) -> None:
+    """The process's main function."""
+    global _info
+    seed = job.base_seed + job.worker
+    torch.set_num_threads(1)
+    random.seed(seed)
+    torch.manual_seed(seed)
+    _seed_numpy(job.base_seed, job.worker)
+    _info = WorkerInfo(job.worker, job.count, seed, job.dataset)
+    outbox = Outbox(job.directory, job.worker)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_drain, args=(tasks, inbox), daemon=True).start()
+    failure: Failure | None = None
+    fetch: Any = None
+    where = f"in DataLoader worker process {job.worker}"
+
+    def start() -> None:
+        nonlocal fetch
+        fetch = make_fetcher(job.dataset, job.iterable, job.collates, job.collate, job.drop_last)
+
+    try:
+        if job.init is not None:
+            job.init(job.worker)
+        start()
+    except Exception as error:
+        failure = Failure(error, where)
+    while (task := inbox.get()) is not None:
+        kind, number, index, returned = task
+        outbox.take_back(returned)
+        try:
+            if failure is not None:
+                _send(results, (FAILED, number, None, failure))
+                failure = None
+            elif kind == RESUMED:
+                start()
+                _send(results, (RESUMED, number, None, None))
+            else:
+                name, packed = outbox.pack(fetch(index))
+                _send(results, (BATCH, number, name, packed))
+        except StopIteration as error:
+            answer = (ENDED, number, None, None) if job.iterable else (FAILED, number, None, Failure(error, where))
+            _send(results, answer)
+        except Exception as error:
+            _send(results, (FAILED, number, None, Failure(error, where)))
+
+
+def _send(results: Any, message: Any) -> None:
+    try:
+        results.send(message)
+    except (BrokenPipeError, ConnectionResetError):
+        os._exit(0)  # the parent is gone
+
+
+def _drain(tasks: Any, inbox: queue.SimpleQueue[Any]) -> None:
+    """Empty the pipe of tasks at once, so that the parent never waits for a worker that waits for the parent."""
+    try:
+        while (task := tasks.recv()) is not None:
+            inbox.put(task)
+        inbox.put(None)
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _seed_numpy(base_seed: int, worker: int) -> None:
+    """PyTorch's seeds of NumPy in workers: the words of a SeedSequence of (worker, low half, high half, 0)."""
+    import numpy
+
+    entropy = [worker, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
+    numpy.random.seed(numpy.random.SeedSequence(entropy).generate_state(4))
