@@ -29,8 +29,8 @@ HEAD = """# Accuracy of the vector mathematics
 
 Worst error of each float32 function in units in the last place (ulp) of the exact result, and an input that has it.
 0.5 is a correctly rounded result. Subnormal inputs and results, infinities, NaN and signed zeros are included. The
-reference is float64 (NumPy, SciPy), so an entry can be off by about 2^-20 ulp where the reference is good. `every` is the
-distance between the bit patterns that were tried: 1 means all 2^32. Written by `python -m tests.emit.exhaustive --write`.
+reference is float64 (NumPy, SciPy), so an entry can be off by about 2^-20 ulp where that is good. `every` is the
+distance between the bit patterns tried: 1 means all 2^32. Written by `python -m tests.emit.exhaustive --write`.
 
 | function | worst error, ulp | at | as bits | every | stated bound |
 |---|---|---|---|---|---|

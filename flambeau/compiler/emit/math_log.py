@@ -21,6 +21,7 @@ _LOG_DOUBLE = [
 ]  # fmt: skip
 _SQRT_HALF = {"float": 0x3F3504F3, "double": 0x3FE6A09E667F3BCD}
 _LEAST_NORMAL = {"float": 2.0**-126, "double": 2.0**-1022}
+_INVERSE = [1.005, -1.0806, 0.9142]  # 1 / (1 + f)
 _FAR = {"float": 2.0**30, "double": 2.0**60}
 _LIFT = {"float": 23, "double": 54}
 _MANTISSA = {"float": 23, "double": 52}
@@ -64,8 +65,11 @@ def _sum(k: Lanes, f: Lanes, lost: Lanes | None = None) -> Lanes:
     if f.element == "float":
         z = f * f
         tail = k.fma(low, (f * z) * polynomial(f, _LOG_FLOAT))
-        tail = z.fma(-0.5, tail if lost is None else tail + lost)
-        return k.fma(high, f + tail)
+        if lost is None:
+            return k.fma(high, f + z.fma(-0.5, tail))
+        base = k.fma(high, f)
+        rest = f - k.fma(-high, base)  # what rounding the base lost: near k = -1 the sum cancels
+        return base + (z.fma(-0.5, tail + lost) + rest)
     s, h, r = series(f)
     tail = k.fma(low, s * (h + r))
     return k.fma(high, f - (h - (tail if lost is None else tail + lost)))
@@ -117,10 +121,10 @@ def log1p(x: Lanes) -> Lanes:
     near = k.eq(0.0)
     f = near.select(x, m - 1.0)
     lost = x.gt(1.0).select(1.0 - (u - x), x - (u - 1.0))
-    # lost / u = lost 2^-k / m, and 1 / m is near enough to 1 - f. Far out it is too small to matter (and 2^-k may be).
+    # lost / u = lost 2^-k / m, with 1 / m to 0.015 (a Chebyshev fit). Far out it is too small to matter.
     lost = lost * (m.bits() - u.bits() + x.like(1.0).bits()).as_float()
     lost = (near | x.gt(_FAR[x.element])).select(0.0, lost)
-    result = _sum(k, f, (-f).fma(lost, lost))
+    result = _sum(k, f, lost * polynomial(f, _INVERSE))
     result = abs(x).lt(TINY[x.element]).select(x, result)  # keeps -0 and subnormals
     infinity = float("inf")
     result = x.eq(infinity).select(x, result)
