@@ -63,6 +63,11 @@ def numpy_view(memory: Array, value: Value, offset: int) -> Array:
     return np.ndarray(value.shape, name, typed, start, strides)
 
 
+def number(x: Any, value: Value) -> Array:
+    """A run-time parameter as a 0-d array."""
+    return np.asarray(x, value.dtype.numpy_name)
+
+
 # -- The functions ------------------------------------------------------------------------------------------------
 
 

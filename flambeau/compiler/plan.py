@@ -1,0 +1,250 @@
+"""A plan: a compiled graph, ready to run over buffers, as often as wanted, from any thread.
+
+Addresses are not known when a plan is made. A run packs them into one block of words, the *io block*:
+
+    arena (if it comes from the pool) | input buffers | fresh output buffers | parameters
+
+and the native runner makes every kernel's argument words from it (`runtime/runner.py`). A host call splits the plan into
+native segments with a Python call between them. A small arena stays with the plan, and its addresses are in the words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from flambeau.compiler.graph import Graph
+from flambeau.compiler.kernel import Address, ErrorRecord, Kernel, Scratch
+from flambeau.compiler.kernels import host
+from flambeau.compiler.kernels.host import HostCall
+from flambeau.compiler.place import ALIGNMENT, Placement
+from flambeau.compiler.schedule import Schedule, Step
+
+if TYPE_CHECKING:
+    from flambeau.runtime.buffers import Buffer
+    from flambeau.runtime.runner import Program
+
+# An arena up to this size stays with its plan between runs; a larger one goes back to the pool.
+KEPT_ARENA_BYTES: Final = 1 << 20
+# A run of so little traffic (bytes) and arithmetic takes about as long as giving the GIL away and getting it back
+# (some microseconds on one core's first-level cache): it keeps it.
+SMALL_BYTES: Final = 1 << 16
+SMALL_OPERATIONS: Final = 1 << 18
+
+Number = int | float | bool
+Run = Callable[[Sequence["Buffer"], Sequence[Number]], "list[Buffer]"]
+
+_PACK: Final = {"int64": "q", "float64": "d", "bool": "q"}  # of a parameter's word, by dtype
+
+
+class Plan:
+    """What `compile_graph` returns. `run(inputs, parameters)` gives one Buffer for each of the graph's outputs.
+
+    `steps` and `phases` are in order; `kernels` are the native ones. `statistics`: bytes of memory traffic, operations,
+    tasks, phases, unshared_bytes (the arena's size if no two values shared memory). `run` raises IndexError if a kernel
+    meets an index out of range, RuntimeError if a host call fails; external buffers are updated after what can fail.
+    """
+
+    def __init__(self, graph: Graph, order: Schedule, placement: Placement) -> None:
+        self.graph = graph
+        self.schedule = order
+        self.placement = placement
+        self.steps: list[Step] = []
+        self.phases: list[int] = []
+        self.places: list[int] = []  # of each step, its position in the schedule
+        for position, (step, phase) in enumerate(zip(order.steps, order.phases, strict=True)):
+            if isinstance(step, HostCall) or step.units > 0:
+                self.steps.append(step)
+                self.phases.append(phase)
+                self.places.append(position)
+        self.arena_bytes = placement.arena_bytes
+        self.kernels: list[Kernel] = [step for step in self.steps if isinstance(step, Kernel)]
+        self.kernel_count = len({(p, s.key) for s, p in zip(self.steps, self.phases, strict=True)})
+        self.statistics: dict[str, int] = {
+            "bytes": sum([s.bytes for s in self.steps]), "operations": sum([s.operations for s in self.steps]),
+            "tasks": len(self.steps), "phases": len(set(self.phases)), "unshared_bytes": placement.unshared_bytes,
+        }  # fmt: skip
+        self.run: Run = _Assembly(self).make_run()
+
+    def __repr__(self) -> str:
+        return f"<Plan of {self.kernel_count} kernels, {len(self.steps)} tasks, arena {self.arena_bytes} bytes>"
+
+
+class _Assembly:
+    """Numbers the words of a plan and makes its `run`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        graph = plan.graph
+        homes = plan.placement.places
+        self.parts = _split(plan)
+        self.fresh = [j for j in range(len(graph.outputs)) if j not in plan.schedule.returned]
+        hosted = any(isinstance(part, HostCall) for part in self.parts)
+        self.pooled = plan.arena_bytes > 0 and (hosted or plan.arena_bytes > KEPT_ARENA_BYTES)
+        first = int(self.pooled)
+        self.input_slot = first
+        first += len(graph.inputs)
+        self.output_slot = {j: first + i for i, j in enumerate(self.fresh)}
+        first += len(self.fresh)
+        self.parameter_slot = {root: first + i for i, root in enumerate(graph.parameters)}
+        self.io_words = first + len(graph.parameters)
+        self.format = "Q" * first + "".join([_PACK[graph.values[i].dtype.name] for i in graph.parameters])
+        self.homes = homes
+        self.kept: Any = None  # the memory of a kept arena
+        self.arena = 0  # its address
+        if plan.arena_bytes and not self.pooled:
+            self.kept = ctypes.create_string_buffer(plan.arena_bytes + ALIGNMENT)
+            self.arena = -(-ctypes.addressof(self.kept) // ALIGNMENT) * ALIGNMENT
+        self.record = (ctypes.c_int64 * 3)()
+
+    def slot(self, root: int) -> tuple[int, int]:
+        """(io slot, byte offset) of a root's buffer; slot -1: the offset is the address itself."""
+        kind, at = self.homes[root]
+        if kind == "arena":
+            return (0, at) if self.pooled else (-1, self.arena + at)
+        return (self.input_slot + at if kind == "input" else self.output_slot[at]), 0
+
+    def program(self, indices: list[int]) -> Program:
+        """The native program of some steps."""
+        from flambeau.runtime import jit
+        from flambeau.runtime.runner import Program, Relocation, Task
+
+        plan = self.plan
+        kernels: list[Kernel] = [k for k in [plan.steps[i] for i in indices] if isinstance(k, Kernel)]
+        addresses = jit.functions([(k.key, k.emit) for k in kernels])
+        words: list[int] = []
+        relocations: list[Relocation] = []
+        from_io: list[tuple[int, int]] = []  # (word, io slot whose own address it is)
+        phases: list[list[Task]] = []
+        last = -1
+        parameter_slot = self.parameter_slot
+        for index, kernel, address in zip(indices, kernels, addresses, strict=True):
+            first = len(words)
+            for at, word in enumerate(kernel.words):
+                if isinstance(word, int):
+                    words.append(word)
+                    continue
+                constant = 0
+                if isinstance(word, Address):
+                    if word.value in parameter_slot:
+                        from_io.append((len(words), parameter_slot[word.value]))
+                    else:
+                        slot, offset = self.slot(word.value)
+                        constant = offset + word.offset
+                        if slot >= 0 or word.dynamic:
+                            dynamic = tuple([(parameter_slot[p], m) for p, m in word.dynamic])
+                            if slot < 0:  # io[slot 0] cannot be the base: let the first parameter be, and take it off again
+                                slot, dynamic = dynamic[0][0], (*dynamic, (dynamic[0][0], -1))
+                            relocations.append(Relocation(len(words), slot, constant, dynamic))
+                elif isinstance(word, Scratch):
+                    offset = plan.placement.scratch[plan.places[index], at]
+                    if self.pooled:
+                        relocations.append(Relocation(len(words), 0, offset))
+                    constant = self.arena + offset
+                elif isinstance(word, ErrorRecord):
+                    constant = ctypes.addressof(self.record)
+                words.append(constant)
+            if plan.phases[index] != last:
+                last = plan.phases[index]
+                phases.append([])
+            phases[-1].append(Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread))
+        traffic, operations = sum([k.bytes for k in kernels]), sum([k.operations for k in kernels])
+        small = traffic <= SMALL_BYTES and operations <= SMALL_OPERATIONS
+        program = Program(words, relocations, phases, self.io_words, self.format, small)
+        io = ctypes.addressof(program.io)
+        for at, slot in from_io:
+            program.words[at] = io + 8 * slot
+        return program
+
+    def make_run(self) -> Run:
+        """Python code for exactly this plan: allocate, pack, call, return."""
+        from flambeau.runtime import buffers
+
+        plan, graph = self.plan, self.plan.graph
+        scope: dict[str, Any] = {"allocate": buffers.allocate, "kept": self.kept}
+        lines = ["def run(inputs, parameters):"]
+        count = len(graph.inputs)
+        if 0 < count <= 8:
+            lines.append(f"    {''.join([f'i{i}, ' for i in range(count)])} = inputs")
+            given = "".join([f"i{i}.address, " for i in range(count)])
+        else:
+            given = "*[b.address for b in inputs], " if count else ""
+        sizes = {j: _nbytes(graph, graph.outputs[j]) for j in self.fresh}
+        lines += [f"    o{j} = allocate({sizes[j]})" for j in self.fresh]
+        if self.pooled:
+            lines.append(f"    arena = allocate({plan.arena_bytes})")
+        head = "arena.address, " if self.pooled else ""
+        made = "".join([f"o{j}.address, " for j in self.fresh])
+        tail = "*parameters" if graph.parameters else ""
+        values = f"({head}{given}{made}{tail})"
+        if len(self.parts) != 1 or isinstance(self.parts[0], HostCall):
+            lines.append(f"    io = {values}")
+            values = "io"
+        for number, part in enumerate(self.parts):
+            if isinstance(part, HostCall):
+                scope[f"host{number}"] = self.host_part(part)
+                lines.append(f"    host{number}(io, inputs)")
+                continue
+            program = scope[f"program{number}"] = self.program(part)  # `run` alone does not keep its tables alive
+            scope[f"execute{number}"] = program.run
+            scope[f"fail{number}"] = self.fail_part(part)
+            lines += [f"    code = execute{number}({values})", f"    if code: fail{number}(code)"]
+        results = [f"inputs[{plan.schedule.returned[j]}]" if j in plan.schedule.returned else f"o{j}"
+                   for j in range(len(graph.outputs))]  # fmt: skip
+        lines.append(f"    return [{', '.join(results)}]")
+        exec("\n".join(lines), scope)
+        run: Run = scope["run"]
+        return run
+
+    def fail_part(self, indices: list[int]) -> Callable[[int], NoReturn]:
+        """Raise the IndexError of the failed task (numbered from 1) of a native part."""
+        steps, record = self.plan.steps, self.record
+
+        def fail(code: int) -> NoReturn:
+            step = steps[indices[code - 1]]
+            assert isinstance(step, Kernel)
+            text = step.fails or f"{step.name}: index {{value}} is out of bounds for dimension with size {{bound}}"
+            raise IndexError(text.format(value=record[1], bound=record[2]))
+
+        return fail
+
+    def host_part(self, step: HostCall) -> Callable[[Sequence[Any], Sequence[Buffer]], None]:
+        """Run a host call over the memory that the io words name."""
+        from flambeau.runtime.memory import view_as_numpy
+
+        graph = self.plan.graph
+        parameter_slot = self.parameter_slot
+
+        def array(i: int, io: Sequence[Any], owner: Any) -> host.Array:
+            value, root = graph.values[i], graph.root(i)
+            if root in parameter_slot:
+                return host.number(io[parameter_slot[root]], value)
+            slot, offset = self.slot(root)
+            address = io[slot] + offset if slot >= 0 else offset
+            memory = view_as_numpy(address, _nbytes(graph, root), owner)
+            moved = sum([io[parameter_slot[p]] * m for p, m in value.dynamic])
+            return host.numpy_view(memory, value, value.offset + moved)
+
+        def run(io: Sequence[Any], owner: Any) -> None:
+            host.call(step, [array(i, io, owner) for i in step.inputs], [array(i, io, owner) for i in step.outputs])
+
+        return run
+
+
+def _split(plan: Plan) -> list[list[int] | HostCall]:
+    """Runs of native steps (as indices), and the host calls between them."""
+    parts: list[list[int] | HostCall] = []
+    for index, step in enumerate(plan.steps):
+        if isinstance(step, HostCall):
+            parts.append(step)
+        elif parts and isinstance(parts[-1], list):
+            parts[-1].append(index)
+        else:
+            parts.append([index])
+    return parts
+
+
+def _nbytes(graph: Graph, root: int) -> int:
+    value = graph.values[root]
+    return value.numel * value.dtype.itemsize
