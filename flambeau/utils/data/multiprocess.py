@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.connection
+import os
 import signal
 import time
 import warnings
@@ -64,8 +65,12 @@ class MultiProcess:
     """The iterator."""
 
     def __init__(self, loader: Any) -> None:
-        self._loader = loader
-        self._indices = iter(loader._index_sampler)
+        self._index_sampler = loader._index_sampler  # not the loader, which holds this object with persistent_workers
+        self._prefetch: int = loader.prefetch_factor
+        self._timeout: float = loader.timeout
+        self._in_order: bool = loader.in_order
+        self._persistent: bool = loader.persistent_workers
+        self._indices = iter(self._index_sampler)
         base_seed = draw_seed(loader.generator)
         self._inbox = Inbox()
         context = loader.multiprocessing_context or multiprocessing.get_context()
@@ -77,7 +82,7 @@ class MultiProcess:
                 loader.num_workers, base_seed, loader.worker_init_fn, self._inbox.directory,
             )  # fmt: skip
             self._workers.append(_Worker(context, job))
-        self._finalizer = weakref.finalize(self, _shut_down, self._workers, self._inbox)
+        self._finalizer = weakref.finalize(self, _shut_down, self._workers, self._inbox, os.getpid())
         self._start()
 
     def _start(self) -> None:
@@ -87,7 +92,7 @@ class MultiProcess:
         self._ready: dict[int, tuple[str, str | None, Any]] = {}
         self._turn = 0
         self._exhausted = False
-        for _ in range(self._loader.prefetch_factor * len(self._workers)):
+        for _ in range(self._prefetch * len(self._workers)):
             self._ask_next()
 
     def restart(self, loader: Any) -> None:
@@ -140,7 +145,7 @@ class MultiProcess:
         return self
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self._index_sampler)
 
     def __next__(self) -> Any:
         from flambeau.trace import step_boundary
@@ -150,12 +155,12 @@ class MultiProcess:
             while True:
                 number = self._next_number()
                 if number is None:
-                    if not self._loader.persistent_workers:
+                    if not self._persistent:
                         self.close()
                     raise StopIteration
                 kind, name, data = self._ready.pop(number)
                 worker = self._owner.pop(number)
-                self._due = max(self._due, number + 1) if not self._loader.in_order else number + 1
+                self._due = max(self._due, number + 1) if not self._in_order else number + 1
                 if kind == ENDED:
                     worker.active = False
                     self._ask_next()
@@ -177,7 +182,7 @@ class MultiProcess:
         """The number of the batch to give out, once its answer is there; None at the end."""
         if not self._owner:
             return None
-        if self._loader.in_order:
+        if self._in_order:
             wanted = min(self._owner)
             while wanted not in self._ready:
                 self._ready.update(self._receive())
@@ -193,13 +198,13 @@ class MultiProcess:
             if w.waiting:
                 sources[w.results] = w
                 sources[w.process.sentinel] = w
-        timeout = self._loader.timeout or None
+        timeout = self._timeout or None
         end = None if timeout is None else time.monotonic() + timeout
         ready = multiprocessing.connection.wait(
             list(sources), None if end is None else max(0.0, end - time.monotonic())
         )
         if not ready:
-            raise RuntimeError(f"DataLoader timed out after {self._loader.timeout} seconds")
+            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
         answers: dict[int, tuple[str, str | None, Any]] = {}
         for source in ready:
             worker = sources[source]
@@ -220,7 +225,9 @@ class MultiProcess:
         self._finalizer()
 
 
-def _shut_down(workers: list[_Worker], inbox: Inbox) -> None:
+def _shut_down(workers: list[_Worker], inbox: Inbox, owner: int) -> None:
+    if os.getpid() != owner:  # a forked child inherits this object, but not the workers
+        return
     for w in workers:
         try:
             w.tasks.send(None)
