@@ -1,9 +1,11 @@
-"""From the nodes of a group to the statements of a nest, over the group's own loops (`layout.py` orders and joins them).
+"""From the nodes of a group to the statements of a nest, over the group's own loops (`layout.py` orders and joins
+them).
 
 Demand-driven: a stage computes what its reductions and stores need and nothing else. A value of the whole domain is
 computed again in every stage that needs it, from memory that is still in the cache, unless it is expensive: then the
-first stage keeps it in a row cache. Sums and products of float32 and narrower run in float64 (measured free: loads bound
-such loops), which beats PyTorch's cascade summation in accuracy and makes the result nearly independent of the order.
+first stage keeps it in a row cache. Sums and products of float32 and narrower run in float64 (measured free: loads
+bound such loops), which beats PyTorch's cascade summation in accuracy and makes the result nearly independent of the
+order.
 
 var_mean in one pass: with K the row's first element, mean = K + s1/n and M2 = s2 - s1*s1/n of s1 = sum(x-K),
 s2 = sum((x-K)^2), the shifted-data algorithm of Chan, Golub, LeVeque, "Algorithms for computing the sample variance",
@@ -17,16 +19,16 @@ from typing import Any, Final
 
 from flambeau import dtypes
 from flambeau.compiler import graph as g
-from flambeau.compiler.graph import Graph, Node
 from flambeau.compiler.domain import Domain, Lists, broadcast_strides
+from flambeau.compiler.graph import Graph, Node
 from flambeau.compiler.lower.spec import Compute, Load, Reduce, Statement, Store
 from flambeau.dtypes import dtype
 
 # Rough weight of an operation: vector instructions on AVX-512 (counted in emitted code), 1 where not named.
 WEIGHTS: Final = {
-    "exp": 12, "exp2": 12, "expm1": 18, "log": 16, "log2": 18, "log10": 18, "log1p": 20, "sin": 25, "cos": 25, "tan": 35,
-    "asin": 25, "acos": 25, "atan": 25, "sinh": 25, "cosh": 25, "tanh": 20, "asinh": 30, "acosh": 30, "atanh": 30, "erf": 25,
-    "erfc": 30, "erfinv": 30, "lgamma": 60, "digamma": 60, "sigmoid": 20, "pow": 50, "atan2": 35, "div": 6, "sqrt": 6,
+    "exp": 12, "exp2": 12, "expm1": 18, "log": 16, "log2": 18, "log10": 18, "log1p": 20, "sin": 25, "cos": 25,
+    "tan": 35,    "asin": 25, "acos": 25, "atan": 25, "sinh": 25, "cosh": 25, "tanh": 20, "asinh": 30, "acosh": 30, "atanh": 30,
+    "erf": 25,    "erfc": 30, "erfinv": 30, "lgamma": 60, "digamma": 60, "sigmoid": 20, "pow": 50, "atan2": 35, "div": 6, "sqrt": 6,
     "rsqrt": 10, "reciprocal": 6, "remainder": 12, "fmod": 12, "div_floor": 12, "div_trunc": 12, "hypot": 12,
     "random_uniform": 60, "take": 12, "searchsorted": 100,
 }  # fmt: skip
@@ -50,7 +52,8 @@ def accumulator(op: str, d: dtype) -> dtype:
 
 @dataclass(slots=True)
 class RawAccess:
-    """An access over the group's loops: `strides` by loop (absent: 0). `value`: root or parameter (None: index, cache)."""
+    """An access over the group's loops: `strides` by loop (absent: 0). `value`: root or parameter (None: index,
+    cache)."""
 
     role: str
     dtype: dtype
@@ -81,7 +84,9 @@ class Body:
 class Writer:
     """Writes the statements of one nest. `domain` gives sizes and loops of the group's values; `nodes` the members."""
 
-    def __init__(self, graph: Graph, domain: Domain, nodes: tuple[int, ...], row_bytes_limit: int = MAX_CACHED_ROW) -> None:
+    def __init__(
+        self, graph: Graph, domain: Domain, nodes: tuple[int, ...], row_bytes_limit: int = MAX_CACHED_ROW
+    ) -> None:
         self.graph = graph
         self.domain = domain
         self.body = Body(reduced_loops=set(domain.reduced), row_loops=set(domain.sizes) - domain.reduced)
@@ -164,11 +169,20 @@ class Writer:
 
         `lists` are the loops of the node's iteration space, of `shape`."""
         root = self.graph.root(value)
-        if root in self.producer:
-            return self.value(root, at)
         v = self.graph.values[value]
         strides = {loop: s for loop, _, s in self.domain.factors(lists, broadcast_strides(v, shape)) if s}
+        if root in self.producer and self._is_read_as_computed(root, strides):
+            return self.value(root, at)
         return self.load(RawAccess("load", v.dtype, root, v.offset, v.dynamic, strides), at)
+
+    def _is_read_as_computed(self, root: int, strides: dict[int, int]) -> bool:
+        """A leaf (iota) may be read in a second pattern, for which it stands in memory."""
+        node, r = self.producer[root][1], self.graph.values[root]
+        if node.op != "iota":
+            return True
+        sizes = self.domain.sizes
+        own = {loop: s for loop, _, s in self.domain.factors(self.domain.where[root], r.strides) if s and sizes[loop] != 1}
+        return own == {loop: s for loop, s in strides.items() if sizes[loop] != 1}
 
     def load(self, raw: RawAccess, at: str) -> int:
         raw.strides = {loop: s for loop, s in raw.strides.items() if self.domain.sizes[loop] != 1}
@@ -241,7 +255,7 @@ class Writer:
             return inputs[0]
         if node.op == "random_uniform":
             inputs = (*inputs, self._index(lists, list(g.contiguous_strides(shape)), at))
-        attrs = {"dtype": d} if node.op == "cast" else {}
+        attrs: dict[str, Any] = {"dtype": d} if node.op == "cast" else {}
         return self.compute(block, node.op, d, inputs, **attrs)
 
     def _index(self, lists: Lists, steps: list[int], at: str) -> int:
@@ -305,7 +319,8 @@ class Writer:
         r = self.graph.values[root]
         strides = place.get("strides", r.strides)
         by_loop = {loop: s for loop, n, s in self.domain.factors(lists, strides) if n != 1}
-        access = self.access(RawAccess("store", r.dtype, root, place.get("offset", 0), place.get("dynamic", ()), by_loop))
+        offset, dynamic = place.get("offset", 0), place.get("dynamic", ())
+        access = self.access(RawAccess("store", r.dtype, root, offset, dynamic, by_loop))
         block = self.row
         if at == "stage":
             assert self.stage is not None
