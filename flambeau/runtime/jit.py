@@ -1,7 +1,8 @@
 """Native code: from IR text to an address, by OrcJIT. Process table first, then the disk cache, then LLVM.
 
-LLVM is loaded when the first function is wanted. Nothing here allows fast-math, and LLVM's default contracts no separate
-multiplication and addition: only explicit fma operations fuse, so that fused kernels give the unfused ones' bits.
+LLVM is loaded when the first function is wanted. Nothing here allows fast-math, and LLVM by default contracts no
+separate multiplication and addition: only explicit fma operations fuse, so that fused kernels give the bits of the
+unfused ones.
 """
 
 from __future__ import annotations
@@ -112,8 +113,8 @@ def _optimised(text: str, machine: Any) -> Any:
         module.verify()
     except RuntimeError as error:
         raise RuntimeError(f"flambeau generated IR that LLVM refuses: {error}\n{text}") from None
-    # Levels 1, 2 and 3 differ by less than the noise (5 ms for a chain of 40 operations, 13 ms for one of exp, tanh, erf
-    # and log; 60 % of it is the code generator).
+    # Levels 1, 2 and 3 differ by less than the noise: 5 ms for a chain of 40 operations, 13 ms for one of exp, tanh,
+    # erf and log; 60 % of it is the code generator.
     options = binding.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
     options.slp_vectorization = False
