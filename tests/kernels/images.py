@@ -1,4 +1,4 @@
-"""Graphs of one node over images, with operands in any layout, and their runs: shared by the tests of convolution and pooling."""
+"""Graphs of one node over images, with operands in any layout, and their runs: for convolution and pooling."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ def case(
     rng = np.random.default_rng(seed)
     attrs: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     inputs, out = {
-        "convolution": ((x, w), y), "convolution_input_gradient": ((y, w), x), "convolution_weight_gradient": ((y, x), w),
+        "convolution": ((x, w), y), "convolution_input_gradient": ((y, w), x),
+        "convolution_weight_gradient": ((y, x), w),
     }[op]  # fmt: skip
     if op != "convolution":
         attrs["shape"] = out
@@ -54,7 +55,11 @@ def check(c: Case, d: dtypes.dtype, terms: int, splits: int = 3) -> None:
         return
     epsilon = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[d.name]
     # Normal operands: a sum of t products has a spread of sqrt(t); its error in float32 stays far below t * epsilon.
-    allowed = 8 * epsilon * (np.abs(expected) + 4 * np.sqrt(terms + 1)) if d.itemsize > 2 else 2 * epsilon * (np.abs(expected) + 0.1)
+    allowed = (
+        8 * epsilon * (np.abs(expected) + 4 * np.sqrt(terms + 1))
+        if d.itemsize > 2
+        else 2 * epsilon * (np.abs(expected) + 0.1)
+    )
     assert np.all(np.abs(found.astype(np.float64) - expected) <= allowed)
 
 
@@ -126,7 +131,7 @@ def test_no_images() -> None:
 
 
 def test_complex_is_refused() -> None:
-    with pytest.raises(TypeError, match="convolution: .*complex64.*real parts"):
+    with pytest.raises(TypeError, match=r"convolution: .*complex64.*real parts"):
         make(case("convolution", (1, 2, 4, 4), (2, 2, 3, 3), (1, 1), (1, 1), (1, 1), 1, dtypes.complex64).graph)
 
 
@@ -155,7 +160,9 @@ def test_no_less_accurate_than_pytorch(op: str, groups: int) -> None:
             return torch.nn.functional.conv2d(a, b, None, 1, 1, 1, groups)
         g, xx, ww = (a, torch.zeros(x, dtype=a.dtype), b) if "input" in op else (a, b, torch.zeros(w, dtype=a.dtype))
         wanted = [op.endswith("input_gradient"), op.endswith("weight_gradient"), False]
-        results = torch.ops.aten.convolution_backward(g, xx, ww, None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups, wanted)
+        results = torch.ops.aten.convolution_backward(
+            g, xx, ww, None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups, wanted
+        )
         return results[0 if wanted[0] else 1]
 
     exact = compute(*(a.double() for a in arrays)).numpy()
@@ -199,8 +206,10 @@ class Increment:
 @pytest.mark.parametrize(
     ("x", "w", "stride", "groups"),
     [
-        ((3, 4, 12, 13), (6, 4, 3, 3), 1, 1), ((3, 20, 12, 13), (40, 20, 3, 3), 1, 1), ((3, 20, 12, 13), (40, 20, 3, 3), 2, 1),
-        ((2, 24, 40, 60), (24, 24, 1, 1), 1, 1), ((9, 40, 5, 7), (40, 40, 3, 3), 1, 1), ((1, 24, 9, 9), (100, 24, 3, 3), 1, 1),
+        ((3, 4, 12, 13), (6, 4, 3, 3), 1, 1), ((3, 20, 12, 13), (40, 20, 3, 3), 1, 1),
+        ((3, 20, 12, 13), (40, 20, 3, 3), 2, 1),
+        ((2, 24, 40, 60), (24, 24, 1, 1), 1, 1), ((9, 40, 5, 7), (40, 40, 3, 3), 1, 1),
+        ((1, 24, 9, 9), (100, 24, 3, 3), 1, 1),
         ((2, 4, 12, 13), (8, 1, 3, 3), 2, 4), ((3, 4, 12, 13), (6, 2, 3, 3), 3, 2),
     ],
 )  # fmt: skip

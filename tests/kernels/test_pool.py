@@ -23,7 +23,7 @@ def make(graph: Graph) -> list[Kernel]:
 
 
 def windows(size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil: bool) -> Pair:
-    """Number of windows along each axis, as PyTorch counts them: the last one starts inside the image or left padding."""
+    """Number of windows along each axis, as PyTorch counts them: the last starts inside the image or left padding."""
     counts = []
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
         free = n + 2 * p - d * (k - 1) - 1 + (s - 1 if ceil else 0)
@@ -35,7 +35,7 @@ def windows(size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: Pai
 
 
 def cases(
-    x: tuple[int, int, int, int], kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1), ceil: bool = False,
+    x: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1), ceil: bool = False,
     include: bool = True, divisor: int = 0, d: dtypes.dtype = dtypes.float32, plain: bool = True, seed: int = 0,
 ) -> dict[str, Case]:  # fmt: skip
     """The four nodes over an x-shaped image; the average only without dilation."""
@@ -49,7 +49,10 @@ def cases(
     found = {
         "max_pool": forward,
         "max_pool_gradient": Case(
-            "max_pool_gradient", [gradient, (y, strides, 0, indices.ravel(), dtypes.int64)], [(x, d)], attrs | {"shape": x}
+            "max_pool_gradient",
+            [gradient, (y, strides, 0, indices.ravel(), dtypes.int64)],
+            [(x, d)],
+            attrs | {"shape": x},
         ),
     }
     if dilation == (1, 1):

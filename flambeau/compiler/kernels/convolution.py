@@ -6,7 +6,8 @@
 | `convolution_input_gradient` | convolution_depthwise.py                 | convolution_gemm.py (phases)          |
 | `convolution_weight_gradient`| convolution_depthwise.py                 | convolution_weight.py                 |
 
-Images are (N, C, H, W) in any strides, results in the strides of their Value. One-dimensional convolutions come with H = 1.
+Images are (N, C, H, W) in any strides,
+results in the strides of their Value. One-dimensional convolutions come with H = 1.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from flambeau.compiler.kernels.convolution_direct import lanes_are_filled, make_
 from flambeau.compiler.kernels.convolution_gemm import make_gemm_convolution, phases
 from flambeau.compiler.kernels.convolution_problem import problem
 from flambeau.compiler.kernels.convolution_weight import make_weight_gradient
-from flambeau.compiler.kernels.matmul_packed import Epilogue
+from flambeau.compiler.kernels.matmul_facts import Epilogue
 
 
 def make_convolution(graph: Graph, node_index: int, epilogue: Epilogue | None = None) -> list[Kernel]:

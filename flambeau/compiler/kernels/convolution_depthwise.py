@@ -5,8 +5,8 @@ Every case becomes a sum over taps of shifted copies of one flat, zero-padded pl
     result[q] = sum over taps t of coefficient[t] * plane[q + shift[t]],       q = row * pitch + column
 
 with all columns of the pitch computed, those beyond the result's width thrown away. So no inner loop has an edge.
-A stride becomes part of how the plane is laid out: rows and columns are dealt to `stride` sub-planes by their residue (an
-input gradient instead spreads g out with zeros between). The weight's gradient is the product of two planes:
+A stride becomes part of how the plane is laid out: rows and columns are dealt to `stride` sub-planes by their residue
+(an input gradient instead spreads g out with zeros between). The weight's gradient is the product of two planes:
 
     w[t] = sum over q of result_gradient[q] * plane[q + shift[t]]              (zeros beyond the result's width)
 
@@ -25,7 +25,7 @@ from flambeau.compiler.kernels.convolution_patches import bit_mask, masked_read,
 from flambeau.compiler.kernels.convolution_problem import Operand, Problem, load_words, numel
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
-from flambeau.compiler.kernels.matmul_packed import Epilogue
+from flambeau.compiler.kernels.matmul_facts import Epilogue
 
 _VECTORS = 4  # results computed together: their four sums hide the latency of a multiply-add
 _TAPS = 8  # weights computed together
@@ -89,7 +89,9 @@ def _gradient_plane(p: Problem, width: int) -> tuple[Plane, list[int]]:
     kernel = p.w.shape[2:]
     reach = tuple((k - 1) * d for k, d in zip(kernel, p.dilation, strict=True))
     before = tuple(r - q for r, q in zip(reach, p.padding, strict=True))
-    plane = _plane(p.y, p.stride, (before[0], before[1]), (reach[0], reach[1]), (1, 1), (p.x.shape[2], p.x.shape[3]), width)
+    plane = _plane(
+        p.y, p.stride, (before[0], before[1]), (reach[0], reach[1]), (1, 1), (p.x.shape[2], p.x.shape[3]), width
+    )
     shifts = [
         plane.shift(reach[0] - ty * p.dilation[0], reach[1] - tx * p.dilation[1])
         for ty in range(kernel[0])
@@ -120,7 +122,8 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
         g_kind = read_kind(1, 1 if p.y.shape[3] == 1 else p.y.strides[3])
         words: list[Word] = [
             p.y.word, p.x.word, p.w.word, Scratch(scratch), scratch, plane_bytes, p.batch, multiplier, p.x.strides[0],
-            p.x.strides[1], p.y.strides[0], p.y.strides[1], p.w.strides[0], p.w.strides[2], p.w.strides[3], p.w.shape[3],
+            p.x.strides[1], p.y.strides[0], p.y.strides[1], p.w.strides[0], p.w.strides[2], p.w.strides[3],
+            p.w.shape[3],
             p.y.shape[2], p.y.shape[3], p.y.strides[2], 1 if p.y.shape[3] == 1 else p.y.strides[3], spread, taps,
             *astuple(plane), *shifts,
         ]  # fmt: skip
@@ -140,7 +143,8 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
     # A unit is a plane of the result. The gradient of an input plane sums over the `multiplier` planes made from it.
     planes = multiplier if gradient else 1
     words = [
-        source.word, p.w.word, out.word, Scratch(scratch), scratch, plane_bytes, plane_bytes + round_up(result * size, 64),
+        source.word, p.w.word, out.word, Scratch(scratch), scratch, plane_bytes,
+        plane_bytes + round_up(result * size, 64),
         out.shape[1], planes, 1 if gradient else multiplier, *source.strides[:2], *out.strides, *out.shape[2:],
         p.w.strides[0], p.w.strides[2], p.w.strides[3], *p.w.shape[2:], taps, *astuple(plane), *shifts,
     ]  # fmt: skip
@@ -151,7 +155,8 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
         key += f":{taps}:{epilogue.key}"  # the epilogue's words start after as many shifts
     return [
         Kernel(
-            name=f"convolution_depthwise_{element.name}", key=key, emit=partial(_emit_planes, facts, epilogue, first_word, key),
+            name=f"convolution_depthwise_{element.name}", key=key,
+            emit=partial(_emit_planes, facts, epilogue, first_word, key),
             words=words, reads=tuple(dict.fromkeys((source.root, p.w.root))), writes=(out.root,), units=units,
             bytes=elements * itemsize, operations=p.operations, nodes=(node_index,),
             min_units_per_thread=max(1, (64 << 10) * units // max(1, elements * itemsize)),
@@ -161,7 +166,7 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`kind`: how source rows are read ("scalar" where a stride spreads or deals them); `unit_out`: how results are stored."""
+    """`kind`: how source rows are read ("scalar" where a stride spreads or deals them). `unit_out`: result rows are dense."""
 
     element: Element
     width: int
@@ -170,7 +175,9 @@ class Facts:
     unit_out: bool
 
     def key(self) -> str:
-        return f"{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:{'unit' if self.unit_out else 'strided'}"
+        return (
+            f"{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:{'unit' if self.unit_out else 'strided'}"
+        )
 
 
 def _clear(b: Builder, element: Element, width: int, target: str, count: str) -> None:
@@ -229,9 +236,16 @@ def _fill_plane(b: Builder, facts: Facts, w: dict[str, str], source: str, target
                 within = b.op(f"icmp ult i64 {place_x}, {b.mul(w['pitch'], w['deal_x'])}")
 
                 def copy() -> None:
-                    value = b.load(element.memory, b.gep(element.memory, from_row, b.mul(x, w["stride_x"])), element.memory_bytes)
+                    value = b.load(
+                        element.memory, b.gep(element.memory, from_row, b.mul(x, w["stride_x"])), element.memory_bytes
+                    )
                     at = b.add(b.mul(b.add(line, b.mul(sub_x, w["rows"])), w["pitch"]), column_x)
-                    b.store(element.compute, element.widen(b, 1, value), b.gep(element.compute, target, at), element.compute_bytes)
+                    b.store(
+                        element.compute,
+                        element.widen(b, 1, value),
+                        b.gep(element.compute, target, at),
+                        element.compute_bytes,
+                    )
 
                 b.when(within, copy)
 
@@ -242,10 +256,32 @@ def _fill_plane(b: Builder, facts: Facts, w: dict[str, str], source: str, target
     b.loop(0, w["height"], 1, row)
 
 
-_PLANES_NAMES = (
-    "source weights out scratch scratch_bytes result_at coefficients_at channels planes per_source source_batch source_channel "
-    "out_batch out_channel out_y out_x out_height out_width weight_channel weight_y weight_x taps_y taps_x taps"
-).split()
+_PLANES_NAMES = [
+    "source",
+    "weights",
+    "out",
+    "scratch",
+    "scratch_bytes",
+    "result_at",
+    "coefficients_at",
+    "channels",
+    "planes",
+    "per_source",
+    "source_batch",
+    "source_channel",
+    "out_batch",
+    "out_channel",
+    "out_y",
+    "out_x",
+    "out_height",
+    "out_width",
+    "weight_channel",
+    "weight_y",
+    "weight_x",
+    "taps_y",
+    "taps_x",
+    "taps",
+]
 
 
 def _emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) -> str:
@@ -346,10 +382,30 @@ def _emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: 
     return module(functions, declarations, facts.vector_bits)
 
 
-_WEIGHT_NAMES = (
-    "g x out scratch scratch_bytes spread_at batch multiplier x_batch x_channel g_batch g_channel weight_channel weight_y "
-    "weight_x taps_x g_height g_width g_y g_x spread taps"
-).split()
+_WEIGHT_NAMES = [
+    "g",
+    "x",
+    "out",
+    "scratch",
+    "scratch_bytes",
+    "spread_at",
+    "batch",
+    "multiplier",
+    "x_batch",
+    "x_channel",
+    "g_batch",
+    "g_channel",
+    "weight_channel",
+    "weight_y",
+    "weight_x",
+    "taps_x",
+    "g_height",
+    "g_width",
+    "g_y",
+    "g_x",
+    "spread",
+    "taps",
+]
 
 
 def _emit_weight(facts: Facts, g_kind: str, key: str) -> str:
@@ -375,16 +431,21 @@ def _emit_weight(facts: Facts, g_kind: str, key: str) -> str:
         def tap_group(t: str) -> None:
             # Taps beyond the last repeat the last; their sums are not stored.
             places = [
-                b.gep(compute, plane, b.load("i64", b.gep("i64", shifts, b.min(b.add(t, i), last_tap)), 8)) for i in range(_TAPS)
+                b.gep(compute, plane, b.load("i64", b.gep("i64", shifts, b.min(b.add(t, i), last_tap)), 8))
+                for i in range(_TAPS)
             ]
 
             def image(n: str, *sums: str) -> list[str]:
-                _fill_plane(b, facts, w, b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), b.mul(c, w["x_channel"]))), plane)
+                _fill_plane(
+                    b, facts, w, b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), b.mul(c, w["x_channel"]))), plane
+                )
                 g = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), b.mul(o, w["g_channel"])))
 
                 def row(y: str) -> None:
                     to = b.gep(compute, spread, b.mul(y, w["pitch"]))
-                    _copy_row(b, element, width, g_kind, b.gep(memory, g, b.mul(y, w["g_y"])), w["g_width"], w["g_x"], to)
+                    _copy_row(
+                        b, element, width, g_kind, b.gep(memory, g, b.mul(y, w["g_y"])), w["g_width"], w["g_x"], to
+                    )
 
                 b.loop(0, w["g_height"], 1, row)
 

@@ -2,9 +2,9 @@
 
     result[p][o] = sum over k of plane[place(p) + shift(k)] * weights[k][o]          k = (channel, tap row, tap column)
 
-The lanes of a vector are output channels; up to 14 neighbouring pixels of an output row are scalars that the multiply-adds
-broadcast from memory. So no patch is ever formed and no vector has an edge (the idea of Georganas et al. 2018, "Anatomy
-of high-performance deep learning convolutions on SIMD architectures", but with images left in NCHW):
+The lanes of a vector are output channels; up to 14 neighbouring pixels of an output row are scalars that the
+multiply-adds broadcast from memory. So no patch is ever formed and no vector has an edge (the idea of Georganas et al.
+2018, "Anatomy of high-performance deep learning convolutions on SIMD architectures", but with images left in NCHW):
 
     for each unit: (images, group, block of output rows or columns, range of output channels)
         for each phase (one, or the residues of a strided input gradient)
@@ -44,7 +44,7 @@ from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_weights import pack_weights
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
-from flambeau.compiler.kernels.matmul_packed import Epilogue
+from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.dtypes import BY_NAME
 
 # Rows of weights used together, whose products one accumulator sums: 128 give sums a little more exact than oneDNN's
@@ -57,7 +57,8 @@ _FEW_PIXELS = 256  # of one unit: 18 tiles for each block of the weights
 _UNITS = 32  # blocks get smaller until there are as many
 _POINTERS = ("source", "weights", "out", "scratch")
 _NAMES = (
-    *_POINTERS, "batch", "images", "groups", "blocks_y", "blocks_x", "splits", "split_rows", "phases", "rows", "channels", "source_batch",
+    *_POINTERS, "batch", "images", "groups", "blocks_y", "blocks_x", "splits", "split_rows", "phases", "rows",
+    "channels", "source_batch",
     "source_group", "weights_group", "out_batch", "out_group", "out_row", "scratch_bytes", "sums_at", "table_at",
     "block_rows", "block_columns", "tile_pixels", "scale_y", "scale_x", "out_height", "out_width",
 )  # fmt: skip
@@ -78,7 +79,9 @@ class Facts:
     def key(self) -> str:
         t = self.tile
         store = "direct" if self.direct else "rows" if self.unit_out else "strided"
-        return f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.kind}:{store}:{self.phases}"
+        return (
+            f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.kind}:{store}:{self.phases}"
+        )
 
 
 def direct_tile(element: Element, vector_bits: int, registers: int) -> Tile:
@@ -90,13 +93,15 @@ def lanes_are_filled(p: Problem, gradient: bool) -> bool:
     """True where output channels fill more than half a vector; fewer are better served as rows of a product."""
     element = element_of(p.dtype)
     host = machine()
-    return (p.group_inputs if gradient else p.group_outputs) > direct_tile(element, host.vector_bits, host.registers).width // 2
+    return (p.group_inputs if gradient else p.group_outputs) > direct_tile(
+        element, host.vector_bits, host.registers
+    ).width // 2
 
 
 def make_direct_convolution(
     graph: Graph, p: Problem, gradient: bool, phases: list[Geometry], node_index: int, epilogue: Epilogue | None
 ) -> list[Kernel]:  # fmt: skip
-    """Kernels of `convolution`, or with `gradient` of `convolution_input_gradient`, whose `phases` lack their blocking."""
+    """Kernels of `convolution`, or with `gradient` of `convolution_input_gradient`; `phases` lack their blocking."""
     host = machine()
     element = element_of(p.dtype)
     tile = direct_tile(element, host.vector_bits, host.registers)
@@ -109,7 +114,13 @@ def make_direct_convolution(
     direct = len(phases) == 1 and out_x == 1 and (out.strides[2] == out_width or out_height == 1)
     first = phases[0]
     facts = Facts(
-        element, tile, host.vector_bits, read_kind(first.step_x, first.stride_x), direct, out_x * scale_x == 1, len(phases)
+        element,
+        tile,
+        host.vector_bits,
+        read_kind(first.step_x, first.stride_x),
+        direct,
+        out_x * scale_x == 1,
+        len(phases),
     )
 
     sides = [axes(g) for g in phases]
@@ -132,7 +143,9 @@ def make_direct_convolution(
     area = block_rows * columns
     images = 1
     if blocks_y * blocks_x == 1:
-        fitting = min(places // ((block_rows + reach_y) * (columns + reach_x)), _BLOCK_PIXELS // area, ceil_div(_FEW_PIXELS, area))
+        fitting = min(
+            places // ((block_rows + reach_y) * (columns + reach_x)), _BLOCK_PIXELS // area, ceil_div(_FEW_PIXELS, area)
+        )
         images = balanced(p.batch, max(1, min(fitting, p.batch * p.groups // 4)))
     blocks = ceil_div(p.batch, images) * p.groups * blocks_y * blocks_x
     panels = ceil_div(rows, tile.columns)
@@ -154,8 +167,10 @@ def make_direct_convolution(
     for g, (y, x) in zip(phases, sides, strict=True):
         blocked.append(
             Phase(
-                g.taps, first_shift + len(all_shifts), y.before, x.before, g.step_y, g.step_x, reach_y, sub_rows, pitch, plane,
-                g.source_height, g.source_width, g.stride_channel, g.stride_y, g.stride_x, g.pixels // max(1, g.width), g.width,
+                g.taps, first_shift + len(all_shifts), y.before, x.before, g.step_y, g.step_x, reach_y, sub_rows,
+                pitch, plane,
+                g.source_height, g.source_width, g.stride_channel, g.stride_y, g.stride_x, g.pixels // max(1, g.width),
+                g.width,
                 g.out_offset, g.out_y, g.out_x, weights_offset, balanced(channels, max(1, _BLOCK_K // max(1, g.taps))),
             )
         )  # fmt: skip
@@ -189,7 +204,8 @@ def make_direct_convolution(
         Kernel(
             name=f"{name}_{element.name}", key=key, emit=partial(_emit, facts, epilogue, first_word, key), words=words,
             reads=(source.root, packed), writes=(out.root,), units=units,
-            bytes=(numel(p.x) + numel(p.w) + numel(p.y)) * p.dtype.itemsize, operations=p.operations, nodes=(node_index,),
+            bytes=(numel(p.x) + numel(p.w) + numel(p.y)) * p.dtype.itemsize, operations=p.operations,
+            nodes=(node_index,),
             min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),  # about 20 microseconds
         ),
     ]  # fmt: skip
@@ -226,7 +242,7 @@ _MICRO_TYPES = ("i64", "ptr", "ptr", "ptr", "ptr", "i1", "i64")
 
 
 def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:
-    """sums[i][lane] (+)= sum over k of pixels[table[k] + i] * weights[k][lane]; `count` is height or height - 1 pixels."""
+    """sums[i][lane] (+)= sum over k of pixels[table[k] + i] * weights[k][lane]; `count`: height or height - 1."""
     compute, size, width = element.compute, element.compute_bytes, tile.width
     type_ = vector(compute, width)
 
@@ -296,9 +312,10 @@ def _pixels(tile: Tile, heights: tuple[int, ...], b: Builder) -> str:
 
 
 def _store_sums(facts: Facts, b: Builder) -> str:
-    """Text of `store_sums(sums, out, out_row, out_y, out_x, lines, length, valid)`: [pixel][lane] sums to out's channels.
+    """Text of `store_sums(sums, out, out_row, out_y, out_x, lines, length, valid)`: [pixel][lane] sums to out's
+    channels.
 
-    `lines` lines of `length` pixels each; `valid` lanes. Squares of `width` pixels by lanes are transposed in registers.
+    `lines` lines of `length` pixels each; `valid` lanes. Squares of pixels by lanes are transposed in registers.
     """
     element, width, columns = facts.element, facts.tile.width, facts.tile.columns
     compute, size, memory = element.compute, element.compute_bytes, element.memory
@@ -478,7 +495,8 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                     def store(i: str) -> None:
                         b.call("void", "store_sums", [
                             ("ptr", b.gep(compute, sums, b.mul(b.mul(i, area), tile.columns))),
-                            ("ptr", b.gep(memory, to, b.mul(i, w["out_batch"]))), ("i64", w["out_row"]), ("i64", q["out_y"]),
+                            ("ptr", b.gep(memory, to, b.mul(i, w["out_batch"]))), ("i64", w["out_row"]),
+                            ("i64", q["out_y"]),
                             ("i64", q["out_x"]), ("i64", lines), ("i64", length), ("i64", lanes),
                         ], declare=False)  # fmt: skip
 

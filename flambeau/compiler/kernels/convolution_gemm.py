@@ -34,8 +34,9 @@ from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem
 from flambeau.compiler.kernels.convolution_weights import pack_weights
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
+from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
-from flambeau.compiler.kernels.matmul_packed import Epilogue, tile_dispatch
+from flambeau.compiler.kernels.matmul_packed import tile_dispatch
 from flambeau.dtypes import BY_NAME
 
 # Rows of P that a panel of pixels has, and one accumulator sums: more are less exact than PyTorch's sums
@@ -47,7 +48,8 @@ _PACKED_BLOCK_BYTES = 512 << 10  # patches of one unit: a quarter of a second-le
 def convolution_tile(element: Element, vector_bits: int, registers: int) -> Tile:
     """8 channels by 3 vectors of pixels (24 accumulators of 32 registers), 4 by 3 of 16 registers.
 
-    Channel counts are mostly multiples of 8, and a narrow tile for the last pixels of an image still has 8 accumulators,
+    Channel counts are mostly multiples of 8,
+    and a narrow tile for the last pixels of an image still has 8 accumulators,
     just enough to hide a latency of 4 cycles at two multiply-adds a cycle.
     """
     return Tile(8 if registers >= 32 else 4, 3, max(1, vector_bits // (8 * element.compute_bytes)))
@@ -55,7 +57,8 @@ def convolution_tile(element: Element, vector_bits: int, registers: int) -> Tile
 
 _POINTERS = ("source", "weights", "out", "scratch")
 _NAMES = (
-    *_POINTERS, "groups", "blocks", "phases", "rows", "channels", "source_batch", "source_group", "weights_group", "out_batch",
+    *_POINTERS, "groups", "blocks", "phases", "rows", "channels", "source_batch", "source_group", "weights_group",
+    "out_batch",
     "out_group", "out_row", "scratch_bytes", "tile_offset", "tile_row", "epilogue_block", "epilogue_columns",
 )  # fmt: skip
 
@@ -102,8 +105,10 @@ def phases(p: Problem, gradient: bool) -> list[Geometry]:
         for rx, ax in enumerate(input_gradient_phases(out_width, kernel[1], sx, px, dx)):
             phases.append(
                 Geometry(
-                    ay.taps, ax.taps, 1, 1, ay.base, ax.base, ay.tap, ax.tap, ax.pixels, height, width, channel, row, column,
-                    pixels=ay.pixels * ax.pixels, out_offset=ry * out_y + rx * out_x, out_y=sy * out_y, out_x=sx * out_x,
+                    ay.taps, ax.taps, 1, 1, ay.base, ax.base, ay.tap, ax.tap, ax.pixels, height, width, channel, row,
+                    column,
+                    pixels=ay.pixels * ax.pixels, out_offset=ry * out_y + rx * out_x, out_y=sy * out_y,
+                    out_x=sx * out_x,
                     first_y=ay.first, skip_y=ay.skip, first_x=ax.first, skip_x=ax.skip,
                 )
             )  # fmt: skip
@@ -163,7 +168,8 @@ def make_gemm_convolution(
     words: list[Word] = [
         source.word, Address(packed), out.word, Scratch(scratch),
         p.groups, blocks, len(blocked), rows, channels, source.strides[0], channels * source.strides[1], weights_group,
-        out.strides[0], rows * out.strides[1], out.strides[1], scratch, patches, widest, epilogue_block, out_height * out_width,
+        out.strides[0], rows * out.strides[1], out.strides[1], scratch, patches, widest, epilogue_block,
+        out_height * out_width,
     ]  # fmt: skip
     for g in blocked:
         words += g.words()
@@ -281,7 +287,8 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
                         b.call("void", "tile", [
                             ("i64", k), ("ptr", b.gep(compute, weights_c, b.mul(r, panels_k))), ("i64", "1"),
                             ("i64", str(tile.rows)), ("ptr", panel), ("i64", str(tile.columns)),
-                            ("ptr", b.gep(memory, to, b.mul(r, target_row))), ("i64", target_row), ("i64", "1"), ("i1", add),
+                            ("ptr", b.gep(memory, to, b.mul(r, target_row))), ("i64", target_row), ("i64", "1"),
+                            ("i1", add),
                             ("i64", b.min(tile.rows, b.sub(w["rows"], r))), ("i64", columns),
                         ], declare=False)  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 A convolution is a matrix product with the patches matrix P[k][p] = source[channel, y, x], k = (channel, tap row, tap
 column), p = output pixel, row-major. Only panels of P ever exist: `channels * taps` rows of `pitch` lanes, made from
-the image rows as they are needed ("implicit GEMM", Chetlur et al. 2014, cuDNN). One geometry covers all three gradients:
+the image rows as they are needed ("implicit GEMM", Chetlur et al. 2014, cuDNN). One geometry covers them all:
 
     y = oy * step_y + base_y + ty * tap_y,   x = ox * step_x + base_x + tx * tap_x,   zero outside the source
 
@@ -70,7 +70,7 @@ def word_of(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PhaseAxis:
-    """One residue of an input gradient along one axis: pixels first, first + stride, ... and the taps that reach them."""
+    """One residue of an input gradient along one axis: every `stride`-th pixel and the taps that reach it."""
 
     pixels: int
     taps: int
@@ -95,7 +95,9 @@ def input_gradient_phases(size: int, kernel: int, stride: int, padding: int, dil
             phases.append(PhaseAxis(pixels, 0, 0, 0, 0, 1))
         else:
             base = (r + padding - first * dilation) // stride
-            phases.append(PhaseAxis(pixels, -(-(kernel - first) // skip), base, -(skip * dilation // stride), first, skip))
+            phases.append(
+                PhaseAxis(pixels, -(-(kernel - first) // skip), base, -(skip * dilation // stride), first, skip)
+            )
     return phases
 
 
@@ -132,7 +134,7 @@ def read_kind(step_x: int, stride_x: int) -> str:
 def masked_read(
     b: Builder, element: str, width: int, itemsize: int, kind: str, low: str, high: str, distance: str
 ) -> Callable[[str], str]:  # fmt: skip
-    """A function of an address offset that reads the lanes low <= i < high of source elements `distance` apart, others zero.
+    """A function of an address that reads the lanes low <= i < high of elements `distance` apart, others zero.
 
     The masks are made here, once; the function returned is called for each channel, with the address of lane 0.
     """
@@ -165,7 +167,8 @@ def masked_read(
         arguments = f"<{width} x ptr>, i32, <{width} x i1>, {type_}"
         b.declarations.add(f"declare {type_} @{name}({arguments})")
         return b.op(
-            f"call {type_} @{name}(<{width} x ptr> {addresses}, i32 {itemsize}, <{width} x i1> {mask}, {type_} zeroinitializer)"
+            f"call {type_} @{name}(<{width} x ptr> {addresses}, i32 {itemsize}, <{width} x i1> {mask}, "
+            f"{type_} zeroinitializer)"
         )
 
     return read_gather
@@ -175,7 +178,9 @@ def _masked_scalar(b: Builder, element: str, at: str, mask: str, itemsize: int) 
     """A load under an i1: reads a zero of the stack where it is clear."""
     zero = b.fresh("zero")
     b.allocas.append(f"  {zero} = alloca {element}, align {itemsize}")
-    b.allocas.append(f"  store {element} {'0.0' if element in ('float', 'double', 'half') else '0'}, ptr {zero}, align {itemsize}")
+    b.allocas.append(
+        f"  store {element} {'0.0' if element in ('float', 'double', 'half') else '0'}, ptr {zero}, align {itemsize}"
+    )
     return b.load(element, b.op(f"select i1 {mask}, ptr {at}, ptr {zero}"), itemsize)
 
 

@@ -1,7 +1,7 @@
-"""Convolutions: padded planes in a thread's scratch, in which the source pixels of a tap are neighbours for neighbouring results.
+"""Convolutions: padded planes in a thread's scratch: neighbouring results find the pixels of a tap next to each other.
 
-A plane holds one channel of a block of source rows with its padding. A stride deals its rows and columns to sub-planes by
-their residue. The pixel that tap t needs for result (y, x) of the block lies at y * pitch + x + shift(t).
+A plane holds one channel of a block of source rows with its padding. A stride deals its rows and columns to
+sub-planes by their residue. The pixel that tap t needs for result (y, x) of the block lies at y * pitch + x + shift(t).
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
 
                     def chunk(q: str) -> None:
                         low_q, high_q = b.sub(low, q), b.sub(reachable, q)
-                        read = masked_read(b, element.memory, width, element.memory_bytes, kind, low_q, high_q, distance)
+                        read = masked_read(
+                            b, element.memory, width, element.memory_bytes, kind, low_q, high_q, distance
+                        )
                         put(q, read(b.gep(element.memory, origin, b.mul(q, distance))))
 
                     def whole_chunk(q: str) -> None:
@@ -153,8 +155,8 @@ def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
 
     b.loop(0, "%channels", 1, channel)
     return b.function(
-        "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, i64 %channels, "
-        "i64 %y, i64 %x, i64 %rows) noinline #0"
+        "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, "
+        "i64 %channels, i64 %y, i64 %x, i64 %rows) noinline #0"
     )
 
 
@@ -178,11 +180,12 @@ def write_table(
 
 def fetch_lines(b: Builder, element: Element, start: str, length: str) -> None:
     """Ask for the cache lines of `length` elements, into the second level: meanwhile the multiply-adds go on."""
-    line = 64 // element.memory_bytes
-    b.loop(0, length, line, lambda x: b.call(
-        "void", "llvm.prefetch.p0",
-        [("ptr", b.gep(element.memory, start, x)), ("i32", "0"), ("i32", "2"), ("i32", "1")],
-    ) and None)  # fmt: skip
+
+    def fetch(at: str) -> None:
+        arguments = [("ptr", b.gep(element.memory, start, at)), ("i32", "0"), ("i32", "2"), ("i32", "1")]
+        b.call("void", "llvm.prefetch.p0", arguments)
+
+    b.loop(0, length, 64 // element.memory_bytes, fetch)
 
 
 def fetch_planes(

@@ -1,4 +1,4 @@
-"""Convolutions: what a graph node says, with sizes, strides and addresses spelled out; the packed weights' temporary."""
+"""Convolutions: what a graph node says, with sizes, strides and addresses spelled out; temporaries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def temporary(graph: Graph, elements: int, kind: dtype) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One convolution node. x: (N, C, H, W), w: (O, C / groups, KH, KW), y: (N, O, OH, OW), whichever of them is output."""
+    """One convolution node. x: (N, C, H, W), w: (O, C / groups, KH, KW), y: (N, O, OH, OW), one of them the output."""
 
     x: Operand
     w: Operand
@@ -92,7 +92,7 @@ def problem(graph: Graph, node_index: int) -> Problem:
     kind = graph.values[node.outputs[0]].dtype
     if kind.is_complex:
         raise TypeError(
-            f"{node.op}: the kernels are real, got {kind!r}; the caller splits a complex convolution into its real parts"
+            f"{node.op}: the kernels are real, got {kind!r}; split a complex convolution into its real parts"
         )
     return _simplified(Problem(x, w, y, (sy, sx), (py, px), (dy, dx), node.attr("groups"), kind))
 

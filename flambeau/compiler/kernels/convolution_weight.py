@@ -1,17 +1,19 @@
 """Convolutions: the weight's gradient, from padded planes of x and the transposed gradient of the output.
 
-    dw^T[k][o] = sum over images and pixels of plane[place(p) + shift(k)] * g^T[p][o]       k = (channel, tap row, tap column)
+    dw^T[k][o] = sum over images and pixels of plane[place(p) + shift(k)] * g^T[p][o]     k = (channel, tap row, column)
 
     for each unit: (partial sum, group, range of channels)
         for each block of an image's pixels in the partial sum
             copy the block of x, zero-padded, one plane a channel (convolution_planes.py)
             for each chunk of the block (whole rows, or a piece of one; about `CHUNK` pixels)
                 transpose the chunk of g: panels [p][output channels], meant to stay in the first-level cache
-                for each tile of k, each panel of output channels               the micro-kernel, adding to the partial sum
+                for each tile of k, each panel of output channels               the micro-kernel,
+                adding to the partial sum
     then add the partial sums in their order, transpose, and store              (a second kernel)
 
 The lanes of a vector are output channels; a tile is `rows` taps, whose pixels the multiply-adds broadcast from memory.
-Partial sums, blocks and chunks depend on sizes only, hence so does the order of all additions. Sums over a chunk are added
+Partial sums, blocks and chunks depend on sizes only,
+hence so does the order of all additions. Sums over a chunk are added
 to sums of chunks: the error grows with sqrt(pixels / CHUNK) and not with the number of pixels.
 """
 
@@ -41,7 +43,7 @@ from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
-from flambeau.compiler.kernels.matmul_packed import Epilogue
+from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.dtypes import BY_NAME
 
 CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first-level cache of 48 KiB with the planes
@@ -50,13 +52,15 @@ _PARTIALS = 16  # at most: enough for the threads of one socket, and cheap to ad
 _UNITS = 32
 _POINTERS = ("g", "x", "partial", "scratch")
 _NAMES = (
-    *_POINTERS, "groups", "splits", "partials", "blocks", "blocks_y", "blocks_x", "block_rows", "block_columns", "chunk_rows",
+    *_POINTERS, "groups", "splits", "partials", "blocks", "blocks_y", "blocks_x", "block_rows", "block_columns",
+    "chunk_rows",
     "chunk_columns", "outputs", "channels", "split_channels", "padded", "g_batch", "g_channel", "x_batch", "x_channel",
     "scratch_bytes", "copied_at", "transposed_at", "table_at",
 )  # fmt: skip
 _SUM_POINTERS = ("partial", "out")
 _SUM_NAMES = (
-    *_SUM_POINTERS, "partials", "groups", "k", "outputs", "padded", "blocks", "taps", "taps_x", "out_row", "out_channel",
+    *_SUM_POINTERS, "partials", "groups", "k", "outputs", "padded", "blocks", "taps", "taps_x", "out_row",
+    "out_channel",
     "out_y", "out_x",
 )  # fmt: skip
 
@@ -95,7 +99,9 @@ def weight_tile(element: Element, vector_bits: int, registers: int) -> Tile:
 def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Epilogue | None) -> list[Kernel]:
     """Kernels of `convolution_weight_gradient`: the partial sums, then their sum (which has no epilogue)."""
     if epilogue is not None:
-        raise ValueError("convolution_weight_gradient: no epilogue can be applied, its result is not made in rectangles")
+        raise ValueError(
+            "convolution_weight_gradient: no epilogue can be applied, its result is not made in rectangles"
+        )
     host = machine()
     element = element_of(p.dtype)
     sums_dtype = BY_NAME[COMPUTE_DTYPE[element.compute]]
@@ -114,7 +120,9 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     x_geometry = Geometry(
         kernel_y, kernel_x, sy, sx, -py, -px, dy, dx, out_width, height, width, p.x.strides[1], p.x.strides[2], x_column
     )
-    g_geometry = Geometry(1, 1, 1, 1, 0, 0, 1, 1, out_width, out_height, out_width, p.y.strides[1], p.y.strides[2], g_column)
+    g_geometry = Geometry(
+        1, 1, 1, 1, 0, 0, 1, 1, out_width, out_height, out_width, p.y.strides[1], p.y.strides[2], g_column
+    )
     rowless = out_height == 1 or p.y.strides[2] == out_width * g_column
     if rowless:
         g_geometry = replace(g_geometry, width=pixels, source_height=1, source_width=pixels)
@@ -144,7 +152,8 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     sub_rows, pitch = block_rows + side_y.reach, block_columns + side_x.reach
     phase = Phase(
         taps, len(_NAMES) + len(PHASE) + WORDS, py, px, sy, sx, side_y.reach, sub_rows, pitch,
-        plane_elements(deal, sub_rows, pitch), height, width, p.x.strides[1], p.x.strides[2], x_column, out_height, out_width,
+        plane_elements(deal, sub_rows, pitch), height, width, p.x.strides[1], p.x.strides[2], x_column, out_height,
+        out_width,
         0, 0, 0, 0, split_channels,
     )  # fmt: skip
     longest = round_up(max(CHUNK, chunk_rows * chunk_columns), tile.width)
@@ -155,7 +164,8 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     scratch = table_at + round_up((split_channels * taps + tile.rows) * 8, 64)
     temporary_id = temporary(graph, max(1, partials * bytes_each // size), sums_dtype)
     words: list[Word] = [
-        p.y.word, p.x.word, Address(temporary_id), Scratch(scratch), p.groups, splits, partials, blocks, blocks_y, blocks_x,
+        p.y.word, p.x.word, Address(temporary_id), Scratch(scratch), p.groups, splits, partials, blocks, blocks_y,
+        blocks_x,
         block_rows, block_columns, chunk_rows, chunk_columns, outputs, channels, split_channels, padded, p.y.strides[0],
         p.y.strides[1], p.x.strides[0], p.x.strides[1], scratch, copied_at, transposed_at, table_at, *astuple(phase),
         *g_geometry.words(), *shifts(x_geometry, side_y, side_x, sub_rows, pitch),
@@ -164,22 +174,26 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     units = partials * p.groups * splits
     itemsize = p.dtype.itemsize
     products = Kernel(
-        name=f"convolution_weight_gradient_{element.name}", key=key, emit=partial(_emit_products, facts, key), words=words,
+        name=f"convolution_weight_gradient_{element.name}", key=key,
+        emit=partial(_emit_products, facts, key), words=words,
         reads=tuple(dict.fromkeys((p.y.root, p.x.root))), writes=(temporary_id,), units=units,
-        bytes=(numel(p.x) + numel(p.y)) * itemsize + partials * bytes_each, operations=p.operations, nodes=(node_index,),
+        bytes=(numel(p.x) + numel(p.y)) * itemsize + partials * bytes_each, operations=p.operations,
+        nodes=(node_index,),
         min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),
     )  # fmt: skip
     dense = p.w.strides[1:] == contiguous_strides(p.w.shape)[1:]
     sum_blocks = ceil_div(k, tile.width)
     sum_words: list[Word] = [
-        Address(temporary_id), p.w.word, partials, p.groups, k, outputs, padded, sum_blocks, taps, kernel_x, *p.w.strides,
+        Address(temporary_id), p.w.word, partials, p.groups, k, outputs, padded, sum_blocks, taps, kernel_x,
+        *p.w.strides,
     ]  # fmt: skip
     sum_key = f"convolution:weight_sum:{element.name}:{tile.width}:{host.vector_bits}:{'dense' if dense else 'strided'}"
     sum_units = p.groups * sum_blocks
     sum_bytes = partials * bytes_each + numel(p.w) * itemsize
     combine = Kernel(
         name=f"convolution_weight_sum_{element.name}", key=sum_key, emit=partial(_emit_sum, facts, dense, sum_key),
-        words=sum_words, reads=(temporary_id,), writes=(p.w.root,), units=sum_units, bytes=sum_bytes, nodes=(node_index,),
+        words=sum_words, reads=(temporary_id,), writes=(p.w.root,), units=sum_units, bytes=sum_bytes,
+        nodes=(node_index,),
         min_units_per_thread=max(1, (64 << 10) * sum_units // max(1, sum_bytes)),
     )  # fmt: skip
     return [products, combine] if units else [combine]
@@ -210,8 +224,8 @@ def _emit_products(facts: Facts, key: str) -> str:
 
 
 _MICRO = (
-    "ptr noalias %table, ptr noalias %plane, i64 %pitch, i64 %rows, i64 %columns, ptr noalias %gradient, ptr noalias %sums, "
-    "i64 %sums_row, i1 %add, i64 %count"
+    "ptr noalias %table, ptr noalias %plane, i64 %pitch, i64 %rows, i64 %columns, ptr noalias %gradient, "
+    "ptr noalias %sums, i64 %sums_row, i1 %add, i64 %count"
 )
 
 
@@ -324,7 +338,8 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
             columns = b.min(w["block_columns"], b.sub(q["width"], x0))
             started = b.op(f"icmp sgt i64 {at}, {first}")
             b.call("void", "copy_planes", [
-                ("ptr", phase), ("ptr", b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), x_channel))), ("ptr", planes),
+                ("ptr", phase), ("ptr", b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), x_channel))),
+                ("ptr", planes),
                 ("i64", count), ("i64", y0), ("i64", x0), ("i64", rows),
             ], declare=False)  # fmt: skip
             gradient = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), g_channel))
@@ -379,7 +394,8 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
                                 ("ptr", b.gep("i64", table, r)), ("ptr", plane), ("i64", q["pitch"]), ("i64", tall),
                                 ("i64", wide), ("ptr", b.gep(compute, transposed, b.mul(o, panel_step))),
                                 ("ptr", b.gep(compute, line, o)), ("i64", w["padded"]), ("i1", add),
-                                ("i64", b.min(tile.rows, b.sub(taps, r))), ("i64", b.op(f"udiv i64 {lanes}, {tile.width}")),
+                                ("i64", b.min(tile.rows, b.sub(taps, r))),
+                                ("i64", b.op(f"udiv i64 {lanes}, {tile.width}")),
                             ], declare=False)  # fmt: skip
 
                         b.loop(0, w["padded"], tile.columns, panel)
@@ -397,7 +413,8 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
 
 
 def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
-    """Text of `transpose_chunk(source, step, transposed, outputs, pixels)`: rows o, `step` apart, to panels [p][columns].
+    """Text of `transpose_chunk(source, step, transposed, outputs, pixels)`: rows o, `step` apart, to panels
+    [p][columns].
 
     A panel has as many pixels as a multiple of the width needs; lanes beyond the last output repeat it.
     """
@@ -416,7 +433,9 @@ def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
                 rows = [b.load(type_, b.gep(element.compute, lines[0], p), size)]
             else:
                 mask = bit_mask(b, width, 0, b.sub("%pixels", p))
-                rows = [b.masked_load(element.compute, width, b.gep(element.compute, at, p), mask, size) for at in lines]
+                rows = [
+                    b.masked_load(element.compute, width, b.gep(element.compute, at, p), mask, size) for at in lines
+                ]
             to = b.gep(element.compute, target, b.mul(p, tile.columns))
             for i, row in enumerate(transpose_vectors(b, element.compute, width, rows)):
                 b.store(type_, row, b.gep(element.compute, to, i * tile.columns), size)
@@ -468,7 +487,9 @@ def _emit_sum(facts: Facts, dense: bool, key: str) -> str:
                 if dense and width > 1:
                     value = element.narrow(b, width, b.load(type_, source, size))
                     mask = bit_mask(b, width, 0, valid)
-                    b.masked_store(element.memory, width, value, b.gep(element.memory, target, k0), mask, element.memory_bytes)
+                    b.masked_store(
+                        element.memory, width, value, b.gep(element.memory, target, k0), mask, element.memory_bytes
+                    )
                     return
 
                 def weight(j: str) -> None:

@@ -16,19 +16,22 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element
 
 _WEIGHTS_NAMES = (
-    "weights", "packed", "row_panels", "phases", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "weights_group",
+    "weights", "packed", "row_panels", "phases", "rows", "channels", "group", "row", "channel", "tap_row",
+    "tap_column", "weights_group",
 )  # fmt: skip
 
 
 def pack_weights(
-    p: Problem, gradient: bool, element: Element, height: int, phases: list[Geometry], packed: int, weights_group: int, node: int
+    p: Problem, gradient: bool, element: Element, height: int, phases: list[Geometry], packed: int, weights_group: int,
+    node: int
 ) -> Kernel:  # fmt: skip
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
     out_stride, in_stride, tap_row, tap_column = p.w.strides
     row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
     row_panels = ceil_div(rows, height)
     words: list[Word] = [
-        p.w.word, Address(packed), row_panels, len(phases), rows, channels, p.group_outputs * out_stride, row, channel, tap_row,
+        p.w.word, Address(packed), row_panels, len(phases), rows, channels, p.group_outputs * out_stride, row, channel,
+        tap_row,
         tap_column, weights_group,
     ]  # fmt: skip
     for g in phases:
@@ -36,7 +39,8 @@ def pack_weights(
     key = f"convolution:weights:{element.name}:{height}"
     count = numel(p.w)
     return Kernel(
-        name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit_weights, element, height, key), words=words,
+        name=f"convolution_weights_{element.name}", key=key,
+        emit=partial(_emit_weights, element, height, key), words=words,
         reads=(p.w.root,), writes=(packed,), units=p.groups * row_panels, bytes=2 * count * element.compute_bytes,
         nodes=(node,), min_units_per_thread=max(1, 16384 * p.groups * row_panels // max(1, count)),
     )  # fmt: skip
@@ -64,10 +68,14 @@ def _emit_weights(element: Element, height: int, key: str) -> str:
             taps = b.mul(field["taps_y"], field["taps_x"])
             panel_at = b.mul(r0, b.mul(w["channels"], taps))
             target = b.gep(
-                element.compute, w["packed"], b.add(b.add(b.mul(g, w["weights_group"]), field["weights_offset"]), panel_at)
+                element.compute,
+                w["packed"],
+                b.add(b.add(b.mul(g, w["weights_group"]), field["weights_offset"]), panel_at),
             )
             origin = b.gep(
-                element.memory, source, b.add(b.mul(field["first_y"], w["tap_row"]), b.mul(field["first_x"], w["tap_column"]))
+                element.memory,
+                source,
+                b.add(b.mul(field["first_y"], w["tap_row"]), b.mul(field["first_x"], w["tap_column"])),
             )
             step_y, step_x = b.mul(field["skip_y"], w["tap_row"]), b.mul(field["skip_x"], w["tap_column"])
 

@@ -21,10 +21,32 @@ from flambeau.compiler.kernels.matmul_blocking import machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 
 _UNROLLED_TAPS = 9  # windows up to 3x3 that lie inside the image are unrolled: their size becomes a fact
-_SIZES = (
-    "channels height width out_height out_width kernel_y kernel_x step_y step_x base_y base_x tap_y tap_x include_pad "
-    "divisor scratch_bytes source_batch source_channel source_y source_x out_batch out_channel out_y out_x"
-).split()
+_SIZES = [
+    "channels",
+    "height",
+    "width",
+    "out_height",
+    "out_width",
+    "kernel_y",
+    "kernel_x",
+    "step_y",
+    "step_x",
+    "base_y",
+    "base_x",
+    "tap_y",
+    "tap_x",
+    "include_pad",
+    "divisor",
+    "scratch_bytes",
+    "source_batch",
+    "source_channel",
+    "source_y",
+    "source_x",
+    "out_batch",
+    "out_channel",
+    "out_y",
+    "out_x",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +65,8 @@ class Facts:
     def key(self) -> str:
         return (
             f"pool:{self.op}:{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:"
-            f"{'unit' if self.unit_out else 'strided'}:{'inside' if self.inside else 'edges'}:{self.kernel[0]}x{self.kernel[1]}"
+            f"{'unit' if self.unit_out else 'strided'}:{'inside' if self.inside else 'edges'}:"
+            f"{self.kernel[0]}x{self.kernel[1]}"
         )
 
 
@@ -84,7 +107,8 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
         )
     sizes = (
         channels, height, image_width, out_height, out_width, ky, kx, sy, sx, -py, -px, dy, dx,
-        int(average and bool(node.attr("count_include_pad"))), int(node.attr("divisor") or 0) if average else 0, scratch,
+        int(average and bool(node.attr("count_include_pad"))), int(node.attr("divisor") or 0) if average else 0,
+        scratch,
         *source.strides[:3], source_x, *out.strides,
     )  # fmt: skip
     words: list[Word] = [source.word, out.word, *sizes]
@@ -128,7 +152,8 @@ def _emit(facts: Facts, key: str) -> str:
     if facts.op.endswith("gradient"):
         w["scratch"] = b.gep("i8", b.load("ptr", b.gep("i64", "%args", after), 8), b.mul("%worker", w["scratch_bytes"]))
     plane = {
-        "max_pool": _maximum, "average_pool": _average, "max_pool_gradient": _gradient, "average_pool_gradient": _gradient,
+        "max_pool": _maximum, "average_pool": _average, "max_pool_gradient": _gradient,
+        "average_pool_gradient": _gradient,
     }[facts.op]  # fmt: skip
 
     def unit(u: str) -> None:
@@ -160,9 +185,7 @@ def _valid_range(b: Builder, facts: Facts, w: dict[str, str], x: str, left: str)
     if facts.inside:
         return "0", left
     up = b.sub(w["step_x"], 1)
-    low, high = (
-        b.op(f"udiv i64 {b.add(b.max(v, 0), up)}, {w['step_x']}") for v in (b.sub(0, x), b.sub(w["width"], x))
-    )
+    low, high = (b.op(f"udiv i64 {b.add(b.max(v, 0), up)}, {w['step_x']}") for v in (b.sub(0, x), b.sub(w["width"], x)))
     return low, b.min(high, left)
 
 
@@ -221,7 +244,7 @@ def _store(
 
 
 def _maximum(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str, indices: str) -> None:
-    """Values and flat indices of the maxima. A NaN replaces anything, the first of equal values stays (PyTorch's rule)."""
+    """Values and flat indices of the maxima. A NaN replaces anything, the first of equals stays (PyTorch's rule)."""
     element, width = facts.element, facts.width
     values_type, index_type, mask_type = vector(element.compute, width), vector("i64", width), vector("i1", width)
     lanes = "<" + ", ".join(f"i64 {i}" for i in range(width)) + ">" if width > 1 else "0"
@@ -344,11 +367,16 @@ def _gradient(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str
         b.store(compute, element.add(b, 1, b.load(compute, place, size), value), place, size)
 
     def maximum_row(oy: str) -> None:
-        line, index_line = b.gep(memory, source, b.mul(oy, w["source_y"])), b.gep("i64", indices, b.mul(oy, w["index_y"]))
+        line, index_line = (
+            b.gep(memory, source, b.mul(oy, w["source_y"])),
+            b.gep("i64", indices, b.mul(oy, w["index_y"])),
+        )
 
         def window(ox: str) -> None:
             at = b.load("i64", b.gep("i64", index_line, b.mul(ox, w["index_x"])), 8)
-            value = element.widen(b, 1, b.load(memory, b.gep(memory, line, b.mul(ox, w["source_x"])), element.memory_bytes))
+            value = element.widen(
+                b, 1, b.load(memory, b.gep(memory, line, b.mul(ox, w["source_x"])), element.memory_bytes)
+            )
             # The indices come from max_pool, but a caller may hand in any: never write outside the plane.
             b.when(b.op(f"icmp ult i64 {at}, {pixels}"), lambda: add_to(at, value))
 
