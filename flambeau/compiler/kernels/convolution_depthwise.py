@@ -166,7 +166,7 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`kind`: how source rows are read ("scalar" where a stride spreads or deals them). `unit_out`: result rows are dense."""
+    """`kind`: how source rows are read ("scalar" where a stride spreads or deals them). `unit_out`: dense results."""
 
     element: Element
     width: int
