@@ -10,7 +10,7 @@ import math
 
 from flambeau.compiler.emit.lanes import Lanes, polynomial
 from flambeau.compiler.emit.math_log import log, log1p
-from flambeau.compiler.emit.math_trig import cos, sin
+from flambeau.compiler.emit.math_trig import cos_near, sin_near
 
 # lgamma(2 + t) = t q(t), |t| <= 1/2: our own minimax fit, relative error 2^-53.75.
 _NEAR_TWO = [
@@ -54,7 +54,7 @@ def lgamma(x: Lanes) -> Lanes:
     result = large.select(stirling, small)
     # sin(pi x) from the distance to the nearest integer, which is exact.
     distance = a - a.rint()
-    reflected = log(math.pi / (a * abs(sin(distance * math.pi)))) - result
+    reflected = log(math.pi / (a * abs(sin_near(distance * math.pi)))) - result
     result = left.select(reflected, result)
     pole = x.eq(0.0) | (left & distance.eq(0.0)) | a.eq(infinity)
     return pole.select(x.like(infinity), x.isnan().select(x, result))
@@ -80,7 +80,7 @@ def digamma(x: Lanes) -> Lanes:
     result = log(t) - inverse.fma(0.5, z * polynomial(z, _DIGAMMA)) - top / bottom
     distance = x - x.rint()
     angle = left.select(distance, 0.25) * math.pi
-    result = left.select(result - cos(angle) * math.pi / sin(angle), result)
+    result = left.select(result - cos_near(angle) * math.pi / sin_near(angle), result)
     result = (left & distance.eq(0.0)).select(x.like(float("nan")), result)
     result = x.eq(infinity).select(x, result)
     return x.eq(0.0).select((-x).like(infinity).copysign(-x), result)

@@ -53,10 +53,9 @@ _ASIN = [
 ]  # fmt: skip
 
 
-def _reduce(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
-    """(high, low, n as integer lanes): x = n pi/2 + high + low."""
+def _reduce(x: Lanes, bounded: bool = False) -> tuple[Lanes, Lanes, Lanes]:
+    """(high, low, n as integer lanes): x = n pi/2 + high + low. `bounded` says that x is never huge."""
     one, two, three = PIO2[x.element]
-    huge = abs(x).ge(_SMALL[x.element])
     n, quadrant = nearest(x, 2.0 / math.pi)
     first = n.fma(-one, x)
     second = n * two
@@ -64,7 +63,9 @@ def _reduce(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     # what the subtraction lost, what the product lost, and the third part
     low = (first - high) - second - n.fma(two, -second)
     low = n.fma(-three, low)
-    return large_reduction(x, huge, high, low, quadrant)
+    if bounded:
+        return high, low, quadrant
+    return large_reduction(x, abs(x).ge(_SMALL[x.element]), high, low, quadrant)
 
 
 def _sin_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
@@ -83,9 +84,9 @@ def _cos_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
     return head, tail + (z * z).fma(polynomial(z, _COS[high.element]), -(high * low))
 
 
-def _sin_cos(x: Lanes, shift: int) -> Lanes:
+def _sin_cos(x: Lanes, shift: int, bounded: bool = False) -> Lanes:
     """sin(x + shift pi/2)."""
-    high, low, quadrant = _reduce(x)
+    high, low, quadrant = _reduce(x, bounded)
     quadrant = quadrant + shift
     odd = (quadrant & 1).ne(0)
     s, s_low = _sin_core(high, low)
@@ -101,6 +102,16 @@ def sin(x: Lanes) -> Lanes:
 
 def cos(x: Lanes) -> Lanes:
     return _sin_cos(x, 1)
+
+
+def sin_near(x: Lanes) -> Lanes:
+    """sin of what is known to be small (|x| < 2^17): the code for huge arguments is left out."""
+    return _sin_cos(x, 0, bounded=True)
+
+
+def cos_near(x: Lanes) -> Lanes:
+    """cos of what is known to be small, as `sin_near`."""
+    return _sin_cos(x, 1, bounded=True)
 
 
 def tan(x: Lanes) -> Lanes:
