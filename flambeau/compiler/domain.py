@@ -1,7 +1,7 @@
 """The iteration space of a fused group: loops, and which loops every value of the group runs over.
 
-A computed value is dense in an address space of its own (its strides), whether or not it is ever stored. A consumer that
-reads it through a view has strides in that space, so the two index spaces are matched by addresses: permutations,
+A computed value is dense in an address space of its own (its strides), whether or not it is ever stored. A consumer
+that reads it through a view has strides in that space, so the two index spaces are matched by addresses: permutations,
 reshapes, inserted and expanded dimensions need no rule of their own. A loop is split where one side has 12 and the
 other 3 x 4; `layout.py` joins loops again where every operand allows it.
 """
@@ -23,7 +23,8 @@ class Mismatch(Exception):
 
 @dataclass(slots=True)
 class Domain:
-    """Loops by number, with their sizes; `where` maps a value id to its loops; `reduced`: the loops that reductions run over."""
+    """Loops by number, with their sizes; `where` maps a value id to its loops; `reduced`: the loops that reductions
+    run over."""
 
     sizes: dict[int, int] = field(default_factory=dict)
     where: dict[int, Lists] = field(default_factory=dict)
@@ -63,7 +64,9 @@ class Domain:
                 step *= self.sizes[loop]
         return out
 
-    def align(self, known: Iterable[Factor], shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, ...] | None]:
+    def align(
+        self, known: Iterable[Factor], shape: Sequence[int], strides: Sequence[int]
+    ) -> list[tuple[int, ...] | None]:
         """Loops of each dimension of (shape, strides) such that its addresses are those of the `known` loops.
 
         A dimension of stride 0 (broadcast) gets None. May split loops (harmless). Raises Mismatch.
@@ -106,7 +109,8 @@ def replace(dims: tuple[int, ...], loop: int, by: tuple[int, ...]) -> tuple[int,
 
 
 def broadcast_strides(value: Value, shape: Sequence[int]) -> list[int]:
-    """Strides of `value` over a shape it broadcasts to (NumPy's rule): 0 where it is repeated or there is one element."""
+    """Strides of `value` over a shape it broadcasts to (NumPy's rule): 0 where it is repeated or there is one
+    element."""
     missing = len(shape) - len(value.shape)
     return [0] * missing + [
         0 if size == 1 else stride for size, stride in zip(value.shape, value.strides, strict=True)

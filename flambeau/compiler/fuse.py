@@ -16,8 +16,8 @@ from math import prod
 from typing import Final
 
 from flambeau.compiler import graph as g
-from flambeau.compiler.graph import Graph, Node
 from flambeau.compiler.domain import Domain, Lists, Mismatch, broadcast_strides
+from flambeau.compiler.graph import Graph, Node
 
 # A kernel's instructions and live pointers: beyond these the register file spills and compile time grows without gain
 # (16 integer and 32 vector registers; measured on 100-operation chains, where halving the chain costs little).
@@ -51,8 +51,8 @@ class Group:
 
 @dataclass(slots=True)
 class _Open:
-    """A group that is being built. `bits`: the numbers it has, also those of groups merged into it; `ancestors`: bits of all
-    groups it depends on, directly or not. `depth`: reductions a value needs before it, inside the group."""
+    """A group that is being built. `bits`: the numbers it has, also those of groups merged into it; `ancestors`: bits
+    of all groups it depends on, directly or not. `depth`: reductions a value needs before it, inside the group."""
 
     number: int
     kind: str
@@ -292,7 +292,8 @@ class _Fusion:
         return ""
 
     def _try_join(self, group: _Open, index: int, node: Node, shape: tuple[int, ...]) -> str:
-        """Add a pointwise node to the group that computes some of its inputs; returns the reason if that is impossible."""
+        """Add a pointwise node to the group that computes some of its inputs; returns the reason if that is
+        impossible."""
         reason = self._full(group)
         if reason:
             return reason
@@ -393,8 +394,9 @@ class _Fusion:
                 raise Mismatch("it reads values of the group in different orders")
 
     def _spread(
-        self, group: _Open, found: list[tuple[int, ...] | None], missing: list[int], shape: tuple[int, ...], used: set[int]
-    ) -> None:
+        self, group: _Open, found: list[tuple[int, ...] | None], missing: list[int], shape: tuple[int, ...],
+        used: set[int],
+    ) -> None:  # fmt: skip
         """A row's value meets whole rows again: the missing dimensions are the reduced loops, in order."""
         domain = group.domain
         if used & domain.reduced or not domain.reduced:

@@ -1,7 +1,8 @@
-"""Transposing tiles: an operand that is contiguous along the wrong loop is copied, a tile at a time, into scratch where it
-is contiguous along the vector loop. Blocks of width x width elements are transposed in registers.
+"""Transposing tiles: an operand that is contiguous along the wrong loop is copied, a tile at a time, into scratch
+where it is contiguous along the vector loop. Blocks of width x width elements are transposed in registers.
 
-Scratch of one operand: ROWS rows of PITCH elements; the rows run along the tile loop, the elements along the vector loop.
+Scratch of one operand: ROWS rows of PITCH elements; the rows run along the tile loop, the elements along the vector
+loop.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import Final
 
 from flambeau.compiler.emit.builder import Builder, vector
 
-# A tile reads 4 cache lines of float32 from each page and writes 4 to each row. The pitch is no power of two, so that the
-# rows of a tile do not fall into one cache set.
+# A tile reads 4 cache lines of float32 from each page and writes 4 to each row. The pitch is no power of two, so that
+# the rows of a tile do not fall into one cache set.
 ROWS: Final = 64
 COLUMNS: Final = 64
 PITCH: Final = COLUMNS + 16

@@ -53,8 +53,8 @@ def emit_nest(nest: Nest, name: str) -> str:
 
 
 def emit_epilogue(nest: Nest, groups: tuple[int, int], name: str, first_word: int) -> tuple[str, list[str]]:
-    """An internal function that runs a nest on a rectangle, and its declarations. The nest's loops are `groups[0]` of the
-    batch, `groups[1]` of the rows, and one of the columns; its words start at word `first_word` of %args."""
+    """An internal function that runs a nest on a rectangle, and its declarations. The nest's loops are `groups[0]` of
+    the batch, `groups[1]` of the rows, and one of the columns; its words start at word `first_word` of %args."""
     return _Emitter(nest).rectangle(groups, name, first_word)
 
 
@@ -153,23 +153,23 @@ class _Emitter:
         """Address (or index) of lane 0 of a copy."""
         b, info = self.b, self.nest.accesses[access]
         key = ("point", access, tuple(context.indices.items()), context.position)
-        first = self._find(key)
+        first: str | None = self._find(key)
         if first is None:
             offset = "0"
             for loop, index in context.indices.items():
                 offset = b.add(offset, b.mul(index, self._stride(access, loop)))
-            if info.strides[self.nest.vector] != ZERO and info.role != "cache" or not self.outer_vector:
+            if (info.strides[self.nest.vector] != ZERO and info.role != "cache") or not self.outer_vector:
                 offset = b.add(offset, b.mul(context.position, self._stride(access, self.nest.vector)))
             first = self._step(access, self.base[access], offset)
             self.scopes[-1][key] = first
-        if copy == 0 or context.width == 1 and context.copies == 1:
+        if copy == 0 or (context.width == 1 and context.copies == 1):
             return first
         return self._step(access, first, b.mul(str(copy * context.width), self._stride(access, self.nest.vector)))
 
     def _lanes(self, access: int, width: int) -> str:
         """<width x i64>: lane * stride."""
         key = ("lanes", access, width)
-        found = self._find(key)
+        found: str | None = self._find(key)
         if found is None:
             lanes = "<" + ", ".join(f"i64 {i}" for i in range(width)) + ">"
             if self._kind(access, self.nest.vector) == ONE:
@@ -185,7 +185,7 @@ class _Emitter:
         info = self.nest.accesses[s.access]
         kind = self._kind(s.access, self.nest.vector)
         d = dtypes.BY_NAME[info.dtype]
-        if kind == ZERO or context.width == 1 and context.copies == 1:
+        if kind == ZERO or (context.width == 1 and context.copies == 1):
             point = self._point(s.access, context, 0)
             value = point if info.role == "index" else scalar.load(self.b, d, point, 1)
             self._define(s.out, [(1, value)])
@@ -316,7 +316,7 @@ class _Emitter:
 
         def body(_: str, low: str, high: str) -> list[str]:
             open_ = b.op(f"icmp slt {type_} {low}, {high}")
-            one = "1" if width == 1 else f"splat (i64 1)"
+            one = "1" if width == 1 else "splat (i64 1)"
             middle = b.op(f"lshr {type_} {b.op(f'add {type_} {low}, {high}')}, {one}")
             cut = b.op(f"icmp slt {type_} {middle}, {last}")
             index = b.op(f"select {bits} {cut}, {type_} {middle}, {type_} {last}")
@@ -431,7 +431,9 @@ class _Emitter:
 
         ahead = self._prefetched(block)
 
-        def body(indices: dict[int, str], position: str, mask: str | None, number: int, carried: list[str]) -> list[str]:
+        def body(
+            indices: dict[int, str], position: str, mask: str | None, number: int, carried: list[str]
+        ) -> list[str]:
             inner = _Context(number, width, mask, position, dict(indices), unpack(carried, number))
             self.scopes.append({})
             if mask is None:
@@ -461,7 +463,8 @@ class _Emitter:
 
             return b.loop(low, high, 1, further, list(zip(types, carried, strict=True)))
 
-        # Values of the copies come first to last, so copy 0's registers lead the list: the masked rest carries them only.
+        # Values of the copies come first to last, so copy 0's registers lead the list: the masked rest carries them
+        # only.
         results = unpack(level(nest.outer, {}, [v for _, v in flat]), copies)
         for i, s in reductions:
             kinds = [self.dtype[v] for v in s.outs]
@@ -598,7 +601,7 @@ class _Emitter:
 
     def rectangle(self, groups: tuple[int, int], name: str, first_word: int) -> tuple[str, list[str]]:
         """See `emit_epilogue`."""
-        b, nest = self.b, self.nest
+        b = self.b
         entry = self._entry(first_word)
 
         def row(at: str) -> None:
@@ -614,7 +617,8 @@ class _Emitter:
 
         b.loop("%row0", "%row1", 1, row)
         header = (
-            f"define internal void @{name}(ptr noalias %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0"
+            f"define internal void @{name}(ptr noalias %args, i64 %batch, i64 %row0, i64 %row1, "
+            "i64 %col0, i64 %col1) #0"
         )
         return b.function(header), sorted(b.declarations)
 

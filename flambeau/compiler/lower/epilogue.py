@@ -1,4 +1,5 @@
-"""Epilogues: the pointwise nodes that follow a contraction, applied to a rectangle of its result while that is in cache.
+"""Epilogues: the pointwise nodes that follow a contraction, applied to a rectangle of its result while that is in
+cache.
 
 The domain is (batch, rows, columns): the leading dimensions of a matrix product, M, N; or N, C, H*W of a convolution.
 The columns carry the vector; rows and batch are taken apart into loops once for a row.
@@ -17,9 +18,12 @@ from flambeau.runtime import target
 
 class Epilogue:
     """`key`: what the text depends on. `words`: to be appended to the contraction's own. `in_place`: (output, read
-    root) pairs that may share one buffer; with the head's result as the read root, the raw product is never stored apart."""
+    root) pairs that may share one buffer; with the head's result as the read root, the raw product is never stored
+    apart."""
 
-    def __init__(self, nest: Nest, groups: tuple[int, int], words: list[Word], in_place: tuple[tuple[int, int], ...]) -> None:
+    def __init__(
+        self, nest: Nest, groups: tuple[int, int], words: list[Word], in_place: tuple[tuple[int, int], ...]
+    ) -> None:
         self.nest = nest
         self.groups = groups
         self.words = words

@@ -8,12 +8,12 @@ from typing import Final
 
 from flambeau import dtypes
 from flambeau.compiler import graph as g
+from flambeau.compiler.domain import Domain
 from flambeau.compiler.fuse import Group, describe
 from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.lower import layout
-from flambeau.compiler.domain import Domain
-from flambeau.compiler.lower.spec import Load
+from flambeau.compiler.lower.spec import Load, Store
 from flambeau.compiler.lower.statements import RawAccess, Writer, accumulator
 from flambeau.dtypes import dtype
 
@@ -75,7 +75,7 @@ class _Lowering:
         if blocks is not None:
             return self._split(blocks)
         writer = Writer(self.graph, self.domain, self.group.nodes)
-        stages = {self.depth[self._source(r)] if self._source(r) in self.depth else 0 for r in self.reductions}
+        stages = {self.depth.get(self._source(r), 0) for r in self.reductions}
         if self.domain.reduced:
             stages |= {self.depth[v] for v in self.full}
         for stage in sorted(stages):
@@ -227,7 +227,7 @@ class _Lowering:
                 for kind, register in zip(kinds, registers, strict=True):
                     root = self.graph.add_value(Value(shape, kind, contiguous_strides(shape)))
                     access = writer.access(RawAccess("store", kind, root, 0, (), dict(steps)))
-                    writer.row.body.append(layout.Store(access, register))
+                    writer.row.body.append(Store(access, register))
                     roots.append(root)
                 partials[-1].append(roots)
         body = writer.end()

@@ -1,8 +1,9 @@
-"""Loop order, joined loops, the vector loop, stride classes: from the statements over raw loops to a `Nest` and a `Kernel`.
+"""Loop order, joined loops, the vector loop, stride classes: from the statements over raw loops to a `Nest` and a
+`Kernel`.
 
-Loops of size 1 go; the others are ordered by the strides of what is stored (row loops) or read (reduced loops), outermost
-first; two neighbours become one loop where every access steps through them as through one. Shapes that differ in their
-sizes only then give the same nest, so the same machine code.
+Loops of size 1 go; the others are ordered by the strides of what is stored (row loops) or read (reduced loops),
+outermost first; two neighbours become one loop where every access steps through them as through one. Shapes that
+differ in their sizes only then give the same nest, so the same machine code.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def order(loops: set[int], sizes: dict[int, int], accesses: Sequence[RawAccess],
 
 
 def join(loops: list[int], sizes: dict[int, int], accesses: Sequence[RawAccess]) -> list[int]:
-    """Join neighbours (outer, inner) where stride(outer) = stride(inner) * size(inner) in every access; changes both."""
+    """Join neighbours (outer, inner) where stride(outer) = stride(inner) * size(inner) in every access; changes
+    both."""
     out: list[int] = []
     for loop in loops:
         if out:
@@ -148,7 +150,8 @@ def make_kernel(
         tuple(access_class(a, loops, sizes) for a in body.accesses),
         tuple(Block(block.stage, tuple(block.body)) for block in body.blocks),
         tuple(d.name for d in body.dtypes),
-        loops.index(split) if split >= 0 else -1, outer.index(blocks_loop) if split >= 0 else -1, outer.index(tile_loop) if tile_loop >= 0 else -1, transposed,
+        loops.index(split) if split >= 0 else -1, outer.index(blocks_loop) if split >= 0 else -1,
+        outer.index(tile_loop) if tile_loop >= 0 else -1, transposed,
         _streams(graph, body, sizes, loops[vector]),
     )  # fmt: skip
     if CHECK[0]:
@@ -258,8 +261,8 @@ def sizes_of(graph: Graph, body: Body, sizes: dict[int, int], loops: list[int]) 
 
 
 def _kernel(
-    graph: Graph, nest: Nest, body: Body, sizes: dict[int, int], loops: list[int], steps: tuple[int, int], caches: dict[int, int],
-    name: str, nodes: tuple[int, ...], starts_as: tuple[tuple[int, int], ...],
+    graph: Graph, nest: Nest, body: Body, sizes: dict[int, int], loops: list[int], steps: tuple[int, int],
+    caches: dict[int, int],    name: str, nodes: tuple[int, ...], starts_as: tuple[tuple[int, int], ...],
 ) -> Kernel:  # fmt: skip
     chunk, block = steps
     words: list[Word] = []
@@ -278,7 +281,8 @@ def _kernel(
             case ("pitch", int(number)):
                 words.append(caches[number])
             case ("tile",):
-                words.append(Scratch(sum(loop_tiles.tile_bytes(body.accesses[a].dtype.itemsize) for a in nest.transposed)))
+                areas = [loop_tiles.tile_bytes(body.accesses[a].dtype.itemsize) for a in nest.transposed]
+                words.append(Scratch(sum(areas)))
             case ("error",):
                 words.append(ErrorRecord())
             case _:
@@ -295,7 +299,8 @@ def _kernel(
     writes = tuple(dict.fromkeys(a.value for a in body.accesses if a.role == "store" and a.value is not None))
     key = "loops:" + str(target.vector_bits()) + ":" + key_of(nest)
     return Kernel(
-        name, key, _emitter(nest, key), words, reads, writes, units, traffic, operations, nodes, in_place_pairs(graph, body),
+        name, key, _emitter(nest, key), words, reads, writes, units, traffic, operations, nodes,
+        in_place_pairs(graph, body),
         "index {value} is out of bounds for dimension with size {bound}" if nest.can_fail else None,
         min_units_per_thread=max(1, int(THREAD_NANOSECONDS / max(per_unit, 1e-3))), starts_as=starts_as,
     )  # fmt: skip

@@ -1,13 +1,14 @@
-"""The loop IR: what `lower` makes of a group and `emit/loops.py` turns into LLVM IR, and the proof that a nest is legal.
+"""The loop IR: what `lower` makes of a group and `emit/loops.py` turns into LLVM IR, and the proof that a nest is
+legal.
 
-A `Nest` is a perfect nest of `outer` loops (the last one innermost) around a sequence of blocks. A block either stands at
-the level of one point of the outer loops ("row level"), or is a *stage*: it runs through the `reduced` loops, and its
-reductions give row-level values. A stage runs the reduced loops from the start again, so a softmax is one nest of three
-stages. Loops are numbered outer first: 0 .. outer-1, then outer .. outer+reduced-1.
+A `Nest` is a perfect nest of `outer` loops (the last one innermost) around a sequence of blocks. A block either
+stands at the level of one point of the outer loops ("row level"), or is a *stage*: it runs through the `reduced`
+loops, and its reductions give row-level values. A stage runs the reduced loops from the start again, so a softmax is
+one nest of three stages. Loops are numbered outer first: 0 .. outer-1, then outer .. outer+reduced-1.
 
 One loop carries the vector: the last outer one (every lane is a point of its own) or the last reduced one (lanes are
-combined at the end of a stage). A nest holds *facts* only: sizes, addresses and strides are run-time words (`Sizes`), in
-the order of `words_of`. Equal nests are equal machine code.
+combined at the end of a stage). A nest holds *facts* only: sizes, addresses and strides are run-time words (`Sizes`),
+in the order of `words_of`. Equal nests are equal machine code.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ ZERO: Final = 0  # the operand does not move along this loop
 ONE: Final = 1  # neighbours along this loop are neighbours in memory
 OTHER: Final = 2  # the stride is a run-time word
 
-REDUCTIONS: Final = frozenset("sum prod amax amin argmax argmin".split())
-ROLES: Final = frozenset("load store index base cache".split())
+REDUCTIONS: Final = frozenset(["sum", "prod", "amax", "amin", "argmax", "argmin"])
+ROLES: Final = frozenset(["load", "store", "index", "base", "cache"])
 
 
 class NestError(Exception):
@@ -55,7 +56,8 @@ class Load:
 class Compute:
     """`out` = op(inputs), one of graph.POINTWISE. `base`: the array of take / searchsorted.
 
-    Inputs beyond the primitive's: take has (index, bound), searchsorted (values, n), both a stride of the base where it is not 1, random_uniform (seed, offset, index).
+    Inputs beyond the primitive's: take has (index, bound), searchsorted (values, n), both a stride of the base where
+    it is not 1, random_uniform (seed, offset, index).
     """
 
     out: int
@@ -96,10 +98,10 @@ class Block:
 
 @dataclass(slots=True, frozen=True)
 class Nest:
-    """`dtypes[v]` is the dtype of value v. `vector`: the loop of the lanes (-1: none). `split`: the reduced loop of which
-    the last-but-vector outer loop `split_by` gives blocks (-1: none). `transposed`: accesses that are contiguous along
-    loop `tile` and not along the vector loop: they are read through a transposing tile. `stream`: stores bypass the
-    cache."""
+    """`dtypes[v]` is the dtype of value v. `vector`: the loop of the lanes (-1: none). `split`: the reduced loop of
+    which the last-but-vector outer loop `split_by` gives blocks (-1: none). `transposed`: accesses that are
+    contiguous along loop `tile` and not along the vector loop: they are read through a transposing tile. `stream`:
+    stores bypass the cache."""
 
     outer: int
     reduced: int
@@ -183,7 +185,8 @@ def _check_compute(nest: Nest, s: Compute) -> None:
     elif s.op == "take":
         _require(set(kinds) == {"int64"} and out == nest.accesses[s.base].dtype, f"take: {kinds} -> {out}")
     elif s.op == "searchsorted":
-        _require(out == "int64" and kinds[:2] == [nest.accesses[s.base].dtype, "int64"], f"searchsorted: {kinds} -> {out}")
+        wanted = [nest.accesses[s.base].dtype, "int64"]
+        _require(out == "int64" and kinds[:2] == wanted, f"searchsorted: {kinds} -> {out}")
     elif s.op == "random_uniform":
         _require(kinds == ["int64"] * 3 and out == "float32", f"random_uniform: {kinds} -> {out}")
     elif s.op in ("real_part", "imag_part", "make_complex") or (s.op == "abs" and kinds[0].startswith("complex")):
@@ -194,12 +197,14 @@ def _check_compute(nest: Nest, s: Compute) -> None:
 
 
 def check(nest: Nest, sizes: Sizes | None = None) -> None:
-    """Prove that `nest` is legal: values defined once and before use, in a block that sees them; dtypes agree; the vector
-    loop is an innermost one; and, for `sizes`, every load and store stays inside its buffer. Raises NestError."""
+    """Prove that `nest` is legal: values defined once and before use, in a block that sees them; dtypes agree; the
+    vector loop is an innermost one; and, for `sizes`, every load and store stays inside its buffer. Raises
+    NestError."""
     _require(nest.vector in (-1, nest.outer - 1, nest.loops - 1), f"vector loop {nest.vector} is not an innermost loop")
     _require(nest.width >= 1 and nest.unroll >= 1, "width and unroll are at least 1")
     if nest.tile >= 0:
-        _require(nest.tile == nest.outer - 2 == nest.vector - 1 and not nest.reduced, "a tile is the last two outer loops")
+        last_two = nest.tile == nest.outer - 2 == nest.vector - 1
+        _require(last_two and not nest.reduced, "a tile is the last two outer loops")
         for number in nest.transposed:
             access = nest.accesses[number]
             _require(access.role == "load" and access.strides[nest.tile] == ONE, f"{access} is not transposed")
@@ -243,7 +248,8 @@ def check(nest: Nest, sizes: Sizes | None = None) -> None:
 
 
 def check_bounds(nest: Nest, sizes: Sizes) -> None:
-    """Prove by intervals that no access leaves its buffer, and that the stride classes say the truth. Raises NestError."""
+    """Prove by intervals that no access leaves its buffer, and that the stride classes say the truth. Raises
+    NestError."""
     _require(len(sizes.loops) == nest.loops and len(sizes.layouts) == len(nest.accesses), "sizes of another nest")
     for access, layout in zip(nest.accesses, sizes.layouts, strict=True):
         for kind, stride, size in zip(access.strides, layout.strides, sizes.loops, strict=True):
@@ -255,7 +261,7 @@ def check_bounds(nest: Nest, sizes: Sizes) -> None:
         for stride, size in zip(layout.strides, sizes.loops, strict=True):
             low += min(0, stride * (size - 1))
             high += max(0, stride * (size - 1))
-        _require(0 <= low and high < layout.numel, f"{access} touches {low} .. {high} of a buffer of {layout.numel}")
+        _require(low >= 0 and high < layout.numel, f"{access} touches {low} .. {high} of a buffer of {layout.numel}")
 
 
 def words_of(nest: Nest) -> list[tuple[str | int, ...]]:

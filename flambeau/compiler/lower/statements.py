@@ -27,10 +27,10 @@ from flambeau.dtypes import dtype
 # Rough weight of an operation: vector instructions on AVX-512 (counted in emitted code), 1 where not named.
 WEIGHTS: Final = {
     "exp": 12, "exp2": 12, "expm1": 18, "log": 16, "log2": 18, "log10": 18, "log1p": 20, "sin": 25, "cos": 25,
-    "tan": 35,    "asin": 25, "acos": 25, "atan": 25, "sinh": 25, "cosh": 25, "tanh": 20, "asinh": 30, "acosh": 30, "atanh": 30,
-    "erf": 25,    "erfc": 30, "erfinv": 30, "lgamma": 60, "digamma": 60, "sigmoid": 20, "pow": 50, "atan2": 35, "div": 6, "sqrt": 6,
-    "rsqrt": 10, "reciprocal": 6, "remainder": 12, "fmod": 12, "div_floor": 12, "div_trunc": 12, "hypot": 12,
-    "random_uniform": 60, "take": 12, "searchsorted": 100,
+    "tan": 35, "asin": 25, "acos": 25, "atan": 25, "sinh": 25, "cosh": 25, "tanh": 20, "asinh": 30,
+    "acosh": 30, "atanh": 30, "erf": 25, "erfc": 30, "erfinv": 30, "lgamma": 60, "digamma": 60, "sigmoid": 20,
+    "pow": 50, "atan2": 35, "div": 6, "sqrt": 6, "rsqrt": 10, "reciprocal": 6, "remainder": 12, "fmod": 12,
+    "div_floor": 12, "div_trunc": 12, "hypot": 12, "random_uniform": 60, "take": 12, "searchsorted": 100,
 }  # fmt: skip
 EXPENSIVE: Final = 10  # from this weight on a value is kept between stages
 MAX_CACHED_ROW: Final = 1 << 18  # bytes: a part of the L2 cache
