@@ -38,3 +38,14 @@ BOUND_FLOAT32: dict[str, float] = {
     **dict.fromkeys(("lgamma", "digamma"), 1.0),
     "rsqrt": 1.5,
 }
+# float64, checked on samples against long double or mpmath. Of lgamma and digamma the error near their roots is
+# absolute: see test_math.py::test_gamma_in_double.
+BOUND_FLOAT64: dict[str, float] = {
+    "exp": 1, "exp2": 1, "expm1": 1.5, "log": 1, "log2": 1, "log10": 1, "log1p": 1, "sin": 1, "cos": 1, "tan": 1.1,
+    "asin": 1.5, "acos": 1.5, "atan": 1.5, "sinh": 2, "cosh": 2, "tanh": 2, "asinh": 2, "acosh": 2.5, "atanh": 2,
+    "erf": 1.5, "erfc": 3, "erfinv": 3, "sigmoid": 1,
+}  # fmt: skip
+BOUND_BINARY: dict[str, dict[str, float]] = {
+    "float32": {"pow": 0.51, "atan2": 0.51, "hypot": 0.51},
+    "float64": {"pow": 1, "atan2": 1.5, "hypot": 1},
+}

@@ -19,7 +19,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.compiler.emit import scalar
-from tests.emit.accuracy import BOUND_FLOAT32, REFERENCE
+from tests.emit.accuracy import BOUND_BINARY, BOUND_FLOAT32, BOUND_FLOAT64, REFERENCE
 from tests.emit.native import Array, compiled
 from tests.emit.samples import ulps
 
@@ -89,10 +89,27 @@ def rows_of(text: str) -> dict[str, str]:
     return {match[1]: match[0] for match in re.finditer(r"^\| (\w+) \| [\d.inf]+ \|.*\|$", text, re.MULTILINE)}
 
 
+def tail() -> str:
+    """The bounds that are checked on samples only, in every run of the tests."""
+    unary = ", ".join(f"{op} {bound:g}" for op, bound in BOUND_FLOAT64.items())
+    binary = "; ".join(
+        f"{name}: " + ", ".join(f"{op} {bound:g}" for op, bound in bounds.items())
+        for name, bounds in BOUND_BINARY.items()
+    )
+    return (
+        "\n## float64, and functions of two arguments\n\n"
+        "Bounds in ulp that `tests/emit/test_math.py` checks on samples (float64 against long double or mpmath).\n\n"
+        f"- float64: {unary}. lgamma and digamma: about 1e-15 of the terms that cancel near their roots.\n"
+        f"- {binary}.\n"
+        "- float16 and bfloat16 compute in float32 and round once.\n"
+        "- Complex functions: a few epsilon of the modulus (`tests/emit/test_complex.py`).\n"
+    )
+
+
 def write(results: list[Worst]) -> None:
     rows = rows_of(TABLE.read_text()) if TABLE.exists() else {}
     rows.update({r.op: r.row() for r in results})
-    TABLE.write_text(HEAD + "\n".join(rows[op] for op in REFERENCE if op in rows) + "\n")
+    TABLE.write_text(HEAD + "\n".join(rows[op] for op in REFERENCE if op in rows) + "\n" + tail())
 
 
 def main() -> None:
