@@ -8,16 +8,28 @@ the destinations are divided instead (rows.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
+from flambeau.compiler.emit import convert
 from flambeau.compiler.emit.code import OF_BYTES, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import ErrorRecord, Kernel, Word
 from flambeau.compiler.kernels.copies import dense_base, strided_copy
 from flambeau.compiler.kernels.element import Element, element_of
-from flambeau.compiler.kernels.move_layout import INDEX_ERROR, Group, address, checked_index, group, reads
+from flambeau.compiler.kernels.matmul_blocking import machine
+from flambeau.compiler.kernels.move_layout import (
+    INDEX_ERROR,
+    Group,
+    address,
+    checked_index,
+    group,
+    reads,
+    wrapped_index,
+)  # fmt: skip
 from flambeau.compiler.kernels.rows import put_kernels
+from flambeau.dtypes import BY_NAME
 
 # Elements that a thread should have before a further one is worth starting (about 2 ns each).
 THREAD_ELEMENTS = 1 << 13
@@ -28,57 +40,91 @@ BLOCK = 64
 def make_gather(graph: Graph, node_index: int) -> list[Kernel]:
     """Kernels of a `gather` node."""
     node = graph.nodes[node_index]
+    x = graph.values[node.inputs[0]]
+    dim = node.attr("dim")
+    # Along the indexed dim x does not move: the index does that.
+    along = [0 if d == dim else s for d, s in enumerate(x.strides)]
+    return gather_kernels(graph, node_index, (x.shape or (1,))[dim], (x.strides or (1,))[dim], along)
+
+
+def gather_kernels(graph: Graph, node_index: int, size: int, step: int, along: Sequence[int]) -> list[Kernel]:
+    """out[i] = x[index[i] * step + offset of i in strides `along`] for the points i of the index, each below `size`."""
+    node = graph.nodes[node_index]
     x, index = (graph.values[v] for v in node.inputs)
     if index.numel == 0:
         return []
-    dim = node.attr("dim")
-    shape, strides = x.shape or (1,), x.strides or (1,)
-    # Along the indexed dim x does not move: the index does that.
-    along = [0 if d == dim else s for d, s in enumerate(x.strides)]
     dims = group("dims", index.shape, along, index.strides, contiguous_strides(index.shape))
     words: dict[str, Word] = {
         "x": address(graph, node.inputs[0]), "index": address(graph, node.inputs[1]),
-        "to": address(graph, node.outputs[0]), "error": ErrorRecord(), "size": shape[dim], "step": strides[dim],
-        **dims.words(),
+        "to": address(graph, node.outputs[0]), "error": ErrorRecord(), "size": size, "step": step, **dims.words(),
     }  # fmt: skip
     itemsize = x.dtype.itemsize
-    key = f"gather:{itemsize}:{dims.fact}"
+    bits = machine().vector_bits
+    key = f"gather:{itemsize}:{dims.fact}:{'u' if step == 1 else 's'}:{bits}"
     return [
         Kernel(
-            "gather", key, partial(_emit_gather, key, list(words), itemsize, dims), list(words.values()),
-            reads(graph, *node.inputs), (node.outputs[0],), units=index.numel, bytes=index.numel * (8 + 2 * itemsize),
+            node.op, key, partial(_emit_gather, key, list(words), itemsize, dims, step == 1, bits),
+            list(words.values()), reads(graph, *node.inputs),
+            (node.outputs[0],), units=index.numel, bytes=index.numel * (8 + 2 * itemsize),
             nodes=(node_index,), fails=INDEX_ERROR, min_units_per_thread=THREAD_ELEMENTS,
         )
     ]  # fmt: skip
 
 
-def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group) -> str:
+def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group, unit: bool, bits: int) -> str:
     from flambeau.runtime.jit import symbol
 
     c = Code(names)
-    x, to = c.array("x", OF_BYTES[itemsize]), c.array("to", OF_BYTES[itemsize])
+    element = OF_BYTES[itemsize]
+    x, to = c.array("x", element), c.array("to", element)
     index, error = c.array("index", "i64"), c.array("error", "i64")
     begin, end = c.named("i64", "%begin"), c.named("i64", "%end")
+    size = c.word("size")
+    # The processor gathers elements of 4 and 8 bytes.
+    vector = bits // 64 if itemsize in (4, 8) and dims.sizes and dims.strides[1][-1] == 1 else 1
 
-    def one(at_x: Lanes, at_index: Lanes, at_out: Lanes) -> None:
-        at = checked_index(c, index[at_index], c.word("size"), error)
-        to.store(at_out, x[at_x + at * c.word("step")])
+    def stepped(at: Lanes) -> Lanes:
+        return at if unit else at * c.splat(c.word("step"), at.width)
+
+    def run(first: Lanes, start_x: Lanes, start_index: Lanes, low: Lanes, high: Lanes) -> None:
+        """Elements low ... high - 1 of a row along the last dim, whose first one is number `first` of the result."""
+
+        def one(i: Lanes) -> None:
+            at_index = start_index + (dims.along(c, 1, i) if dims.sizes else i)
+            at = checked_index(c, index[at_index], size, error)
+            to.store(first + i, x[start_x + (dims.along(c, 0, i) if dims.sizes else i) + stepped(at)])
+
+        def some(i: Lanes, lanes: int, mask: str | None) -> None:
+            if lanes == 1:
+                one(i)
+                return
+            at, outside = wrapped_index(c, index.load(start_index + i, lanes, mask), size)
+
+            def gather() -> None:
+                points = c.splat(i, lanes) + c.iota("i64", lanes)
+                place = stepped(at) + c.splat(start_x, lanes) + dims.along(c, 0, points)
+                value = convert.gather(c.b, BY_NAME[f"int{8 * itemsize}"], x.pointer, place.name, lanes, mask)
+                to.store(first + i, Lanes(c.b, element, lanes, str(value)), mask)
+
+            # A wrong index: go on one by one, up to it.
+            any_outside = Lanes(c.b, "i1", 1, outside.any())
+            c.when(any_outside, lambda: c.for_(i, c.min(i + lanes, high), one), gather)
+
+        c.blocks(low, high, vector, some)
 
     last = len(dims.sizes) - 1
     if last < 1:
-        c.for_(begin, end, lambda i: one(dims.offsets(c, i)[0], dims.offsets(c, i)[1], i))
-        return c.kernel(symbol(key))
-    size = c.word(f"dims_size{last}")
+        run(c.i64(0), c.i64(0), c.i64(0), begin, end)
+        return c.kernel(symbol(key), bits)
+    count = c.word(f"dims_size{last}")
 
     def row(r: Lanes) -> None:
-        first = r * size
+        first = r * count
         start_x, start_index, _ = dims.offsets(c, first)
-        step_x, step_index = c.word(f"dims_stride0_{last}"), c.word(f"dims_stride1_{last}")
-        low, high = c.max(begin - first, 0), c.min(end - first, size)
-        c.for_(low, high, lambda i: one(start_x + i * step_x, start_index + i * step_index, first + i))
+        run(first, start_x, start_index, c.max(begin - first, 0), c.min(end - first, count))
 
-    c.for_(c.divide(begin, size), c.divide(end - 1, size) + 1, row)
-    return c.kernel(symbol(key))
+    c.for_(c.divide(begin, count), c.divide(end - 1, count) + 1, row)
+    return c.kernel(symbol(key), bits)
 
 
 def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:

@@ -33,7 +33,7 @@ class Group:
     @property
     def fact(self) -> str:
         """What the code depends on: the number of dims, and which operands run along memory in the last one."""
-        unit = "".join("u" if s and s[-1] == 1 else "s" for s in self.strides)
+        unit = "".join({1: "u", 0: "z"}.get(s[-1], "s") for s in self.strides if s)
         return f"{self.name}{len(self.sizes)}{unit if self.sizes else ''}"
 
     def unit(self, operand: int) -> bool:
@@ -59,11 +59,20 @@ class Group:
                 left = c.divide(coordinate, size)
                 coordinate = coordinate - left * size
             for k in range(len(self.strides)):
-                last_unit = d == len(self.sizes) - 1 and self.strides[k][-1] == 1
-                step = coordinate if last_unit else coordinate * c.word(f"{self.name}_stride{k}_{d}")
+                step = self.along(c, k, coordinate) if d == len(self.sizes) - 1 else (
+                    coordinate * c.word(f"{self.name}_stride{k}_{d}")
+                )  # fmt: skip
                 total = totals[k]
                 totals[k] = step if total is None else total + step
         return [total for total in totals if total is not None]
+
+    def along(self, c: Code, operand: int, coordinate: Lanes) -> Lanes:
+        """What a coordinate of the last dim (or lanes of them) adds to the operand's offset."""
+        last = len(self.sizes) - 1
+        stride = self.strides[operand][last]
+        if stride in (0, 1):  # facts, see above
+            return coordinate if stride else coordinate.like(0)
+        return coordinate * c.splat(c.word(f"{self.name}_stride{operand}_{last}"), coordinate.width)
 
 
 def group(name: str, sizes: Sequence[int], *strides: Sequence[int]) -> Group:
@@ -108,13 +117,20 @@ def is_whole(graph: Graph, value_id: int) -> bool:
 INDEX_ERROR = "index {value} is out of bounds for dimension with size {bound}"
 
 
+def wrapped_index(c: Code, index: Lanes, size: Lanes) -> tuple[Lanes, Lanes]:
+    """(the index with a negative one wrapped, whether it is out of [-size, size)), for any number of lanes."""
+    bound = c.splat(size, index.width)
+    wrapped = index.lt(0).select(index + bound, index)
+    return wrapped, wrapped.compare("uge", bound)
+
+
 def checked_index(c: Code, index: Lanes, size: Lanes, error: Array) -> Lanes:
     """The index with a negative one wrapped; out of [-size, size) the kernel leaves with an error record."""
-    wrapped = index.lt(0).select(index + size, index)
+    wrapped, outside = wrapped_index(c, index, size)
 
     def record() -> None:
         for at, value in enumerate((c.i64(1), index, size)):
             error.store(at, value)
 
-    c.return_if(wrapped.compare("uge", size), 1, record)
+    c.return_if(outside, 1, record)
     return wrapped

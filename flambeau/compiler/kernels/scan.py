@@ -2,9 +2,10 @@
 
 The input is (outer, count, inner) around the scanned dim. Units are the points of outer times blocks of inner:
 * inner has several points: they are the lanes, and the scan goes step by step;
-* inner is one point: cumsum adds whole vectors by doubling shifts (Hillis and Steele 1986), the others go one by one.
-Sums and products run in a wider type than the elements (float32 in double, the narrow floats in float32), as PyTorch's
-do, and every result is rounded on its own.
+* inner is one point, and the scanned dim runs along memory: a vector of elements is scanned by doubling shifts (Hillis
+  and Steele 1986) and joined to what came before it; cumprod goes one by one (another order could overflow where this
+  does not). Sums and products run in a wider type than the elements (float32 in double, the narrow floats in float32),
+  as PyTorch's do, and every result is rounded on its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from flambeau import dtypes
-from flambeau.compiler.emit import convert
+from flambeau.compiler.emit import convert, floating, scalar
+from flambeau.compiler.emit import math as m
 from flambeau.compiler.emit.code import Array, Cell, Code
 from flambeau.compiler.emit.convert import Value
 from flambeau.compiler.emit.lanes import Lanes
@@ -26,6 +28,8 @@ from flambeau.compiler.kernels.move_layout import Group, address, group, reads
 BLOCK = 64
 # Elements that a thread should have before a further one is worth starting (about 1 ns each).
 THREAD_ELEMENTS = 1 << 14
+# What each scan's running value starts as: the identity of this reduction.
+_REDUCTION = {"cumsum": "sum", "cumprod": "prod", "cummax": "amax", "cummin": "amin", "logcumsumexp": "amax"}
 _WIDER = {
     dtypes.float16: dtypes.float32, dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64,
     dtypes.complex64: dtypes.complex128,
@@ -103,8 +107,8 @@ def _emit(facts: _Facts, names: list[str]) -> str:
             target = to.after_bytes((start + first) * d.itemsize)
             places = None if indices is None else indices.at(start + first)
             scan = _Scan(c, facts, at, target, places, lanes, mask)
-            if facts.op == "cumsum" and not inner.sizes and facts.unit and not d.is_complex:
-                scan.along()
+            if facts.op != "cumprod" and not inner.sizes and facts.unit and not d.is_complex:
+                along(c, facts, at, target, places)
             else:
                 c.for_(0, count, scan.step)
 
@@ -134,15 +138,12 @@ class _Scan:
         self.lanes = lanes
         self.mask = mask
         running = facts.running
-        element = convert.register_element(running)
-        if facts.op == "logcumsumexp":
-            start: tuple[float, ...] = (float("-inf"),)
-        else:
-            start = (1.0, 0.0) if facts.op == "cumprod" else (0.0, 0.0)
-        parts = 2 if running.is_complex else 1
-        self.cells: list[Cell] = [
-            c.cell(element, start[i] if element in ("float", "double") else int(start[i]), lanes) for i in range(parts)
-        ]
+        self.cells: list[Cell] = []
+        start = scalar.reduce_identity(_REDUCTION[facts.op], running)
+        for part in (start,) if isinstance(start, str) else start:
+            cell = Cell(c, convert.register_element(running), lanes)
+            cell.set(c.splat(c.named(cell.element, part), lanes))
+            self.cells.append(cell)
         self.place = c.cell("i64", 0, lanes)
 
     def _load(self, i: Lanes, lanes: int, mask: str | None) -> Value:
@@ -159,15 +160,13 @@ class _Scan:
         convert.store(self.c.b, facts.dtype, value, at.pointer, lanes, mask)
 
     def step(self, i: Lanes) -> None:
-        from flambeau.compiler.emit import scalar
-
         c, facts = self.c, self.facts
         value = self._load(i, self.lanes, self.mask)
         old = [cell.get() for cell in self.cells]
         if facts.op in ("cummax", "cummin"):
             new: Value = self._extreme(i, old[0], value)
         elif facts.op == "logcumsumexp":
-            new = self._log_add_exp(convert.lanes(c.b, facts.running, value, self.lanes), old[0]).name
+            new = _log_add_exp(convert.lanes(c.b, facts.running, value, self.lanes), old[0]).name
         else:
             before: Value = (old[0].name, old[1].name) if len(old) == 2 else old[0].name
             op = "add" if facts.op == "cumsum" else "mul"
@@ -179,48 +178,79 @@ class _Scan:
             self.indices.at(i * c.word("inner")).store(0, self.place.get(), self.mask)
 
     def _extreme(self, i: Lanes, old: Lanes, value: Value) -> str:
-        """The larger (smaller) one and where it was: of equals the last one; NaN beats everything, of NaNs the last."""
-        d = self.facts.running
-        x = convert.lanes(self.c.b, d, value, self.lanes)
-        predicates = {"cummax": ("oge", "sge", "uge"), "cummin": ("ole", "sle", "ule")}[self.facts.op]
-        wins = x.compare(predicates[0 if d.is_floating_point else 1 if d.is_signed else 2], old)
-        if d.is_floating_point:
-            wins = x.isnan() | wins
-        first = self.c.splat(i.eq(0), self.lanes)
-        wins = wins | first
+        x = convert.lanes(self.c.b, self.facts.running, value, self.lanes)
+        wins = _wins(self.facts, x, old)
         self.place.set(wins.select(self.c.splat(i, self.lanes), self.place.get()))
         return wins.select(x, old).name
 
-    def _log_add_exp(self, x: Lanes, old: Lanes) -> Lanes:
-        """log(exp(x) + exp(old)); equal infinities stay themselves."""
-        from flambeau.compiler.emit import math as m
-        from flambeau.compiler.emit.floating import maximum, minimum
 
-        high, low = maximum(x, old), minimum(x, old)
-        infinite = low.eq(high) & abs(low).eq(float("inf"))
-        gap = infinite.select(0.0, low - high)
-        return infinite.select(high, m.log1p(m.exp(gap)) + high)
+def _wins(facts: _Facts, x: Lanes, old: Lanes) -> Lanes:
+    """Whether the later element is the larger (smaller) one: of equals it is; NaN beats everything, of NaNs the
+    last."""
+    d = facts.running
+    predicates = {"cummax": ("oge", "sge", "uge"), "cummin": ("ole", "sle", "ule")}[facts.op]
+    wins = x.compare(predicates[0 if d.is_floating_point else 1 if d.is_signed else 2], old)
+    return x.isnan() | wins if d.is_floating_point else wins
 
-    def along(self) -> None:
-        """A cumsum along memory, a vector of elements at a time."""
-        c, facts = self.c, self.facts
-        count = c.word("count")
-        lanes = facts.bits // 8 // max(facts.running.itemsize, 4)
-        running = facts.running
-        carry = self.cells[0]
-        zero = c.value(carry.element, 0, lanes)
 
-        def vector(i: Lanes) -> None:
-            total = convert.lanes(c.b, running, self._load(i, lanes, None), lanes)
-            shift = 1
-            while shift < lanes:
-                order = [lanes] * shift + list(range(lanes - shift))
-                total = total + c.shuffle(total, zero, order)
-                shift *= 2
-            total = total + c.splat(carry.get(), lanes)
-            carry.set(c.extract(total, lanes - 1))
-            self._store(i, total.name, lanes, None)
+def _log_add_exp(x: Lanes, old: Lanes) -> Lanes:
+    """log(exp(x) + exp(old)); equal infinities stay themselves."""
+    high, low = floating.maximum(x, old), floating.minimum(x, old)
+    infinite = low.eq(high) & abs(low).eq(float("inf"))
+    gap = infinite.select(0.0, low - high)
+    return infinite.select(high, m.log1p(m.exp(gap)) + high)
 
-        whole = c.divide(count, lanes) * lanes
-        c.for_(0, whole, vector, lanes)
-        c.for_(whole, count, self.step)
+
+def along(c: Code, facts: _Facts, source: Array, to: Array, indices: Array | None) -> None:
+    """A scan along memory, a vector at a time. What is carried is a list of lanes: the sum; the extreme and its place;
+    or, for logcumsumexp, m and t where exp(m) (1 + t) is the sum so far and m the largest element: no exponential
+    overflows, and a t that is tiny keeps its digits."""
+    d, running = facts.dtype, facts.running
+    pair = facts.op != "cumsum"
+    lanes = facts.bits // 64 if pair else facts.bits // 8 // max(running.itemsize, 4)
+    element = convert.register_element(running)
+    identity = scalar.reduce_identity(_REDUCTION[facts.op], running)
+    assert isinstance(identity, str)
+    starts = [c.splat(c.named(element, identity), lanes)]
+    if pair:
+        starts.append(c.value("i64", 0, lanes) if indices is not None else c.value(element, -1.0, lanes))
+    carry = [c.cell(start.element, start, lanes) for start in starts]
+
+    def join(before: list[Lanes], after: list[Lanes]) -> list[Lanes]:
+        if facts.op == "cumsum":
+            return [before[0] + after[0]]
+        if indices is not None:
+            wins = _wins(facts, after[0], before[0])
+            return [wins.select(a, b) for a, b in zip(after, before, strict=True)]
+        high, low = floating.maximum(before[0], after[0]), floating.minimum(before[0], after[0])
+        larger = before[0].ge(after[0])
+        t_high, t_low = larger.select(before[1], after[1]), larger.select(after[1], before[1])
+        gap = low.eq(high).select(0.0, low - high)
+        # exp of less would be subnormal, which costs the processor a hundred cycles, and could not change the sum.
+        tiny = gap.lt(-700.0)
+        share = tiny.select(0.0, m.exp(tiny.select(0.0, gap)))
+        return [high, (t_low + 1.0).fma(share, t_high)]
+
+    def some(i: Lanes, _: int, mask: str | None) -> None:
+        at = source.after_bytes(i * d.itemsize)
+        value = convert.cast(c.b, d, running, convert.load(c.b, d, at.pointer, lanes, mask), lanes)
+        state = [convert.lanes(c.b, running, value, lanes)]
+        if pair:
+            number = c.splat(i, lanes) + c.iota("i64", lanes) if indices is not None else starts[1].like(0.0)
+            state.append(number)
+        shift = 1
+        while shift < lanes:
+            order = [lanes] * shift + list(range(lanes - shift))
+            state = join([c.shuffle(part, start, order) for part, start in zip(state, starts, strict=True)], state)
+            shift *= 2
+        state = join([cell.get() for cell in carry], state)
+        # Lanes past the end hold rubbish, which nothing reads: the carry is not used again.
+        for cell, part in zip(carry, state, strict=True):
+            cell.set(c.shuffle(part, part, [lanes - 1] * lanes))
+        result = m.log1p(state[1]) + state[0] if pair and indices is None else state[0]
+        cast = convert.cast(c.b, running, d, result.name, lanes)
+        convert.store(c.b, d, cast, to.after_bytes(i * d.itemsize).pointer, lanes, mask)
+        if indices is not None:
+            indices.store(i, state[1], mask)
+
+    c.blocks(0, c.word("count"), lanes, some)
