@@ -100,9 +100,12 @@ def make_epilogue(graph: Graph, group: Group) -> Epilogue:
                 words.append(body.accesses[number].strides[loops[loop]])
             case _:
                 raise RuntimeError(f"no word {word} in an epilogue")
-    # Not over an operand of the contraction, which reads it until the end; not over a result that others want.
-    kept = {graph.root(v) for v in graph.nodes[group.head].inputs} | ({head} & set(group.outputs))
-    shared = tuple(pair for pair in layout.in_place_pairs(graph, body) if pair[1] not in kept)
+    # Over the head's own result only, and only if nobody else wants it: rectangles of neighbouring tiles may overlap, so an
+    # epilogue can see an element twice. The raw product is written anew each time; another operand would be read changed.
+    kept = {graph.root(v) for v in graph.nodes[group.head].inputs} | set(group.outputs)
+    shared = tuple(
+        pair for pair in layout.in_place_pairs(graph, body) if pair[1] == head and head not in kept
+    )
     return Epilogue(nest, (counts[0], counts[1]), words, shared)
 
 
