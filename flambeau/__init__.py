@@ -50,6 +50,23 @@ for _family in (shape, creation, indexing, reductions, linear, _sorting, _random
 _install(globals(), Tensor)
 arithmetic.install_operators(Tensor)
 
+
+def _functional_method(name: str) -> Any:
+    """A Tensor method that is a function of nn.functional, loaded when it is first called."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        from flambeau.nn import functional
+
+        return getattr(functional, name)(self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"nn.functional.{name} of this tensor."
+    return method
+
+
+for _name in ("softmax", "log_softmax", "prelu", "hardshrink"):
+    setattr(Tensor, _name, _functional_method(_name))
+
 from flambeau.autograd.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
 
 from flambeau import autograd  # noqa: E402
@@ -67,9 +84,15 @@ pi, e, inf, nan = _math.pi, _math.e, _math.inf, _math.nan
 newaxis = None
 strided = "torch.strided"
 stats = _statistics.snapshot
-del _family
+del _family, _name
 
 _LAZY_MODULES = frozenset(("nn", "optim", "utils", "linalg", "fft", "cuda", "backends", "trace", "testing", "special", "version"))
+_FROM_FUNCTIONAL = frozenset(
+    "adaptive_avg_pool1d alpha_dropout avg_pool1d batch_norm bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
+    "conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout embedding embedding_bag feature_dropout "
+    "group_norm hardshrink instance_norm kl_div layer_norm log_softmax margin_ranking_loss max_pool1d max_pool2d "
+    "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm rrelu selu softmax threshold triplet_margin_loss".split()
+)
 _LAZY_NAMES = {"save": "flambeau.io", "load": "flambeau.io"}
 
 
@@ -82,6 +105,8 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name != f"flambeau.{name}":
                 raise
+    if name in _FROM_FUNCTIONAL:
+        return getattr(importlib.import_module("flambeau.nn.functional"), name)
     if name in _LAZY_NAMES:
         return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
     if name.startswith("__"):
