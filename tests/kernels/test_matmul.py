@@ -120,6 +120,21 @@ def test_float32_sizes_and_orders(size: tuple[int, int, int], orders: tuple[int,
     Case((m, k), (k, n), a_strides=strides[0], b_strides=strides[1], c_strides=strides[2]).check()
 
 
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [((20, 30, 10000), 2), ((64, 64, 4096), 2), ((1, 1, 100000), 2), ((1, 20, 140003), 2), ((4, 3, 70000), 2),
+     ((30, 1, 70001), 2),     ((200, 300, 5000), 1)],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("transposed", [(0, 0), (1, 0), (0, 1), (1, 1)], ids=str)
+def test_long_k_is_cut_into_parts(size: tuple[int, int, int], count: int, transposed: tuple[int, int]) -> None:
+    m, n, k = size
+    a, b = (permuted(s, (1, 0) if t else (0, 1)) for s, t in zip(((m, k), (k, n)), transposed, strict=True))
+    case = Case((m, k), (k, n), a_strides=a, b_strides=b, c_strides=(1, m))
+    assert len(make_matmul(case.graph, 2)) == count
+    case.check()
+
+
 @pytest.mark.parametrize("d", [*REAL, dtypes.complex64, dtypes.complex128], ids=lambda d: d.name)
 @pytest.mark.parametrize(
     "size", [(1, 1, 1), (1, 130, 300), (3, 40, 300), (50, 70, 300), (130, 1, 40), (4, 3, 0)], ids=str
@@ -298,7 +313,8 @@ class DoubleIt:
         ((1, 70), (70, 90), None), ((1, 70), (70, 90), (1, 70)), ((90, 70), (70, 1), None),
         ((3, 20, 30), (3, 30, 40), None),
         ((3, 20, 30), (3, 30, 40), (0, 40, 1)), ((3, 4, 30), (3, 30, 400), (0, 1, 30)),
-        ((5, 1, 30), (5, 30, 40), (0, 40, 1)), ((5, 9, 30), (5, 30, 1), (0, 1, 1)), ((20, 30), (30, 3000), None),
+        ((5, 1, 30), (5, 30, 40), (0, 40, 1)), ((5, 9, 30), (5, 30, 1), (0, 1, 1)), ((20, 30), (30, 3000), None), 
+        ((20, 9000), (9000, 30), None), ((2, 1, 70000), (2, 70000, 3), (0, 1, 70000)),
         ((3, 0), (0, 5), None),
     ],
     ids=str,

@@ -14,10 +14,11 @@ from functools import partial
 
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.matmul_blocking import block, ceil_div, machine
-from flambeau.compiler.kernels.matmul_element import element_of, register_tile
+from flambeau.compiler.kernels.matmul_blocking import Machine, block, ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of, register_tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_packed import packed_module, word_names
+from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
 from flambeau.compiler.kernels.matrix_vector import (
     DOT_ROWS,
     LINE,
@@ -54,6 +55,8 @@ class Product:
     batch: list[tuple[int, int, int, int]]
     rows_per_batch: int  # rows of one batch item before merging: what the epilogue calls a row
     exchanged: bool
+    splits: int = 1  # parts of K (of `k` each, the last one what is left of `k_total`): the innermost batch dim
+    k_total: int = -1
 
     @property
     def batches(self) -> int:
@@ -138,39 +141,71 @@ def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None)
     element = element_of(dtype)
     host = machine()
     tile = register_tile(element, host.vector_bits, host.registers)
-    facts = Facts(
+    few_rows = product.m <= DOT_ROWS
+    splits = count_parts(element, tile, product.m, product.n, product.k, product.batches, few_rows)
+    if splits == 1:
+        return [_product_kernel(product, element, tile, host, epilogue, node_index)]
+    k = round_up(ceil_div(product.k, splits), 16)
+    splits = ceil_div(product.k, k)
+    size = product.m * product.n
+    parts = graph.add_value(Value((splits * size,), dtype, (1,)))  # only these two kernels know it
+    inner = (splits, k * product.a.column, k * product.b.row, size)
+    cut = replace(
+        product, k=k, k_total=product.k, splits=splits, batch=[inner], c=Operand(Address(parts), parts, product.n, 1)
+    )
+    first = _product_kernel(cut, element, tile, host, None, node_index)
+    facts = _facts(product, element, tile, host)
+    total = replace(product, a=Operand(Address(parts), parts, product.n, 1), splits=splits)
+    second = _kernel(
+        f"matmul:sum:{facts.key()}", sum_module, facts, epilogue, {}, sum_word_names(), total, node_index, product.m,
+        max(1, (256 << 10) // max(1, splits * product.n * element.itemsize)),
+    )  # fmt: skip
+    second.name, second.reads = f"matmul_sum_{element.name}", (parts,)
+    second.operations, second.bytes = splits * size, (splits + 1) * size * element.itemsize
+    return [first, second]
+
+
+def _facts(product: Product, element: Element, tile: Tile, host: Machine) -> Facts:
+    return Facts(
         element, tile, host.vector_bits,
         a_unit=unit_stride(product.a.row, product.a.column, product.m, product.k),
         b_unit=unit_stride(product.b.column, product.b.row, product.n, product.k),
         c_unit="column" if product.c.column == 1 else "row" if product.c.row == 1 else "none",
         batch_dims=max(2, len(product.batch)), exchanged=product.exchanged,
     )  # fmt: skip
+
+
+def _product_kernel(
+    product: Product, element: Element, tile: Tile, host: Machine, epilogue: Epilogue | None, node_index: int
+) -> Kernel:
+    """The kernel of a product in normal form."""
+    facts = _facts(product, element, tile, host)
     if element.parts == 1 and product.m <= DOT_ROWS:
         if facts.b_unit == "k" and product.a.column == 1:
             shape = dot_shape(product.m, product.n)
             key = f"matmul:dot:{'x'.join(map(str, shape))}:{facts.key()}"
             write = partial(dot_module, shape=shape)
-            return [_vector_kernel(key, write, facts, epilogue, product, node_index, shape[1], 0)]
+            return _vector_kernel(key, write, facts, epilogue, product, node_index, shape[1], 0)
         if facts.b_unit == "lane" and product.m == 1 and (product.b.column == 1 or product.n == 1):
             key = f"matmul:sweep:{facts.key()}"
             scratch = 2 * LINE * element.compute_bytes
             columns = UNIT_VECTORS * tile.width
-            return [_vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)]
+            return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
     blocking = block(element, tile, product.m, product.n, product.k, product.batches, host)
     if element.parts == 1 and not element.converts and not blocking.pack_a:
         facts = replace(facts, direct=True)
     words: dict[str, Word] = {
         "scratch": Scratch(blocking.scratch_bytes),
-        "mc": blocking.mc, "nc": blocking.nc, "kc": blocking.kc, "k_blocks": blocking.k_blocks,
+        "mc": blocking.mc, "nc": blocking.nc, "kc": blocking.kc,
         "row_panels": blocking.row_panels, "column_blocks": blocking.column_blocks,
         "epilogue_columns": blocking.epilogue_columns, "scratch_bytes": blocking.scratch_bytes,
         "a_panels": blocking.a_panels,
         "pack_b": int(blocking.pack_b),
     }  # fmt: skip
-    return [_kernel(
+    return _kernel(
         f"matmul:blocked:{facts.key()}", packed_module, facts, epilogue, words, word_names(facts), product, node_index,
         blocking.row_panels * blocking.column_blocks * product.batches, blocking.min_units, blocking.grain,
-    )]  # fmt: skip
+    )  # fmt: skip
 
 
 def _vector_kernel(
@@ -180,8 +215,8 @@ def _vector_kernel(
     """A kernel of matrix_vector.py, whose unit is `columns` columns."""
     units = ceil_div(product.n, columns)
     words: dict[str, Word] = {"scratch": Scratch(scratch), "units_per_batch": units, "scratch_bytes": scratch}
-    # Bound by reading b: a thread is worth its start from about 64 KiB on.
-    min_units = max(1, (64 << 10) // max(1, columns * product.k * facts.element.itemsize))
+    # Bound by reading b: a thread is worth its start from about 256 KiB on.
+    min_units = max(1, (256 << 10) // max(1, columns * product.k * facts.element.itemsize))
     return _kernel(
         key,
         write,
@@ -202,6 +237,7 @@ def _common_words(product: Product, facts: Facts) -> dict[str, Word]:
         "a": a.word, "b": b.word, "c": c.word, "m": product.m, "n": product.n, "k": product.k,
         "a_row": a.row, "a_column": a.column, "b_row": b.row, "b_column": b.column, "c_row": c.row,
         "c_column": c.column, "rows_per_batch": product.rows_per_batch,
+        "splits": product.splits, "k_total": product.k if product.k_total < 0 else product.k_total,
     }  # fmt: skip
     batch = [(1, 0, 0, 0)] * (facts.batch_dims - len(product.batch)) + product.batch
     for d, (size, sa, sb, sc) in enumerate(batch):

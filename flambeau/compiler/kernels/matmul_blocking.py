@@ -31,7 +31,6 @@ class Blocking:
     mc: int
     nc: int
     kc: int
-    k_blocks: int
     row_panels: int
     column_blocks: int
     epilogue_columns: int
@@ -62,23 +61,22 @@ def round_up(x: int, to: int) -> int:
     return ceil_div(x, to) * to
 
 
-def k_block(element: Element, tile: Tile, k: int, l1_bytes: int) -> tuple[int, int]:
-    """(kc, number of blocks). Depends on K, the element and the cache only."""
+def k_block(element: Element, tile: Tile, k: int, l1_bytes: int) -> int:
+    """kc. Depends on K, the element and the cache only."""
     if element.converts or k <= 0:
-        return max(k, 1), 1
+        return max(k, 1)
     # 256 float32 at 48 KiB: the panels of a and b together just fit (192 to 512 differ by 5 %). Longer blocks, where
     # tiles are narrower, would be less accurate.
     fits = l1_bytes // ((tile.columns + tile.rows) * element.compute_bytes * element.parts) // 16 * 16
     longest = min(256, max(64, fits))
     blocks = ceil_div(k, longest)
-    kc = round_up(ceil_div(k, blocks), 16)
-    return kc, ceil_div(k, kc)
+    return round_up(ceil_div(k, blocks), 16)
 
 
 def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, host: Machine) -> Blocking:
     """Blocks of an m x n x k product for `host`."""
     size = element.compute_bytes * element.parts
-    kc, k_blocks = k_block(element, tile, k, host.l1_bytes)
+    kc = k_block(element, tile, k, host.l1_bytes)
     mc = max(1, host.l2_bytes // 2 // (kc * size) // tile.rows) * tile.rows
     mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), tile.rows)  # equal blocks: no thin last one
     row_panels = ceil_div(m, tile.rows)
@@ -103,10 +101,10 @@ def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, ho
     a_panels = round_up(tile.columns * kc * size + slack, 64)
     scratch = a_panels + round_up(mc * kc * size + slack, 64)  # a tail is packed even if a is not
     epilogue_columns = max(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
-    # A thread is worth its start from about 4 microseconds on: half a million operations.
+    # A thread is worth its start from about 5 microseconds on: a million operations.
     per_unit = 2 * tile.rows * min(n, nc) * max(k, 1)
     return Blocking(
-        mc, nc, kc, k_blocks, row_panels, column_blocks, min(nc, epilogue_columns), a_panels, scratch,
-        min_units=max(1, 500_000 // per_unit),
+        mc, nc, kc, row_panels, column_blocks, min(nc, epilogue_columns), a_panels, scratch,
+        min_units=max(1, 1_000_000 // per_unit),
         pack_a=pack_a, pack_b=pack_b, grain=grain,
     )  # fmt: skip

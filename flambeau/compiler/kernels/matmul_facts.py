@@ -80,6 +80,12 @@ def batch_addresses(b: Builder, facts: Facts, w: dict[str, str], batch: str) -> 
     return a, bb, c
 
 
+def k_of_batch(b: Builder, w: dict[str, str], batch: str) -> str:
+    """K of a batch item. Where K is cut into parts (see matmul_split.py), they are the innermost batch dim."""
+    part = b.op(f"urem i64 {batch}, {w['splits']}")
+    return b.min(w["k"], b.sub(w["k_total"], b.mul(part, w["k"])))
+
+
 def call_epilogue(
     b: Builder, facts: Facts, w: dict[str, str], batch: str, rows: tuple[str, str], columns: tuple[str, str]
 ) -> None:  # fmt: skip

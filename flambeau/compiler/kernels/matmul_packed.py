@@ -23,6 +23,7 @@ from flambeau.compiler.kernels.matmul_facts import (
     batch_addresses,
     batch_names,
     call_epilogue,
+    k_of_batch,
     load_words,
 )
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
@@ -32,8 +33,9 @@ from flambeau.compiler.kernels.matmul_pack import pack
 def word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
     text = (
-        "a b c scratch m n k a_row a_column b_row b_column c_row c_column mc nc kc k_blocks row_panels column_blocks "
-        "epilogue_columns scratch_bytes a_panels rows_per_batch pack_b"
+        "a b c scratch m n k a_row a_column b_row b_column c_row c_column mc nc kc row_panels column_blocks "
+        "epilogue_columns scratch_bytes a_panels rows_per_batch pack_b splits "
+        "k_total"
     )
     return text.split() + batch_names(facts)
 
@@ -204,12 +206,14 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
         j0 = b.mul(b.op(f"urem i64 {g}, {w['column_blocks']}"), w["nc"])
         columns = b.min(w["nc"], b.sub(w["n"], j0))
         a, bb, c = batch_addresses(b, facts, w, batch)
+        k_all = k_of_batch(b, w, batch)
+        k_blocks = b.max("1", b.op(f"udiv i64 {b.add(k_all, b.sub(w['kc'], 1))}, {w['kc']}"))
 
         def k_block(block: str) -> None:
             k0 = b.mul(block, w["kc"])
-            k = b.min(w["kc"], b.sub(w["k"], k0))
+            k = b.min(w["kc"], b.sub(k_all, k0))
             add = b.op(f"icmp sgt i64 {block}, 0")
-            is_last = b.op(f"icmp eq i64 {b.add(block, 1)}, {w['k_blocks']}")
+            is_last = b.op(f"icmp eq i64 {b.add(block, 1)}, {k_blocks}")
             a_k = b.gep(memory, a, b.mul(b.mul(k0, w["a_column"]), parts))
             b_k = b.gep(memory, bb, b.mul(b.mul(k0, w["b_row"]), parts))
 
@@ -218,7 +222,7 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
 
             b.loop(first, after, w["mc"], row_block)
 
-        b.loop(0, w["k_blocks"], 1, k_block)
+        b.loop(0, k_blocks, 1, k_block)
 
     groups_end = b.op(f"udiv i64 {b.add('%end', b.sub(row_panels, 1))}, {row_panels}")
     b.loop(b.op(f"udiv i64 %begin, {row_panels}"), groups_end, 1, group)

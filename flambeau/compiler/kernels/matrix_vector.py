@@ -24,6 +24,7 @@ from flambeau.compiler.kernels.matmul_facts import (
     batch_addresses,
     batch_names,
     call_epilogue,
+    k_of_batch,
     load_words,
 )
 
@@ -40,7 +41,8 @@ _ROWS_AT_ONCE = 4  # rows of b that `sweep` reads together: one load and store o
 def vector_word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
     names = (
-        "a b c scratch m n k a_row a_column b_row b_column c_row c_column units_per_batch scratch_bytes rows_per_batch"
+        "a b c scratch m n k a_row a_column b_row b_column c_row c_column units_per_batch scratch_bytes rows_per_batch "
+        "splits k_total"
     )
     return names.split() + batch_names(facts)
 
@@ -133,6 +135,7 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, shape: tupl
 
     def item(batch: str, first: str, end: str) -> None:
         a, bb, c = batch_addresses(b, facts, w, batch)
+        w["k"] = k_of_batch(b, w, batch)  # from here on
         stop = b.min(w["n"], b.mul(end, columns))
 
         def chunk(start: str) -> None:
@@ -170,6 +173,7 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
 
     def item(batch: str, first: str, end: str) -> None:
         a, bb, c = batch_addresses(b, facts, w, batch)
+        w["k"] = k_of_batch(b, w, batch)  # from here on
         stop = b.min(w["n"], b.mul(end, unit))
 
         def lines(j0: str) -> None:

@@ -1,0 +1,83 @@
+"""Matrix products with few outputs and a long K: K is cut into parts, whose products are added in their order.
+
+Without it such a product has too few tiles for the threads. The number of parts depends on sizes only, so the result
+does not depend on the number of threads. The first kernel is any of the others, with the parts as its innermost batch
+dim and a temporary (parts, m, n) as its result; the second one, below, adds the parts up and runs the epilogue.
+"""
+
+from __future__ import annotations
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, call_epilogue, load_words
+
+MOST_PARTS = 16
+_TILES = 32  # tiles that are enough for the threads of a machine of some size
+_CHUNK = 64  # rows between two calls of the epilogue
+
+
+def count_parts(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, few_rows: bool) -> int:
+    """Into how many parts K is cut. A part keeps enough work: 2048 steps, or 32768 for a few rows (bound by memory)."""
+    if element.converts or element.parts == 2 or batches > 1:
+        return 1
+    tiles = -(-n // 8) if few_rows else -(-m // tile.rows) * -(-n // tile.columns)
+    return max(1, min(MOST_PARTS, _TILES // tiles, k // (32768 if few_rows else 2048)))
+
+
+def sum_word_names() -> list[str]:
+    """Names of the words before the epilogue's, in order. "a": the temporary."""
+    return ["a", "c", "m", "n", "splits", "c_row", "c_column", "rows_per_batch"]
+
+
+def sum_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+    """The module's text: c = the sum of the parts, from the first to the last. A unit is a row."""
+    b = Builder()
+    element, width = facts.element, facts.tile.width
+    type_, size = vector(element.compute, width), element.compute_bytes
+    w = load_words(b, sum_word_names())
+    elements = b.mul(w["m"], w["n"])
+
+    def chunk(first: str) -> None:
+        end = b.min("%end", b.add(first, _CHUNK))
+
+        def row(i: str) -> None:
+            source = b.gep(element.compute, w["a"], b.mul(i, w["n"]))
+            target = b.gep(element.memory, w["c"], b.mul(i, w["c_row"]))
+
+            def some(j: str) -> None:
+                mask = b.tail_mask(b.sub(w["n"], j), width)
+                start = b.masked_load(element.compute, width, b.gep(element.compute, source, j), mask, size)
+
+                def part(p: str, total: str) -> list[str]:
+                    at = b.gep(element.compute, source, b.add(b.mul(p, elements), j))
+                    return [element.add(b, width, total, b.masked_load(element.compute, width, at, mask, size))]
+
+                total = b.loop(1, w["splits"], 1, part, [(type_, start)])[0]
+                b.masked_store(element.memory, width, total, b.gep(element.memory, target, j), mask, size)
+
+            def one(j: str) -> None:
+                at = b.gep(element.compute, source, j)
+
+                def part(p: str, total: str) -> list[str]:
+                    value = b.load(element.compute, b.gep(element.compute, at, b.mul(p, elements)), size)
+                    return [element.add(b, 1, total, value)]
+
+                total = b.loop(1, w["splits"], 1, part, [(element.compute, b.load(element.compute, at, size))])[0]
+                b.store(element.memory, total, b.gep(element.memory, target, b.mul(j, w["c_column"])), size)
+
+            if facts.c_unit == "column" and width > 1:
+                b.loop(0, w["n"], width, some)
+            else:
+                b.loop(0, w["n"], 1, one)
+
+        b.loop(first, end, 1, row)
+        if epilogue is not None:
+            call_epilogue(b, facts, w, "0", (first, end), ("0", w["n"]))
+
+    b.loop("%begin", "%end", _CHUNK, chunk)
+    functions = [b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")]
+    declarations = set(b.declarations)
+    if epilogue is not None:
+        functions.append(epilogue.emit("epilogue", len(sum_word_names())))
+        declarations.update(epilogue.declarations())
+    return module(functions, declarations, facts.vector_bits)
