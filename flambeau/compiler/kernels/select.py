@@ -114,7 +114,7 @@ def emit_order(key: str, d: dtype) -> str:
     1, 2, ...), sorted by element x[row * step] (stable). `a` and `b` are space for as many records."""
     s = _Selection(["x", "step", "order", "next", "a", "b"])
     c, r = s.c, Records(d, False)
-    c.helper(*sort_function(r))
+    c.helper(*sort_function(r, s.bits))
     x, order, following = c.array("x", r.memory), c.array("order", "i64"), c.array("next", "i64")
     a, b = c.array("a", r.element), c.array("b", r.element)
     natural = order[0].lt(0)

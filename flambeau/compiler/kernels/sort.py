@@ -70,7 +70,7 @@ def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense
     from flambeau.runtime.jit import symbol
 
     c = Code(names)
-    c.helper(*sort_function(r))
+    c.helper(*sort_function(r, bits))
     x, values, numbers = c.array("x", r.memory), c.array("values", r.memory), c.array("numbers", "i64")
     count, keep, inner = c.word("count"), c.word("keep"), c.word("inner")
     a = c.array("scratch", r.element).after_bytes(c.named("i64", "%worker") * c.word("space"))
