@@ -146,13 +146,15 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
         source.word, p.w.word, out.word, Scratch(scratch), scratch, plane_bytes,
         plane_bytes + round_up(result * size, 64),
         out.shape[1], planes, 1 if gradient else multiplier, *source.strides[:2], *out.strides, *out.shape[2:],
-        p.w.strides[0], p.w.strides[2], p.w.strides[3], *p.w.shape[2:], taps, *astuple(plane), *shifts,
+        p.w.strides[0], p.w.strides[2], p.w.strides[3], *p.w.shape[2:], taps, *astuple(plane), 0,
     ]  # fmt: skip
     first_word = len(words)
     key = f"convolution:depthwise:{facts.key()}"
     if epilogue is not None:
         words += epilogue.words
-        key += f":{taps}:{epilogue.key}"  # the epilogue's words start after as many shifts
+        key += f":{epilogue.key}"
+    words[first_word - 1] = len(words)
+    words += shifts
     return [
         Kernel(
             name=f"convolution_depthwise_{element.name}", key=key,
@@ -292,8 +294,8 @@ def _emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: 
     element, width = facts.element, facts.width
     compute, size, memory = element.compute, element.compute_bytes, element.memory
     type_ = vector(compute, width)
-    w = load_words(b, "%args", 4, _PLANES_NAMES + _PLANE)
-    shifts = b.gep("i64", "%args", len(_PLANES_NAMES) + len(_PLANE))
+    w = load_words(b, "%args", 4, [*_PLANES_NAMES, *_PLANE, "shifts_at"])
+    shifts = b.gep("i64", "%args", w["shifts_at"])
     plane = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     result, coefficients = b.gep("i8", plane, w["result_at"]), b.gep("i8", plane, w["coefficients_at"])
     wide = b.mul(w["pitch"], w["out_height"])

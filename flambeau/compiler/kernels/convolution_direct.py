@@ -37,6 +37,7 @@ from flambeau.compiler.kernels.convolution_planes import (
     fetch_planes,
     plane_elements,
     shifts,
+    tap_rows,
     write_table,
 )
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
@@ -157,7 +158,8 @@ def make_direct_convolution(
         tile_pixels = columns
 
     sub_rows = block_rows + reach_y
-    first_shift = len(_NAMES) + len(phases) * len(PHASE)
+    first_word = len(_NAMES) + len(phases) * len(PHASE)
+    first_shift = first_word + (0 if epilogue is None else len(epilogue.words))
     all_shifts: list[int] = []
     blocked: list[Phase] = []
     bare: list[Geometry] = []
@@ -167,21 +169,22 @@ def make_direct_convolution(
     for g, (y, x) in zip(phases, sides, strict=True):
         blocked.append(
             Phase(
-                g.taps, first_shift + len(all_shifts), y.before, x.before, g.step_y, g.step_x, reach_y, sub_rows,
+                g.taps_y, g.taps_x, g.base_y, g.tap_y, first_shift + len(all_shifts),
+                y.before, x.before, g.step_y, g.step_x, reach_y, sub_rows,
                 pitch, plane,
                 g.source_height, g.source_width, g.stride_channel, g.stride_y, g.stride_x, g.pixels // max(1, g.width),
                 g.width,
                 g.out_offset, g.out_y, g.out_x, weights_offset, balanced(channels, max(1, _BLOCK_K // max(1, g.taps))),
             )
         )  # fmt: skip
-        bare.append(replace(g, weights_offset=weights_offset))
+        bare.append(replace(g, weights_offset=weights_offset, channel_block=blocked[-1].channel_block))
         weights_offset += panels * tile.columns * channels * g.taps
         all_shifts += shifts(g, y, x, sub_rows, pitch)
     packed = temporary(graph, max(1, weights_offset * p.groups), BY_NAME[COMPUTE_DTYPE[element.compute]])
     slack = (tile.rows + 2 * tile.width) * size
     planes_bytes = round_up(images * channels * plane * size + slack, 64)
     sums_bytes = round_up((images * area + tile.rows + tile.width) * tile.columns * size, 64)
-    table_bytes = round_up(max(q.channel_block * q.taps for q in blocked) * 8, 64)
+    table_bytes = round_up(max(q.channel_block * q.taps_y * q.taps_x for q in blocked) * 8, 64)
     scratch = planes_bytes + sums_bytes + table_bytes
     words: list[Word] = [
         source.word, Address(packed), out.word, Scratch(scratch), p.batch, images, p.groups, blocks_y, blocks_x, splits,
@@ -191,16 +194,15 @@ def make_direct_convolution(
     ]  # fmt: skip
     for q in blocked:
         words += astuple(q)
-    words += all_shifts
-    first_word = len(words)
     key = f"convolution:direct:{facts.key()}"
     if epilogue is not None:
         words += epilogue.words
-        key += f":{first_word}:{epilogue.key}"
+        key += f":{epilogue.key}"
+    words += all_shifts
     units = blocks * splits
     name = "convolution_input_gradient" if gradient else "convolution"
     return [
-        pack_weights(p, gradient, element, tile.columns, bare, packed, weights_offset, node_index),
+        pack_weights(p, gradient, element, tile.columns, bare, packed, weights_offset, node_index, by_rows=True),
         Kernel(
             name=f"{name}_{element.name}", key=key, emit=partial(_emit, facts, epilogue, first_word, key), words=words,
             reads=(source.root, packed), writes=(out.root,), units=units,
@@ -430,7 +432,8 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
 
             def body() -> None:
                 # A phase without taps has one pass over no channels, which stores zeros.
-                any_taps = b.op(f"icmp sgt i64 {q['taps']}, 0")
+                taps = b.mul(q["taps_y"], q["taps_x"])
+                any_taps = b.op(f"icmp sgt i64 {taps}, 0")
                 channels = b.op(f"select i1 {any_taps}, i64 {w['channels']}, i64 0")
                 image_planes = b.mul(w["channels"], q["plane"])
                 area = b.mul(rows, columns)
@@ -443,9 +446,8 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                     ], declare=False)  # fmt: skip
 
                 b.loop(0, images, 1, copy)
-                write_table(b, "%args", q, table, q["channel_block"])
                 weights_f = b.gep(compute, weights, q["weights_offset"])
-                panel_k = b.mul(w["channels"], q["taps"])
+                panel_k = b.mul(w["channels"], taps)
 
                 def panel(o: str) -> None:
                     lanes = b.min(tile.columns, b.sub(o_high, o))
@@ -453,9 +455,11 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                     weights_o = b.gep(compute, weights_f, b.mul(o, panel_k))
 
                     def channel_block(c: str) -> None:
-                        k = b.mul(b.min(q["channel_block"], b.sub(channels, c)), q["taps"])
+                        count = b.min(q["channel_block"], b.sub(channels, c))
+                        row_k = b.mul(count, q["taps_x"])
+                        write_table(b, "%args", q, table, count, by_rows=True)
                         add = b.op(f"icmp sgt i64 {c}, 0")
-                        weights_c = b.gep(compute, weights_o, b.mul(b.mul(c, q["taps"]), tile.columns))
+                        weights_c = b.gep(compute, weights_o, b.mul(b.mul(c, taps), tile.columns))
                         planes_c = b.gep(compute, planes, b.mul(c, q["plane"]))
 
                         def fetch(y: str) -> None:
@@ -468,12 +472,16 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                         def row(y: str, line0: str, sums0: str) -> None:
                             if facts.kind != "gather":
                                 b.when(b.op(f"icmp eq i64 {b.add(o, c)}, 0"), lambda: fetch(y))
+                            low, high = tap_rows(b, q, b.add(y0, y))
+                            k0, k = b.mul(low, row_k), b.mul(b.sub(high, low), row_k)
+                            table_y = b.gep("i64", table, k0)
+                            weights_y = b.gep(compute, weights_c, b.mul(k0, tile.columns))
                             line = b.gep(compute, line0, b.mul(y, q["pitch"]))
                             sums_y = b.gep(compute, sums0, b.mul(b.mul(y, columns), tile.columns))
 
                             def pixels(x: str) -> None:
                                 b.call("void", "pixels", [
-                                    ("i64", k), ("ptr", table), ("ptr", b.gep(compute, line, x)), ("ptr", weights_c),
+                                    ("i64", k), ("ptr", table_y), ("ptr", b.gep(compute, line, x)), ("ptr", weights_y),
                                     ("ptr", b.gep(compute, sums_y, b.mul(x, tile.columns))), ("i1", add),
                                     ("i64", b.min(w["tile_pixels"], b.sub(columns, x))), ("i64", vectors),
                                 ], declare=False)  # fmt: skip

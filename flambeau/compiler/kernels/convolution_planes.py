@@ -19,7 +19,10 @@ from flambeau.compiler.kernels.matmul_element import Element
 class Phase:
     """Words of one phase. Source row y is row (y + top) / deal_y of sub-plane (y + top) % deal_y; columns likewise."""
 
-    taps: int
+    taps_y: int
+    taps_x: int
+    base_y: int  # tap row t of result row y reads source row y * deal_y + base_y + t * tap_y
+    tap_y: int
     shifts_at: int  # index of its first shift among the kernel's words
     top: int
     left: int
@@ -160,22 +163,44 @@ def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
     )
 
 
-def write_table(
-    b: Builder, arguments: str, phase: dict[str, str], table: str, channels: str, scale: int = 1
-) -> None:  # fmt: skip
-    """Write the place of (channel, tap), in elements times `scale`, to `table`, for `channels` channels."""
+def write_table(b: Builder, arguments: str, phase: dict[str, str], table: str, channels: str, by_rows: bool) -> None:
+    """Write the places of all taps in `channels` planes, in the order (channel, tap row, tap column).
+
+    `by_rows`: in the order (tap row, channel, tap column) instead, so that some tap rows are consecutive.
+    """
     first = b.gep("i64", arguments, phase["shifts_at"])
 
     def channel(c: str) -> None:
         start = b.mul(c, phase["plane"])
 
-        def entry(t: str) -> None:
-            place = b.mul(b.add(start, b.load("i64", b.gep("i64", first, t), 8)), scale)
-            b.store("i64", place, b.gep("i64", table, b.add(b.mul(c, phase["taps"]), t)), 8)
+        def tap_row(ty: str) -> None:
+            if by_rows:
+                at = b.mul(b.add(b.mul(ty, channels), c), phase["taps_x"])
+            else:
+                at = b.mul(b.add(b.mul(c, phase["taps_y"]), ty), phase["taps_x"])
 
-        b.loop(0, phase["taps"], 1, entry)
+            def tap(tx: str) -> None:
+                shift = b.load("i64", b.gep("i64", first, b.add(b.mul(ty, phase["taps_x"]), tx)), 8)
+                b.store("i64", b.add(start, shift), b.gep("i64", table, b.add(at, tx)), 8)
+
+            b.loop(0, phase["taps_x"], 1, tap)
+
+        b.loop(0, phase["taps_y"], 1, tap_row)
 
     b.loop(0, channels, 1, channel)
+
+
+def tap_rows(b: Builder, phase: dict[str, str], y: str) -> tuple[str, str]:
+    """The tap rows low <= t < high that meet the source for result row y; the others meet its padding."""
+    start = b.add(b.mul(y, phase["deal_y"]), phase["base_y"])
+    ahead = b.op(f"icmp sgt i64 {phase['tap_y']}, 0")
+    step = b.max(b.max(phase["tap_y"], b.sub(0, phase["tap_y"])), 1)
+    last = b.sub(b.sub(phase["source_height"], 1), start)
+    before = b.op(f"select i1 {ahead}, i64 {b.sub(0, start)}, i64 {b.sub(0, last)}")
+    after = b.op(f"select i1 {ahead}, i64 {last}, i64 {start}")
+    low = b.op(f"udiv i64 {b.add(b.max(before, 0), b.sub(step, 1))}, {step}")
+    high = b.min(b.op(f"udiv i64 {b.max(b.add(after, step), 0)}, {step}"), phase["taps_y"])
+    return low, b.max(low, high)
 
 
 def fetch_lines(b: Builder, element: Element, start: str, length: str) -> None:

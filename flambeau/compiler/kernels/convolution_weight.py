@@ -151,10 +151,9 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     splits = ceil_div(channels, split_channels)
     sub_rows, pitch = block_rows + side_y.reach, block_columns + side_x.reach
     phase = Phase(
-        taps, len(_NAMES) + len(PHASE) + WORDS, py, px, sy, sx, side_y.reach, sub_rows, pitch,
+        kernel_y, kernel_x, -py, dy, len(_NAMES) + len(PHASE) + WORDS, py, px, sy, sx, side_y.reach, sub_rows, pitch,
         plane_elements(deal, sub_rows, pitch), height, width, p.x.strides[1], p.x.strides[2], x_column, out_height,
-        out_width,
-        0, 0, 0, 0, split_channels,
+        out_width, 0, 0, 0, 0, split_channels,
     )  # fmt: skip
     longest = round_up(max(CHUNK, chunk_rows * chunk_columns), tile.width)
     copied_at = round_up((split_channels * phase.plane + 2 * tile.width) * size, 64)
@@ -303,9 +302,10 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
     g_geometry = b.gep("i64", "%args", len(_NAMES) + len(PHASE))
     planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     copied, transposed, table = (b.gep("i8", planes, w[name]) for name in ("copied_at", "transposed_at", "table_at"))
-    k_total = b.mul(w["channels"], q["taps"])
-    write_table(b, "%args", q, table, w["split_channels"])
-    entries = b.mul(w["split_channels"], q["taps"])
+    kernel = b.mul(q["taps_y"], q["taps_x"])
+    k_total = b.mul(w["channels"], kernel)
+    write_table(b, "%args", q, table, w["split_channels"], by_rows=False)
+    entries = b.mul(w["split_channels"], kernel)
     # A last tile that is not full runs over the last tap several times.
     last = b.load("i64", b.gep("i64", table, b.sub(entries, 1)), 8)
     for i in range(tile.rows):
@@ -316,11 +316,11 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
         s, g = b.op(f"udiv i64 {rest}, {w['groups']}"), b.op(f"urem i64 {rest}, {w['groups']}")
         c = b.mul(split, w["split_channels"])
         count = b.min(w["split_channels"], b.sub(w["channels"], c))
-        taps = b.mul(count, q["taps"])
+        taps = b.mul(count, kernel)
         first = b.sdiv(b.mul(s, w["blocks"]), w["partials"])
         after = b.sdiv(b.mul(b.add(s, 1), w["blocks"]), w["partials"])
         # Units of one group and partial sum lie next to each other: [partial][group][k][output channel].
-        sums = b.gep(compute, w["partial"], b.mul(b.add(b.mul(rest, k_total), b.mul(c, q["taps"])), w["padded"]))
+        sums = b.gep(compute, w["partial"], b.mul(b.add(b.mul(rest, k_total), b.mul(c, kernel)), w["padded"]))
         x_channel = b.mul(b.add(b.mul(g, w["channels"]), c), w["x_channel"])
         g_channel = b.mul(b.mul(g, w["outputs"]), w["g_channel"])
 

@@ -1,7 +1,8 @@
 """Convolutions: the packing of the weights, once a run, into a temporary of the compute type.
 
-A panel holds `height` output rows of the product by K: element (k, row) at k * height + row, k = (channel, tap row, tap
-column), zeros for the rows beyond the last. Panels lie in the order [group][phase][panel].
+A panel holds `height` output rows of the product by K: element (k, row) at k * height + row, zeros for the rows beyond
+the last. k = (channel, tap row, tap column), or `by_rows` (block of channels, tap row, channel of the block, column).
+Panels lie in the order [group][phase][panel].
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _WEIGHTS_NAMES = (
 
 def pack_weights(
     p: Problem, gradient: bool, element: Element, height: int, phases: list[Geometry], packed: int, weights_group: int,
-    node: int
+    node: int, by_rows: bool = False,
 ) -> Kernel:  # fmt: skip
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
     out_stride, in_stride, tap_row, tap_column = p.w.strides
@@ -31,22 +32,21 @@ def pack_weights(
     row_panels = ceil_div(rows, height)
     words: list[Word] = [
         p.w.word, Address(packed), row_panels, len(phases), rows, channels, p.group_outputs * out_stride, row, channel,
-        tap_row,
-        tap_column, weights_group,
+        tap_row, tap_column, weights_group,
     ]  # fmt: skip
     for g in phases:
         words += g.words()
-    key = f"convolution:weights:{element.name}:{height}"
+    key = f"convolution:weights:{element.name}:{height}:{'rows' if by_rows else 'channels'}"
     count = numel(p.w)
     return Kernel(
         name=f"convolution_weights_{element.name}", key=key,
-        emit=partial(_emit_weights, element, height, key), words=words,
+        emit=partial(_emit_weights, element, height, by_rows, key), words=words,
         reads=(p.w.root,), writes=(packed,), units=p.groups * row_panels, bytes=2 * count * element.compute_bytes,
         nodes=(node,), min_units_per_thread=max(1, 16384 * p.groups * row_panels // max(1, count)),
     )  # fmt: skip
 
 
-def _emit_weights(element: Element, height: int, key: str) -> str:
+def _emit_weights(element: Element, height: int, by_rows: bool, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
     b = Builder()
@@ -63,7 +63,16 @@ def _emit_weights(element: Element, height: int, key: str) -> str:
             geometry = b.gep("i64", geometries, b.mul(f, WORDS))
             field = {
                 name: load_word(b, geometry, word_of(name))
-                for name in ("taps_y", "taps_x", "weights_offset", "first_y", "skip_y", "first_x", "skip_x")
+                for name in (
+                    "taps_y",
+                    "taps_x",
+                    "weights_offset",
+                    "channel_block",
+                    "first_y",
+                    "skip_y",
+                    "first_x",
+                    "skip_x",
+                )
             }
             taps = b.mul(field["taps_y"], field["taps_x"])
             panel_at = b.mul(r0, b.mul(w["channels"], taps))
@@ -80,11 +89,21 @@ def _emit_weights(element: Element, height: int, key: str) -> str:
             step_y, step_x = b.mul(field["skip_y"], w["tap_row"]), b.mul(field["skip_x"], w["tap_column"])
 
             def channel(c: str) -> None:
+                inside = b.op(f"urem i64 {c}, {field['channel_block']}")
+                block = b.sub(c, inside)
+                block_channels = b.min(field["channel_block"], b.sub(w["channels"], block))
+
                 def tap_row(ty: str) -> None:
+                    if by_rows:
+                        row_at = b.add(
+                            b.mul(block, taps), b.mul(b.add(b.mul(ty, block_channels), inside), field["taps_x"])
+                        )
+                    else:
+                        row_at = b.add(b.mul(c, taps), b.mul(ty, field["taps_x"]))
+
                     def tap(tx: str) -> None:
                         at = b.add(b.mul(c, w["channel"]), b.add(b.mul(ty, step_y), b.mul(tx, step_x)))
-                        k = b.add(b.mul(c, taps), b.add(b.mul(ty, field["taps_x"]), tx))
-                        to = b.gep(element.compute, target, b.mul(k, height))
+                        to = b.gep(element.compute, target, b.mul(b.add(row_at, tx), height))
 
                         def row(r: str) -> None:
                             address = b.gep(element.memory, origin, b.add(at, b.mul(r, w["row"])))
