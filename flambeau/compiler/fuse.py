@@ -186,7 +186,6 @@ class _Fusion:
                 third.ancestors |= group.bits | ancestors
         group.nodes = sorted({*group.nodes, *other.nodes})
         group.notes += other.notes
-        group.depth |= other.depth
         for value, home in self.home.items():
             if home is other:
                 self.home[value] = group
@@ -367,6 +366,9 @@ class _Fusion:
         if missing:
             used = {loop for dims in found if dims for loop in dims}
             self._spread(group, found, missing, shape, used)
+        loops = [loop for dims in found if dims for loop in dims]
+        if len(set(loops)) != len(loops):  # v[:, None] op v: one loop cannot be two axes
+            raise Mismatch("it reads one value of the group along two axes")
         return tuple(dims or () for dims in found)
 
     def _access_of(self, value: int, root: int, shape: tuple[int, ...]) -> list[int]:
@@ -426,12 +428,15 @@ class _Fusion:
             return
         depth = max((group.depth.get(self.graph.root(v), 0) for v in node.inputs), default=0)
         if depth:
-            self._check_row(group, node)
+            self._check_group_row(group, node)
 
-    def _check_row(self, group: _Open, node: Node) -> None:
-        domain = group.domain
-        row = prod(domain.sizes[loop] for loop in domain.reduced)
-        rows = prod(size for loop, size in domain.sizes.items() if loop not in domain.reduced)
+    def _check_group_row(self, group: _Open, node: Node) -> None:
+        sizes, reduced = group.domain.sizes, group.domain.reduced
+        rows = prod(size for loop, size in sizes.items() if loop not in reduced)
+        self._check_row(prod(sizes[loop] for loop in reduced), rows, node)
+
+    def _check_row(self, row: int, rows: int, node: Node) -> None:
+        """Raises Mismatch unless a row of `row` elements can be read again by the kernel that reduces it."""
         size = max(self.values[v].dtype.itemsize for v in node.inputs)
         if row * rows * size <= SMALL_WORK_BYTES:
             return
@@ -491,8 +496,6 @@ class _Fusion:
             return "together they are too large"
         if self._cycle([group, other], node):
             return "a kernel between them needs one and is needed by the other"
-        if group.domain.reduced and other.domain.reduced:
-            return "they reduce different rows"
         if any(self.graph.nodes[i].op in ("take", "searchsorted") and self._looks_up(i, group, other)
                for i in (*group.nodes, *other.nodes)):  # fmt: skip
             return "one looks up elements of the other"
@@ -504,8 +507,8 @@ class _Fusion:
                 translation = self._translate(group, other, node, shape, output)
                 if before == (set(group.domain.sizes), set(other.domain.sizes)):
                     break
-        except Mismatch as reason:
-            return str(reason)
+        except Mismatch as mismatch:
+            return str(mismatch)
         unmapped = set(other.domain.sizes) - set(translation)
         mapped = set(translation.values())
         if group.kind != LOOPS:
@@ -521,30 +524,58 @@ class _Fusion:
                 reason = self._epilogue_refuses(group, member, lists, self._shape(member), other)
                 if reason:
                     return reason
-        if unmapped and mapped != set(group.domain.sizes):
+        rest = set(group.domain.sizes) - mapped
+        if unmapped and rest:
             return "each has loops that the other has not"
-        if unmapped and group.domain.reduced:
-            return "they reduce different rows"
-        if unmapped and not unmapped <= other.domain.reduced:
+        if unmapped and (unmapped != other.domain.reduced or group.domain.reduced):
             return "it repeats a value of the group over a larger shape"
-        if not unmapped and mapped != set(group.domain.sizes):
-            # `other` is computed for rows only: allowed below a reduction over exactly the rest.
-            rest = set(group.domain.sizes) - mapped
-            if not group.domain.reduced or rest != group.domain.reduced:
-                return "it repeats a value over a larger shape"
-        if other.domain.reduced & set(translation):
-            depth = max((group.depth.get(v, 0) for v in group.depth), default=0)
-            if depth or any(other.depth.values()):
-                return "its reduction would be needed in the middle of a row"
+        if rest and (rest != group.domain.reduced or other.domain.reduced):
+            return "it repeats a value over a larger shape"
+        theirs = {translation[loop] for loop in other.domain.reduced if loop in translation}
+        if theirs and group.domain.reduced and theirs != group.domain.reduced:
+            return "they reduce different dimensions"
         for loop in unmapped:
             translation[loop] = group.domain.new_loop(other.domain.sizes[loop])
-        if other.domain.reduced:
-            group.domain.reduced = frozenset(translation[loop] for loop in other.domain.reduced)
-        for value, lists in other.domain.where.items():
-            moved = tuple(tuple(translation[loop] for loop in dims) for dims in lists)
-            if group.domain.where.setdefault(value, moved) != moved:
-                return "a shared source is read in two patterns"
+        moved = {
+            value: tuple(tuple(translation[loop] for loop in dims) for dims in lists)
+            for value, lists in other.domain.where.items()
+        }
+        reduced = group.domain.reduced | {translation[loop] for loop in other.domain.reduced}
+        reason = "a shared source is read in two patterns"
+        if all(group.domain.where.get(value, lists) == lists for value, lists in moved.items()):
+            reason = self._row_refuses(group, other, group.domain.where | moved, reduced, node)
+        if reason:
+            for loop in unmapped:
+                del group.domain.sizes[translation[loop]]
+            return reason
+        group.domain.reduced = frozenset(reduced)
+        group.domain.where |= moved
         self._merge(group, other)
+        return ""
+
+    def _row_refuses(
+        self, group: _Open, other: _Open, where: dict[int, Lists], reduced: frozenset[int], node: Node
+    ) -> str:
+        """Why whole rows cannot follow the reductions of both groups together, or "". Finds the members' depths."""
+        depth: dict[int, int] = {}
+        deepest = 0
+        for index in sorted({*group.nodes, *other.nodes}):
+            member = self.graph.nodes[index]
+            before = max((depth.get(self.graph.root(v), 0) for v in member.inputs), default=0)
+            reduces = member.op in g.REDUCE or member.op in g.REDUCE_PAIR
+            for value in member.outputs:
+                depth[value] = before + reduces
+            lists = where[-1 - index] if reduces else where[member.outputs[0]]
+            if reduced & {loop for dims in lists for loop in dims}:
+                deepest = max(deepest, before)
+        if deepest:
+            sizes = group.domain.sizes
+            row = prod(sizes[loop] for loop in reduced)
+            try:
+                self._check_row(row, prod(size for loop, size in sizes.items() if loop not in reduced), node)
+            except Mismatch as mismatch:
+                return str(mismatch)
+        group.depth = depth
         return ""
 
     def _looks_up(self, index: int, group: _Open, other: _Open) -> bool:
@@ -653,7 +684,7 @@ class _Fusion:
             return "it reduces a value that does not run over all loops of the group"
         elif group.depth.get(self.graph.root(node.inputs[0]), 0):
             try:
-                self._check_row(group, node)
+                self._check_group_row(group, node)
             except Mismatch as reason:
                 return str(reason)
         return ""
