@@ -3,7 +3,7 @@
 All structures are arrays of 8-byte words.
 
     program:    [relocations, their address, dynamics, their address, phases, their address, address of the tasks,
-                 of the words]
+                 of the words, of the io block, number of io words]
     relocation: [word, io index, bytes]          words[word] = io[index] + bytes
     dynamic:    [word, io index, multiplier]     words[word] += io[index] * multiplier
     phase:      [first task, tasks, lanes, chunks, address of lanes + 1 chunk numbers]; 1 lane: the caller runs it
@@ -46,7 +46,8 @@ SEMAPHORE: Final = 16  # offset in a thread's 64 bytes; a sem_t has 32 (glibc an
 def text(symbol: str, machine: str) -> str:
     """The module for an architecture (platform.machine()). It defines `symbol`: (ptr program, ptr io, ptr team) -> i64.
 
-    The result is 0, or 1 + the number of the task that failed. team null: the caller runs everything alone.
+    `io` is copied into the program's own io block. The result is 0, or 1 + the number of the task that failed.
+    team null: the caller runs everything alone.
     program null: a worker's whole life, `io` being its lane; ends when STOP is set.
     """
     if machine in ("x86_64", "AMD64"):
@@ -431,7 +432,13 @@ worker:
   call void @live(ptr %team, i64 %own_lane)
   ret i64 0
 start:
-  call void @relocate(ptr %program, ptr %io)
+  %blockp = getelementptr i64, ptr %program, i64 8
+  %block = load ptr, ptr %blockp
+  %wordsp = getelementptr i64, ptr %program, i64 9
+  %words = load i64, ptr %wordsp
+  %bytes = shl i64 %words, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr %block, ptr %io, i64 %bytes, i1 false)
+  call void @relocate(ptr %program, ptr %block)
   %np = getelementptr i64, ptr %program, i64 4
   %n = load i64, ptr %np
   %pp = getelementptr i64, ptr %program, i64 5
@@ -497,6 +504,7 @@ define internal void @hint() #0 {
 }
 
 declare i64 @llvm.smin.i64(i64, i64)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i32 @sem_post(ptr)
 declare i32 @sem_wait(ptr)
 $DECLARATION

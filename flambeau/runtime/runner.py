@@ -1,6 +1,6 @@
 """A Program: kernels' argument words, how addresses get into them, and the phases in which the kernels run.
 
-Everything is laid out once (`native.py` has the layout); a run is one `pack_into` of the io block and one native call.
+Everything is laid out once (`native.py` has the layout); a run packs the io words and makes one native call.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 import threading
 import weakref
 from array import array
@@ -56,7 +57,8 @@ class Program:
     and integers, "d" for floats ("q" for all if None). `small`: a run takes some 10 us at most, so that a serial one
     does better to keep the GIL (to give it away may cost a switch interval, 5 ms, if another Python thread is busy).
 
-    May be called from any thread: runs of one program wait for each other.
+    May be called from any thread: runs of one program wait for each other. `words` and `io`, the block that the io
+    words are copied to, stay where they are as long as the program: a word may be the address of an io word.
     """
 
     def __init__(
@@ -93,36 +95,42 @@ class Program:
         self.io = ctypes.create_string_buffer(8 * max(io_size, 1))
         self._head = array("q", (
             len(plain) // 3, _address(plain), len(dynamic) // 3, _address(dynamic), len(phases), _address(table),
-            _address(tasks), _address(self.words),
+            _address(tasks), _address(self.words), ctypes.addressof(self.io), io_size,
         ))  # fmt: skip
         self._held = (plain, dynamic, table, tasks, bounds)  # the native code has their addresses
         self._lock = threading.Lock()
-        self.run = self._make_run("=" + ("q" * io_size if format is None else format), small and self.lanes == 1)
+        # To hold the GIL throughout is as good as a lock, where there is one.
+        keep_gil = small and self.lanes == 1 and _has_gil()
+        self.run = self._make_run("=" + ("q" * io_size if format is None else format), keep_gil)
         _programs.add(self)
 
     def _make_run(self, format: str, keep_gil: bool) -> Callable[[Sequence[Any]], int]:
-        pack, io, lock, native = struct.Struct(format).pack_into, self.io, self._lock, threads.native_function(keep_gil)
-        needed = struct.calcsize(format)
-        if needed > len(io):
-            raise ValueError(f"the io format {format!r} needs {needed} bytes, the io block has {len(io)}")
-        # Arguments that are ctypes objects already are not converted again at each call.
-        head, io_address = ctypes.c_void_p(_address(self._head)), ctypes.c_void_p(ctypes.addressof(io))
+        given, needed = struct.calcsize(format), 8 * self._head[-1]
+        if given != needed:
+            raise ValueError(f"the io format {format!r} makes {given} bytes, the io block has {needed}")
+        pack, native, lock = struct.Struct(format).pack, threads.native_function(keep_gil), self._lock
         team, lanes, parallel_phases = threads.team, self.lanes, self._parallel_phases
+        head = ctypes.byref((ctypes.c_int64 * len(self._head)).from_buffer(self._head))
+
+        def run_small(values: Sequence[Any]) -> int:
+            return native(head, pack(*values), None)  # type: ignore[no-any-return]
 
         def run_alone(values: Sequence[Any]) -> int:
             with lock:
-                pack(io, 0, *values)
-                return native(head, io_address, None)  # type: ignore[no-any-return]
+                return native(head, pack(*values), None)  # type: ignore[no-any-return]
 
         def run(values: Sequence[Any]) -> int:
             counters.parallel_phases += parallel_phases
             with lock:
-                pack(io, 0, *values)
-                return native(head, io_address, team(lanes))  # type: ignore[no-any-return]
+                return native(head, pack(*values), team(lanes))  # type: ignore[no-any-return]
 
-        chosen = run_alone if lanes == 1 else run
-        chosen.tables = self._held, self._head, self.words  # type: ignore[attr-defined]  # live as long as `run`
+        chosen = run_small if keep_gil else run_alone if lanes == 1 else run
+        chosen.tables = self._held, self.words, self.io  # type: ignore[attr-defined]  # live as long as `run`
         return chosen
+
+
+def _has_gil() -> bool:
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def _address(block: array[int]) -> int:

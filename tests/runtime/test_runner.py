@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -187,6 +189,39 @@ def test_several_python_threads_run_programs_at_once() -> None:
     np.testing.assert_array_equal(shared, 4 * 600)
 
 
+def test_a_small_program_may_be_run_by_several_threads() -> None:
+    """It takes no lock: the GIL is held from the packing of the io words to the end of the run."""
+    data = [np.zeros(8, np.int64) for _ in range(4)]
+    relocations = [Relocation(0, 0, 0), Relocation(1, 1, 0)]
+    program = Program([0, 0], relocations, [[Task(kernels.add_constant(), 0, 8, 1, 100)]], 2, small=True)
+
+    def work(number: int) -> None:
+        for _ in range(3000):
+            assert program.run((kernels.address(data[number]), number + 1)) == 0
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        group = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in group:
+            thread.start()
+        for thread in group:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    for number, d in enumerate(data):
+        np.testing.assert_array_equal(d, 3000 * (number + 1))
+
+
+def test_a_word_may_be_the_address_of_an_io_word() -> None:
+    for small in (False, True):
+        words = [0, 0]
+        program = Program(words, [Relocation(1, 1, 0)], [[Task(kernels.add_constant(), 0, 2, 1, 100)]], 2, "dq", small)
+        program.words[0] = ctypes.addressof(program.io)  # the kernel adds to the io words themselves
+        assert program.run((0.5, 3)) == 0
+        assert struct.unpack("=dq", program.io.raw)[1] == 6
+
+
 def test_sleeping_workers_are_woken() -> None:
     number, visits = np.zeros(64, np.int64), np.zeros(64, np.int64)
     program = Program([kernels.address(number), kernels.address(visits), 50_000], [], [[Task(kernels.who(), 0, 64)]], 0)
@@ -210,13 +245,11 @@ def test_parallel_phases_are_counted() -> None:
 
 
 def test_a_wrong_number_of_values_is_refused() -> None:
-    import struct
-
     program = Program([0, 0], [], [], 2, "qd")
     assert program.run((1, 0.5)) == 0
     with pytest.raises(struct.error):
         program.run((1,))
-    with pytest.raises(ValueError, match="needs 24 bytes, the io block has 16"):
+    with pytest.raises(ValueError, match="makes 24 bytes, the io block has 16"):
         Program([0], [], [], 2, "qqq")
 
 
