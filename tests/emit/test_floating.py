@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from flambeau import dtypes
+from flambeau.compiler.emit import scalar
+from flambeau.compiler.emit.builder import Builder
 from flambeau.dtypes import dtype
-from tests.emit.native import WIDTHS, apply
+from tests.emit.native import WIDTHS, apply, pointwise
 from tests.emit.samples import EDGES, assert_same, rounded, same, sample, widen
 
 Array = np.ndarray[Any, Any]
@@ -135,3 +137,19 @@ def test_narrow_steps_round_as_pytorch_does() -> None:
         for op, mode in (("div_trunc", "trunc"), ("div_floor", "floor")):
             wanted = torch.div(*tensors, rounding_mode=mode).view(torch.int16).numpy().view(a.dtype)
             assert_same(widen(d, apply(op, d, a, c)), widen(d, wanted), widen(d, a), widen(d, c))
+
+
+@pytest.mark.parametrize("d", FLOATS, ids=lambda d: d.name)
+def test_a_fused_chain_rounds_after_every_operation(d: dtype) -> None:
+    """x * y + z in one kernel: no contraction to a fused multiply-add, and narrow types round in between."""
+    x, y, z = (sample(d, 1000, seed) for seed in (10, 11, 12))
+
+    def chain(b: Builder, values: list[scalar.Value], width: int) -> scalar.Value:
+        product = scalar.apply(b, "mul", d, values[:2], width)
+        return scalar.apply(b, "add", d, [product, values[2]], width)
+
+    got = pointwise(chain, [d] * 3, d, 16, [x, y, z])
+    with np.errstate(all="ignore"):
+        product = computed(d, rounded(d, computed(d, x) * computed(d, y)))
+        wanted = rounded(d, product + computed(d, z))
+    assert_same(widen(d, got), widen(d, wanted), widen(d, x), widen(d, y), widen(d, z))
