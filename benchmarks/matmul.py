@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from programs import aligned, bind
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Graph, Node, Value
-from flambeau.compiler.kernel import Address, Scratch
 from flambeau.compiler.kernels.matmul import make_matmul
 from flambeau.runtime import jit, target, threads
-from flambeau.runtime.runner import Program, Task
+from flambeau.runtime.runner import Program
 
 # (m, n, k, a transposed, b transposed): squares; a linear layer's forward, input gradient and weight gradient; a GPT's
 SIZES = [
@@ -37,14 +37,6 @@ SIZES = [
 ]  # fmt: skip
 
 
-def _aligned(count: int, d: dtypes.dtype) -> np.ndarray:
-    raw = np.ones(count * d.itemsize + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    array = raw[start : start + count * d.itemsize].view(d.numpy_name)
-    array[:] = np.random.default_rng(0).standard_normal(count)
-    return array
-
-
 def product(m: int, n: int, k: int, ta: bool, tb: bool, d: dtypes.dtype) -> tuple[Program, list[np.ndarray]]:
     """The product as a program that runs without inputs, and its arrays a, b, c."""
     graph = Graph()
@@ -52,28 +44,8 @@ def product(m: int, n: int, k: int, ta: bool, tb: bool, d: dtypes.dtype) -> tupl
     b = graph.add_value(Value((k, n), d, (1, k) if tb else (n, 1)))
     c = graph.add_value(Value((m, n), d, (n, 1)))
     graph.nodes.append(Node("matmul", (a, b), (c,)))
-    arrays = {a: _aligned(m * k, d), b: _aligned(k * n, d), c: _aligned(m * n, d)}
-    words: list[int] = []
-    phases = []
-    keep = list(arrays.values())
-    for kernel in make_matmul(graph, 0):
-        first = len(words)
-        for word in kernel.words:
-            if isinstance(word, Address):
-                words.append(arrays[word.value].ctypes.data + word.offset)
-            elif isinstance(word, Scratch):
-                area = np.zeros(word.per_worker * threads.count() + word.shared + 64, np.uint8)
-                keep.append(area)
-                words.append((area.ctypes.data + 63) // 64 * 64)
-            elif isinstance(word, int):
-                words.append(word)
-            else:
-                raise TypeError(f"unexpected word {word!r}")
-        task = Task(
-            jit.function(kernel.key, kernel.emit), first, kernel.units, kernel.grain, kernel.min_units_per_thread
-        )
-        phases.append([task])
-    return Program(words, [], phases, 0), keep
+    arrays = {a: aligned(m * k, d), b: aligned(k * n, d), c: aligned(m * n, d)}
+    return bind(graph, make_matmul(graph, 0), arrays)
 
 
 def peak() -> float:
@@ -101,7 +73,7 @@ def peak() -> float:
         'attributes #0 = { "prefer-vector-width"="512" }',
     ]
     f = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(jit.function(key, lambda: "\n".join(lines)))
-    memory = _aligned(64, dtypes.float32)
+    memory = aligned(64, dtypes.float32)
     steps = 100_000
     best = min(_time(lambda: f(steps, memory.ctypes.data)) for _ in range(50))
     return steps * len(chains) * width * 2 / best / 1e9

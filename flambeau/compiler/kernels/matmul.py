@@ -192,14 +192,14 @@ def _product_kernel(
             columns = UNIT_VECTORS * tile.width
             return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
     blocking = block(element, tile, product.m, product.n, product.k, product.batches, host)
-    if element.parts == 1 and not element.converts and not blocking.pack_a:
+    if blocking.direct:
         facts = replace(facts, direct=True)
     words: dict[str, Word] = {
         "scratch": Scratch(blocking.scratch_bytes),
         "mc": blocking.mc, "nc": blocking.nc, "kc": blocking.kc,
         "row_panels": blocking.row_panels, "column_blocks": blocking.column_blocks,
         "epilogue_columns": blocking.epilogue_columns, "scratch_bytes": blocking.scratch_bytes,
-        "a_panels": blocking.a_panels,
+        "a_panels": blocking.a_panels, "row_step": blocking.row_step,
         "pack_b": int(blocking.pack_b),
     }  # fmt: skip
     return _kernel(

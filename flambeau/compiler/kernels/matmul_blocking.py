@@ -38,8 +38,9 @@ class Blocking:
     scratch_bytes: int
     min_units: int
     grain: int  # units that a thread takes at a time: row panels of one rectangle
-    pack_a: bool
-    pack_b: bool
+    direct: bool  # a is read where it lies
+    pack_b: bool  # even where it could be read where it lies
+    row_step: int  # rows of a panel
 
 
 def machine() -> Machine:
@@ -73,38 +74,53 @@ def k_block(element: Element, tile: Tile, k: int, l1_bytes: int) -> int:
     return round_up(ceil_div(k, blocks), 16)
 
 
+def row_step(tile: Tile, m: int) -> int:
+    """Rows of a panel: of the micro-kernels' heights, the one whose panels, with the last one, take the least time."""
+
+    def cost(step: int) -> float:
+        rest = m % step
+        last = min((h for h in tile.heights if h >= rest), default=0) if rest else 0
+        packs = 0 if rest == 0 or rest in tile.heights else 2  # a last panel of another height must be filled up
+        return (m // step) * (step + 1) + (last + 1 + packs if rest else 0)  # about one row's time a call
+
+    return min(tile.heights[:2], key=lambda step: (cost(step), -step))
+
+
 def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, host: Machine) -> Blocking:
     """Blocks of an m x n x k product for `host`."""
     size = element.compute_bytes * element.parts
     kc = k_block(element, tile, k, host.l1_bytes)
-    mc = max(1, host.l2_bytes // 2 // (kc * size) // tile.rows) * tile.rows
-    mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), tile.rows)  # equal blocks: no thin last one
-    row_panels = ceil_div(m, tile.rows)
+    # Packing an element costs as much as 16 to 64 multiply-adds of it; rows far apart also crowd the caches. (Nothing
+    # is packed for k <= 16: bound by writing c.)
+    many = n > 256 or (n > 64 and m * k * size > host.l2_bytes // 4)
+    direct = element.parts == 1 and not element.converts and (k <= 16 or not many)
+    pack_b = k > 16 and (m > 64 or k * n * size > host.l2_bytes // 2)
+    step = row_step(tile, m) if direct else tile.rows
+    mc = max(1, host.l2_bytes // 2 // (kc * size) // step) * step
+    mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), step)  # equal blocks: no thin last one
+    if k <= 16:  # run along the rows of c
+        mc = step
+    row_panels = ceil_div(m, step)
     # Threads share the product as a grid of equal rectangles, one each: each packs its own rows of a and columns of
     # b, so take the grid with the least to pack. Batch items share nothing: with enough of them, each is one
     # rectangle.
     threads = ceil_div(host.threads, batches)
     across = min(
-        range(1, threads + 1), key=lambda c: ceil_div(row_panels, ceil_div(threads, c)) * tile.rows + ceil_div(n, c)
+        range(1, threads + 1), key=lambda c: ceil_div(row_panels, ceil_div(threads, c)) * step + ceil_div(n, c)
     )
     nc = min(round_up(n, tile.columns), round_up(ceil_div(n, across), tile.columns))
     column_blocks = ceil_div(n, nc)
     grain = ceil_div(row_panels, min(row_panels, ceil_div(threads, column_blocks)))
     row_panels = round_up(row_panels, grain)
-    # Packing an element costs as much as 16 to 64 multiply-adds of it; rows far apart also crowd the caches.
-    pack_a = n > 256 or (n > 64 and m * k * size > host.l2_bytes // 4)
-    pack_b = m > 64 or k * n * size > host.l2_bytes // 2
-    if k <= 16:  # bound by writing c: run along its rows
-        pack_a = pack_b = False
-        mc = tile.rows
     slack = 2 * tile.width * element.compute_bytes
     a_panels = round_up(tile.columns * kc * size + slack, 64)
-    scratch = a_panels + round_up(mc * kc * size + slack, 64)  # a tail is packed even if a is not
+    rows_packed = tile.rows if direct else mc  # a last panel is packed even if a is not
+    scratch = a_panels + round_up(rows_packed * kc * size + slack, 64)
     epilogue_columns = max(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
     # A thread is worth its start from about 5 microseconds on: a million operations.
-    per_unit = 2 * tile.rows * min(n, nc) * max(k, 1)
+    per_unit = 2 * step * min(n, nc) * max(k, 1)
     return Blocking(
         mc, nc, kc, row_panels, column_blocks, min(nc, epilogue_columns), a_panels, scratch,
         min_units=max(1, 1_000_000 // per_unit),
-        pack_a=pack_a, pack_b=pack_b, grain=grain,
+        direct=direct, pack_b=pack_b, row_step=step, grain=grain,
     )  # fmt: skip

@@ -35,7 +35,7 @@ def word_names(facts: Facts) -> list[str]:
     text = (
         "a b c scratch m n k a_row a_column b_row b_column c_row c_column mc nc kc row_panels column_blocks "
         "epilogue_columns scratch_bytes a_panels rows_per_batch pack_b splits "
-        "k_total"
+        "k_total row_step"
     )
     return text.split() + batch_names(facts)
 
@@ -126,6 +126,7 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
     scratch = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     panel_b, panels_a = scratch, b.gep("i8", scratch, w["a_panels"])
     row_panels = w["row_panels"]
+    row_step = w["row_step"] if facts.direct else str(tile.rows)
     pack_b_flag = b.op(f"icmp ne i64 {w['pack_b']}, 0")
 
     def macro(
@@ -153,7 +154,7 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
                 def row_panel(i: str) -> None:
                     # Read where it lies, at most one row panel, the last one, is packed: it needs no offset.
                     panel_a = panels_a if facts.direct else b.gep(compute, panels_a, b.mul(b.mul(i, k), parts))
-                    tall = b.min(tile.rows, b.sub(rows, i))
+                    tall = b.min(row_step, b.sub(rows, i))
                     row = b.add(i0, i)
                     source_a = b.gep(memory, a, b.mul(b.mul(row, w["a_row"]), parts))
                     if facts.direct:
@@ -176,7 +177,7 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
                         ("i1", add), ("i64", tall), ("i64", wide),
                     ], declare=False)  # fmt: skip
 
-                b.loop(0, rows, tile.rows, row_panel)
+                b.loop(0, rows, row_step, row_panel)
 
             b.loop(j_first, j_end, tile.columns, column_panel)
             if has_epilogue:
@@ -200,8 +201,8 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
     def group(g: str) -> None:
         """Consecutive row panels of one column block of one batch item."""
         start = b.mul(g, row_panels)
-        first = b.mul(b.max("0", b.sub("%begin", start)), tile.rows)
-        after = b.min(w["m"], b.mul(b.min(row_panels, b.sub("%end", start)), tile.rows))
+        first = b.mul(b.max("0", b.sub("%begin", start)), row_step)
+        after = b.min(w["m"], b.mul(b.min(row_panels, b.sub("%end", start)), row_step))
         batch = b.op(f"udiv i64 {g}, {w['column_blocks']}")
         j0 = b.mul(b.op(f"urem i64 {g}, {w['column_blocks']}"), w["nc"])
         columns = b.min(w["nc"], b.sub(w["n"], j0))
