@@ -142,7 +142,7 @@ def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None)
     host = machine()
     tile = register_tile(element, host.vector_bits, host.registers)
     few_rows = product.m <= DOT_ROWS
-    splits = count_parts(element, tile, product.m, product.n, product.k, product.batches, few_rows)
+    splits = count_parts(element, product.m, product.n, product.k, product.batches, few_rows)
     if splits == 1:
         return [_product_kernel(product, element, tile, host, epilogue, node_index)]
     k = round_up(ceil_div(product.k, splits), 16)

@@ -8,19 +8,20 @@ dim and a temporary (parts, m, n) as its result; the second one, below, adds the
 from __future__ import annotations
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
-from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, call_epilogue, load_words
 
 MOST_PARTS = 16
-_TILES = 32  # tiles that are enough for the threads of a machine of some size
+_TILES = 32  # tiles that are enough for the threads of a machine of some size ...
+_TILE = 448  # ... of this many outputs: AVX-512's 14 x 32 (the same everywhere, so that results differ less)
 _CHUNK = 64  # rows between two calls of the epilogue
 
 
-def count_parts(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, few_rows: bool) -> int:
+def count_parts(element: Element, m: int, n: int, k: int, batches: int, few_rows: bool) -> int:
     """Into how many parts K is cut. A part keeps enough work: 2048 steps, or 32768 for a few rows (bound by memory)."""
     if element.converts or element.parts == 2 or batches > 1:
         return 1
-    tiles = -(-n // 8) if few_rows else -(-m // tile.rows) * -(-n // tile.columns)
+    tiles = -(-n // 8) if few_rows else -(-m * n // _TILE)
     return max(1, min(MOST_PARTS, _TILES // tiles, k // (32768 if few_rows else 2048)))
 
 
