@@ -100,12 +100,20 @@ def make_epilogue(graph: Graph, group: Group) -> Epilogue:
                 words.append(body.accesses[number].strides[loops[loop]])
             case _:
                 raise RuntimeError(f"no word {word} in an epilogue")
-    # Over the head's own result only, and only if nobody else wants it: rectangles of neighbouring tiles may overlap, so an
-    # epilogue can see an element twice. The raw product is written anew each time; another operand would be read changed.
-    kept = {graph.root(v) for v in graph.nodes[group.head].inputs} | set(group.outputs)
-    shared = tuple(
-        pair for pair in layout.in_place_pairs(graph, body) if pair[1] == head and head not in kept
-    )
+    shared = _shared(graph, group, head, layout.in_place_pairs(graph, body))
     return Epilogue(nest, (counts[0], counts[1]), words, shared)
 
 
+def _shared(
+    graph: Graph, group: Group, head: int, pairs: tuple[tuple[int, int], ...]
+) -> tuple[tuple[int, int], ...]:
+    """The pairs that may really share a buffer: not over an operand of the contraction, which reads it until the end,
+    nor over a result that others want. An output lies over another operand or over the raw result, never over both:
+    the raw result is written while the operand is still to be read. A convolution's rectangles may overlap, so that
+    its epilogue can see an element twice: over the raw result alone, which is written anew each time."""
+    node = graph.nodes[group.head or 0]
+    kept = {graph.root(v) for v in node.inputs} | set(group.outputs)
+    over_operand = [pair for pair in pairs if pair[1] not in kept and pair[1] != head and node.op == "matmul"]
+    taken = {write for write, _ in over_operand}
+    over_head = [pair for pair in pairs if pair[1] == head and head not in kept and pair[0] not in taken]
+    return (*over_operand, *over_head[:1])

@@ -291,8 +291,11 @@ def _kernel(
     for position, loop in enumerate(loops[: nest.outer]):
         step = chunk if position == nest.vector else loop_tiles.ROWS if position == nest.tile else 1
         units *= -(-sizes[loop] // step)
-    points = prod(sizes[loop] for loop in loops)
-    traffic, operations, nanoseconds = _work(graph, body, sizes, nest, points)
+    # `sizes` still has the loops that were joined into others; the blocks share the points of the reduced loop.
+    spanned = [loop for position, loop in enumerate(loops) if position != nest.split_by]
+    points = prod(sizes[loop] for loop in spanned)
+    row_points = prod(sizes[loop] for loop in spanned if loop in body.row_loops)
+    traffic, operations, nanoseconds = _work(body, sizes, nest, points, row_points)
     memory = traffic / BYTES_PER_NANOSECOND
     per_unit = max(memory, nanoseconds) / max(units, 1)
     reads = tuple(dict.fromkeys(_reads(body)))
@@ -356,7 +359,9 @@ def _reads(body: Body) -> list[int]:
     return out
 
 
-def _work(graph: Graph, body: Body, sizes: dict[int, int], nest: Nest, points: int) -> tuple[int, int, float]:
+def _work(
+    body: Body, sizes: dict[int, int], nest: Nest, points: int, row_points: int
+) -> tuple[int, int, float]:
     """Bytes of memory traffic, operations, and nanoseconds of arithmetic of one core."""
     traffic = 0
     for a in body.accesses:
@@ -366,7 +371,6 @@ def _work(graph: Graph, body: Body, sizes: dict[int, int], nest: Nest, points: i
             traffic += points * a.dtype.itemsize
         else:
             traffic += prod(sizes[loop] for loop in a.strides if loop in sizes) * a.dtype.itemsize
-    row_points = prod(sizes[loop] for loop in sizes if loop in body.row_loops)
     operations, total = 0, 0
     for block in body.blocks:
         count = points if block.stage else row_points

@@ -181,7 +181,8 @@ class Writer:
         if node.op != "iota":
             return True
         sizes = self.domain.sizes
-        own = {loop: s for loop, _, s in self.domain.factors(self.domain.where[root], r.strides) if s and sizes[loop] != 1}
+        factors = self.domain.factors(self.domain.where[root], r.strides)
+        own = {loop: s for loop, n, s in factors if s and n != 1}
         return own == {loop: s for loop, s in strides.items() if sizes[loop] != 1}
 
     def load(self, raw: RawAccess, at: str) -> int:
