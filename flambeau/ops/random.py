@@ -163,14 +163,29 @@ def randn(*size: Any, generator: Any = None, out: Any = None, dtype: dtype | Non
 
 def rand_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
               memory_format: Any = None, generator: Any = None) -> Tensor:  # fmt: skip
-    """rand with the shape and dtype of `input`."""
-    return rand(tuple(input.shape), dtype=dtype or input.dtype, device=device, requires_grad=requires_grad, generator=generator)
+    """rand with the shape, dtype and memory order of `input`."""
+    d = _floating(dtype or input.dtype, "rand_like")
+    if input._meta.is_contiguous or d.is_complex or memory_format is not None:
+        return rand(tuple(input.shape), dtype=d, device=device, requires_grad=requires_grad, generator=generator)
+    t = uniform_(_like(input, d), generator=generator)
+    return t.requires_grad_() if requires_grad else t
 
 
 def randn_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
                memory_format: Any = None, generator: Any = None) -> Tensor:  # fmt: skip
-    """randn with the shape and dtype of `input`."""
-    return randn(tuple(input.shape), dtype=dtype or input.dtype, device=device, requires_grad=requires_grad, generator=generator)
+    """randn with the shape, dtype and memory order of `input`."""
+    d = _floating(dtype or input.dtype, "randn_like")
+    if input._meta.is_contiguous or d.is_complex or memory_format is not None:
+        return randn(tuple(input.shape), dtype=d, device=device, requires_grad=requires_grad, generator=generator)
+    t = normal_(_like(input, d), generator=generator)
+    return t.requires_grad_() if requires_grad else t
+
+
+def _like(input: Tensor, d: dtype) -> Tensor:
+    """Memory in the order of `input`'s: the elements are drawn in the order of the addresses."""
+    from flambeau.ops.creation import empty_like
+
+    return empty_like(input, dtype=d)
 
 
 def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
@@ -197,9 +212,12 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | N
 
 
 def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: dtype | None = None, **options: Any) -> Tensor:
-    """randint with the shape and dtype of `input`."""
+    """randint with the shape, dtype and memory order of `input`."""
     low, high = (0, low) if high is None else (low, high)
-    return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype)
+    d = dtype or input.dtype
+    if input._meta.is_contiguous:
+        return randint(low, high, tuple(input.shape), dtype=d)
+    return random_(_like(input, d), low, high)
 
 
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: dtype = dtypes.int64, layout: Any = None, device: Any = None,
@@ -218,7 +236,7 @@ def _fill_in_place(self: Tensor, fill: Any, name: str) -> Tensor:
     from flambeau.trace.mutation import assign
 
     m = self._meta
-    if m.is_contiguous or not m.is_dense:
+    if m.is_contiguous:
         drawn = _filled(tuple(m.shape), m.dtype, fill)
     else:
         order = sorted(range(m.ndim), key=lambda d: (-m.strides[d], d))
