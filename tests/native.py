@@ -10,6 +10,7 @@ import numpy as np
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.pipeline import compile_graph
 from flambeau.compiler.plan import Plan
+from flambeau.dtypes import bfloat16
 from flambeau.runtime.buffers import Buffer, allocate
 from flambeau.runtime.memory import view_as_numpy
 from tests import reference
@@ -58,6 +59,15 @@ def assert_close(got: Any, expected: Any, tolerance: float, what: str = "") -> N
             np.testing.assert_array_equal(a, b, err_msg=f"{what}: result {i}")
 
 
+def _numbers(graph: Graph, results: Any) -> Any:
+    """bfloat16 bits as float32, so that they can be compared within a tolerance."""
+    lists = []
+    for roots, arrays in zip((graph.outputs, graph.inputs), results, strict=True):
+        kinds = [graph.values[i].dtype is bfloat16 for i in roots]
+        lists.append([reference.to_float32(a) if narrow else a for narrow, a in zip(kinds, arrays, strict=True)])
+    return lists
+
+
 def check_graph(
     graph: Graph, inputs: Sequence[Any], parameters: Sequence[Any] = (), *, tolerance: float = 0.0, fuse: bool = True
 ) -> Plan:
@@ -66,7 +76,7 @@ def check_graph(
     plan = compile_graph(graph, fuse=fuse, check_passes=True)
     got = run_plan(plan, inputs, parameters, expected)
     if tolerance:
-        assert_close(got, expected, tolerance)
+        assert_close(_numbers(graph, got), _numbers(graph, expected), tolerance)
     else:
         assert_same_bits(got, expected)
     return plan
