@@ -152,7 +152,7 @@ zeros_like = _like("zeros_like", 0, "Zeros with the shape and dtype of `input`."
 ones_like = _like("ones_like", 1, "Ones with the shape and dtype of `input`.")
 
 
-@operation(name="unit_gradient")
+@operation(name="unit_gradient", public=False)
 def unit_gradient(input: Tensor) -> Tensor:
     """Ones like `input`, as static numbers that the compiler can see: where a backward pass starts."""
     return prim.full_of(tuple(input._meta.shape), prim.constant(1, input.dtype))

@@ -370,7 +370,7 @@ def norm_of(x: Any, p: float, dims: tuple[int, ...]) -> Any:
     return prim.pow(_reduced(prim.sum, prim.pow(size, float(p)), dims), 1.0 / p)
 
 
-@operation(name="vector_norm")
+@operation(name="vector_norm", public=False)
 def vector_norm_op(input: Tensor, p: float, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
     x = convert(input, dtype) if dtype is not None else input
     if x.dtype.category < 2:

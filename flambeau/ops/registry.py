@@ -87,17 +87,17 @@ class Operation:
 def operation(
     function: Callable[..., Any] | None = None, *, name: str | None = None, aliases: Sequence[str] = (),
     method: bool = False, inplace: bool = False, out: bool = False, samples: Callable[[], Any] | None = None,
-    public: bool = True,
+    public: bool | None = None,
 ) -> Any:  # fmt: skip
     """Make a composition one recorded edge.
 
     `method`: also a Tensor method. `inplace`: also `name_`. `out`: accepts `out=`. `public`: listed in OPERATIONS, from
-    which the torch namespace and the tests are made.
+    which the torch namespace and the tests are made; by default, unless the body's name starts with an underscore.
     """
 
     def make(body: Callable[..., Any]) -> Callable[..., Any]:
         record = Operation(body, name or body.__name__, aliases, method, inplace, out, samples)
-        if public:
+        if not body.__name__.startswith("_") if public is None else public:
             OPERATIONS[record.name] = record
         return record.function
 

@@ -207,7 +207,7 @@ def t(input: Tensor) -> Tensor:
     return prim.permute(input, dims=(1, 0)) if ndim == 2 else prim.alias(input)
 
 
-@operation(name="numpy_T")
+@operation(name="numpy_T", public=False)
 def numpy_t(input: Tensor) -> Tensor:
     """All dimensions reversed."""
     return prim.permute(input, dims=tuple(range(input._meta.ndim - 1, -1, -1)))
@@ -764,7 +764,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     return _sum_to_size(input, shape)  # type: ignore[no-any-return]
 
 
-@operation(name="pad_constant")
+@operation(name="pad_constant", public=False)
 def pad_constant(input: Tensor, pad: tuple[int, ...], value: Number = 0) -> Tensor:
     """`pad` lists (before, after) from the last dimension on; negative amounts crop."""
     m = input._meta

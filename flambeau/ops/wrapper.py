@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import numbers
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from flambeau.trace.recorder import _TENSOR, local
@@ -104,15 +105,38 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         "        return t_",
         f"    return tr_.follow(n_, {given})",
     ]
-    exec(compile("\n".join(source), f"<flambeau operation {op.name}>", "exec"), scope)
-    function: Callable[..., Any] = scope[op.name.replace(".", "_")]
+    function = _lazy("\n".join(source), op.name, scope)
     function.__doc__ = op.body.__doc__
     function.__name__ = op.name.rsplit(".", 1)[-1]
     function.__qualname__ = function.__name__
     function.__module__ = op.body.__module__
     function.__annotations__ = dict(op.body.__annotations__)
-    function.operation = op  # type: ignore[attr-defined]
+    function.operation = op
+    function.__signature__ = signature
     return function
+
+
+def _lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
+    """A function that compiles its source at the first call and from then on is that code: importing stays quick."""
+
+    def build(*args: Any, **kwargs: Any) -> Any:
+        made: dict[str, Any] = {}
+        exec(compile(source, f"<flambeau operation {name}>", "exec"), scope, made)
+        (real,) = made.values()
+        stub.__defaults__, stub.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
+        stub.__code__ = real.__code__
+        return stub(*args, **kwargs)
+
+    scope["build"] = build
+    stub = FunctionType(_STUB, scope)
+    return stub
+
+
+def _stub(*args: Any, **kwargs: Any) -> Any:
+    return build(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 - in the scope that the stub is given
+
+
+_STUB = _stub.__code__
 
 
 def make_inplace(op: Operation) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ A plan belongs to a state of the trie and to which results are still alive; with
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # References that a pending tensor has when only the trace holds it: the list, the loop variable, getrefcount's argument.
 _TRACE_REFERENCES = 3
 new_storage: Any = object.__new__
+OBSERVERS: list[Callable[[Any, str], None]] = []  # called with each new plan and why its trace ended (`flambeau explain`)
 
 
 class TracePlan:
@@ -76,6 +78,8 @@ def flush(tr: Trace, reason: str) -> None:
     inputs, params = tr.inputs, tr.params
     if plan is None:
         plan = state.plans[alive] = make_plan(tr, state, tensors, alive)
+        for observer in OBSERVERS:
+            observer(plan, reason)
     boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
     tr.reset()
     counters.operations_recorded += state.depth

@@ -1,0 +1,75 @@
+"""`flambeau bench`: the table of ratios. Children of flambeau and PyTorch alternate; the best of all rounds counts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from flambeau.cli.cases import CASES, Case
+
+
+def _child(module: str, case: Case) -> float:
+    """Seconds of one call in a fresh process; infinity if it failed."""
+    root = str(Path(__file__).resolve().parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-m", "flambeau.cli.bench_child", module, case.name], capture_output=True, text=True, env=environment
+    )
+    if done.returncode:
+        print(f"{case.name} ({module}) failed:\n{done.stderr}", file=sys.stderr)
+        return float("inf")
+    return float(done.stdout.split()[-1])
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1 or unit == "us":
+            return f"{seconds * scale:.3g} {unit}"
+    raise AssertionError
+
+
+def processor() -> str:
+    """The processor's name, for the table's head."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    import platform
+
+    return platform.processor() or platform.machine()
+
+
+def bench(names: Sequence[str], insist: bool, rounds: int, markdown: bool) -> int:
+    """Measure the cases whose names contain one of `names` (all by default); returns the exit status."""
+    cases = [c for c in CASES if not names or any(n.lower() in c.name.lower() for n in names)]
+    if not cases:
+        print(f"flambeau bench: no case matches; there are: {'; '.join(c.name for c in CASES)}", file=sys.stderr)
+        return 2
+    there = importlib.util.find_spec("torch") is not None
+    if insist and not there:
+        print("flambeau bench --torch: PyTorch is not installed (pip install torch==2.13.0)", file=sys.stderr)
+        return 2
+    from flambeau.runtime import target
+
+    print(f"{processor()}, {os.cpu_count()} processors, {target.vector_bits()}-bit vectors; 2 threads; best of {rounds} rounds")
+    head = ("case", "flambeau", "PyTorch", "ratio", "asked")
+    line = "| {:<58} | {:>9} | {:>9} | {:>6} | {:>5} |" if markdown else "{:<58} {:>9} {:>9} {:>6} {:>5}"
+    print(line.format(*head))
+    if markdown:
+        print("|---|---|---|---|---|")
+    for case in cases:
+        ours = theirs = float("inf")
+        for _ in range(rounds):
+            ours = min(ours, _child("flambeau", case))
+            if there:
+                theirs = min(theirs, _child("torch", case))
+        known = theirs != float("inf")
+        ratio = f"{theirs / ours:.2f}" if known and ours != float("inf") else "-"
+        print(line.format(case.name, _time(ours), _time(theirs) if known else "-", ratio, f"{case.floor:g}"), flush=True)
+    return 0
