@@ -64,7 +64,8 @@ CLOSE: dict[str, Function] = {
         name: lambda t, name=name, options=options: getattr(t.nn.init, name.split()[0])(t.empty(33, 17), **options)
         for name, options in {
             "uniform_": {}, "normal_": {}, "trunc_normal_": {},
-            "trunc_normal_ narrow": {"std": 0.02, "a": -0.04, "b": 0.04}, "xavier_uniform_": {}, "xavier_normal_": {}, "kaiming_uniform_": {"a": 5**0.5}, "kaiming_normal_": {},
+            "trunc_normal_ narrow": {"std": 0.02, "a": -0.04, "b": 0.04},
+            "xavier_uniform_": {}, "xavier_normal_": {}, "kaiming_uniform_": {"a": 5**0.5}, "kaiming_normal_": {},
             "sparse_": {"sparsity": 0.3},
         }.items()
     },
