@@ -131,8 +131,10 @@ def unit_stride(lane: int, k_stride: int, lanes: int, k: int) -> str:
 
 
 def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None) -> list[Kernel]:
-    """Kernels of the `matmul` node: (..., M, K) @ (..., K, N) -> (..., M, N), of one dtype, with the epilogue
-    applied."""
+    """Kernels of the `matmul` node, (..., M, K) @ (..., K, N) -> (..., M, N) of one dtype, and of its epilogue.
+
+    One kernel, or two where a long K is cut into parts (see matmul_split.py); none if the result has no elements.
+    """
     node = graph.nodes[node_index]
     product = normalise(graph, node.inputs[0], node.inputs[1], node.outputs[0])
     dtype = graph.values[node.outputs[0]].dtype
@@ -217,18 +219,8 @@ def _vector_kernel(
     words: dict[str, Word] = {"scratch": Scratch(scratch), "units_per_batch": units, "scratch_bytes": scratch}
     # Bound by reading b: a thread is worth its start from about 256 KiB on.
     min_units = max(1, (256 << 10) // max(1, columns * product.k * facts.element.itemsize))
-    return _kernel(
-        key,
-        write,
-        facts,
-        epilogue,
-        words,
-        vector_word_names(facts),
-        product,
-        node_index,
-        units * product.batches,
-        min_units,
-    )
+    names = vector_word_names(facts)
+    return _kernel(key, write, facts, epilogue, words, names, product, node_index, units * product.batches, min_units)
 
 
 def _common_words(product: Product, facts: Facts) -> dict[str, Word]:

@@ -14,6 +14,7 @@ depends on K and kc only, never on how the units are handed out. All sizes and s
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
 from flambeau.compiler.kernels.matmul_element import Element, Tile
@@ -94,20 +95,14 @@ def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
 
     # Products of few columns are read directly; for the others a last, half empty panel matters little.
     widths = tuple(range(tile.vectors, 0, -1)) if facts.direct else (tile.vectors,)
+    unit_c = facts.c_unit == "column"
     for height in tile.heights:
         for vectors in widths:
-            define(
-                lambda b, h=height, v=vectors: micro_kernel(  # type: ignore[misc]
-                    b,
-                    element,
-                    tile,
-                    h,
-                    v,
-                    packed=not facts.direct,
-                    name=micro_name(h, v),
-                    unit_c=facts.c_unit == "column",
-                )
-            )
+            name = micro_name(height, vectors)
+            define(partial(
+                micro_kernel, element=element, tile=tile, height=height, vectors=vectors, packed=not facts.direct,
+                name=name, unit_c=unit_c,
+            ))  # fmt: skip
     define(lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name))
     define(lambda b: store_part(b, element, tile, facts.c_unit))
     define(lambda b: pack(b, element, tile.width, tile.rows, facts.a_unit, "pack_a"))

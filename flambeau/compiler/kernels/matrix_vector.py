@@ -28,9 +28,7 @@ from flambeau.compiler.kernels.matmul_facts import (
     load_words,
 )
 
-BLOCK = (
-    256  # terms that are added up before the sum is added to the total: as in the blocks of K of the blocked product
-)
+BLOCK = 256  # terms that are added up before their sum is added to the total: as in the blocked product's blocks of K
 DOT_ROWS = 4  # rows of a up to which dot products beat the blocked product
 LINE = 2048  # columns of a line of accumulators: two lines of float32 are a third of a first-level cache
 DOT_CHUNK = 512  # columns between two calls of the epilogue
@@ -48,8 +46,7 @@ def vector_word_names(facts: Facts) -> list[str]:
 
 
 def dot_shape(m: int, n: int) -> tuple[int, int, int]:
-    """(rows of a at once, columns at once, accumulators each): 8 to 16 accumulators hide the latency of a
-    multiply-add."""
+    """(rows of a at once, columns at once, accumulators each): 8 to 16 in all hide the latency of a multiply-add."""
     if n < 4:
         return (1, 1, 8) if m == 1 else (4, 1, 2)
     return (1, 8, 2) if m == 1 else (4, 4, 1)
