@@ -80,6 +80,9 @@ class Interpreter:
         self.numbers = dict(zip(graph.parameters, parameters, strict=True))
         for i, flat in zip(graph.inputs, inputs, strict=True):
             self.buffers[i] = flat.copy()
+        for i, value in enumerate(graph.values):
+            if 0 in value.shape and value.base is None:  # no node needs to make what has no elements
+                self.buffers.setdefault(i, np.zeros(0, storage_type(value.dtype)))
 
     def read(self, i: int) -> Array:
         value = self.graph.values[i]

@@ -1,8 +1,8 @@
 """The executable specification of a legal graph: `infer` gives the shapes and dtypes of a primitive's results, `check` proves
 that a whole graph obeys it. Tests (and FLAMBEAU_CHECK=1) run `check` after every pass.
 
-Rules beyond `infer`: every primitive is known and has its attributes; values are defined before use and once; materialised
-values are dense; views name a root as base and stay inside its buffer (dynamic offsets excepted: they are run-time numbers);
+Rules beyond `infer`: every primitive is known and has its attributes; values are defined before use and once (values without
+elements need no definition); materialised values are dense; views name a root as base and stay inside its buffer (dynamic offsets excepted: they are run-time numbers);
 outputs and updates are materialised.
 """
 
@@ -247,8 +247,8 @@ _RULES: list[tuple[frozenset[str], Callable[[Node, list[Value]], Result]]] = [
 ]
 _RULE_OF = {op: rule for ops, rule in _RULES for op in ops}
 _ARITY = (
-    {op: 1 for op in g.UNARY | g.UNARY_TO_BOOL | g.UNARY_COMPLEX_TO_REAL | g.REDUCE | g.REDUCE_PAIR | g.SCAN}
-    | {op: 2 for op in g.BINARY | g.COMPARE | g.CONTRACT}
+    dict.fromkeys(g.UNARY | g.UNARY_TO_BOOL | g.UNARY_COMPLEX_TO_REAL | g.REDUCE | g.REDUCE_PAIR | g.SCAN, 1)
+    | dict.fromkeys(g.BINARY | g.COMPARE | g.CONTRACT, 2)
     | {"where": 3, "cast": 1, "make_complex": 2, "constant": 0, "iota": 0, "random_uniform": 2, "take": 2, "searchsorted": 2}
     | {"max_pool": 1, "max_pool_gradient": 2, "average_pool": 1, "average_pool_gradient": 1}
     | {"copy": 1, "take_rows": 2, "put_rows": 3, "gather": 2, "scatter": 3, "put": 3, "sort": 1, "topk": 1}
@@ -329,6 +329,9 @@ def check(graph: Graph) -> None:
     for i in graph.parameters:
         d = values[i].dtype
         _require(values[i].shape == () and d in (dtypes.int64, dtypes.float64, dtypes.bool_), f"parameter %{i}: {d.name}")
+    made = {o for node in graph.nodes for o in node.outputs}
+    # Nobody has to make a value without elements.
+    defined.update(i for i, v in enumerate(values) if v.base is None and 0 in v.shape and i not in made)
     for index, node in enumerate(graph.nodes):
         try:
             _check_node(graph, node, defined)
@@ -360,6 +363,8 @@ def _check_node(graph: Graph, node: Node, defined: set[int]) -> None:
             out = values[o]
             _require(out.base is None and out.offset == 0 and not out.dynamic, f"%{o} must be materialised")
             _require(is_dense(out.shape, out.strides), f"%{o}: strides {out.strides} of shape {out.shape} are not dense")
+        if node.op == "scatter_view":
+            _require(values[node.inputs[0]].base is None, f"base %{node.inputs[0]} must be materialised")
         if node.op == "host_call":
             node.attr("function")
         else:

@@ -40,6 +40,39 @@ def dead_code(graph: Graph) -> Graph:
     return replace(graph, nodes=kept)
 
 
+_OF_NOTHING: Final = {"sum": 0, "prod": 1, "var_mean": float("nan")}
+
+
+def empty_values(graph: Graph) -> Graph:
+    """Nodes without elements need no kernel and go; a reduction of nothing is a constant, a write of nothing a copy.
+
+    A materialised value without elements has a (zero-byte) buffer, whether a node makes it or not.
+    """
+    values = graph.values
+    if all([0 not in v.shape for v in values]):
+        return graph
+    values = list(values)
+    nodes = []
+    for node in graph.nodes:
+        out = values[node.outputs[0]]
+        if node.op in g.VIEWS or all([0 not in values[i].shape for i in (*node.inputs, *node.outputs)]):
+            nodes.append(node)
+        elif node.op == "scatter_view" and 0 not in out.shape:
+            nodes.append(Node("copy", node.inputs[:1], node.outputs))
+        elif node.op in _OF_NOTHING and 0 not in out.shape:
+            number = _OF_NOTHING[node.op]
+            value: Any = complex(number) if out.dtype.is_complex else float(number) if out.dtype.is_floating_point else number
+            scalar, view = len(values), len(values) + 1
+            values.append(Value((), out.dtype, ()))
+            values.append(Value(out.shape, out.dtype, (0,) * len(out.shape), 0, scalar))
+            attrs = (("dtype", out.dtype), ("text", repr(value)), ("value", value))
+            nodes += [Node("constant", (), (scalar,), attrs), Node("expand", (scalar,), (view,))]
+            nodes += [Node("copy", (view,), (o,)) for o in node.outputs]
+        elif any([0 not in values[o].shape for o in node.outputs]):
+            nodes.append(node)  # a product over nothing, a concatenation with nothing: their kernels know
+    return replace(graph, values=values, nodes=nodes)
+
+
 def common_subexpressions(graph: Graph) -> Graph:
     """Compute equal expressions once. Random numbers are functions of (seed, offset): equal inputs are equal values."""
     values = graph.values
@@ -255,9 +288,11 @@ def _pinned(graph: Graph) -> set[int]:
 
 
 def _viewed(graph: Graph) -> set[int]:
-    """Roots that have views."""
+    """Roots whose buffer's layout somebody relies on: they have views, or are the base of a `scatter_view`."""
     values = graph.values
-    return {base for node in graph.nodes if node.op in g.VIEWS and (base := values[node.outputs[0]].base) is not None}
+    viewed = {base for node in graph.nodes if node.op in g.VIEWS and (base := values[node.outputs[0]].base) is not None}
+    viewed.update(node.inputs[0] for node in graph.nodes if node.op == "scatter_view")
+    return viewed
 
 
 def _may_become(graph: Graph, out: int, x: int, pinned: set[int], viewed: set[int]) -> bool:
@@ -302,6 +337,7 @@ def _redirect(graph: Graph, moved: dict[int, int]) -> Graph:
 
 PASSES: Final[list[tuple[str, Pass]]] = [
     ("dead code", dead_code),
+    ("empty values", empty_values),
     ("constants", fold_constants),
     ("casts", cast_chains),
     ("identities", identities),

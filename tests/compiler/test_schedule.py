@@ -341,7 +341,7 @@ def test_offsets_of_meeting_lives_do_not_overlap(blocks: list[tuple[int, int, in
     lives = [(first, first + more, nbytes) for first, more, nbytes in blocks]
     offsets, top = assign_offsets(lives)
     for i, (a, at) in enumerate(zip(lives, offsets, strict=True)):
-        assert at % ALIGNMENT == 0 and at + a[2] <= top or a[2] == 0
+        assert (at % ALIGNMENT == 0 and at + a[2] <= top) or a[2] == 0
         for b, other in zip(lives[:i], offsets[:i], strict=True):
             if a[0] <= b[1] and b[0] <= a[1] and a[2] and b[2]:
                 assert at + a[2] <= other or other + b[2] <= at

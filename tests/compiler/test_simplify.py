@@ -81,6 +81,17 @@ def test_an_output_may_replace_an_inner_value(b: GraphBuilder) -> None:
     assert ops(simplified(b.graph)).count("neg") == 1
 
 
+def test_values_without_elements_need_no_nodes(b: GraphBuilder) -> None:
+    x, y = b.input((0, 3), FLOAT32), b.input((2, 3), FLOAT32)
+    total = b.op("add", b.op("sum", b.op("exp", x), dims=(0,)), y)
+    b.output(total, b.op("neg", x), b.write(b.op("neg", y), b.slice(b.op("neg", y), 0, 2, 2), b.op("exp", x)))
+    graph = simplified(b.graph)
+    assert "exp" not in ops(graph) and "sum" not in ops(graph) and "scatter_view" not in ops(graph)
+    inputs = [np.zeros(0, np.float32), np.ones(6, np.float32)]
+    for got, expected in zip(run(graph, inputs)[0], run(b.graph, inputs)[0], strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 # -- Constants and casts ----------------------------------------------------------------------------------------------
 
 
