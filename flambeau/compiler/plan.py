@@ -31,6 +31,9 @@ KEPT_ARENA_BYTES: Final = 1 << 20
 # (some microseconds on one core's first-level cache): it keeps it.
 SMALL_BYTES: Final = 1 << 16
 SMALL_OPERATIONS: Final = 1 << 18
+# What one core does at most, roughly: weighs the kernels of a phase against each other, nothing else.
+BYTES_PER_NANOSECOND: Final = 10.0
+OPERATIONS_PER_NANOSECOND: Final = 100.0
 
 Number = int | float | bool
 Run = Callable[[Sequence["Buffer"], Sequence[Number]], "list[Buffer]"]
@@ -148,7 +151,10 @@ class _Assembly:
             if plan.phases[index] != last:
                 last = plan.phases[index]
                 phases.append([])
-            phases[-1].append(Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread))
+            least = max(kernel.bytes / BYTES_PER_NANOSECOND, kernel.operations / OPERATIONS_PER_NANOSECOND)
+            phases[-1].append(
+                Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread, least)
+            )
         traffic, operations = sum([k.bytes for k in kernels]), sum([k.operations for k in kernels])
         small = traffic <= SMALL_BYTES and operations <= SMALL_OPERATIONS
         program = Program(words, relocations, phases, self.io_words, self.format, small)

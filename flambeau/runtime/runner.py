@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple
 from flambeau.runtime import threads
 from flambeau.statistics import counters
 
+# What min_units_per_thread units of a kernel take, roughly: the kernels choose it so that waking a thread pays.
+THREAD_NANOSECONDS: Final = 10_000
 # How finely a parallel phase is cut: a thread that comes late or is interrupted costs at most about one chunk.
 CHUNKS_PER_LANE: Final = 4
 
@@ -25,18 +27,27 @@ _programs: weakref.WeakSet[Program] = weakref.WeakSet()
 
 
 class Task(NamedTuple):
-    """One kernel of a phase: native address, its first argument word, and its work (see compiler/kernel.py)."""
+    """One kernel of a phase: native address, its first argument word, and its work (see compiler/kernel.py).
+
+    `nanoseconds`: at least so long it takes one thread (0: unknown); weighs the tasks of a phase against each other.
+    """
 
     address: int
     first_word: int
     units: int
     grain: int = 1
     min_units_per_thread: int = 1
+    nanoseconds: float = 0.0
 
     @property
-    def work(self) -> float:
+    def threads(self) -> float:
         """How many threads the task could keep busy."""
         return self.units / max(self.min_units_per_thread, 1)
+
+    @property
+    def weight(self) -> float:
+        """Its time in relation to other tasks: min_units_per_thread alone cannot tell how long one long unit takes."""
+        return max(self.threads, self.nanoseconds / THREAD_NANOSECONDS)
 
 
 class Relocation(NamedTuple):
@@ -139,11 +150,11 @@ def _address(block: array[int]) -> int:
 
 def _cut(phase: Sequence[Task], available: int) -> tuple[int, list[tuple[int, int]]]:
     """How many lanes a phase gets, and for each task (units a chunk, chunks). Chunks are multiples of the grain."""
-    total = sum([t.work for t in phase])
-    lanes = max(1, min(available, int(total)))
+    lanes = max(1, min(available, int(sum([t.threads for t in phase]))))
+    total = sum([t.weight for t in phase])
     cuts = []
     for t in phase:
-        pieces = max(1.0, lanes * CHUNKS_PER_LANE * t.work / total) if lanes > 1 else 1.0
+        pieces = max(1.0, lanes * CHUNKS_PER_LANE * t.weight / total) if lanes > 1 else 1.0
         grain = max(t.grain, 1)
         size = max(1, -(-int(-(-t.units // pieces)) // grain)) * grain
         cuts.append((size, max(1, -(-t.units // size))))
@@ -151,17 +162,17 @@ def _cut(phase: Sequence[Task], available: int) -> tuple[int, list[tuple[int, in
 
 
 def _bounds(phase: Sequence[Task], chunks: Sequence[int], lanes: int) -> list[int]:
-    """The chunk at which each lane's own part begins, and the end: parts of equal work as far as whole chunks allow."""
-    work = [t.work / n for t, n in zip(phase, chunks, strict=True) for _ in range(n)]
-    total = sum(work)
+    """The chunk at which each lane's own part begins, and the end: parts of equal weight as far as chunks allow."""
+    weights = [t.weight / n for t, n in zip(phase, chunks, strict=True) for _ in range(n)]
+    total = sum(weights)
     bounds = [0]
     done = 0.0
-    for number, piece in enumerate(work):
+    for number, weight in enumerate(weights):
         # A lane's part ends before the chunk whose middle is beyond the lane's share.
-        while len(bounds) < lanes and done + piece / 2 > total * len(bounds) / lanes:
+        while len(bounds) < lanes and done + weight / 2 > total * len(bounds) / lanes:
             bounds.append(number)
-        done += piece
-    return bounds + [len(work)] * (lanes + 1 - len(bounds))
+        done += weight
+    return bounds + [len(weights)] * (lanes + 1 - len(bounds))
 
 
 def _after_fork() -> None:

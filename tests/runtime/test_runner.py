@@ -94,10 +94,18 @@ def test_static_shares_are_contiguous_and_of_equal_work() -> None:
         assert got == lanes
         bounds = runner._bounds(phase, [c for _, c in cuts], lanes)
         assert bounds[0] == 0 and bounds[-1] == sum(c for _, c in cuts) and bounds == sorted(bounds)
-        work = [t.work / c for t, (_, c) in zip(phase, cuts, strict=True) for _ in range(c)]
+        work = [t.weight / c for t, (_, c) in zip(phase, cuts, strict=True) for _ in range(c)]
         shares = [sum(work[a:b]) for a, b in itertools.pairwise(bounds)]
         assert max(shares) - min(shares) <= 2 * max(work)
         assert all(size % t.grain == 0 for t, (size, _) in zip(phase, cuts, strict=True))
+
+
+def test_long_units_weigh_by_their_time() -> None:
+    """Both tasks take as long, one has units longer than what a thread is worth starting for."""
+    long, short = Task(0, 0, 16, 1, 1, 1e6), Task(0, 0, 10_000, 1, 100, 1e6)
+    lanes, cuts = runner._cut([long, short], 2)
+    assert lanes == 2 and [chunks for _, chunks in cuts] == [4, 4]
+    assert runner._bounds([long, short], [4, 4], 2) == [0, 4, 8]
 
 
 def test_little_work_stays_on_one_thread() -> None:
