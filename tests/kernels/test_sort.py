@@ -54,3 +54,27 @@ def test_topk_of_a_row_that_keeps_improving(largest: bool) -> None:
              dim=0, k=10, largest=largest)  # fmt: skip
     values, indices = m.run()
     assert np.array_equal(values, m.expected()[0]) and np.array_equal(indices, m.expected()[1])
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("kind", ["short range", "full range", "shared heads", "one outlier", "special"])
+@pytest.mark.parametrize("d", [dtypes.int64, dtypes.float64], ids=str)
+def test_eight_byte_elements(d: dtypes.dtype, kind: str, descending: bool) -> None:
+    """The 32 leading bits decide; or neighbours are mended; or (one outlier) the row is sorted by whole keys."""
+    rng = np.random.default_rng(len(kind))
+    size = 3000
+    bits = {
+        "short range": rng.integers(1 << 40, (1 << 40) + 500, size),
+        "full range": rng.integers(-(1 << 63), (1 << 63) - 1, size),
+        "shared heads": (rng.integers(0, 1000, size) << 50) | rng.integers(0, 4, size),
+        "one outlier": np.where(np.arange(size) == 7, 1 << 62, rng.integers(0, 1 << 20, size)[::-1]),
+        "special": rng.integers(-3, 3, size),
+    }[kind]
+    x = bits if d is dtypes.int64 else bits.view(np.float64)
+    if kind == "special" and d is dtypes.float64:
+        x = np.where(bits == 0, np.nan, np.where(bits == 1, -0.0, bits * 1.0))
+    m = Move("sort", [(x, d, "contiguous")], [((size,), d), ((size,), dtypes.int64)], dim=0, descending=descending)
+    values, indices = m.run()
+    want_values, want_indices = m.expected()
+    assert np.array_equal(indices, want_indices)
+    assert close(values, want_values, d, 0.0)

@@ -170,7 +170,8 @@ def write_sorted(
 
 
 def sort_function(r: Records, bits: int) -> tuple[str, set[str]]:
-    """`void sort_records(ptr a, ptr b, i64 count)`: the records at `a` in ascending order; `b` is as much space."""
+    """`void sort_records_<element>(ptr a, ptr b, i64 count)`: the records at `a` in ascending order; `b` is as much
+    space."""
     c = Code()
     a, spare = Array(c, "%a", r.element), Array(c, "%b", r.element)
     count = c.named("i64", "%count")
@@ -182,12 +183,13 @@ def sort_function(r: Records, bits: int) -> tuple[str, set[str]]:
             _insertion(c, a, count)
 
     c.when(count.le(SMALL), small, lambda: _radix(c, r, a, spare, count))
-    header = "define internal void @sort_records(ptr noalias %a, ptr noalias %b, i64 %count) noinline #0"
+    name = f"@sort_records_{r.element}"
+    header = f"define internal void {name}(ptr noalias %a, ptr noalias %b, i64 %count) noinline #0"
     return c.b.function(header), c.b.declarations
 
 
 def call_sort(c: Code, a: Array, spare: Array, count: Lanes) -> None:
-    c.b.emit(f"call void @sort_records(ptr {a.pointer}, ptr {spare.pointer}, i64 {count.name})")
+    c.b.emit(f"call void @sort_records_{a.element}(ptr {a.pointer}, ptr {spare.pointer}, i64 {count.name})")
 
 
 def _comparison_counting(c: Code, a: Array, spare: Array, count: Lanes, lanes: int) -> None:

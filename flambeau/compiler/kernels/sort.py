@@ -11,6 +11,7 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
 from flambeau.compiler.kernels.matmul_blocking import machine, round_up
 from flambeau.compiler.kernels.move_layout import Group, address, group, reads
+from flambeau.compiler.kernels.narrowed import Narrowed
 from flambeau.compiler.kernels.records import Records, call_sort, make_records, sort_function, write_sorted
 
 # Elements that a thread should have to sort before a further one is worth starting (about 10 ns each).
@@ -71,6 +72,7 @@ def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense
 
     c = Code(names)
     c.helper(*sort_function(r, bits))
+    narrowed = Narrowed(c, r, bits) if r.element == "i128" else None
     x, values, numbers = c.array("x", r.memory), c.array("values", r.memory), c.array("numbers", "i64")
     count, keep, inner = c.word("count"), c.word("keep"), c.word("inner")
     a = c.array("scratch", r.element).after_bytes(c.named("i64", "%worker") * c.word("space"))
@@ -80,10 +82,19 @@ def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense
 
     def row(u: Lanes) -> None:
         source = x.at(rows.offsets(c, u)[0])
-        make_records(c, r, source, step, c.i64(0), count, a, bits)
-        call_sort(c, a, spare, count)
         start = row_start(c, u, keep, inner, dense)
-        write_sorted(c, r, a, source, step, values.at(start), numbers.at(start), out_step, keep, bits)
+        to, places = values.at(start), numbers.at(start)
+
+        def whole() -> None:
+            make_records(c, r, source, step, c.i64(0), count, a, bits)
+            call_sort(c, a, spare, count)
+            write_sorted(c, r, a, source, step, to, places, out_step, keep, bits)
+
+        if narrowed is None:
+            whole()
+        else:
+            done = narrowed.sort(source, step, a, spare, count, to, places, out_step, keep)
+            c.when(done ^ 1, whole)
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)
     return c.kernel(symbol(key), bits)
