@@ -526,7 +526,14 @@ class _Fusion:
                     return reason
         rest = set(group.domain.sizes) - mapped
         if unmapped and rest:
-            return "each has loops that the other has not"
+            # A row's value of `other` meets whole rows of the group: the rows that both run over may be the same.
+            if unmapped != other.domain.reduced or (group.domain.reduced and group.domain.reduced != rest):
+                return "each has loops that the other has not"
+            pairs = self._pair_rows(group, other, rest)
+            if pairs is None:
+                return "they reduce rows of different sizes"
+            translation |= pairs
+            unmapped, rest = set(), set()
         if unmapped and (unmapped != other.domain.reduced or group.domain.reduced):
             return "it repeats a value of the group over a larger shape"
         if rest and (rest != group.domain.reduced or other.domain.reduced):
@@ -552,6 +559,23 @@ class _Fusion:
         group.domain.where |= moved
         self._merge(group, other)
         return ""
+
+    def _pair_rows(self, group: _Open, other: _Open, rest: set[int]) -> dict[int, int] | None:
+        """The reduced loops of `other` -> the loops `rest` of the group, in the order in which values run over them; None
+        if their sizes differ. (Any one-to-one mapping would be right; this one makes both read memory in one order.)"""
+        theirs, mine = self._in_order(other.domain, other.domain.reduced), self._in_order(group.domain, frozenset(rest))
+        if theirs is None or mine is None:
+            return None
+        sizes = [other.domain.sizes[loop] for loop in theirs], [group.domain.sizes[loop] for loop in mine]
+        return dict(zip(theirs, mine, strict=True)) if sizes[0] == sizes[1] else None
+
+    @staticmethod
+    def _in_order(domain: Domain, loops: frozenset[int]) -> list[int] | None:
+        for lists in domain.where.values():
+            found = [loop for dims in lists for loop in dims if loop in loops]
+            if len(found) == len(loops):
+                return found
+        return None
 
     def _row_refuses(
         self, group: _Open, other: _Open, where: dict[int, Lists], reduced: frozenset[int], node: Node
