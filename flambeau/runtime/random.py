@@ -45,9 +45,10 @@ class _Native(ctypes.Structure):
 
 
 _functions: dict[str, Callable[..., int]] = {}
-# Argument words after the state's and the target's address: d a double, q an integer.
-_PACK: Final = {layout: struct.Struct("=qq" + layout).pack_into for layout in ("", "q", "qq", "qqqq", "dd")}
-_ARGUMENT_BYTES: Final = 48
+_draw = 0  # address of the function that all fills draw words with
+# Argument words after the addresses of the state, the target and `draw`: d a double, q an integer.
+_PACK: Final = {layout: struct.Struct("=qqq" + layout).pack_into for layout in ("", "q", "qq", "qqqq", "dd")}
+_ARGUMENT_BYTES: Final = 56
 
 
 def _compile(key: str, emitter: str, facts: dict[str, Any]) -> Callable[..., int]:
@@ -55,7 +56,11 @@ def _compile(key: str, emitter: str, facts: dict[str, Any]) -> Callable[..., int
     from flambeau.compiler.kernels import random as kernels
     from flambeau.runtime import jit
 
-    address = jit.function(key, partial(getattr(kernels, emitter), key, **facts))
+    global _draw
+    draw_key = "random:draw"
+    _draw, address = jit.functions((
+        (draw_key, partial(kernels.emit_draw, draw_key)), (key, partial(getattr(kernels, emitter), key, **facts)),
+    ))  # fmt: skip
     signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     _functions[key] = signature(address)
     return _functions[key]
@@ -140,7 +145,7 @@ class MersenneState:
             return 0
         function = _functions.get(key) or _compile(key, emitter, facts)
         with self.lock:
-            _PACK[layout](self._arguments, 0, self._address, address, *words)
+            _PACK[layout](self._arguments, 0, self._address, address, _draw, *words)
             return function(self._arguments_address, 0, numel, 0)
 
     # -- fills ------------------------------------------------------------------------------------------------------

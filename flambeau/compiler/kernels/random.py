@@ -1,6 +1,7 @@
 """PyTorch's CPU random numbers: the native functions that fill memory from a Mersenne Twister (mt19937).
 
-Every function has a kernel's signature (`begin` is 0, `end` the number of elements) and is called by runtime/random.py.
+Every fill has a kernel's signature (`begin` is 0, `end` the number of elements) and is called by runtime/random.py; its
+first words are the state, the target and the address of `draw`.
 The state is (offsets in bytes): 0 u32 words[624]; 2496 i32 left; 2500 i32 next; 2504 double, the cached normal; 2512
 i64, whether there is one. `left` and `next` mean what ATen's mt19937 means by them: `left` - 1 words can be drawn
 before the next twist.
@@ -18,6 +19,7 @@ import math
 from collections.abc import Callable
 
 from flambeau.compiler.emit import convert
+from flambeau.compiler.emit.builder import module
 from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes, polynomial
 from flambeau.compiler.kernels.matmul_blocking import machine
@@ -58,8 +60,12 @@ def _temper(y: Lanes) -> Lanes:
     return y ^ y.logical_right(18)
 
 
-def _draw_function(width: int) -> tuple[str, set[str]]:
-    """`void draw(ptr state, ptr to, i64 count)`: the next `count` words."""
+def emit_draw(key: str) -> str:
+    """`void (ptr state, ptr to, i64 count)`: the next `count` words. One module for all fills, which call it by
+    address."""
+    from flambeau.runtime.jit import symbol
+
+    width = machine().vector_bits // 32
     c = Code()
     words, to = Array(c, "%state", "i32"), Array(c, "%to", "i32")
     left = words.after_bytes(c.i64(LEFT))
@@ -85,8 +91,8 @@ def _draw_function(width: int) -> tuple[str, set[str]]:
         done.set(start + take)
 
     c.while_(lambda: done.get().lt(count), some)
-    header = "define internal void @draw(ptr %state, ptr noalias %to, i64 %count) noinline #0"
-    return c.b.function(header), c.b.declarations
+    header = f"define void @{symbol(key)}(ptr %state, ptr noalias %to, i64 %count) #0"
+    return module([c.b.function(header)], c.b.declarations, machine().vector_bits)
 
 
 class _Stream:
@@ -94,10 +100,10 @@ class _Stream:
 
     def __init__(self, names: list[str]) -> None:
         self.bits = machine().vector_bits
-        self.c = Code(["state", "to", *names])
-        self.c.helper(*_draw_function(self.bits // 32))
+        self.c = Code(["state", "to", "draw", *names])
         self.state = self.c.array("state", "i32")
         self.to = self.c.array("to", "i8")
+        self.draw_function = self.c.array("draw", "i8").pointer
         self.count = self.c.named("i64", "%end")
         # One vector more, so that a whole vector can be read at the end.
         self.stage = self.c.local_array("i32", STAGE + 64)
@@ -108,7 +114,8 @@ class _Stream:
 
     def draw(self, count: Lanes | int) -> None:
         name = self.c.i64(count).name
-        self.c.b.emit(f"call void @draw(ptr {self.state.pointer}, ptr {self.stage.pointer}, i64 {name})")
+        arguments = f"ptr {self.state.pointer}, ptr {self.stage.pointer}, i64 {name}"
+        self.c.b.emit(f"call void {self.draw_function}({arguments})")
 
     def chunks(self, count: Lanes, words: int, body: Callable[[Lanes, Lanes], None]) -> None:
         """`body(first element, number of elements)` for stages full of elements of `words` words each."""

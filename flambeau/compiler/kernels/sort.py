@@ -22,6 +22,8 @@ def row_group(graph: Graph, value: int, dim: int) -> tuple[Group, int, int]:
     """(the dims but `dim` of a value, its size along `dim`, its stride)."""
     x = graph.values[value]
     shape, strides = x.shape or (1,), x.strides or (1,)
+    if shape[dim] >= 1 << 32:  # records number the elements in 32 bits
+        raise RuntimeError(f"sort: {shape[dim]} elements along dim {dim}; fewer than 2^32 can be sorted: split the tensor")
     rows = group("rows", shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :])
     return rows, shape[dim], strides[dim]
 
