@@ -9,9 +9,24 @@ from flambeau import dtypes as _dtypes
 from flambeau import statistics as _statistics
 from flambeau.devices import Device as device
 from flambeau.dtypes import (
-    bfloat16, bool_ as bool, complex64, complex128, dtype, float16, float32, float64, get_default_dtype, int8, int16, int32,
-    int64, promote_types, uint8,
+    bfloat16,
+    complex64,
+    complex128,
+    dtype,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    int8,
+    int16,
+    int32,
+    int64,
+    promote_types,
+    uint8,
 )  # fmt: skip
+from flambeau.dtypes import (
+    bool_ as bool,
+)
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
 
@@ -19,31 +34,107 @@ half, float, double = float16, float32, float64
 short, int, long = int16, int32, int64
 cfloat, cdouble = complex64, complex128
 
-from flambeau.ops import arithmetic, creation, elementwise, indexing, linear, reductions, shape  # noqa: E402
-from flambeau.ops.creation import (  # noqa: E402
-    BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor, LongTensor,
-    ShortTensor, arange, as_tensor, asarray, empty, empty_like, empty_strided, eye, from_dlpack, from_numpy, frombuffer, full,
-    full_like, linspace, logspace, ones, ones_like, tensor, tril_indices, triu_indices, zeros, zeros_like,
+from flambeau.ops import arithmetic, creation, elementwise, indexing, linear, reductions, shape
+from flambeau.ops import random as _random
+from flambeau.ops import sorting as _sorting
+from flambeau.ops.creation import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+    arange,
+    as_tensor,
+    asarray,
+    empty,
+    empty_like,
+    empty_strided,
+    eye,
+    from_dlpack,
+    from_numpy,
+    frombuffer,
+    full,
+    full_like,
+    linspace,
+    logspace,
+    ones,
+    ones_like,
+    tensor,
+    tril_indices,
+    triu_indices,
+    zeros,
+    zeros_like,
 )  # fmt: skip
-from flambeau.ops.indexing import index_put, index_put_, scatter  # noqa: E402
-from flambeau.ops.linear import einsum, tensordot  # noqa: E402
-from flambeau.ops.reductions import max_ as max, min_ as min, norm, std, std_mean, var, var_mean  # noqa: E402
-from flambeau.ops.registry import install as _install  # noqa: E402
-from flambeau.ops.shape import (  # noqa: E402
-    broadcast_tensors, broadcast_to, chunk, detach, flip, fliplr, flipud, narrow, permute, reshape, select, split,
-    split_with_sizes, tensor_split, tile, unbind, unflatten,
+from flambeau.ops.indexing import index_put, index_put_, scatter
+from flambeau.ops.linear import einsum, tensordot
+from flambeau.ops.random import (
+    Generator,
+    bernoulli,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    multinomial,
+    normal,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
+    seed,
+    set_rng_state,
 )  # fmt: skip
-
-from flambeau.ops.sorting import (  # noqa: E402
-    allclose, argwhere, bincount, bucketize, cdist, equal, histc, masked_select, median, meshgrid, nanmedian, nanquantile,
-    nonzero, quantile, repeat_interleave, searchsorted, sort, unique, unique_consecutive,
+from flambeau.ops.reductions import max_ as max
+from flambeau.ops.reductions import min_ as min
+from flambeau.ops.reductions import norm, std, std_mean, var, var_mean
+from flambeau.ops.registry import install as _install
+from flambeau.ops.shape import (
+    broadcast_tensors,
+    broadcast_to,
+    chunk,
+    detach,
+    flip,
+    fliplr,
+    flipud,
+    narrow,
+    permute,
+    reshape,
+    select,
+    split,
+    split_with_sizes,
+    tensor_split,
+    tile,
+    unbind,
+    unflatten,
 )  # fmt: skip
-from flambeau.ops.random import (  # noqa: E402
-    Generator, bernoulli, default_generator, get_rng_state, initial_seed, manual_seed, multinomial, normal, rand, rand_like,
-    randint, randint_like, randn, randn_like, randperm, seed, set_rng_state,
+from flambeau.ops.sorting import (
+    allclose,
+    argwhere,
+    bincount,
+    bucketize,
+    cdist,
+    equal,
+    histc,
+    masked_select,
+    median,
+    meshgrid,
+    nanmedian,
+    nanquantile,
+    nonzero,
+    quantile,
+    repeat_interleave,
+    searchsorted,
+    sort,
+    unique,
+    unique_consecutive,
 )  # fmt: skip
-from flambeau.ops import random as _random  # noqa: E402
-from flambeau.ops import sorting as _sorting  # noqa: E402
 
 for _family in (shape, creation, indexing, reductions, linear, _sorting, _random):
     _family.install_methods(Tensor)
@@ -67,15 +158,37 @@ def _functional_method(name: str) -> Any:
 for _name in ("softmax", "log_softmax", "prelu", "hardshrink"):
     setattr(Tensor, _name, _functional_method(_name))
 
-from flambeau.autograd.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
-
-from flambeau import autograd  # noqa: E402
-from flambeau.printing import set_printoptions  # noqa: E402
-from flambeau.queries import (  # noqa: E402
-    are_deterministic_algorithms_enabled, broadcast_shapes, can_cast, channels_last, channels_last_3d, compile,
-    contiguous_format, finfo, get_default_device, get_float32_matmul_precision, get_num_threads, iinfo, is_complex,
-    is_floating_point, is_nonzero, is_storage, is_tensor, memory_format, numel, preserve_format, result_type,
-    set_default_device, set_default_dtype, set_float32_matmul_precision, set_flush_denormal, set_num_threads, typename,
+from flambeau import autograd
+from flambeau.autograd.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from flambeau.printing import set_printoptions
+from flambeau.queries import (
+    are_deterministic_algorithms_enabled,
+    broadcast_shapes,
+    can_cast,
+    channels_last,
+    channels_last_3d,
+    compile,
+    contiguous_format,
+    finfo,
+    get_default_device,
+    get_float32_matmul_precision,
+    get_num_threads,
+    iinfo,
+    is_complex,
+    is_floating_point,
+    is_nonzero,
+    is_storage,
+    is_tensor,
+    memory_format,
+    numel,
+    preserve_format,
+    result_type,
+    set_default_device,
+    set_default_dtype,
+    set_float32_matmul_precision,
+    set_flush_denormal,
+    set_num_threads,
+    typename,
     use_deterministic_algorithms,
 )  # fmt: skip
 

@@ -12,6 +12,9 @@ class Device:
 
     __slots__ = ("index", "type")
 
+    index: int | None
+    type: str
+
     def __init__(self, device: Any = "cpu", index: int | None = None) -> None:
         if isinstance(device, Device):
             self.type, self.index = device.type, device.index

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 
-class dtype:  # noqa: N801 - PyTorch's name
+class dtype:
     """An element type. One object exists per type, so `is` compares.
 
     Attributes: `name` ("float32"), `itemsize` (bytes an element), `numpy_name` (None where NumPy has no such type),

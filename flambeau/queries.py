@@ -16,10 +16,10 @@ _FLOATS = {
 }
 
 
-class finfo:  # noqa: N801 - PyTorch's name
+class finfo:
     """Limits of a floating dtype: bits, eps, max, min, tiny (smallest_normal), resolution."""
 
-    def __init__(self, type: dtype | None = None) -> None:  # noqa: A002 - PyTorch's name
+    def __init__(self, type: dtype | None = None) -> None:
         d = (type or dtypes.get_default_dtype()).to_real()
         if not d.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
@@ -35,10 +35,10 @@ class finfo:  # noqa: N801 - PyTorch's name
         )
 
 
-class iinfo:  # noqa: N801 - PyTorch's name
+class iinfo:
     """Limits of an integer dtype: bits, max, min."""
 
-    def __init__(self, type: dtype) -> None:  # noqa: A002 - PyTorch's name
+    def __init__(self, type: dtype) -> None:
         if type.category != 1:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
         self.bits = 8 * type.itemsize
@@ -50,7 +50,7 @@ class iinfo:  # noqa: N801 - PyTorch's name
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 
-class memory_format:  # noqa: N801 - PyTorch's name
+class memory_format:
     """A named order of dimensions in memory."""
 
     def __init__(self, name: str) -> None:
@@ -190,7 +190,7 @@ def set_flush_denormal(mode: bool) -> bool:
     return False
 
 
-def compile(model: Any = None, **options: Any) -> Any:  # noqa: A001 - PyTorch's name
+def compile(model: Any = None, **options: Any) -> Any:
     """The model itself: every function is compiled as it runs. Accepts torch.compile's options."""
     if model is None:
         return lambda f: f

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
@@ -39,6 +39,31 @@ class Tensor:
     _retains_grad: bool = False
     _grad: Tensor | None = None
     __array_priority__ = 1000
+
+    if TYPE_CHECKING:  # methods and operators are installed from ops/ (see registry.install)
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        __add__: Any
+        __radd__: Any
+        __sub__: Any
+        __rsub__: Any
+        __mul__: Any
+        __rmul__: Any
+        __truediv__: Any
+        __rtruediv__: Any
+        __pow__: Any
+        __matmul__: Any
+        __neg__: Any
+        __invert__: Any
+        __and__: Any
+        __or__: Any
+        __lt__: Any
+        __le__: Any
+        __gt__: Any
+        __ge__: Any
+        __getitem__: Any
+        __setitem__: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """Legacy constructor: `Tensor(2, 3)` is uninitialised, `Tensor([1, 2])` has these values (default dtype)."""

@@ -21,7 +21,7 @@ from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.compiler.kernels import host
 from flambeau.dtypes import dtype
 
-Array = np.ndarray[Any, Any]
+Array = Any  # of NumPy: its own annotations say less than the comments here
 
 
 # -- Storage and layout ---------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     return found
 
 
-def Variable(data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:  # noqa: N802 - PyTorch's name
+def Variable(data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:
     """The tensor itself: variables and tensors are one since PyTorch 0.4."""
     return data.requires_grad_() if requires_grad else data
 

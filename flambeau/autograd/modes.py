@@ -67,7 +67,7 @@ class _Mode:
         return wrapped  # type: ignore[return-value]
 
 
-class no_grad(_Mode):  # noqa: N801 - PyTorch's name
+class no_grad(_Mode):
     """Operations inside are not recorded for gradients."""
 
     def __new__(cls, function: Any = None) -> Any:
@@ -81,7 +81,7 @@ class no_grad(_Mode):  # noqa: N801 - PyTorch's name
         super().__init__(False)
 
 
-class enable_grad(_Mode):  # noqa: N801 - PyTorch's name
+class enable_grad(_Mode):
     """Operations inside are recorded for gradients."""
 
     def __new__(cls, function: Any = None) -> Any:
@@ -95,7 +95,7 @@ class enable_grad(_Mode):  # noqa: N801 - PyTorch's name
         super().__init__(True)
 
 
-class inference_mode(_Mode):  # noqa: N801 - PyTorch's name
+class inference_mode(_Mode):
     """Like no_grad. Tensors made inside may be used later as any others (see docs/differences.md)."""
 
     def __new__(cls, mode: Any = True) -> Any:
@@ -115,7 +115,7 @@ class inference_mode(_Mode):  # noqa: N801 - PyTorch's name
             _switch(False)
 
 
-class set_grad_enabled(_Mode):  # noqa: N801 - PyTorch's name
+class set_grad_enabled(_Mode):
     """Switch recording for gradients at once; as a context manager, restore it at the end."""
 
     def __init__(self, mode: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau import nn
-from flambeau.nn import functional as F  # noqa: N812 - the customary name
+from flambeau.nn import functional as F
 from flambeau.utils.data import DataLoader, TensorDataset
 
 _HELD_OUT = 360  # of the shipped images: a fixed fifth

@@ -231,8 +231,8 @@ class _Builder:
         writers = list(self.writers[head])
         readers = self.readers.get(target, [])
         if len(writers) == 1 and writers[0] in readers:
-            step = self.steps[writers[0]]
-            if not isinstance(step, Kernel) or (head, target) not in (*step.in_place, *step.starts_as):
+            writing = self.steps[writers[0]]
+            if not isinstance(writing, Kernel) or (head, target) not in (*writing.in_place, *writing.starts_as):
                 return False
             readers = [r for r in readers if r != writers[0]]
         if not all(self.may_precede(readers, w) for w in writers):

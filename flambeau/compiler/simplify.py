@@ -49,13 +49,13 @@ def empty_values(graph: Graph) -> Graph:
     A materialised value without elements has a (zero-byte) buffer, whether a node makes it or not.
     """
     values = graph.values
-    if all([0 not in v.shape for v in values]):
+    if all(0 not in v.shape for v in values):
         return graph
     values = list(values)
     nodes = []
     for node in graph.nodes:
         out = values[node.outputs[0]]
-        if node.op in g.VIEWS or all([0 not in values[i].shape for i in (*node.inputs, *node.outputs)]):
+        if node.op in g.VIEWS or all(0 not in values[i].shape for i in (*node.inputs, *node.outputs)):
             nodes.append(node)
         elif node.op == "scatter_view" and 0 not in out.shape:
             nodes.append(Node("copy", node.inputs[:1], node.outputs))
@@ -68,7 +68,7 @@ def empty_values(graph: Graph) -> Graph:
             attrs = (("dtype", out.dtype), ("text", repr(value)), ("value", value))
             nodes += [Node("constant", (), (scalar,), attrs), Node("expand", (scalar,), (view,))]
             nodes += [Node("copy", (view,), (o,)) for o in node.outputs]
-        elif any([0 not in values[o].shape for o in node.outputs]):
+        elif any(0 not in values[o].shape for o in node.outputs):
             nodes.append(node)  # a product over nothing, a concatenation with nothing: their kernels know
     return replace(graph, values=values, nodes=nodes)
 
@@ -327,7 +327,7 @@ def _redirect(graph: Graph, moved: dict[int, int]) -> Graph:
                 if values is graph.values:
                     values = list(values)
                 values[out] = replace(values[out], base=final[base])
-        if any([i in final for i in node.inputs]):
+        if any(i in final for i in node.inputs):
             node = Node(node.op, tuple([final.get(i, i) for i in node.inputs]), node.outputs, node.attrs)
         nodes.append(node)
     outputs = [final.get(i, i) for i in graph.outputs]

@@ -1,7 +1,7 @@
 """torch.nn: modules, parameters, functional, init, utils."""
 
 from flambeau.nn import attention, functional, init, modules, parallel, utils
-from flambeau.nn.modules import *  # noqa: F403
+from flambeau.nn.modules import *
 from flambeau.nn.parameter import Buffer, Parameter
 
 __all__ = ["Buffer", "Parameter", "attention", "functional", "init", "modules", "parallel", "utils", *modules.__all__]

@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flambeau import devices
-from flambeau import dtypes
+from flambeau import devices, dtypes
 from flambeau.dtypes import dtype
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert
@@ -308,7 +307,6 @@ def _infer_dtype(data: Any) -> dtype:
 def _from_list(data: Any, d: dtype) -> Tensor:
     import numpy
 
-    from flambeau.tensor import from_buffer
 
     def plain(x: Any) -> Any:
         if isinstance(x, (list, tuple)):

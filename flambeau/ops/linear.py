@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from math import prod as product_of
 from collections.abc import Sequence
+from math import prod as product_of
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -258,7 +258,7 @@ def _parse_einsum(equation: str, operands: Sequence[Any]) -> tuple[list[list[Any
     inputs = left.split(",")
     if len(inputs) != len(operands):
         raise RuntimeError(
-            f"einsum(): more operands were provided than specified in the equation" if len(operands) > len(inputs)
+            "einsum(): more operands were provided than specified in the equation" if len(operands) > len(inputs)
             else "einsum(): fewer operands were provided than specified in the equation"
         )  # fmt: skip
     widest = 0

@@ -7,7 +7,17 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.optim.optimizer import (
-    Group, Number, Optimizer, ParamsT, Tensor, assign, check, is_zero, number, update, zeros_like_all,
+    Group,
+    Number,
+    Optimizer,
+    ParamsT,
+    Tensor,
+    assign,
+    check,
+    is_zero,
+    number,
+    update,
+    zeros_like_all,
 )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def view_as_numpy(address: int, nbytes: int, owner: Any) -> Any:
 
     if nbytes == 0:
         return numpy.empty(0, numpy.uint8)
-    raw = (ctypes.c_uint8 * nbytes).from_address(address)
+    raw: Any = (ctypes.c_uint8 * nbytes).from_address(address)
     raw._owner = owner
     return numpy.frombuffer(raw, numpy.uint8)
 

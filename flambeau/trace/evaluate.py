@@ -96,19 +96,18 @@ def flush(tr: Trace, reason: str) -> None:
         for position, _ in plan.assign:
             t = tensors[position]
             t._gen = -1
-            storage = t._storage
-            if storage is None:
-                storage = t._storage = Storage()
-            storage.gen = -1
+            if t._storage is None:
+                t._storage = Storage()
+            t._storage.gen = -1
         raise
     for position, output in plan.assign:
         t = tensors[position]
-        storage = t._storage
-        if storage is None:
-            t._storage = storage = new_storage(Storage)
+        shared = t._storage
+        if shared is None:
+            t._storage = shared = new_storage(Storage)
         else:
-            storage.gen = -1
-        storage.buffer = buffers[output]
+            shared.gen = -1
+        shared.buffer = buffers[output]
     if plan.keep:
         from flambeau.autograd.segment import keep_history
 
@@ -234,7 +233,8 @@ def evaluate_elsewhere(t: Tensor) -> Storage:
     root = graph.root(t._slot if storage is None else storage.slot)
     graph.outputs.append(root)
     plan = compile_graph(graph)
-    buffers = plan.run([s.buffer for s in inputs[: len(graph.inputs)]], params[: len(graph.parameters)])
+    held: list[Any] = [s.buffer for s in inputs[: len(graph.inputs)]]
+    buffers = plan.run(held, params[: len(graph.parameters)])
     if tr.gen != gen and t._storage is not None and t._storage.gen < 0 and t._storage.buffer is not None:
         return t._storage  # the owner was faster
     mine = Storage(buffers[0])

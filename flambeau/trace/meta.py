@@ -49,6 +49,9 @@ class Meta:
     leaf: bool
     wrapped: bool
     dynamic: bool
+    ndim: int
+    numel: int
+    is_contiguous: bool
 
     def variant(self, *, requires_grad: bool, leaf: bool) -> Meta:
         """The same layout with other gradient flags."""

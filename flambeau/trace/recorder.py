@@ -226,6 +226,7 @@ class Trace:
         outs = state.outs
         if state.single_view:  # the usual view: one result that shares its argument's storage
             out = outs[0]
+            assert out.alias is not None
             base = tensors[out.alias]
             if base._slot == out.slot:
                 return base

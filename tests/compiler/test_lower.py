@@ -194,3 +194,29 @@ def test_an_illegal_nest_is_refused(nest: Nest, sizes: Sizes | None, message: st
         check(nest, sizes)
 
 
+
+
+# -- Writes through views ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("covering", [True, False])
+@pytest.mark.parametrize("zeros", [True, False])
+def test_writes_of_disjoint_regions_are_one_group(covering: bool, zeros: bool) -> None:
+    b = GraphBuilder()
+    base = b.op("copy", b.expand(b.constant(0.5, FLOAT32), 6, 12)) if zeros else b.op("exp", b.input((6, 12), FLOAT32))
+    value = base
+    for start in (8, 0, 4) if covering else (8, 0):
+        value = b.write(value, b.slice(value, 1, start, start + 4), b.input((6, 4), FLOAT32))
+    b.output(b.op("neg", value))
+    plan = check_graph(b.graph, [sample(b.graph.values[i].numel, FLOAT32) for i in b.graph.inputs], tolerance=1e-6)
+    assert "copy" not in [k.name for k in plan.kernels]
+    assert len(set(plan.schedule.phases)) == 2 + (not covering)
+
+
+def test_writes_that_meet_keep_their_order() -> None:
+    b = GraphBuilder()
+    value = b.op("exp", b.input((6, 12), FLOAT32))
+    for start in (0, 3, 2):
+        value = b.write(value, b.slice(value, 1, start, start + 4), b.input((6, 4), FLOAT32))
+    b.output(value)
+    check_graph(b.graph, [sample(b.graph.values[i].numel, FLOAT32) for i in b.graph.inputs], tolerance=1e-6)

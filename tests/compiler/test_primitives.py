@@ -29,11 +29,12 @@ def numbers(n: int, d: dtype, seed: int = 0, low: float = -3, high: float = 3) -
     if d is BOOL:
         return generator.integers(0, 2, n).astype(bool)
     if d.category == 1:
-        return generator.integers(max(low, 0) if not d.is_signed else low, high + 1, n).astype(d.numpy_name)
+        first = int(low) if d.is_signed else max(int(low), 0)
+        return generator.integers(first, int(high) + 1, n).astype(d.numpy_name)
     x = generator.uniform(low, high, n)
     if d.is_complex:
         return (x + 1j * generator.uniform(low, high, n)).astype(d.numpy_name)
-    return to_bfloat16(x.astype(np.float32)) if d is dtypes.bfloat16 else x.astype(d.numpy_name)
+    return to_bfloat16(x) if d is dtypes.bfloat16 else x.astype(d.numpy_name)
 
 
 class Case(GraphBuilder):

@@ -384,7 +384,7 @@ def programs(draw: st.DrawFn) -> Graph:
 @settings(max_examples=300, deadline=None)
 @given(programs())
 def test_random_programs(graph: Graph) -> None:
-    inputs = [np.arange(8, dtype=np.float32) + 10 * i for i in range(len(graph.inputs))]
+    inputs: list[Any] = [np.arange(8, dtype=np.float32) + 10 * i for i in range(len(graph.inputs))]
     inputs = [x if graph.values[i].dtype is FLOAT32 else np.arange(8)[::-1].copy() for i, x in zip(graph.inputs, inputs, strict=True)]
     for j, root in enumerate(graph.outputs):  # an update's value is returned as the storage that it updates
         assert root < len(graph.values) and j < 4

@@ -170,7 +170,7 @@ def test_dropout(p):
     flambeau.manual_seed(3)
     y = F.dropout(flambeau.ones(10000), p)
     values = y.tolist()
-    assert set(values) == {0.0, pytest.approx(1 / (1 - p))}
+    assert all(v == 0 or abs(v - 1 / (1 - p)) < 1e-5 for v in values)
     assert abs(values.count(0.0) / 10000 - p) < 0.02
     flambeau.manual_seed(3)
     assert F.dropout(flambeau.ones(10000), p).tolist() == values

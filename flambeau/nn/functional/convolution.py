@@ -96,7 +96,9 @@ def _finish(y: Tensor, bias: Tensor | None, batched: bool, dtype: Any) -> Tensor
     return y if batched else y.squeeze(0)
 
 
-def _convolve(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int, dims: int) -> Tensor:
+def _convolve(
+    name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int, dims: int
+) -> Tensor:
     x, batched = _check(name, input, weight, bias, dims, groups, False)
     stride, dilation = _steps(name, dims, stride=stride, dilation=dilation)
     pads = _same_padding(name, weight, stride, padding, dilation, dims)

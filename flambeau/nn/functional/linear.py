@@ -103,7 +103,7 @@ def _renormalise(weight: Tensor, index: Tensor, max_norm: float, norm_type: floa
     with torch.no_grad():
         rows = torch.unique(index.reshape(-1))
         values = weight[rows]
-        norms = torch.linalg.vector_norm(values, norm_type, dim=1, keepdim=True)
+        norms = torch.norm(values, norm_type, dim=1, keepdim=True)
         weight[rows] = torch.where(norms > max_norm, values * (max_norm / (norms + 1e-7)), values)
 
 
@@ -155,7 +155,10 @@ def embedding_bag(
             raise ValueError("offsets has to be a 1D Tensor but got None")
         starts = offsets.tolist()
         if starts and starts[0] != 0:
-            raise ValueError(f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {starts[0]}")
+            raise ValueError(
+                "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got "
+                f"{starts[0]}"
+            )
         if not include_last_offset:
             starts.append(input.shape[0])
     else:
@@ -195,7 +198,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 
 def _norm(x: Tensor, p: float, dim: int, keepdim: bool) -> Tensor:
-    return torch.linalg.vector_norm(x, p, dim=dim, keepdim=keepdim)
+    return torch.norm(x, p, dim=dim, keepdim=keepdim)
 
 
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
@@ -214,7 +217,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
 def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
     """x / max(p-norm of x along `dim`, eps)."""
-    norm = torch.linalg.vector_norm(input, p, dim=dim, keepdim=True).clamp_min(eps).expand_as(input)
+    norm = torch.norm(input, p, dim=dim, keepdim=True).clamp_min(eps).expand_as(input)
     return input / norm if out is None else torch.div(input, norm, out=out)
 
 

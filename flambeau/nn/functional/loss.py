@@ -552,7 +552,7 @@ def ctc_loss(
         at += size
     states = 2 * max(sizes) + 1
     labels = [[blank if s % 2 == 0 or s // 2 >= len(r) else r[s // 2] for s in range(states)] for r in rows]
-    jump = [[s % 2 == 1 and s > 1 and l[s] != l[s - 2] for s in range(states)] for l in labels]
+    jump = [[s % 2 == 1 and s > 1 and row[s] != row[s - 2] for s in range(states)] for row in labels]
     index = torch.tensor(labels, dtype=torch.int64)
     may_jump = torch.tensor(jump, dtype=torch.bool)
     floor = torch.finfo(lp.dtype).min

@@ -76,7 +76,9 @@ class _Windows:
         return y if self.batched else y.squeeze(0)
 
 
-def _max(name: str, input: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple[Tensor, Tensor]:
+def _max(
+    name: str, input: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> tuple[Tensor, Tensor]:
     w = _Windows(name, input, dims, kernel, stride, padding, dilation, ceil_mode)
     values, indices = primitives().max_pool(
         w.x, kernel=w.kernel, stride=w.stride, padding=w.padding, dilation=w.dilation, shape=w.shape()
@@ -85,12 +87,16 @@ def _max(name: str, input: Tensor, dims: int, kernel: Any, stride: Any, padding:
 
 
 @functional
-def _max_pool1d(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> tuple[Tensor, Tensor]:
+def _max_pool1d(
+    input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool
+) -> tuple[Tensor, Tensor]:
     return _max("max_pool1d", input, 1, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 @functional
-def _max_pool2d(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> tuple[Tensor, Tensor]:
+def _max_pool2d(
+    input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool
+) -> tuple[Tensor, Tensor]:
     return _max("max_pool2d", input, 2, kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -168,8 +174,8 @@ def _average(
     if divisor == 0:
         raise RuntimeError(f"{name}: divisor must be not zero")
     y = primitives().average_pool(
-        widen(w.x), kernel=w.kernel, stride=w.stride, padding=w.padding, count_include_pad=count_include_pad,
-        divisor=divisor or 0, shape=w.shape(),
+        widen(w.x), kernel=w.kernel, stride=w.stride, padding=w.padding, dilation=(1, 1),
+        count_include_pad=count_include_pad, divisor=divisor or 0, shape=w.shape(),
     )  # fmt: skip
     return w.finish(y).to(input.dtype)
 
@@ -203,12 +209,13 @@ def avg_pool3d(
     pool = primitives().average_pool
     y = pool(
         widen(w.x).reshape(n, c * depth, height, width), kernel=w.kernel[1:], stride=w.stride[1:], padding=w.padding[1:],
-        count_include_pad=count_include_pad, divisor=1 if divisor_override else 0, shape=(n, c * depth, *w.out[1:]),
+        dilation=(1, 1), count_include_pad=count_include_pad, divisor=1 if divisor_override else 0,
+        shape=(n, c * depth, *w.out[1:]),
     )  # fmt: skip
     area = w.out[1] * w.out[2]
     y = pool(
         y.reshape(n, c, depth, area), kernel=(w.kernel[0], 1), stride=(w.stride[0], 1), padding=(w.padding[0], 0),
-        count_include_pad=count_include_pad, divisor=divisor_override or 0, shape=(n, c, w.out[0], area),
+        dilation=(1, 1), count_include_pad=count_include_pad, divisor=divisor_override or 0, shape=(n, c, w.out[0], area),
     )  # fmt: skip
     return w.finish(y.reshape(n, c, *w.out)).to(input.dtype)
 
@@ -314,7 +321,9 @@ def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = 
     return result if return_indices else result[0]
 
 
-def _unpool(name: str, input: Tensor, indices: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any, dims: int) -> Tensor:
+def _unpool(
+    name: str, input: Tensor, indices: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any, dims: int
+) -> Tensor:
     kernel = entries(kernel, dims, "kernel_size", name)
     stride = kernel if stride is None else entries(stride, dims, "stride", name)
     padding = entries(padding, dims, "padding", name)
@@ -329,12 +338,16 @@ def _unpool(name: str, input: Tensor, indices: Tensor, kernel: Any, stride: Any,
     return flat.scatter(-1, indices.flatten(-dims), input.flatten(-dims)).reshape(*leading, *size)
 
 
-def max_unpool1d(input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None) -> Tensor:
+def max_unpool1d(
+    input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
+) -> Tensor:
     """Puts maxima back to where max_pool1d found them; zeros elsewhere."""
     return _unpool("max_unpool1d", input, indices, kernel_size, stride, padding, output_size, 1)
 
 
-def max_unpool2d(input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None) -> Tensor:
+def max_unpool2d(
+    input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
+) -> Tensor:
     """Puts maxima back to where max_pool2d found them; zeros elsewhere."""
     return _unpool("max_unpool2d", input, indices, kernel_size, stride, padding, output_size, 2)
 

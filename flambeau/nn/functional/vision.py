@@ -176,7 +176,10 @@ def _interpolate(
     return x.to(input.dtype).contiguous()
 
 
-_MODES = {"nearest": (3, 4, 5), "nearest-exact": (3, 4, 5), "area": (3, 4, 5), "linear": (3,), "bilinear": (4,), "bicubic": (4,), "trilinear": (5,)}
+_MODES = {
+    "nearest": (3, 4, 5), "nearest-exact": (3, 4, 5), "area": (3, 4, 5), "linear": (3,), "bilinear": (4,), "bicubic": (4,),
+    "trilinear": (5,),
+}  # fmt: skip
 
 
 def interpolate(
@@ -202,7 +205,8 @@ def interpolate(
         raise NotImplementedError("interpolate: antialias=True is not supported")
     dims = input.ndim - 2
     if (size is None) == (scale_factor is None):
-        raise ValueError("only one of size or scale_factor should be defined" if size is not None else "either size or scale_factor should be defined")
+        count = "either" if size is None else "only one of"
+        raise ValueError(f"{count} size or scale_factor should be defined")
     factors: tuple[float | None, ...] = (None,) * dims
     if size is not None:
         sizes = (int(size),) * dims if not isinstance(size, (tuple, list)) else tuple(int(s) for s in size)

@@ -41,7 +41,9 @@ class _Layer(Module):
     def _feed_forward(self, x: Tensor) -> Tensor:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))  # type: ignore[no-any-return]
 
-    def _attend(self, attention: MultiheadAttention, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor:
+    def _attend(
+        self, attention: MultiheadAttention, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None, causal: bool
+    ) -> Tensor:
         return attention(  # type: ignore[no-any-return]
             x, memory, memory, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=causal
         )[0]

@@ -137,7 +137,9 @@ def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: b
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
     entries = module.parametrizations[tensor_name]
     if not leave_parametrized and not entries.is_tensor:
-        raise ValueError("Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a sequence of tensors.")
+        raise ValueError(
+            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a sequence of tensors."
+        )
     with torch.no_grad():
         value = entries() if leave_parametrized else entries.original
     trainable = isinstance(entries._parameters.get("original", entries._parameters.get("original0")), Parameter)

@@ -2,8 +2,8 @@
 `from flambeau.ops import primitives as prim`; inside an operation's body `prim.mul(x, y)` records one."""
 
 from flambeau.ops.primitive import constant as constant
-from flambeau.ops.primitives.contract import *  # noqa: F403
-from flambeau.ops.primitives.move import *  # noqa: F403
-from flambeau.ops.primitives.pointwise import *  # noqa: F403
-from flambeau.ops.primitives.reduce import *  # noqa: F403
-from flambeau.ops.primitives.view import *  # noqa: F403
+from flambeau.ops.primitives.contract import *
+from flambeau.ops.primitives.move import *
+from flambeau.ops.primitives.pointwise import *
+from flambeau.ops.primitives.reduce import *
+from flambeau.ops.primitives.view import *

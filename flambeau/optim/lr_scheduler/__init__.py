@@ -4,7 +4,15 @@ from flambeau.optim.lr_scheduler.base import LRScheduler
 from flambeau.optim.lr_scheduler.compose import ChainedScheduler, SequentialLR
 from flambeau.optim.lr_scheduler.cycle import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from flambeau.optim.lr_scheduler.decay import (
-    ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiplicativeLR, MultiStepLR, PolynomialLR, StepLR,
+    ConstantLR,
+    CosineAnnealingLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiplicativeLR,
+    MultiStepLR,
+    PolynomialLR,
+    StepLR,
 )  # fmt: skip
 from flambeau.optim.lr_scheduler.plateau import ReduceLROnPlateau
 

@@ -108,6 +108,8 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     count = len(optimizer.param_groups)
     if isinstance(value, (list, tuple)):
         if len(value) != count:
-            raise ValueError(f"{name} must have the same length as optimizer.param_groups. {name} has {len(value)} values, param_groups has {count}.")
+            raise ValueError(
+                f"{name} must have the same length as optimizer.param_groups. {name} has {len(value)} values, param_groups has {count}."
+            )
         return list(value)
     return [value] * count

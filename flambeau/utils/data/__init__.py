@@ -4,10 +4,23 @@ from flambeau.utils.data import dataloader, dataset, distributed, sampler
 from flambeau.utils.data.collate import default_collate, default_convert
 from flambeau.utils.data.dataloader import DataLoader
 from flambeau.utils.data.dataset import (
-    ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split,
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    random_split,
 )  # fmt: skip
 from flambeau.utils.data.sampler import (
-    BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler,
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
 )  # fmt: skip
 from flambeau.utils.data.worker import get_worker_info
 

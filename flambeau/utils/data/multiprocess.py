@@ -7,6 +7,7 @@ lock that another needs, and its sentinel is among what the parent waits for.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -229,10 +230,8 @@ def _shut_down(workers: list[_Worker], inbox: Inbox, owner: int) -> None:
     if os.getpid() != owner:  # a forked child inherits this object, but not the workers
         return
     for w in workers:
-        try:
+        with contextlib.suppress(OSError):  # it has ended already
             w.tasks.send(None)
-        except OSError:  # it has ended already
-            pass
         w.tasks.close()
         w.results.close()  # a worker that is sending gets an error and ends
     end = time.monotonic() + _PATIENCE
