@@ -89,13 +89,9 @@ def _gradient_plane(p: Problem, width: int) -> tuple[Plane, list[int]]:
     kernel = p.w.shape[2:]
     reach = tuple((k - 1) * d for k, d in zip(kernel, p.dilation, strict=True))
     before = tuple(r - q for r, q in zip(reach, p.padding, strict=True))
-    plane = _plane(
-        p.y, p.stride, (before[0], before[1]), (reach[0], reach[1]), (1, 1), (p.x.shape[2], p.x.shape[3]), width
-    )
+    plane = _plane(p.y, p.stride, (before[0], before[1]), (reach[0], reach[1]), (1, 1), (p.x.shape[2], p.x.shape[3]), width)
     shifts = [
-        plane.shift(reach[0] - ty * p.dilation[0], reach[1] - tx * p.dilation[1])
-        for ty in range(kernel[0])
-        for tx in range(kernel[1])
+        plane.shift(reach[0] - ty * p.dilation[0], reach[1] - tx * p.dilation[1]) for ty in range(kernel[0]) for tx in range(kernel[1])
     ]
     return plane, shifts
 
@@ -177,9 +173,7 @@ class Facts:
     unit_out: bool
 
     def key(self) -> str:
-        return (
-            f"{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:{'unit' if self.unit_out else 'strided'}"
-        )
+        return f"{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:{'unit' if self.unit_out else 'strided'}"
 
 
 def _clear(b: Builder, element: Element, width: int, target: str, count: str) -> None:
@@ -238,9 +232,7 @@ def _fill_plane(b: Builder, facts: Facts, w: dict[str, str], source: str, target
                 within = b.op(f"icmp ult i64 {place_x}, {b.mul(w['pitch'], w['deal_x'])}")
 
                 def copy() -> None:
-                    value = b.load(
-                        element.memory, b.gep(element.memory, from_row, b.mul(x, w["stride_x"])), element.memory_bytes
-                    )
+                    value = b.load(element.memory, b.gep(element.memory, from_row, b.mul(x, w["stride_x"])), element.memory_bytes)
                     at = b.add(b.mul(b.add(line, b.mul(sub_x, w["rows"])), w["pitch"]), column_x)
                     b.store(
                         element.compute,
@@ -337,9 +329,7 @@ def _emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: 
                     coefficient = b.splat(compute, width, b.load(compute, b.gep(compute, coefficients, t), size))
                     from_ = b.gep(compute, base, b.load("i64", b.gep("i64", shifts, t), 8))
                     return [
-                        element.multiply_add(
-                            b, width, coefficient, b.load(type_, b.gep(compute, from_, v * width), size), sums[v]
-                        )
+                        element.multiply_add(b, width, coefficient, b.load(type_, b.gep(compute, from_, v * width), size), sums[v])
                         for v in range(_VECTORS)
                     ]
 
@@ -432,22 +422,15 @@ def _emit_weight(facts: Facts, g_kind: str, key: str) -> str:
 
         def tap_group(t: str) -> None:
             # Taps beyond the last repeat the last; their sums are not stored.
-            places = [
-                b.gep(compute, plane, b.load("i64", b.gep("i64", shifts, b.min(b.add(t, i), last_tap)), 8))
-                for i in range(_TAPS)
-            ]
+            places = [b.gep(compute, plane, b.load("i64", b.gep("i64", shifts, b.min(b.add(t, i), last_tap)), 8)) for i in range(_TAPS)]
 
             def image(n: str, *sums: str) -> list[str]:
-                _fill_plane(
-                    b, facts, w, b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), b.mul(c, w["x_channel"]))), plane
-                )
+                _fill_plane(b, facts, w, b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), b.mul(c, w["x_channel"]))), plane)
                 g = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), b.mul(o, w["g_channel"])))
 
                 def row(y: str) -> None:
                     to = b.gep(compute, spread, b.mul(y, w["pitch"]))
-                    _copy_row(
-                        b, element, width, g_kind, b.gep(memory, g, b.mul(y, w["g_y"])), w["g_width"], w["g_x"], to
-                    )
+                    _copy_row(b, element, width, g_kind, b.gep(memory, g, b.mul(y, w["g_y"])), w["g_width"], w["g_x"], to)
 
                 b.loop(0, w["g_height"], 1, row)
 

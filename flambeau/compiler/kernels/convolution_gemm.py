@@ -321,10 +321,7 @@ def _scatter(
 
     def phase(f: str) -> None:
         geometry = b.gep("i64", geometries, b.mul(f, WORDS))
-        field = {
-            name: load_word(b, geometry, word_of(name))
-            for name in ("pixels", "block", "width", "out_offset", "out_y", "out_x")
-        }
+        field = {name: load_word(b, geometry, word_of(name)) for name in ("pixels", "block", "width", "out_offset", "out_y", "out_x")}
         first = b.mul(block, field["block"])
         after = b.min(b.add(first, field["block"]), field["pixels"])
         origin = b.gep(memory, out, field["out_offset"])

@@ -95,9 +95,7 @@ def input_gradient_phases(size: int, kernel: int, stride: int, padding: int, dil
             phases.append(PhaseAxis(pixels, 0, 0, 0, 0, 1))
         else:
             base = (r + padding - first * dilation) // stride
-            phases.append(
-                PhaseAxis(pixels, -(-(kernel - first) // skip), base, -(skip * dilation // stride), first, skip)
-            )
+            phases.append(PhaseAxis(pixels, -(-(kernel - first) // skip), base, -(skip * dilation // stride), first, skip))
     return phases
 
 
@@ -166,10 +164,7 @@ def masked_read(
         name = f"llvm.masked.gather.v{width}{suffix}.v{width}p0"
         arguments = f"<{width} x ptr>, i32, <{width} x i1>, {type_}"
         b.declarations.add(f"declare {type_} @{name}({arguments})")
-        return b.op(
-            f"call {type_} @{name}(<{width} x ptr> {addresses}, i32 {itemsize}, <{width} x i1> {mask}, "
-            f"{type_} zeroinitializer)"
-        )
+        return b.op(f"call {type_} @{name}(<{width} x ptr> {addresses}, i32 {itemsize}, <{width} x i1> {mask}, {type_} zeroinitializer)")
 
     return read_gather
 
@@ -178,9 +173,7 @@ def _masked_scalar(b: Builder, element: str, at: str, mask: str, itemsize: int) 
     """A load under an i1: reads a zero of the stack where it is clear."""
     zero = b.fresh("zero")
     b.allocas.append(f"  {zero} = alloca {element}, align {itemsize}")
-    b.allocas.append(
-        f"  store {element} {'0.0' if element in ('float', 'double', 'half') else '0'}, ptr {zero}, align {itemsize}"
-    )
+    b.allocas.append(f"  store {element} {'0.0' if element in ('float', 'double', 'half') else '0'}, ptr {zero}, align {itemsize}")
     return b.load(element, b.op(f"select i1 {mask}, ptr {at}, ptr {zero}"), itemsize)
 
 

@@ -91,9 +91,7 @@ def problem(graph: Graph, node_index: int) -> Problem:
     (sy, sx), (py, px), (dy, dx) = pairs
     kind = graph.values[node.outputs[0]].dtype
     if kind.is_complex:
-        raise TypeError(
-            f"{node.op}: the kernels are real, got {kind!r}; split a complex convolution into its real parts"
-        )
+        raise TypeError(f"{node.op}: the kernels are real, got {kind!r}; split a complex convolution into its real parts")
     return _simplified(Problem(x, w, y, (sy, sx), (py, px), (dy, dx), node.attr("groups"), kind))
 
 
@@ -124,6 +122,4 @@ def _reshaped(o: Operand, size: tuple[int, int], strides: tuple[int, int]) -> Op
 
 def load_words(b: Builder, start: str, pointers: int, names: Sequence[str]) -> dict[str, str]:
     """Load the words at `start`, by name; the first `pointers` are addresses."""
-    return {
-        name: b.load("ptr" if at < pointers else "i64", b.gep("i64", start, at), 8) for at, name in enumerate(names)
-    }
+    return {name: b.load("ptr" if at < pointers else "i64", b.gep("i64", start, at), 8) for at, name in enumerate(names)}

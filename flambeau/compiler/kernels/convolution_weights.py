@@ -95,9 +95,7 @@ def _emit_weights(element: Element, height: int, by_rows: bool, key: str) -> str
 
                 def tap_row(ty: str) -> None:
                     if by_rows:
-                        row_at = b.add(
-                            b.mul(block, taps), b.mul(b.add(b.mul(ty, block_channels), inside), field["taps_x"])
-                        )
+                        row_at = b.add(b.mul(block, taps), b.mul(b.add(b.mul(ty, block_channels), inside), field["taps_x"]))
                     else:
                         row_at = b.add(b.mul(c, taps), b.mul(ty, field["taps_x"]))
 
