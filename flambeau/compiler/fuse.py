@@ -18,6 +18,7 @@ from typing import Final
 from flambeau.compiler import graph as g
 from flambeau.compiler.domain import Domain, Lists, Mismatch, broadcast_strides
 from flambeau.compiler.graph import Graph, Node
+from flambeau.compiler.regions import are_disjoint, needs_base
 
 # A kernel's instructions and live pointers: beyond these the register file spills and compile time grows without gain
 # (16 integer and 32 vector registers; measured on 100-operation chains, where halving the chain costs little).
@@ -81,6 +82,7 @@ class _Fusion:
         self.producer: dict[int, int] = {}  # root value -> node
         self.readers: dict[int, list[_Open]] = {}  # root value read from memory -> groups
         self.parameters = frozenset(graph.parameters)
+        self.uses: dict[int, int] = {}  # root value -> nodes that read it, two if it must outlive the plan
         self.leaves: dict[int, int] = {}  # root value of a leaf -> node, while no group computes it
         for index, node in enumerate(graph.nodes):
             for value in node.outputs:
@@ -88,6 +90,12 @@ class _Fusion:
 
     def run(self) -> list[Group]:
         wanted = {self.graph.root(v) for v in self.graph.outputs} | {v for _, v in self.graph.updates}
+        self.uses = dict.fromkeys(wanted, 2)
+        for node in self.graph.nodes:
+            if node.op not in g.VIEWS:
+                for value in node.inputs:
+                    root = self.graph.root(value)
+                    self.uses[root] = self.uses.get(root, 0) + 1
         for index, node in enumerate(self.graph.nodes):
             if node.op in g.VIEWS:
                 continue
@@ -724,22 +732,40 @@ class _Fusion:
     def _other(self, index: int, node: Node) -> None:
         for value in node.inputs:
             self._demand(self.graph.root(value))
-        group = self._new(LOOPS if node.op in ("concatenate", "scatter_view") else node.op)
+        if node.op == "scatter_view" and self._extend_writes(index, node):
+            return
+        group = self._new(node.op)
         group.head = index
         if node.op in EPILOGUE_KINDS:
             output = node.outputs[0]
             group.domain.where[output] = group.domain.new_lists(self.values[output].shape)
         self._add(group, index, node)
-        if group.kind == LOOPS:
-            group.kind = node.op  # closed to others; `_finish` names it a loop nest
+
+    def _extend_writes(self, index: int, node: Node) -> bool:
+        """Join a write of a region to the writes of other regions that it lies upon, if nobody sees the value between."""
+        root = node.inputs[0]
+        group = self.home.get(root)
+        if group is None or group.kind != "scatter_view" or self.uses[root] > 1 or self._cycle([group], node):
+            return False
+        if any(self.home.get(self.graph.root(value)) is group for value in node.inputs[1:]):
+            return False
+        if not all(are_disjoint(self.graph.nodes[other], node) for other in group.nodes):
+            return False
+        self._add(group, index, node)
+        return True
 
     def _finish(self, wanted: set[int]) -> list[Group]:
         users: dict[int, set[int]] = {}
         for group in self.groups:
             if not group.alive:
                 continue
+            unread = -1  # the base that a chain of writes covers
+            if group.kind == "scatter_view":
+                members = [self.graph.nodes[index] for index in group.nodes]
+                if not needs_base(self.graph, members):
+                    unread = group.nodes[0]
             for index in group.nodes:
-                for value in self.graph.nodes[index].inputs:
+                for value in self.graph.nodes[index].inputs[index == unread :]:
                     users.setdefault(self.graph.root(value), set()).add(group.number)
         ordered = self._order([group for group in self.groups if group.alive])
         result = []

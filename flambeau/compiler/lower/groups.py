@@ -15,6 +15,7 @@ from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.lower import layout
 from flambeau.compiler.lower.spec import Load, Store
 from flambeau.compiler.lower.statements import RawAccess, Writer, accumulator
+from flambeau.compiler.regions import covers, fill_value
 from flambeau.dtypes import dtype
 
 # A reduction is split into blocks if it has fewer units than this and at least so many points in all.
@@ -42,7 +43,7 @@ def lower_loops(graph: Graph, group: Group) -> list[Kernel]:
     """
     if group.head is not None:
         node = graph.nodes[group.head]
-        kernels = _concatenate(graph, group, node) if node.op == "concatenate" else _scatter_view(graph, group, node)
+        kernels = _concatenate(graph, group, node) if node.op == "concatenate" else _scatter_view(graph, group)
     else:
         kernels = _Lowering(graph, group).kernels()
     kernels[0].notes += group.notes
@@ -273,7 +274,7 @@ def _parts(graph: Graph, node: Node) -> list[tuple[str, tuple[dtype, ...]]]:
 # -- movement -----------------------------------------------------------------------------------------------------
 def _region(
     graph: Graph, group: Group, source: int, root: int, strides: tuple[int, ...], offset: int,
-    dynamic: tuple[tuple[int, int], ...], name: str, starts_as: tuple[tuple[int, int], ...] = (),
+    dynamic: tuple[tuple[int, int], ...], name: str,
 ) -> Kernel:  # fmt: skip
     """Copy the value `source` into the elements (its shape, strides, offset) of the buffer of `root`."""
     domain = Domain()
@@ -282,7 +283,7 @@ def _region(
     writer = Writer(graph, domain, ())
     value = writer.operand(source, lists, v.shape, "row")
     writer.store(value, root, lists, "row", strides=strides, offset=offset, dynamic=dynamic)
-    kernel = layout.make_kernel(graph, writer.end(), domain.sizes, name, group.nodes, starts_as=starts_as)
+    kernel = layout.make_kernel(graph, writer.end(), domain.sizes, name, group.nodes)
     kernel.in_place = ()  # the rest of the buffer is another kernel's, or there already
     return kernel
 
@@ -299,25 +300,45 @@ def _concatenate(graph: Graph, group: Group, node: Node) -> list[Kernel]:
     return kernels or [_region(graph, group, node.inputs[0], root, strides, 0, (), "concatenate")]
 
 
-def _scatter_view(graph: Graph, group: Group, node: Node) -> list[Kernel]:
-    base, source = node.inputs[:2]
-    root = node.outputs[0]
-    out, b = graph.values[root], graph.values[base]
-    held = graph.values[graph.root(base)]
-    dynamic = tuple(zip(node.inputs[2:], node.attr("multipliers"), strict=True))
-    same = (
-        not b.offset and not b.dynamic and b.strides == out.strides and held.numel == out.numel
-        and held.dtype is out.dtype
-    )  # fmt: skip
-    starts = ((root, graph.root(base)),) if same else ()
-    write = _region(
-        graph, group, source, root, tuple(node.attr("strides")), node.attr("offset"), dynamic, "scatter_view", starts
-    )
-    if same:
-        write.reads = tuple(dict.fromkeys((*write.reads, graph.root(base))))
-        return [write]
-    fill = _region(graph, group, base, root, out.strides, 0, (), "copy")
-    write.reads = (*write.reads, root)  # after the fill
-    return [fill, write]
+def _scatter_view(graph: Graph, group: Group) -> list[Kernel]:
+    """Writes of disjoint regions, over the first one's base: in its buffer, over a copy, over a number, or over nothing
+    where the regions cover the result."""
+    nodes = [graph.nodes[i] for i in group.nodes]
+    root = nodes[-1].outputs[0]
+    out = graph.values[root]
+    writes = [
+        _region(
+            graph, group, node.inputs[1], root, tuple(node.attr("strides")), node.attr("offset"),
+            tuple(zip(node.inputs[2:], node.attr("multipliers"), strict=True)), "scatter_view",
+        )
+        for node in nodes if graph.values[node.inputs[1]].numel
+    ]  # fmt: skip
+    if covers(graph, nodes) and writes:
+        return writes
+    base = nodes[0].inputs[0]
+    value = fill_value(graph, graph.root(base))
+    b, held = graph.values[base], graph.values[graph.root(base)]
+    same = b.strides == out.strides and not b.offset and not b.dynamic and (held.numel, held.dtype) == (out.numel, out.dtype)
+    if value is None and same and writes:
+        writes[0].starts_as = ((root, graph.root(base)),)
+        writes[0].reads = tuple(dict.fromkeys((*writes[0].reads, graph.root(base))))
+        later = writes[1:]
+        first: list[Kernel] = []
+    else:
+        first = [_fill(graph, group, root, value) if value is not None
+                 else _region(graph, group, base, root, out.strides, 0, (), "copy")]  # fmt: skip
+        later = writes
+    for write in later:
+        write.reads = (*write.reads, root)  # after what the others lie upon
+    return first + writes
 
 
+def _fill(graph: Graph, group: Group, root: int, value: complex) -> Kernel:
+    """Every element of the root is `value`."""
+    domain = Domain()
+    out = graph.values[root]
+    lists = domain.new_lists(out.shape)
+    writer = Writer(graph, domain, ())
+    number = writer.compute(writer.row, "constant", out.dtype, (), value=value)
+    writer.store(number, root, lists, "row")
+    return layout.make_kernel(graph, writer.end(), domain.sizes, "fill", group.nodes)

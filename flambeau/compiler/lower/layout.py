@@ -107,7 +107,7 @@ def prefers_columns(accesses: Sequence[RawAccess], row: list[int], reduced: list
 
 def make_kernel(
     graph: Graph, body: Body, sizes: dict[int, int], name: str, nodes: tuple[int, ...],
-    blocks_loop: int = -1, starts_as: tuple[tuple[int, int], ...] = (),
+    blocks_loop: int = -1,
 ) -> Kernel:  # fmt: skip
     """The kernel of a body. `blocks_loop`: the row loop that gives blocks of the longest reduced loop (-1: none)."""
     sizes = dict(sizes)
@@ -160,7 +160,7 @@ def make_kernel(
     if split >= 0:  # whole cache lines in a block where the loop is contiguous; blocks at the end may be empty
         block = -(-sizes[split] // blocks)
         block = -(-block // 64) * 64 if split == loops[-1] else block
-    return _kernel(graph, nest, body, sizes, loops, (chunk, block), caches, name, nodes, starts_as)
+    return _kernel(graph, nest, body, sizes, loops, (chunk, block), caches, name, nodes)
 
 
 def _streams(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> bool:
@@ -262,7 +262,7 @@ def sizes_of(graph: Graph, body: Body, sizes: dict[int, int], loops: list[int]) 
 
 def _kernel(
     graph: Graph, nest: Nest, body: Body, sizes: dict[int, int], loops: list[int], steps: tuple[int, int],
-    caches: dict[int, int],    name: str, nodes: tuple[int, ...], starts_as: tuple[tuple[int, int], ...],
+    caches: dict[int, int],    name: str, nodes: tuple[int, ...],
 ) -> Kernel:  # fmt: skip
     chunk, block = steps
     words: list[Word] = []
@@ -305,7 +305,7 @@ def _kernel(
         name, key, _emitter(nest, key), words, reads, writes, units, traffic, operations, nodes,
         in_place_pairs(graph, body),
         "index {value} is out of bounds for dimension with size {bound}" if nest.can_fail else None,
-        min_units_per_thread=max(1, int(THREAD_NANOSECONDS / max(per_unit, 1e-3))), starts_as=starts_as,
+        min_units_per_thread=max(1, int(THREAD_NANOSECONDS / max(per_unit, 1e-3))),
     )  # fmt: skip
 
 
