@@ -1,9 +1,9 @@
 """The executable specification of a legal graph: `infer` gives the shapes and dtypes of a primitive's results, `check` proves
 that a whole graph obeys it. Tests (and FLAMBEAU_CHECK=1) run `check` after every pass.
 
-Rules beyond `infer`: every primitive is known and has its attributes; values are defined before use and once (values without
-elements need no definition); materialised values are dense; views name a root as base and stay inside its buffer (dynamic offsets excepted: they are run-time numbers);
-outputs and updates are materialised.
+Rules beyond `infer`: every primitive is known and has its attributes; values are defined before use and once (those without
+elements need no definition); materialised values are dense; views name a root as base and stay inside its buffer (dynamic
+offsets excepted: they are run-time numbers); outputs and updates are materialised.
 """
 
 from __future__ import annotations

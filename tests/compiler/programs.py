@@ -108,7 +108,7 @@ class _Maker:
         dim = draw(st.integers(0, len(v.shape) - 1))
         match draw(st.sampled_from(("permute", "slice", "select", "expand", "reshape", "dynamic"))):
             case "permute":
-                return b.permute(x, *draw(st.permutations(range(len(v.shape)))))
+                return b.permute(x, *draw(st.permutations(list(range(len(v.shape))))))
             case "slice":
                 start = draw(st.integers(0, v.shape[dim]))
                 return b.slice(x, dim, start, v.shape[dim], draw(st.integers(1, 2)))
@@ -145,7 +145,7 @@ def graphs(
         v = graph.values[root]
         fitting = [i for i in m.pool if graph.values[i].base is None and graph.values[i].dtype is v.dtype
                    and graph.values[i].numel == v.numel]  # fmt: skip
-        if fitting and draw(st.booleans()):
+        if fitting and m.draw(st.booleans()):
             graph.updates.append((position, draw(st.sampled_from(fitting))))
     return graph
 

@@ -232,7 +232,7 @@ def test_reductions(op: str, d: dtype) -> None:
             continue
         low, high = (0.9, 1.1) if op == "prod" and d.category >= 2 else (-3, 3)
         x = c.tensor(shape, d, low, high)
-        attrs = {"correction": 1} if op == "var_mean" else {}
+        attrs: dict[str, Any] = {"correction": 1} if op == "var_mean" else {}
         if op == "var_mean" and shape == ():
             continue
         made = c.op(op, x, dims=dims, **attrs)
@@ -372,7 +372,7 @@ def test_sorting(d: dtype) -> None:
 
 @pytest.mark.parametrize(("op", "attrs"), [("take", {}), ("take_rows", {"dim": 0}), ("gather", {"dim": 0})])
 @pytest.mark.parametrize("bad", [10, -11, 2**40, -(2**62)])
-def test_an_index_out_of_range_stops_the_plan(op: str, attrs: dict[str, int], bad: int) -> None:
+def test_an_index_out_of_range_stops_the_plan(op: str, attrs: dict[str, Any], bad: int) -> None:
     c = Case()
     x, index = c.tensor((10,), FLOAT32), c.given([0, bad, 3], INT64)
     result = c.op(op, x, index, **attrs)
