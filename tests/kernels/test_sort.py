@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flambeau import dtypes
+from flambeau.compiler.kernels import sort
 from tests.kernels.move_runner import LAYOUTS, Move, close, numbers
 
 ORDERED = [d for d in dtypes.ALL if not d.is_complex]
@@ -78,3 +79,19 @@ def test_eight_byte_elements(d: dtypes.dtype, kind: str, descending: bool) -> No
     want_values, want_indices = m.expected()
     assert np.array_equal(indices, want_indices)
     assert close(values, want_values, d, 0.0)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "stepped"])
+@pytest.mark.parametrize("d", [dtypes.float32, dtypes.int32, dtypes.float16, dtypes.uint8], ids=str)
+def test_one_long_row_on_many_threads(d: dtypes.dtype, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sample sort: the same result, however the units are dealt; few distinct elements do not overfill a bucket."""
+    monkeypatch.setattr(sort, "THREADS", 0)
+    size = 150_001
+    x = numbers(np.random.default_rng(0), (size,), d, special=0.05)
+    m = Move("sort", [(x, d, layout)], [((size,), d), ((size,), dtypes.int64)], dim=0, descending=d is dtypes.int32)
+    assert [k.name for k in m.kernels] == ["sort_sample", "sort_classify", "sort_deal", "sort_finish"]
+    want_values, want_indices = m.expected()
+    for splits in (1, 3):
+        values, indices = m.run(splits)
+        assert np.array_equal(indices, want_indices)
+        assert close(values, want_values, d, 0.0)

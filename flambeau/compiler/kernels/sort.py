@@ -13,6 +13,7 @@ from flambeau.compiler.kernels.matmul_blocking import machine, round_up
 from flambeau.compiler.kernels.move_layout import Group, address, group, reads
 from flambeau.compiler.kernels.narrowed import Narrowed
 from flambeau.compiler.kernels.records import Records, call_sort, make_records, sort_function, write_sorted
+from flambeau.compiler.kernels.sample_sort import LONG, THREADS, sample_sort_kernels
 
 # Elements that a thread should have to sort before a further one is worth starting (about 10 ns each).
 THREAD_ELEMENTS = 1 << 11
@@ -46,6 +47,10 @@ def row_kernels(graph: Graph, node_index: int, name: str, r: Records, keep: int 
     inner = 1
     for size in x.shape[dim + 1 :]:
         inner *= size
+    host = machine()
+    bits = host.vector_bits
+    if rows.count == 1 and keep is None and count >= LONG and r.element == "i64" and host.threads >= THREADS:
+        return sample_sort_kernels(graph, node_index, r, count, step, bits)
     words: dict[str, Word] = {
         "x": address(graph, node.inputs[0]), "values": address(graph, node.outputs[0]),
         "numbers": address(graph, node.outputs[1]), "count": count, "step": step, "inner": inner,
@@ -55,7 +60,6 @@ def row_kernels(graph: Graph, node_index: int, name: str, r: Records, keep: int 
     # One row has one worker, whichever it is.
     words["scratch"] = Scratch(space) if rows.count > 1 else Scratch(0, space)
     words["space"] = space if rows.count > 1 else 0
-    bits = machine().vector_bits
     ways = "u" if step == 1 else "s", "u" if inner == 1 else "s"
     key = f"sort:{r.name}:{rows.fact}:{''.join(ways)}:{bits}"
     item = x.dtype.itemsize
