@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from flambeau.compiler.graph import Graph
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from flambeau.runtime.runner import Program
 
 # An arena up to this size stays with its plan between runs; a larger one goes back to the pool.
-KEPT_ARENA_BYTES: Final = 1 << 20
+KEPT_ARENA_BYTES: Final = 1 << 16  # a process may have thousands of plans; taking one from the pool costs 0.3 us
 # A run of so little traffic (bytes) and arithmetic takes about as long as giving the GIL away and getting it back
 # (some microseconds on one core's first-level cache): it keeps it.
 SMALL_BYTES: Final = 1 << 16
@@ -176,10 +178,12 @@ class _Assembly:
             given = "".join([f"i{i}.address, " for i in range(count)])
         else:
             given = "*[b.address for b in inputs], " if count else ""
-        sizes = {j: _nbytes(graph, graph.outputs[j]) for j in self.fresh}
-        lines += [f"    o{j} = allocate({sizes[j]})" for j in self.fresh]
+        # Sizes stand in the scope, not in the text: plans that differ in sizes only share the compiled text.
+        scope |= {f"n{j}": _nbytes(graph, graph.outputs[j]) for j in self.fresh}
+        lines += [f"    o{j} = allocate(n{j})" for j in self.fresh]
         if self.pooled:
-            lines.append(f"    arena = allocate({plan.arena_bytes})")
+            scope["arena_bytes"] = plan.arena_bytes
+            lines.append("    arena = allocate(arena_bytes)")
         head = "arena.address, " if self.pooled else ""
         made = "".join([f"o{j}.address, " for j in self.fresh])
         tail = "*parameters" if graph.parameters else ""
@@ -199,7 +203,7 @@ class _Assembly:
         results = [f"inputs[{plan.schedule.returned[j]}]" if j in plan.schedule.returned else f"o{j}"
                    for j in range(len(graph.outputs))]  # fmt: skip
         lines.append(f"    return [{', '.join(results)}]")
-        exec("\n".join(lines), scope)
+        exec(_compiled("\n".join(lines)), scope)
         run: Run = scope["run"]
         return run
 
@@ -236,6 +240,11 @@ class _Assembly:
             host.call(step, [array(i, io, owner) for i in step.inputs], [array(i, io, owner) for i in step.outputs])
 
         return run
+
+
+@lru_cache(maxsize=512)
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<plan>", "exec")
 
 
 def _split(plan: Plan) -> list[list[int] | HostCall]:

@@ -26,6 +26,7 @@ from flambeau.compiler.kernels.memory import clear_kernel, copy_kernel
 Step = Kernel | HostCall
 Home = tuple[str, int]  # ("input" | "output", position): an external buffer or a fresh one
 
+_INDEXED: Final = frozenset(("take", "take_rows", "put_rows", "gather", "scatter", "put"))
 # A kernel may join an earlier phase that has its equal if the results it keeps alive longer are at most this many bytes.
 HOIST_BYTES: Final = 1 << 16
 
@@ -318,7 +319,7 @@ class _Builder:
 
     def fail_early(self) -> None:
         """Steps that can fail, before the writes to external buffers that they do not depend on."""
-        fallible = [i for i, s in enumerate(self.steps) if isinstance(s, HostCall) or s.fails is not None]
+        fallible = self.unproved()
         if not fallible:
             return
         external = [i for i, s in enumerate(self.steps)
@@ -329,6 +330,36 @@ class _Builder:
             for f in fallible:
                 if f not in later:
                     self.edge(f, index)
+
+    def unproved(self) -> list[int]:
+        """Steps that can fail, without those whose indices another of these steps looks at, for the same bound, anyway
+        (the gradient of an embedding, after its forward pass)."""
+        checked: set[tuple[object, ...]] = set()
+        found = []
+        for index in sorted(range(len(self.steps)), key=self.rank.__getitem__):
+            step = self.steps[index]
+            if isinstance(step, HostCall):
+                found.append(index)
+            elif step.fails is not None:
+                checks = self.index_checks(step)
+                if not checks or not checks <= checked:
+                    found.append(index)
+                    checked |= checks
+        return found
+
+    def index_checks(self, step: Kernel) -> set[tuple[object, ...]]:
+        """(where the indices stand, bound) of every look-up of a step; empty if something is not known."""
+        values = self.graph.values
+        checks: set[tuple[object, ...]] = set()
+        for i in step.nodes:
+            node = self.graph.nodes[i]
+            if node.op in _INDEXED:
+                x, index = values[node.inputs[0]], values[node.inputs[1]]
+                dim = 0 if node.op in ("take", "put") else node.attr("dim")
+                bound = x.shape[dim] if x.shape else 1
+                where = (self.graph.root(node.inputs[1]), index.shape, index.strides, index.offset, index.dynamic)
+                checks.add((*where, bound))
+        return checks
 
     def order(self) -> list[int]:
         """The steps in order of rank, as dependencies allow."""

@@ -293,6 +293,23 @@ def test_fallible_kernel_that_needs_the_update_stays_behind_it() -> None:
     assert names(order) == ["neg", "take"]
 
 
+def test_indices_that_were_looked_at_before_hold_nothing_up() -> None:
+    b = GraphBuilder()
+    x, table = b.input((4,), FLOAT32), b.input((5,), FLOAT32)
+    index = b.input((3,), INT64)
+    rows = b.op("take", table, index)
+    b.update(0, b.op("neg", x))
+    late = b.op("put_rows", b.op("neg", table), index, b.op("exp", rows), dim=0, mode="set")
+    b.output(late)
+    steps = fake_kernels(b.graph)
+    last = steps[-1][0]
+    assert isinstance(last, Kernel)
+    last.fails = "bad {value}"
+    order = schedule(b.graph, steps)
+    phase = {step.nodes: at for step, at in zip(order.steps, order.phases, strict=True)}
+    assert phase[steps[0][0].nodes] < phase[steps[1][0].nodes] < phase[last.nodes]
+
+
 # -- Phases and memory ------------------------------------------------------------------------------------------------
 
 
