@@ -52,13 +52,14 @@ class Group:
 
 @dataclass(slots=True)
 class _Open:
-    """A group that is being built. `bits`: the numbers it has, also those of groups merged into it; `ancestors`: bits
-    of all groups it depends on, directly or not. `depth`: reductions a value needs before it, inside the group."""
+    """A group that is being built. `bits`: the numbers it has, also those of groups merged into it; `ancestors`,
+    `descendants`: bits of all groups it depends on, and that depend on it, directly or not. `depth`: reductions a value needs before it, inside the group."""
 
     number: int
     kind: str
     bits: int
     ancestors: int = 0
+    descendants: int = 0
     nodes: list[int] = field(default_factory=list)
     head: int | None = None
     notes: list[str] = field(default_factory=list)
@@ -117,10 +118,6 @@ class _Fusion:
         self.groups.append(group)
         return group
 
-    def _find(self, bit_number: int) -> _Open:
-        group = self.groups[bit_number]
-        return group if group.alive else self._find(group.number)
-
     def _sources(self, node: Node) -> list[_Open]:
         """Groups that compute inputs of the node (offset parameters of views have none)."""
         seen: dict[int, _Open] = {}
@@ -137,9 +134,17 @@ class _Fusion:
                 added |= other.bits | other.ancestors
         if added & ~group.ancestors:
             group.ancestors |= added
-            for other in self.groups:
-                if other.alive and other.ancestors & group.bits:
-                    other.ancestors |= group.ancestors
+            self._spread_order(group)
+
+    def _spread_order(self, group: _Open) -> None:
+        """Tell everybody above and below a group what is newly above or below it."""
+        bits, above, below = group.bits, group.ancestors, group.descendants
+        for other in self.groups:
+            if other.alive and other is not group:
+                if other.ancestors & bits:
+                    other.ancestors |= bits | above
+                if other.bits & above:
+                    other.descendants |= bits | below
 
     def _cycle(self, members: list[_Open], node: Node) -> bool:
         """Whether making `members` and the node one group would close a cycle through a group outside."""
@@ -152,14 +157,10 @@ class _Fusion:
                 above |= source.bits | source.ancestors
         for member in members:
             above |= member.ancestors
-        above &= ~bits
-        while above:
-            low = above & -above
-            other = self._find(low.bit_length() - 1)
-            if other.ancestors & bits:
-                return True
-            above &= ~other.bits
-        return False
+        below = 0
+        for member in members:
+            below |= member.descendants
+        return bool(above & below & ~bits)
 
     def _add(self, group: _Open, index: int, node: Node) -> None:
         """Make the node a member, its loops being known."""
@@ -187,16 +188,15 @@ class _Fusion:
         other.alive = False
         other.number = group.number
         group.bits |= other.bits
-        ancestors = (group.ancestors | other.ancestors) & ~group.bits
-        group.ancestors = ancestors
-        for third in self.groups:
-            if third.alive and third.ancestors & group.bits:
-                third.ancestors |= group.bits | ancestors
+        group.ancestors = (group.ancestors | other.ancestors) & ~group.bits
+        group.descendants = (group.descendants | other.descendants) & ~group.bits
+        self._spread_order(group)
         group.nodes = sorted({*group.nodes, *other.nodes})
         group.notes += other.notes
-        for value, home in self.home.items():
-            if home is other:
-                self.home[value] = group
+        for index in other.nodes:
+            for value in self.graph.nodes[index].outputs:
+                if self.home.get(value) is other:
+                    self.home[value] = group
         for root in other.reads:
             if self.home.get(root) is not group:
                 group.reads.add(root)
