@@ -145,3 +145,19 @@ def test_embedding_gradient_is_the_same_for_every_split() -> None:
     want = np.zeros((500, 300), np.float32)
     np.add.at(want, index, operands[2][0])
     assert np.array_equal(first, want)
+
+
+@pytest.mark.parametrize("op", ["gather", "scatter", "take_rows"])
+@pytest.mark.parametrize("place", [0, 11, 19])
+def test_index_out_of_range_inside_a_vector(op: str, place: int) -> None:
+    d = dtypes.float32
+    shape = (20,) if op == "take_rows" else (2, 20)
+    index = np.zeros(shape, np.int64)
+    index[(..., place)] = -21
+    operands: list[Any] = [(np.ones(shape, np.float32), d, "contiguous"), (index, dtypes.int64, "contiguous")]
+    attrs: dict[str, Any] = {"dim": len(shape) - 1}
+    if op == "scatter":
+        operands.append(operands[0])
+        attrs["mode"] = "add"
+    with pytest.raises(IndexError, match="index -21 is out of bounds for dimension with size 20"):
+        Move(op, operands, [(shape, d)], **attrs).run()

@@ -35,6 +35,8 @@ from flambeau.dtypes import BY_NAME
 THREAD_ELEMENTS = 1 << 13
 # Points b of a unit of `scatter`: some cache lines of each operand.
 BLOCK = 64
+# Indices that `scatter` checks at once where they are neighbours.
+VECTOR = 8
 
 
 def make_gather(graph: Graph, node_index: int) -> list[Kernel]:
@@ -155,12 +157,13 @@ def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
         "count": index_shape[dim], "index_step": index_strides[dim], "source_step": source_strides[dim],
         "inner": inner.count, "blocks": blocks, **outer.words(), **inner.words(),
     }  # fmt: skip
-    key = f"scatter:{element.name}:{mode}:{outer.fact}:{inner.fact}"
+    unit_index = index_strides[dim] == 1 and not inner.sizes
+    key = f"scatter:{element.name}:{mode}:{outer.fact}:{inner.fact}:{'u' if unit_index else 's'}"
     units = outer.count * blocks
     kernels, starts_as = dense_base(graph, node_index)
     kernels.append(
         Kernel(
-            f"scatter_{mode}", key, partial(_emit_scatter, key, list(words), element, mode, outer, inner),
+            f"scatter_{mode}", key, partial(_emit_scatter, key, list(words), element, mode, outer, inner, unit_index),
             list(words.values()), reads(graph, *(node.inputs if starts_as else (*node.inputs[1:], node.outputs[0]))),
             (node.outputs[0],), units=units, bytes=index.numel * (8 + 3 * base.dtype.itemsize), nodes=(node_index,),
             fails=INDEX_ERROR, min_units_per_thread=max(1, units * THREAD_ELEMENTS // max(index.numel, 1)),
@@ -170,7 +173,9 @@ def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
     return kernels
 
 
-def _emit_scatter(key: str, names: list[str], element: Element, mode: str, outer: Group, inner: Group) -> str:
+def _emit_scatter(
+    key: str, names: list[str], element: Element, mode: str, outer: Group, inner: Group, unit_index: bool
+) -> str:
     from flambeau.runtime.jit import symbol
 
     c = Code(names)
@@ -201,7 +206,25 @@ def _emit_scatter(key: str, names: list[str], element: Element, mode: str, outer
             else:
                 point(c.i64(0))
 
-        c.for_(0, c.word("count"), step)
+        def several(i: Lanes) -> None:
+            """Indices that are neighbours: checked as a vector, then used in order."""
+            places, outside = wrapped_index(c, index.load(starts[1] + i, VECTOR), c.word("size"))
+
+            def use() -> None:
+                for lane in range(VECTOR):
+                    target = element.at(c, to, starts[0] + c.extract(places, lane) * c.word("step"))
+                    at_source = starts[2] + (i + lane) * c.word("source_step")
+                    element.combine(c, mode, target, element.at(c, source, at_source), 1, None)
+
+            any_outside = Lanes(c.b, "i1", 1, outside.any())
+            c.when(any_outside, lambda: c.for_(i, i + VECTOR, step), use)
+
+        if unit_index:
+            whole = c.divide(c.word("count"), VECTOR) * VECTOR
+            c.for_(0, whole, several, VECTOR)
+            c.for_(whole, c.word("count"), step)
+        else:
+            c.for_(0, c.word("count"), step)
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), unit)
     return c.kernel(symbol(key))
