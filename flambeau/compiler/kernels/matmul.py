@@ -15,9 +15,10 @@ from functools import partial
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.matmul_blocking import Machine, block, ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_driver import word_names
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of, register_tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
-from flambeau.compiler.kernels.matmul_packed import packed_module, word_names
+from flambeau.compiler.kernels.matmul_packed import packed_module
 from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
 from flambeau.compiler.kernels.matrix_vector import (
     DOT_ROWS,
@@ -200,7 +201,7 @@ def _product_kernel(
         "scratch": Scratch(blocking.scratch_bytes),
         "mc": blocking.mc, "nc": blocking.nc, "kc": blocking.kc,
         "row_panels": blocking.row_panels, "column_blocks": blocking.column_blocks,
-        "epilogue_columns": blocking.epilogue_columns, "scratch_bytes": blocking.scratch_bytes,
+        "b_columns": blocking.b_columns, "scratch_bytes": blocking.scratch_bytes,
         "a_panels": blocking.a_panels, "row_step": blocking.row_step,
         "pack_b": int(blocking.pack_b),
     }  # fmt: skip

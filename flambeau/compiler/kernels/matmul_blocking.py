@@ -1,9 +1,8 @@
 """Matrix products: block sizes, from the sizes of the product and of the caches.
 
-Low, Igual, Smith and Quintana-Orti 2016, "Analytical modeling is enough for high-performance BLIS": a panel of b (kc
-x columns) shares the first-level cache with the panels of a that stream by; a block of a (mc x kc) takes up to half
-of the second level. kc must depend on sizes only (it orders the additions); mc and nc may follow the number of
-threads.
+After Low, Igual, Smith and Quintana-Orti 2016, "Analytical modeling is enough for high-performance BLIS": a panel of
+a (rows x kc) and one of b (kc x columns) fit in the first-level cache; a block of b (kc x b_columns) takes a quarter
+of the second level. kc depends on sizes only (it orders the additions); the rest may follow the number of threads.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Blocking:
     kc: int
     row_panels: int
     column_blocks: int
-    epilogue_columns: int
+    b_columns: int  # columns of b that are packed together; direct: between two calls of the epilogue
     a_panels: int
     scratch_bytes: int
     min_units: int
@@ -113,14 +112,20 @@ def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, ho
     grain = ceil_div(row_panels, min(row_panels, ceil_div(threads, column_blocks)))
     row_panels = round_up(row_panels, grain)
     slack = 2 * tile.width * element.compute_bytes
-    a_panels = round_up(tile.columns * kc * size + slack, 64)
-    rows_packed = tile.rows if direct else mc  # a last panel is packed even if a is not
-    scratch = a_panels + round_up(rows_packed * kc * size + slack, 64)
-    epilogue_columns = max(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
+    if direct:
+        b_columns = max(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
+        panels = 1
+    else:
+        # Measured with 2 MiB: a quarter of the second level; a half and an eighth are up to 5 % slower.
+        widest = max(1, host.l2_bytes // 4 // (kc * size) // tile.columns) * tile.columns
+        b_columns = round_up(ceil_div(nc, ceil_div(nc, widest + widest // 4)), tile.columns)  # no thin last block
+        panels = min(nc, b_columns) // tile.columns
+    a_panels = round_up(panels * tile.columns * kc * size + slack, 64)
+    scratch = a_panels + round_up(tile.rows * kc * size + slack, 64)
     # A thread is worth its start from about 5 microseconds on: a million operations.
     per_unit = 2 * step * min(n, nc) * max(k, 1)
     return Blocking(
-        mc, nc, kc, row_panels, column_blocks, min(nc, epilogue_columns), a_panels, scratch,
+        mc, nc, kc, row_panels, column_blocks, min(nc, b_columns), a_panels, scratch,
         min_units=max(1, 1_000_000 // per_unit),
         direct=direct, pack_b=pack_b, row_step=step, grain=grain,
     )  # fmt: skip
