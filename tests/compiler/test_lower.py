@@ -221,3 +221,20 @@ def test_writes_that_meet_keep_their_order() -> None:
         value = b.write(value, b.slice(value, 1, start, start + 4), b.input((6, 4), FLOAT32))
     b.output(value)
     check_graph(b.graph, [sample(b.graph.values[i].numel, FLOAT32) for i in b.graph.inputs], tolerance=1e-6)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float64", "int64", "uint8", "bool", "complex64"])
+@pytest.mark.parametrize("shape", [(21, 70), (300, 4), (2, 70_000)])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_reductions_of_every_dtype(name: str, shape: tuple[int, int], dim: int) -> None:
+    d = BY_NAME[name]
+    b = GraphBuilder()
+    x = b.input(shape, d)
+    if name not in ("bool", "uint8"):
+        b.output(b.op("sum", x, dims=(dim,)))
+    if name != "complex64":
+        b.output(b.op("amax", x, dims=(dim,)), b.op("amin", x, dims=(dim,)), b.op("argmax", x, dims=(dim,)))
+    n = shape[0] * shape[1]
+    values = np.arange(n) % 7 == 3 if name == "bool" else sample(n, d) % 100 if name == "uint8" else sample(n, d)
+    tolerance = {"float16": 2e-3, "bfloat16": 1e-2, "float64": 1e-12, "complex64": 1e-6}.get(name, 0.0)
+    check_graph(b.graph, [values.astype(d.numpy_name) if d.numpy_name else values], tolerance=tolerance)
