@@ -197,9 +197,10 @@ pi, e, inf, nan = _math.pi, _math.e, _math.inf, _math.nan
 newaxis = None
 strided = "torch.strided"
 stats = _statistics.snapshot
+trace = linear.trace  # the function: the package of that name is reached by its modules
 del _family, _name
 
-_LAZY_MODULES = frozenset(("nn", "optim", "utils", "linalg", "fft", "cuda", "backends", "trace", "testing", "special", "version"))
+_LAZY_MODULES = frozenset(("nn", "optim", "utils", "linalg", "fft", "cuda", "backends", "testing", "special", "version"))
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d alpha_dropout avg_pool1d batch_norm bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout embedding embedding_bag feature_dropout "

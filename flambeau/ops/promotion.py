@@ -47,7 +47,7 @@ def result_type(*operands: Any) -> dtype:
             result = lower
         elif lower.category > result.category:
             if lower.is_complex and result.is_floating_point:
-                result = promote_types(lower if lower is zero else dtypes.complex64, result.to_complex())
+                result = result.to_complex()
             else:
                 result = lower
     assert result is not None

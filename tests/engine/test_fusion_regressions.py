@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as ft
+from flambeau.trace.recorder import local
 from flambeau.compiler.pipeline import disabled
 
 F = ft.nn.functional
@@ -31,9 +32,9 @@ def _causal_scores() -> list[np.ndarray]:
 @pytest.mark.parametrize("program", [_feed_forward, _causal_scores])
 def test_fused_equals_unfused(program: object) -> None:
     fused = program()  # type: ignore[operator]
-    ft.trace.recorder.local.trace.roots.clear()  # forget the plans, so that the program is compiled again
-    ft.trace.recorder.local.trace.root = ft.trace.recorder.local.trace._root_for_mode()
-    ft.trace.recorder.local.trace.reset()
+    local.trace.roots.clear()  # forget the plans, so that the program is compiled again
+    local.trace.root = local.trace._root_for_mode()
+    local.trace.reset()
     with disabled("fuse"):
         unfused = program()  # type: ignore[operator]
     for a, b in zip(fused, unfused, strict=True):

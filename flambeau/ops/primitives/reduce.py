@@ -44,6 +44,8 @@ def prod(c, g):
     moved = x.permute(order)
     lead = [c.shape(0)[d] for d in range(ndim) if d not in dims]
     rows = moved.reshape([*lead, -1])
+    if rows._meta.numel == 0:
+        return spread(c, g).expand(c.shape(0))
     ones = rows.new_ones([*lead, 1])
     before = concatenate_last([ones, cumprod(rows, dim=len(lead)).narrow(-1, 0, rows.shape[-1] - 1)])
     flipped = cumprod(rows.flip(-1), dim=len(lead)).narrow(-1, 0, rows.shape[-1] - 1)
