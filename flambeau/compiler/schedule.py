@@ -15,6 +15,7 @@ as they were.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -100,9 +101,30 @@ class _Builder:
                         if earlier != index:
                             self.edge(earlier, index)
                     latest[root] = [index]
-        for position, index in enumerate(self.order()):  # from now on ranks respect the data
-            self.rank[index] = float(position)
+        self.refine_ranks()
+
+    def refine_ranks(self) -> None:
+        """Ranks that respect the data. A step is wanted just before the first step that needs it, however late its last
+        node stands; one that reads much more than it leaves behind, as soon as its inputs are there."""
+        order = self.order()
+        rank = self.rank
+        for index in reversed(order):
+            for follower in self.after[index]:
+                rank[index] = min(rank[index], rank[follower] - 1e-3)
+        pinned = {*self.graph.inputs, *self.graph.parameters, *self.graph.outputs, *[v for _, v in self.graph.updates]}
+        for index in order:
+            step, before = self.steps[index], self.before[index]
+            read = self.nbytes([r for r in step.reads if r not in pinned])
+            if before and read > HOIST_BYTES and 2 * self.nbytes([w for w in step.writes if w not in pinned]) <= read:
+                rank[index] = min(rank[index], max([rank[b] for b in before]) + 1e-3)
+        for position, index in enumerate(self.order()):
+            rank[index] = float(position)
         self.reordered = False
+
+    def nbytes(self, roots: Iterable[int]) -> int:
+        """Bytes of the buffers of some roots."""
+        values = self.graph.values
+        return sum([values[r].numel * values[r].dtype.itemsize for r in roots])
 
     def program_order(self, step: Step) -> float:
         """Where the program computes it: a contraction at its own node, whatever its epilogue; a loop nest at its end."""
@@ -407,5 +429,4 @@ class _Builder:
 
     def kept_bytes(self, step: Kernel) -> int:
         """Bytes of the temporaries that the step writes."""
-        values = self.graph.values
-        return sum([values[w].numel * values[w].dtype.itemsize for w in step.writes if self.buffer(w) not in self.homes])
+        return self.nbytes([w for w in step.writes if self.buffer(w) not in self.homes])
