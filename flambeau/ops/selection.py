@@ -37,7 +37,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     from flambeau.runtime import select
 
     if as_tuple and input.ndim == 0:
-        return nonzero(input.unsqueeze(0), as_tuple=True)  # type: ignore[attr-defined]
+        return nonzero(input.unsqueeze(0), as_tuple=True)
     x, address = _dense(input)
     buffer, n = select.nonzero(address, x.dtype, tuple(x.shape))
     found = _tensor(buffer, (n, x.ndim))
@@ -79,7 +79,7 @@ def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int 
         rows: tuple[int, ...] = tuple(x.shape)
     else:
         d = dim_of(dim, input.ndim)
-        x, address = _dense(input.movedim(d, 0))  # type: ignore[attr-defined]
+        x, address = _dense(input.movedim(d, 0))
         found = function(address, x.dtype, x.shape[0], math.prod(x.shape[1:]))
         values = _tensor(found.values, (found.n, *x.shape[1:]), x.dtype).movedim(0, d)
         rows = (x.shape[0],)
@@ -124,12 +124,12 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
             "weights should be 1-d and have the same length as input: "
             f"got {tuple(weights.shape)} and {tuple(input.shape)}"
         )
-    x, address = _dense(input.to(dtypes.int64))  # type: ignore[attr-defined]
+    x, address = _dense(input.to(dtypes.int64))
     if weights is None or x.numel() == 0:  # PyTorch: an empty input gives int64 counts, weights or not
         buffer, length = select.bincount(address, x.numel(), minlength)
         return _tensor(buffer, (length,))  # type: ignore[no-any-return]
     kind = weights.dtype if weights.dtype is dtypes.float32 else dtypes.float64
-    w, weights_address = _dense(weights.to(kind))  # type: ignore[attr-defined]
+    w, weights_address = _dense(weights.to(kind))
     buffer, length = select.bincount(address, x.numel(), minlength, weights_address, w.dtype)
     return _tensor(buffer, (length,), kind)  # type: ignore[no-any-return]
 
@@ -143,7 +143,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
     if min == max and input.numel():
-        min, max = float(input.min().item()), float(input.max().item())  # type: ignore[attr-defined]
+        min, max = float(input.min().item()), float(input.max().item())
     if min == max:
         min, max = min - 1, max + 1
     if not (math.isfinite(min) and math.isfinite(max)):
@@ -151,19 +151,19 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     if min > max:
         raise RuntimeError("max must be larger than min")
     kind = input.dtype if input.dtype.itemsize >= 4 else dtypes.float32
-    x, address = _dense(input.to(kind))  # type: ignore[attr-defined]
+    x, address = _dense(input.to(kind))
     counts = _tensor(select.histogram(address, kind, x.numel(), bins, float(min), float(max)), (bins,), kind)
     counts = counts.to(input.dtype)
     return counts if out is None else out.copy_(counts)  # type: ignore[no-any-return]
 
 
-@operation(name="repeat_interleave_by")
+@operation(name="repeat_interleave_by")  # type: ignore[untyped-decorator]
 def _repeat_each(input: Tensor, repeats: int, dim: int) -> Tensor:
     shape = tuple(input._meta.shape)
     split = (*shape[: dim + 1], 1, *shape[dim + 1 :])
     wide = prim.expand(as_shape(input, split), shape=(*shape[: dim + 1], repeats, *shape[dim + 1 :]))
     copied = prim.copy(wide, strides=contiguous_strides(wide._meta.shape))
-    return prim.reshape(copied, shape=(*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
+    return prim.reshape(copied, shape=(*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))  # type: ignore[no-any-return]
 
 
 def repeat_interleave(
@@ -176,11 +176,11 @@ def repeat_interleave(
     if repeats is None:
         if input.ndim != 1 or input.dtype not in (dtypes.int64, dtypes.int32):
             raise RuntimeError("repeat_interleave only accepts 1D vector as repeat, of int32 or int64")
-        counts, address = _dense(input.to(dtypes.int64))  # type: ignore[attr-defined]
+        counts, address = _dense(input.to(dtypes.int64))
         buffer, n = select.repeat_interleave(address, counts.numel())
         return _tensor(buffer, (n,))  # type: ignore[no-any-return]
     if dim is None:
-        input, dim = input.reshape(-1), 0  # type: ignore[attr-defined]
+        input, dim = input.reshape(-1), 0
     d = dim_of(dim, input.ndim)
     if isinstance(repeats, int):
         if repeats < 0:
@@ -195,4 +195,4 @@ def repeat_interleave(
             "repeats must have the same size as input along dim, but got "
             f"repeats.size(0) = {repeats.shape[0]} and input.size({d}) = {input.shape[d]}"
         )
-    return input.index_select(d, repeat_interleave(repeats))  # type: ignore[attr-defined, no-any-return]
+    return input.index_select(d, repeat_interleave(repeats))  # type: ignore[no-any-return]
