@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flambeau.compiler import graph as g
 from flambeau.compiler.kernels.host import HostCall
 from flambeau.compiler.pipeline import PASSES
@@ -17,20 +19,25 @@ def floor(step: Step, bandwidth: float, peak: float) -> float:
     return max(step.bytes / bandwidth, step.operations / peak)
 
 
-def explain(plan: Plan, *, bandwidth: float, peak: float, graph: bool = True, notes: bool = True) -> str:
-    """The report. `bandwidth` in bytes/s and `peak` in operations/s are this machine's, as measured (`flambeau info`)."""
+def explain(
+    plan: Plan, *, bandwidth: float, peak: float, graph: bool = True, notes: bool = True, seconds: Sequence[float] = ()
+) -> str:
+    """The report. `bandwidth` in bytes/s and `peak` in operations/s are this machine's, as measured (`flambeau info`).
+    `seconds`: measured times of the steps (`plan.time_steps`), for a column beside the floor."""
     lines: list[str] = []
     if graph:
         lines += ["graph", *[f"  {line}" for line in str(plan.graph).splitlines()], ""]
     lines.append(_headline(plan, bandwidth, peak))
-    lines.append(f"{'phase':>5} {'kernel':<28} {'tasks':>5} {'bytes':>10} {'operations':>11} {'floor/us':>9}  nodes")
+    lines.append(f"{'phase':>5} {'kernel':<28} {'tasks':>5} {'bytes':>10} {'operations':>11} {'floor/us':>9}"
+                 f"{'taken/us' if seconds else '':>10}  nodes")
+    taken = {id(step): time for step, time in zip(plan.steps, seconds, strict=False)}
     for phase, steps in _by_phase_and_key(plan):
         nodes = [i for step in steps for i in step.nodes]
         name = ("host " if isinstance(steps[0], HostCall) else "") + steps[0].name
         lines.append(
             f"{phase:>5} {name[:28]:<28} {len(steps):>5} {_amount(sum(s.bytes for s in steps)):>10} "
-            f"{_amount(sum(s.operations for s in steps)):>11} {1e6 * sum(floor(s, bandwidth, peak) for s in steps):>9.2f}  "
-            f"{_nodes(plan, nodes)}"
+            f"{_amount(sum(s.operations for s in steps)):>11} {1e6 * sum(floor(s, bandwidth, peak) for s in steps):>9.2f}"
+            f"{f'{1e6 * sum(taken[id(s)] for s in steps):.2f}' if seconds else '':>10}  {_nodes(plan, nodes)}"
         )
     if notes:
         reasons = list(dict.fromkeys(note for step in plan.steps for note in step.notes))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from time import perf_counter
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -74,6 +75,33 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan of {self.kernel_count} kernels, {len(self.steps)} tasks, arena {self.arena_bytes} bytes>"
+
+
+def time_steps(plan: Plan, inputs: Sequence[Buffer], parameters: Sequence[Number], repeat: int = 5) -> list[float]:
+    """Seconds of each native step of a plan (0 for host calls), run alone, best of `repeat`; for `explain`.
+
+    Writes into the inputs that the plan updates, as `run` does, but once for every repetition.
+    """
+    from flambeau.runtime.buffers import allocate
+
+    assembly = _Assembly(plan)
+    arena = [allocate(plan.arena_bytes)] if assembly.pooled else []
+    fresh = [allocate(_nbytes(plan.graph, plan.graph.outputs[j])) for j in assembly.fresh]
+    values = (*[b.address for b in (*arena, *inputs, *fresh)], *parameters)
+    for part in assembly.parts:  # once in order, so that every step meets sensible numbers
+        if not isinstance(part, HostCall):
+            assembly.program(part).run(values)
+    seconds = []
+    for index, step in enumerate(plan.steps):
+        best = 0.0
+        if isinstance(step, Kernel):
+            execute = assembly.program([index]).run
+            for attempt in range(repeat):
+                start = perf_counter()
+                execute(values)
+                best = min(best, perf_counter() - start) if attempt else perf_counter() - start
+        seconds.append(best)
+    return seconds
 
 
 class _Assembly:
