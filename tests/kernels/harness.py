@@ -12,6 +12,10 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, ErrorRecord, Kernel, Scratch, Word
 
 
+# i64 kernel(ptr args, i64 begin, i64 end, i64 worker)
+SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
 def aligned(nbytes: int, fill: int = 0xA5) -> np.ndarray:
     """Bytes at an address that is a multiple of 64, filled with rubbish: kernels must not count on zeros."""
     raw = np.full(nbytes + 64, fill, np.uint8)
@@ -39,8 +43,7 @@ class Runner:
                     self.keep.append(buffers[root])
         self.words = [np.array([self._word(word, workers) for word in kernel.words], np.int64) for kernel in kernels]
         self.addresses = [words.ctypes.data for words in self.words]
-        type_ = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-        self.functions: list[Callable[..., int]] = [type_(jit.function(k.key, k.emit)) for k in kernels]
+        self.functions: list[Callable[..., int]] = [SIGNATURE(jit.function(k.key, k.emit)) for k in kernels]
 
     def _word(self, word: Word, workers: int) -> int:
         if isinstance(word, Address):

@@ -13,7 +13,7 @@ from flambeau.compiler.kernel import Address, ErrorRecord, Kernel, Scratch, Word
 from flambeau.compiler.kernels.move import make_move
 from flambeau.runtime import jit
 from tests import reference
-from tests.kernels.kernel_runner import SIGNATURE, aligned
+from tests.kernels.harness import SIGNATURE, aligned
 
 Array = np.ndarray[Any, Any]
 Outputs = Sequence[tuple[tuple[int, ...], dtypes.dtype]]
