@@ -91,7 +91,7 @@ def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, ho
     kc = k_block(element, tile, k, host.l1_bytes)
     # Packing an element costs as much as 16 to 64 multiply-adds of it; rows far apart also crowd the caches. (Nothing
     # is packed for k <= 16: bound by writing c.)
-    many = n > 256 or (n > 64 and m * k * size > host.l2_bytes // 4)
+    many = n > 384 or (n > 64 and m * k * size > host.l2_bytes // 4)
     direct = element.parts == 1 and not element.converts and (k <= 16 or not many)
     pack_b = k > 16 and (m > 64 or k * n * size > host.l2_bytes // 2)
     step = row_step(tile, m) if direct else tile.rows
