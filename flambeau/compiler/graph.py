@@ -5,7 +5,8 @@ list them all. The compiler knows nothing of Tensor: shapes, strides and dtypes 
 
 Layout. A value is either *materialised* (dense in a buffer of its own, with `strides`, a permutation of contiguous
 strides, offset 0) or a *view*: an alias of `base` with absolute `strides` and `offset`, in elements (of the view's own
-dtype, which `bitcast` and `real_view` change) of the base's buffer (`base` is never itself a view). A dynamic offset adds `parameter * multiplier` for each pair in `dynamic`.
+dtype, which `bitcast` and `real_view` change) of the base's buffer; `base` is never itself a view. A dynamic offset adds
+`parameter * multiplier` for each pair in `dynamic`.
 External inputs are flat storages (one dimension); a `view` node gives them their tensor's layout.
 
 Run-time scalars ("parameters") are 0-d values of dtype int64, float64 or bool (Python numbers), read from the plan's

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from flambeau import dtypes
+from flambeau.compiler import simplify
 from flambeau.compiler.graph import Graph
-from flambeau.compiler.pipeline import compile_graph
+from flambeau.compiler.pipeline import compile_graph, disabled
 from flambeau.runtime import threads
 from tests import reference
 from tests.compiler.programs import data, graphs
@@ -52,3 +53,28 @@ def test_exact_programs(graph: Graph) -> None:
 @given(graphs(floats=(dtypes.float32,)))
 def test_programs(graph: Graph) -> None:
     compare(graph, exact=False)
+
+
+@SETTINGS
+@given(graphs(floats=(dtypes.float16, dtypes.float32), rounded=False))
+def test_half_programs(graph: Graph) -> None:
+    compare(graph, exact=True)
+
+
+@SETTINGS
+@given(graphs(rounded=False))
+def test_programs_with_an_arena_from_the_pool(graph: Graph) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flambeau.compiler.plan.KEPT_ARENA_BYTES", 0)
+        compare(graph, exact=True)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in simplify.PASSES] + ["fuse"])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(graph=graphs(rounded=False))
+def test_every_pass_can_be_switched_off(name: str, graph: Graph) -> None:
+    inputs, parameters = data(graph)
+    expected = reference.run(graph, inputs, parameters)
+    with disabled(name):
+        plan = compile_graph(graph, check_passes=True)
+    assert_same_bits(run_plan(plan, inputs, parameters, expected), expected, f"without {name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from flambeau.compiler.explain import explain, passes
 from flambeau.compiler.kernel import Address, ErrorRecord, Kernel
 from flambeau.compiler.pipeline import assemble, compile_graph, disabled
+from flambeau.compiler.plan import time_steps
 from flambeau.runtime.jit import symbol
 from tests.graphs import FLOAT32, FLOAT64, INT64, GraphBuilder
 from tests.native import array_of, buffer_of, check_graph
@@ -56,6 +58,42 @@ def test_large_copies(size: int) -> None:
     data = np.random.default_rng(0).normal(size=size).astype(np.float32)
     plan = check_graph(b.graph, [data, data + 1])
     assert plan.arena_bytes >= 4 * size
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_threads_may_run_one_plan_at_once(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flambeau.compiler.plan.KEPT_ARENA_BYTES", kept)
+    b = GraphBuilder()
+    x = b.input((4000,), FLOAT32)
+    total = b.op("sum", b.op("mul", x, x), dims=(0,))
+    b.output(b.op("sub", b.op("add", x, total), b.op("sum", b.op("add", x, total), dims=(0,))))
+    plan = compile_graph(b.graph, fuse=False)
+    data = [np.random.default_rng(i).normal(size=4000).astype(np.float32) for i in range(4)]
+    alone = [array_of(plan.run([buffer_of(x)], [])[0], x) for x in data]
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        mine = buffer_of(data[i])
+        for _ in range(50):
+            if array_of(plan.run([mine], [])[0], data[i]).tobytes() != alone[i].tobytes():
+                wrong.append(i)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_step_times() -> None:
+    b = GraphBuilder()
+    x = b.input((100,), FLOAT32)
+    b.output(b.op("sum", b.op("exp", x), dims=(0,)))
+    plan = compile_graph(b.graph, fuse=False)
+    seconds = time_steps(plan, [buffer_of(np.ones(100, np.float32))], [])
+    assert len(seconds) == len(plan.steps) and all(0 < s < 1 for s in seconds)
+    assert "taken/us" in explain(plan, bandwidth=1e9, peak=1e9, seconds=seconds)
 
 
 # -- Host calls -------------------------------------------------------------------------------------------------------
