@@ -11,7 +11,6 @@ import numpy as np
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, ErrorRecord, Kernel, Scratch, Word
 
-
 # i64 kernel(ptr args, i64 begin, i64 end, i64 worker)
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 

@@ -18,7 +18,7 @@ from tests.kernels.harness import SIGNATURE, aligned
 Array = np.ndarray[Any, Any]
 Outputs = Sequence[tuple[tuple[int, ...], dtypes.dtype]]
 LAYOUTS = ("contiguous", "reversed", "stepped", "expanded")
-GUARD = 64  # bytes after a result that no kernel may touch
+GUARD, FILL = 64, 0xA5  # bytes after a result that no kernel may touch, and what they hold
 
 
 def storage(d: dtypes.dtype) -> np.dtype[Any]:
@@ -55,7 +55,7 @@ class Move:
         self.keep: list[Array] = []
         for i, value in enumerate(self.graph.values):
             if value.base is None and i not in self.buffers:
-                self.buffers[i] = aligned(value.numel * value.dtype.itemsize + GUARD)
+                self.buffers[i] = aligned(value.numel * value.dtype.itemsize + GUARD, FILL)
         self.workers = workers
         self.words = [np.array([self._word(w) for w in k.words], np.int64) for k in self.kernels]
         self.functions = [SIGNATURE(jit.function(k.key, k.emit)) for k in self.kernels]
@@ -106,7 +106,7 @@ class Move:
         for out in self.outs:
             value = self.graph.values[out]
             nbytes = value.numel * value.dtype.itemsize
-            assert (self.buffers[out][nbytes:] == 0xFF).all(), "written past the end"
+            assert (self.buffers[out][nbytes:] == FILL).all(), "written past the end"
             results.append(self.buffers[out][:nbytes].view(storage(value.dtype)).reshape(value.shape).copy())
         return results
 

@@ -88,7 +88,9 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
 def test_random_problems(problem: dict[str, Any], splits: int) -> None:
     c = case(**problem)
     x, w = problem["x"], problem["w"]
-    check(c, problem["d"], x[0] * w[0] * w[1] * w[2] * w[3], splits)
+    # At most so many products are summed: a weight's over pixels, the others over channels and taps.
+    padded = (x[2] + 2 * problem["padding"][0]) * (x[3] + 2 * problem["padding"][1])
+    check(c, problem["d"], x[0] * padded + w[0] * w[1] * w[2] * w[3], splits)
 
 
 @pytest.mark.parametrize("d", [d for d in dtypes.ALL if not d.is_complex and d is not dtypes.bool_], ids=repr)
