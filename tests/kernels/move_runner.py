@@ -34,7 +34,8 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], d: dtypes.dtype, s
     if d.is_complex:
         return (x + 1j * rng.standard_normal(shape)).astype(storage(d))
     x = np.where(rng.random(shape) < special, rng.choice([np.nan, -0.0, 0.0, np.inf, -np.inf, 1.0], shape), x)
-    return reference.to_bfloat16(x.astype(np.float32)) if d is dtypes.bfloat16 else np.asarray(x, storage(d))
+    x = reference.to_bfloat16(x.astype(np.float32)) if d is dtypes.bfloat16 else np.asarray(x, storage(d))
+    return x.reshape(shape)
 
 
 class Move:
