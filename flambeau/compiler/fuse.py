@@ -18,6 +18,7 @@ from typing import Final
 from flambeau.compiler import graph as g
 from flambeau.compiler.domain import Domain, Lists, Mismatch, broadcast_strides
 from flambeau.compiler.graph import Graph, Node
+from flambeau.compiler.orient import orient
 from flambeau.compiler.regions import are_disjoint, needs_base
 
 # A kernel's instructions and live pointers: beyond these the register file spills and compile time grows without gain
@@ -53,7 +54,8 @@ class Group:
 @dataclass(slots=True)
 class _Open:
     """A group that is being built. `bits`: the numbers it has, also those of groups merged into it; `ancestors`,
-    `descendants`: bits of all groups it depends on, and that depend on it, directly or not. `depth`: reductions a value needs before it, inside the group."""
+    `descendants`: bits of all groups it depends on, and that depend on it, directly or not. `depth`: reductions a
+    value needs before it, inside the group."""
 
     number: int
     kind: str
@@ -70,7 +72,9 @@ class _Open:
 
 
 def fuse(graph: Graph) -> list[Group]:
-    """Group the nodes of `graph` (views excepted: they need no kernel), in an order in which they can run."""
+    """Group the nodes of `graph` (views excepted: they need no kernel), in an order in which they can run. Products
+    that are read transposed are laid out so (`orient`): this changes the strides of temporary values of `graph`."""
+    orient(graph)
     return _Fusion(graph).run()
 
 
@@ -331,8 +335,8 @@ class _Fusion:
             return f"an epilogue has no {node.op}"
         assert group.head is not None
         head = self.graph.nodes[group.head]
-        columns = domain.where[head.outputs[0]][-columns_of(head.op) :]
-        order = [loop for dims in columns for loop in dims]
+        lists_of_head = domain.where[head.outputs[0]]
+        order = [loop for dim in vector_dims(self.graph, head) for loop in lists_of_head[dim]]
         accesses = [domain.factors(lists, self.values[node.outputs[0]].strides)]
         for value in node.inputs:
             root = self.graph.root(value)
@@ -377,7 +381,25 @@ class _Fusion:
         loops = [loop for dims in found if dims for loop in dims]
         if len(set(loops)) != len(loops):  # v[:, None] op v: one loop cannot be two axes
             raise Mismatch("it reads one value of the group along two axes")
-        return tuple(dims or () for dims in found)
+        lists = tuple(dims or () for dims in found)
+        if not self._reads_as_computed(domain, domain.where, node, lists, shape, (group,)):
+            raise Mismatch("it reads values of the group in another order")
+        return lists
+
+    def _reads_as_computed(
+        self, domain: Domain, where: dict[int, Lists], node: Node, lists: Lists, shape: tuple[int, ...], homes: tuple[_Open, ...]
+    ) -> bool:  # fmt: skip
+        """Whether at every point of its loops the node reads the very element that the group computes there."""
+        for value in node.inputs:
+            root = self.graph.root(value)
+            if root not in where or self.home.get(root) not in homes:
+                continue
+            v, r = self.values[value], self.values[root]
+            mine = {loop: s for loop, n, s in domain.factors(lists, broadcast_strides(v, shape)) if s and n != 1}
+            own = {loop: s for loop, n, s in domain.factors(where[root], r.strides) if s and n != 1}
+            if mine != own:
+                return False
+        return True
 
     def _access_of(self, value: int, root: int, shape: tuple[int, ...]) -> list[int]:
         v = self.values[value]
@@ -557,7 +579,13 @@ class _Fusion:
         }
         reduced = group.domain.reduced | {translation[loop] for loop in other.domain.reduced}
         reason = "a shared source is read in two patterns"
-        if all(group.domain.where.get(value, lists) == lists for value, lists in moved.items()):
+        together = group.domain.where | moved
+        members = [node, *[self.graph.nodes[i] for i in (*group.nodes, *other.nodes)]]
+        if all(group.domain.where.get(value, lists) == lists for value, lists in moved.items()) and all(
+            self._reads_as_computed(group.domain, together, n, together[n.outputs[0]], self._shape(n), (group, other))
+            for n in members
+            if n.op in g.POINTWISE and n.outputs[0] in together
+        ):
             reason = self._row_refuses(group, other, group.domain.where | moved, reduced, node)
         if reason:
             for loop in unmapped:
@@ -569,8 +597,9 @@ class _Fusion:
         return ""
 
     def _pair_rows(self, group: _Open, other: _Open, rest: set[int]) -> dict[int, int] | None:
-        """The reduced loops of `other` -> the loops `rest` of the group, in the order in which values run over them; None
-        if their sizes differ. (Any one-to-one mapping would be right; this one makes both read memory in one order.)"""
+        """The reduced loops of `other` -> the loops `rest` of the group, in the order in which values run over them;
+        None if their sizes differ. (Any one-to-one mapping would be right; this one makes both read memory in one
+        order.)"""
         theirs, mine = self._in_order(other.domain, other.domain.reduced), self._in_order(group.domain, frozenset(rest))
         if theirs is None or mine is None:
             return None
@@ -742,7 +771,8 @@ class _Fusion:
         self._add(group, index, node)
 
     def _extend_writes(self, index: int, node: Node) -> bool:
-        """Join a write of a region to the writes of other regions that it lies upon, if nobody sees the value between."""
+        """Join a write of a region to the writes of other regions that it lies upon, if nobody sees the value
+        between."""
         root = node.inputs[0]
         group = self.home.get(root)
         if group is None or group.kind != "scatter_view" or self.uses[root] > 1 or self._cycle([group], node):
@@ -788,9 +818,13 @@ class _Fusion:
         return sorted(groups, key=lambda group: (bin(group.ancestors).count("1"), group.nodes[0]))
 
 
-def columns_of(op: str) -> int:
-    """How many of the last dimensions of a contraction's result are the columns of its epilogue: N, or H and W."""
-    return 1 if op == "matmul" else 2
+def vector_dims(graph: Graph, head: Node) -> tuple[int, ...]:
+    """The dims of a contraction's result that its epilogue's vectors run along: the columns N, or H and W; the rows
+    of a product that is laid out transposed."""
+    if head.op != "matmul":
+        return (-2, -1)
+    value = graph.values[head.outputs[0]]
+    return (-2,) if value.strides[-2] == 1 and value.strides[-1] != 1 and value.shape[-2] > 1 else (-1,)
 
 
 def describe(graph: Graph, group: Group) -> str:
@@ -807,4 +841,4 @@ def describe(graph: Graph, group: Group) -> str:
     return text + (f"_and_{len(unique) - 6}_more" if len(unique) > 6 else "")
 
 
-__all__ = ["EPILOGUE_KINDS", "LOOPS", "Group", "columns_of", "describe", "fuse"]
+__all__ = ["EPILOGUE_KINDS", "LOOPS", "Group", "describe", "fuse", "vector_dims"]

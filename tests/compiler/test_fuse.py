@@ -124,6 +124,25 @@ def test_the_epilogue_takes_bias_activation_and_an_update() -> None:
     assert len(plan.steps) == 1
 
 
+@pytest.mark.parametrize("shape", [(1, 7, 5), (20, 30, 40), (3, 1, 9), (65, 130, 33)])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_a_product_read_transposed_is_laid_out_so(shape: tuple[int, int, int], batch: tuple[int, ...]) -> None:
+    k, m, n = shape
+    b = GraphBuilder()
+    x, g, p = b.input((*batch, k, m), FLOAT32), b.input((*batch, k, n), FLOAT32), b.input((*batch, n, m), FLOAT32)
+    order = (*range(len(batch)), len(batch) + 1, len(batch))
+    product = b.op("matmul", b.permute(x, *order), g)
+    gradient = b.permute(product, *order)
+    row = b.input((m,), FLOAT32)
+    step = b.op("mul", b.op("sqrt", b.op("abs", b.op("add", gradient, row))), b.constant(0.5, FLOAT32))
+    b.update(2, b.op("sub", p, step))
+    count = int(np.prod(batch, dtype=int))
+    plan = kernels(b.graph, values(count * k * m, count * k * n, count * m * n, m), tolerance=2e-5)
+    if m > 1 and n > 1:
+        assert plan.graph.values[product].strides[-2:] == (1, m)
+        assert len(plan.steps) == 1
+
+
 def test_channel_bias_follows_a_convolution() -> None:
     b = GraphBuilder()
     x, w, c = b.input((2, 3, 9, 8), FLOAT32), b.input((5, 3, 3, 3), FLOAT32), b.input((5,), FLOAT32)

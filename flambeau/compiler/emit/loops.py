@@ -52,10 +52,13 @@ def emit_nest(nest: Nest, name: str) -> str:
     return _Emitter(nest).module(name)
 
 
-def emit_epilogue(nest: Nest, groups: tuple[int, int], name: str, first_word: int) -> tuple[str, list[str]]:
+def emit_epilogue(
+    nest: Nest, groups: tuple[int, int], by_rows: bool, name: str, first_word: int
+) -> tuple[str, list[str]]:
     """An internal function that runs a nest on a rectangle, and its declarations. The nest's loops are `groups[0]` of
-    the batch, `groups[1]` of the rows, and one of the columns; its words start at word `first_word` of %args."""
-    return _Emitter(nest).rectangle(groups, name, first_word)
+    the batch, `groups[1]` of the rows, and one of the columns (`by_rows`: of the columns, and one of the rows); its
+    words start at word `first_word` of %args."""
+    return _Emitter(nest).rectangle(groups, by_rows, name, first_word)
 
 
 class _Emitter:
@@ -599,7 +602,9 @@ class _Emitter:
 
         b.loop(top, bottom, 1, row)
 
-    def rectangle(self, groups: tuple[int, int], name: str, first_word: int) -> tuple[str, list[str]]:
+    def rectangle(
+        self, groups: tuple[int, int], by_rows: bool, name: str, first_word: int
+    ) -> tuple[str, list[str]]:
         """See `emit_epilogue`."""
         b = self.b
         entry = self._entry(first_word)
@@ -613,9 +618,12 @@ class _Emitter:
                     rest = b.sdiv(rest, self.word["size", loop])
                 if count:
                     digits[first] = rest
-            self._unit(dict(sorted(digits.items())), entry, ("%col0", "%col1"))
+            self._unit(dict(sorted(digits.items())), entry, inner)
 
-        b.loop("%row0", "%row1", 1, row)
+        inner, outer = ("%col0", "%col1"), ("%row0", "%row1")
+        if by_rows:
+            inner, outer = outer, inner
+        b.loop(*outer, 1, row)
         header = (
             f"define internal void @{name}(ptr noalias %args, i64 %batch, i64 %row0, i64 %row1, "
             "i64 %col0, i64 %col1) #0"

@@ -2,12 +2,13 @@
 cache.
 
 The domain is (batch, rows, columns): the leading dimensions of a matrix product, M, N; or N, C, H*W of a convolution.
-The columns carry the vector; rows and batch are taken apart into loops once for a row.
+The columns carry the vector, or the rows of a product that is laid out transposed; the other two are taken apart into
+loops once for a vector loop.
 """
 
 from __future__ import annotations
 
-from flambeau.compiler.fuse import Group, columns_of
+from flambeau.compiler.fuse import Group, vector_dims
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Word
 from flambeau.compiler.lower import layout
@@ -22,13 +23,15 @@ class Epilogue:
     apart."""
 
     def __init__(
-        self, nest: Nest, groups: tuple[int, int], words: list[Word], in_place: tuple[tuple[int, int], ...]
-    ) -> None:
+        self, nest: Nest, groups: tuple[int, int], by_rows: bool, words: list[Word],
+        in_place: tuple[tuple[int, int], ...],
+    ) -> None:  # fmt: skip
         self.nest = nest
         self.groups = groups
+        self.by_rows = by_rows
         self.words = words
         self.in_place = in_place
-        self.key = f"epilogue:{target.vector_bits()}:{groups[0]},{groups[1]}:{layout.key_of(nest)}"
+        self.key = f"epilogue:{target.vector_bits()}:{groups[0]},{groups[1]},{int(by_rows)}:{layout.key_of(nest)}"
         self._declarations: list[str] | None = None
 
     def emit(self, name: str, first_word: int) -> str:
@@ -36,7 +39,7 @@ class Epilogue:
         epilogue's words start at word `first_word` of %args."""
         from flambeau.compiler.emit.loops import emit_epilogue
 
-        text, self._declarations = emit_epilogue(self.nest, self.groups, name, first_word)
+        text, self._declarations = emit_epilogue(self.nest, self.groups, self.by_rows, name, first_word)
         return text
 
     def declarations(self) -> list[str]:
@@ -59,8 +62,12 @@ def make_epilogue(graph: Graph, group: Group) -> Epilogue:
     body = writer.end()
     sizes = dict(domain.sizes)
     lists = domain.where[head]
-    width_dims = columns_of(graph.nodes[group.head].op)
-    axes = (lists[: -width_dims - 1], lists[-width_dims - 1 : -width_dims], lists[-width_dims:])
+    last = vector_dims(graph, graph.nodes[group.head])
+    by_rows = last == (-2,)
+    columns = 1 if by_rows else len(last)
+    axes = (lists[: -columns - 1], lists[-columns - 1 : -columns], lists[-columns:])
+    if by_rows:
+        axes = (axes[0], axes[2], axes[1])
     loops: list[int] = []
     counts = []
     for part in axes:
@@ -101,7 +108,7 @@ def make_epilogue(graph: Graph, group: Group) -> Epilogue:
             case _:
                 raise RuntimeError(f"no word {word} in an epilogue")
     shared = _shared(graph, group, head, layout.in_place_pairs(graph, body))
-    return Epilogue(nest, (counts[0], counts[1]), words, shared)
+    return Epilogue(nest, (counts[0], counts[1]), by_rows, words, shared)
 
 
 def _shared(
