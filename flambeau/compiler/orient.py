@@ -32,14 +32,12 @@ def orient(graph: Graph) -> None:
     for root, readers in read.items():
         values = graph.values
         if readers and all(_is_transposed(values[root], values[value]) for value in readers):
-            turned = {value: _turn(values[root], values[value]) for value in views[root]}
-            for value, new in turned.items():
-                if new is None and value in readers:
-                    break
-            else:
-                for value, new in turned.items():
-                    if new is not None:  # a view that nothing reads may stay as it is
-                        values[value] = new
+            turned = {view: _turn(values[root], values[view]) for view in views[root]}
+            if any(turned[view] is None for view in (root, *readers)):
+                continue
+            for view, new in turned.items():
+                if new is not None:  # a view that nothing reads may stay as it is
+                    values[view] = new
 
 
 def _can_turn(root: Value) -> bool:

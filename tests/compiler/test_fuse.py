@@ -38,7 +38,8 @@ def rows(b: GraphBuilder, x: int, *shape: int) -> int:
 def softmax(b: GraphBuilder, x: int, shape: tuple[int, int]) -> int:
     m = rows(b, b.op("amax", x, dims=(1,)), *shape)
     e = b.op("exp", b.op("sub", x, m))
-    return b.op("div", e, rows(b, b.op("sum", e, dims=(1,)), *shape))
+    y: int = b.op("div", e, rows(b, b.op("sum", e, dims=(1,)), *shape))
+    return y
 
 
 # -- One kernel -------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ SHAPES = [((40, 50), (0,)), ((40, 50), (1,)), ((40, 50), (0, 1)), ((3, 70, 5), (
 def test_reductions(op: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
     b = GraphBuilder()
     x = b.input(shape, FLOAT32)
-    more = {"correction": 1} if op == "var_mean" else {}
+    more: dict[str, Any] = {"correction": 1} if op == "var_mean" else {}
     result = b.op(op, x, dims=dims, **more)
     b.output(*(result if isinstance(result, tuple) else (result,)))
     check_graph(b.graph, [sample(int(np.prod(shape)), FLOAT32, op.startswith("am"))], tolerance=1e-5)
@@ -73,7 +73,7 @@ def test_few_long_rows_are_reduced_in_blocks(op: str, shape: tuple[int, ...], di
     b = GraphBuilder()
     x = b.input(shape, FLOAT32)
     y = b.op("mul", x, b.constant(0.5, FLOAT32))
-    more = {"correction": 0} if op == "var_mean" else {}
+    more: dict[str, Any] = {"correction": 0} if op == "var_mean" else {}
     result = b.op(op, y, dims=dims, **more)
     b.output(*(result if isinstance(result, tuple) else (result,)), y)
     plan = check_graph(b.graph, [sample(int(np.prod(shape)), FLOAT32)], tolerance=1e-6)
