@@ -25,10 +25,9 @@ def orient(graph: Graph) -> None:
     read: dict[int, set[int]] = {root: set() for root in products}
     for node in graph.nodes:
         if node.op not in VIEWS:
-            for value in node.inputs:
-                root = graph.root(value)
-                if root in products:
-                    read[root].add(value)
+            for operand in node.inputs:
+                if graph.root(operand) in products:
+                    read[graph.root(operand)].add(operand)
     for root, readers in read.items():
         values = graph.values
         if readers and all(_is_transposed(values[root], values[value]) for value in readers):
