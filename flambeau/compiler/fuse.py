@@ -335,6 +335,8 @@ class _Fusion:
             return f"an epilogue has no {node.op}"
         assert group.head is not None
         head = self.graph.nodes[group.head]
+        if self.values[head.outputs[0]].dtype.is_complex:
+            return "a complex contraction has no epilogue"
         lists_of_head = domain.where[head.outputs[0]]
         order = [loop for dim in vector_dims(self.graph, head) for loop in lists_of_head[dim]]
         accesses = [domain.factors(lists, self.values[node.outputs[0]].strides)]
