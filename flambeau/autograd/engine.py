@@ -13,6 +13,7 @@ from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.segment import Segment, SegmentForward, trace_region
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.statistics import counters
+from flambeau.trace.evaluate import flush
 from flambeau.trace.meta import is_dense
 from flambeau.trace.recorder import Boundary, Fragment, Trace, local, run_in
 
@@ -41,6 +42,9 @@ class Engine:
         self.tr: Trace = local.trace
         if type(self.tr) is Fragment:
             raise RuntimeError("an operation's body must not call backward")
+        if self.tr.custom or any(t._hooks for t in self.tr.hooked.values()):
+            # Hooks and custom functions may look at values, which ends the trace: its history must not depend on it by then.
+            flush(self.tr, "hooks of a backward pass")
         self.retain = retain or create
         self.create = create
         self.accumulate = accumulate
