@@ -75,11 +75,11 @@ def test_registration_errors():
         net.fc1.weight = "x"
     with pytest.raises(TypeError, match="as child module 'fc1'"):
         net.fc1 = 3
-    with pytest.raises(KeyError, match="can't contain"):
+    with pytest.raises(KeyError, match="can.*t contain"):
         net.register_buffer("a.b", torch.ones(1))
     with pytest.raises(KeyError, match="already exists"):
         net.register_parameter("forward", nn.Parameter(torch.ones(1)))
-    with pytest.raises(ValueError, match="non-leaf"):
+    with pytest.raises(TypeError, match="object to parameter 'x'"):
         net.register_parameter("x", net.fc1.weight * 1)
 
     class Early(nn.Module):
@@ -182,7 +182,11 @@ def test_backward_hooks_match_pytorch():
 
 def test_state_dict_hooks():
     net = nn.Linear(2, 2)
-    net.register_state_dict_post_hook(lambda m, state, prefix, meta: state.pop(prefix + "bias") and None)
+
+    def without_bias(module, state, prefix, metadata):
+        del state[prefix + "bias"]
+
+    net.register_state_dict_post_hook(without_bias)
     net.register_load_state_dict_pre_hook(lambda m, state, prefix, *rest: state.update({prefix + "bias": torch.ones(2)}))
     seen = []
     net.register_load_state_dict_post_hook(lambda m, keys: seen.append(keys.missing_keys))

@@ -42,6 +42,7 @@ def trajectory(module, name, kwargs, kind):
         schedule.step()
         rates.append((list(schedule.get_last_lr()), [g.get("momentum", g.get("betas")) for g in o.param_groups]))
     state = copy.deepcopy(schedule.state_dict())
+    keys = sorted(state)
     again = optimizer(module, kind)
     resumed = getattr(module.optim.lr_scheduler, name)(again, **kwargs)
     again.load_state_dict(o.state_dict())
@@ -49,7 +50,7 @@ def trajectory(module, name, kwargs, kind):
     again.step()
     resumed.step()
     rates.append(resumed.get_last_lr())
-    return repr(rates), sorted(state)
+    return repr(rates), keys
 
 
 @pytest.mark.filterwarnings("ignore")
