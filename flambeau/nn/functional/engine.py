@@ -13,6 +13,7 @@ import flambeau as torch
 from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor as Tensor
+from flambeau.trace.mutation import assign
 
 Body = TypeVar("Body", bound=Callable[..., Any])
 
@@ -35,10 +36,10 @@ def widen(x: Tensor) -> Tensor:
 
 
 def overwrite(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Give every target the values of a fresh tensor, in place and outside the history of gradients."""
+    """Give every target the values of a tensor that nobody else holds, in place and outside the history of gradients."""
     with torch.no_grad():
         for target, value in zip(targets, values, strict=True):
-            target.copy_(value)
+            assign(target, value, "copy_", True)
 
 
 def shape_text(shape: Sequence[int]) -> str:
