@@ -70,7 +70,7 @@ def _leaves_of(pairs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
 
     known = {id(t) for t in inputs}
     leaves: dict[int, Any] = {}
-    pending = [b for b in local.trace.boundaries.values()]
+    pending = list(local.trace.boundaries.values())
     for o, _ in pairs:
         if o._history is not None:
             pending.extend(o._history[0].boundaries.values())

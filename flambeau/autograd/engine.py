@@ -184,7 +184,7 @@ class Engine:
         if segment is not None:
             entered = list(segment.saved.values()) + [b.tensor for b in segment.boundaries.values()]
             entered_slots = tuple([t._slot if t._gen == tr.gen else tr.resolve(t) for t in entered])
-            extra = [p for p in segment.params]
+            extra = list(segment.params)
         key = (
             BACKWARD if segment is None else SEGMENT, None if segment is None else segment.tape, stop, tuple(order),
             tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)),

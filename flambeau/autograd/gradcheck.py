@@ -128,7 +128,7 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
 
     def first(*args: Any) -> tuple[Any, ...]:
         xs, gs = args[:count], args[count:]
-        tracked = [t if hasattr(t, "_meta") and t.requires_grad else t for t in xs]
+        tracked = list(xs)
         wanted = [t.requires_grad_() if not t.requires_grad else t for t, x in zip(tracked, inputs, strict=True)
                   if hasattr(t, "_meta") and x.requires_grad]  # fmt: skip
         from flambeau.autograd.modes import enable_grad

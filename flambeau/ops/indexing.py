@@ -162,7 +162,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
 
 
 def all_none(tensors: list[Any]) -> bool:
-    return all([t is None for t in tensors])
+    return all(t is None for t in tensors)
 
 
 def _index_tensors(x: Any, tensors: list[Any]) -> Any:
@@ -244,7 +244,7 @@ def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, pres
         source = as_shape(source, have[1:])
         have = have[1:]
     lead = len(wanted) - len(have)
-    if lead < 0 or any([a not in (1, b) for a, b in zip(have, wanted[lead:], strict=True)]):
+    if lead < 0 or any(a not in (1, b) for a, b in zip(have, wanted[lead:], strict=True)):
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {list(values._meta.shape)} cannot be broadcast to indexing result of shape {list(wanted)}"
         )
@@ -312,7 +312,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
 def _tracks(*tensors: Any) -> bool:
     from flambeau.trace.recorder import local
 
-    return bool(local.trace.grad_enabled) and any([t.requires_grad for t in tensors])
+    return bool(local.trace.grad_enabled) and any(t.requires_grad for t in tensors)
 
 
 # -- gather, scatter and relatives --------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, mode: str, name: str) -
                 )
             if size != source._meta.shape[axis]:
                 source = prim.slice(source, dim=axis, start=0, length=size, step=1)
-    whole = all([axis == d or size == x._meta.shape[axis] for axis, size in enumerate(shape)])
+    whole = all(axis == d or size == x._meta.shape[axis] for axis, size in enumerate(shape))
     if whole:
         result = prim.scatter(contiguous_of(x), position, source, dim=d, mode=mode)
     else:

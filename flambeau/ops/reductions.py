@@ -50,7 +50,7 @@ def keep(x: Any, like: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
 
 def _reduced(primitive: Any, x: Any, dims: tuple[int, ...]) -> Any:
     if not dims:
-        return prim.copy(x, strides=x._meta.strides) if not x._meta.ndim else prim.copy(x, strides=x._meta.strides)
+        return prim.copy(x, strides=x._meta.strides)
     return primitive(x, dims=dims)
 
 

@@ -195,7 +195,7 @@ def _quantile(input: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpol
         below = prim.round(position)
     elif interpolation == "higher":
         below = prim.ceil(position)
-    to_last = tuple([*range(1, len(lead) + 1), 0])
+    to_last = (*range(1, len(lead) + 1), 0)
     at = convert(prim.permute(below, dims=to_last), dtypes.int64)
     low = prim.gather(values, at, dim=len(lead))
     result = low

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import flambeau as ft
-from flambeau.trace.recorder import local
 from flambeau.compiler.pipeline import disabled
+from flambeau.trace.recorder import local
 
 F = ft.nn.functional
 

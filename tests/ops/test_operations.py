@@ -112,9 +112,9 @@ EXPRESSIONS = {
     "cdist": (lambda m, x, y: m.cdist(x, y), XY),
     # creation
     "creation": (lambda m: (m.zeros(2, 3), m.ones((2,)), m.full((2, 2), 7), m.full((2,), 1.5), m.eye(3), m.eye(2, 3), m.arange(5), m.arange(1, 2, 0.25),
-                            m.arange(5, 0, -2), m.linspace(0, 1, 7), m.linspace(-3, 3, 4), m.logspace(0, 2, 3), m.tril_indices(3, 3), m.triu_indices(2, 3, 1)), []),
+                            m.arange(5, 0, -2), m.linspace(0, 1, 7), m.linspace(-3, 3, 4), m.logspace(0, 2, 3), m.tril_indices(3, 3), m.triu_indices(2, 3, 1)), []),  # noqa: E501
     "tensors": (lambda m: (m.tensor([[1, 2], [3, 4]]), m.tensor(2.5), m.tensor([True, False]), m.tensor([]), m.tensor([1, 2.5]), m.as_tensor([1, 2])), []),
-    "likes": (lambda m, x: (m.zeros_like(x), m.ones_like(x.t()), m.full_like(x, 3), x.new_zeros(2), x.new_ones((2, 2)), x.new_full((2,), 4.0), x.new_tensor([1])), X),
+    "likes": (lambda m, x: (m.zeros_like(x), m.ones_like(x.t()), m.full_like(x, 3), x.new_zeros(2), x.new_ones((2, 2)), x.new_full((2,), 4.0), x.new_tensor([1])), X),  # noqa: E501
     "activations": (lambda m, x: (m.softmax(x, 1), x.log_softmax(0), m.nn.functional.gelu(x), m.nn.functional.silu(x), m.nn.functional.softplus(x)), X),
     "diff": (lambda m, x: (m.diff(x), x.diff(dim=0), m.diff(x, 2)), X),
     "close": (lambda m, x, y: (m.isclose(x, y), m.allclose(x, x), m.equal(x, y)), XY),

@@ -1,0 +1,293 @@
+"""Joining, cutting and placing: the h/v/d/column stacks and splits, at-least-n-d, block diagonals, products, `*_scatter`.
+
+Every function is made of public operations, so views stay views and gradients need nothing more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.ops.shape import as_strided, cat, dim_of, flip, sizes_of, stack, tensor_split, transpose
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+def _each(function: Any, tensors: tuple[Any, ...]) -> Any:
+    """`function` of one tensor, or of each of several (PyTorch gives a tuple then)."""
+    if len(tensors) == 1 and hasattr(tensors[0], "_meta"):
+        return function(tensors[0])
+    if len(tensors) == 1:
+        tensors = tuple(tensors[0])
+    return tuple([function(x) for x in tensors])
+
+
+def _at_least(x: Tensor, n: int) -> Any:
+    ndim = x.ndim
+    if ndim >= n:
+        return x
+    if n == 3 and ndim == 2:
+        return x.unsqueeze(2)
+    if n == 3 and ndim == 1:
+        return x.unsqueeze(0).unsqueeze(2)
+    return x.reshape((1,) * n) if ndim == 0 else x.unsqueeze(0)
+
+
+def atleast_1d(*tensors: Any) -> Any:
+    """Each tensor with at least 1 dimension: a view."""
+    return _each(lambda x: _at_least(x, 1), tensors)
+
+
+def atleast_2d(*tensors: Any) -> Any:
+    """Each tensor with at least 2 dimensions, a vector as one row: a view."""
+    return _each(lambda x: _at_least(x, 2), tensors)
+
+
+def atleast_3d(*tensors: Any) -> Any:
+    """Each tensor with at least 3 dimensions, a vector as (1, n, 1) and a matrix as (m, n, 1): a view."""
+    return _each(lambda x: _at_least(x, 3), tensors)
+
+
+def _some(tensors: Any, name: str) -> None:
+    if hasattr(tensors, "_meta"):
+        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
+    if not tensors:
+        raise RuntimeError(f"{name} expects a non-empty TensorList")
+
+
+def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+    """The tensors side by side: cat along dim 1, or along dim 0 for vectors."""
+    _some(tensors, "hstack")
+    parts = atleast_1d(list(tensors))
+    return cat(parts, 0 if parts[0].ndim == 1 else 1, out=out)  # type: ignore[no-any-return]
+
+
+def vstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+    """The tensors one below the other: cat along dim 0, vectors as rows."""
+    _some(tensors, "vstack")
+    return cat(atleast_2d(list(tensors)), 0, out=out)  # type: ignore[no-any-return]
+
+
+def dstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+    """The tensors behind one another: cat along dim 2, after at-least-3-d."""
+    _some(tensors, "dstack")
+    return cat(atleast_3d(list(tensors)), 2, out=out)  # type: ignore[no-any-return]
+
+
+def column_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+    """cat along dim 1, vectors and numbers as columns."""
+    _some(tensors, "column_stack")
+    return cat([x.reshape(x.numel(), 1) if x.ndim <= 1 else x for x in tensors], 1, out=out)  # type: ignore[no-any-return]
+
+
+row_stack = vstack
+
+
+def _cut(input: Tensor, where: Any, dim: int, name: str) -> tuple[Tensor, ...]:
+    if isinstance(where, int) and (where <= 0 or input.shape[dim] % where):
+        raise RuntimeError(
+            f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {input.shape[dim]} "
+            f"is not divisible by the split_size {where}!"
+        )
+    return tensor_split(input, where, dim)
+
+
+def hsplit(input: Tensor, *indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """tensor_split along dim 1 (dim 0 of a vector), into equal parts or at indices."""
+    if input.ndim < 1:
+        raise RuntimeError("torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!")
+    return _cut(input, _where(indices_or_sections), 0 if input.ndim == 1 else 1, "hsplit")
+
+
+def vsplit(input: Tensor, *indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """tensor_split along dim 0, into equal parts or at indices."""
+    if input.ndim < 2:
+        raise RuntimeError(
+            f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!"
+        )
+    return _cut(input, _where(indices_or_sections), 0, "vsplit")
+
+
+def dsplit(input: Tensor, *indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """tensor_split along dim 2, into equal parts or at indices."""
+    if input.ndim < 3:
+        raise RuntimeError(
+            f"torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with {input.ndim} dimensions!"
+        )
+    return _cut(input, _where(indices_or_sections), 2, "dsplit")
+
+
+def _where(given: tuple[Any, ...]) -> Any:
+    return given[0] if len(given) == 1 else given
+
+
+def block_diag(*tensors: Any) -> Any:
+    """The matrices (vectors as rows) as blocks on the diagonal of a matrix of zeros."""
+    parts = [atleast_2d(x) for x in tensors]
+    for i, x in enumerate(parts):
+        if x.ndim > 2:
+            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x.ndim} dimensions")
+    width = sum(x.shape[1] for x in parts)
+    rows, left = [], 0
+    for x in parts:
+        right = width - left - x.shape[1]
+        rows.append(cat([x.new_zeros((x.shape[0], left)), x, x.new_zeros((x.shape[0], right))], 1))
+        left += x.shape[1]
+    return cat(rows, 0)
+
+
+def cartesian_prod(*tensors: Tensor) -> Any:
+    """All combinations of one element of each vector, one a row; the vector itself if there is but one."""
+    from flambeau.ops.sorting import meshgrid
+
+    for x in tensors:
+        if x.ndim != 1:
+            raise RuntimeError(f"Expect a 1D vector, but got shape {list(x.shape)}")
+    if len(tensors) == 1:
+        return tensors[0]
+    return stack([g.reshape(-1) for g in meshgrid(*tensors, indexing="ij")], 1)
+
+
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
+    """All choices of r elements of a vector, in its order, one a row."""
+    from flambeau.ops.creation import tensor
+
+    if input.ndim != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.shape)}")
+    if r < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    if r == 0:
+        return input.new_empty((0,))
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(choose(range(input.shape[0]), r))
+    if not rows:
+        return input.new_empty((0, r))
+    return input.index_select(0, tensor([i for row in rows for i in row])).reshape(len(rows), r)
+
+
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+    """Turned k times by 90 degrees in the plane of two dims, from the first towards the second."""
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if input.ndim < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.ndim}")
+    a, b = dim_of(dims[0], input.ndim), dim_of(dims[1], input.ndim)
+    if a == b:
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+    turns = k % 4
+    if turns == 1:
+        return transpose(flip(input, b), a, b).contiguous()
+    if turns == 2:
+        return flip(input, a, b)
+    if turns == 3:
+        return transpose(flip(input, a), a, b).contiguous()
+    return input.clone()
+
+
+def diagflat(input: Tensor, offset: int = 0) -> Any:
+    """The flattened tensor as a diagonal of a matrix."""
+    return input.reshape(-1).diag(offset)
+
+
+def _placed(input: Tensor, src: Tensor, view: Any, name: str) -> Any:
+    """A copy of input in which `view` of it is replaced by src."""
+    copy = input.clone()
+    target = view(copy)
+    if tuple(target.shape) != tuple(src.shape):
+        raise RuntimeError(
+            f"{name}: expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
+            f"slice size = {list(target.shape)}"
+        )
+    target.copy_(src)
+    return copy
+
+
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Any:
+    """A copy with `src` at one index of a dim."""
+    return _placed(input, src, lambda x: x.select(dim, index), "select_scatter")
+
+
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
+    """A copy with `src` in the slice start:end:step of a dim."""
+    d = dim_of(dim, input.ndim)
+    where = (*[slice(None)] * d, slice(start, end, step))
+    return _placed(input, src, lambda x: x[where], "slice_scatter")
+
+
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A copy with `src` on a diagonal."""
+    return _placed(input, src, lambda x: x.diagonal(offset, dim1, dim2), "diagonal_scatter")
+
+
+def as_strided_scatter(
+    input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    """A copy with `src` in as_strided of it."""
+    shape, strides = tuple(size), tuple(stride)
+    return _placed(input, src, lambda x: as_strided(x, shape, strides, storage_offset), "as_strided_scatter")
+
+
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Any, ...]:
+    """Flat indices into an array of `shape` (row-major) as one tensor of coordinates a dimension."""
+    if indices.dtype.category != 1:
+        raise ValueError(f"unravel_index(): 'indices' must be an integer tensor, got {indices.dtype}")
+    sizes = sizes_of((shape,)) if not isinstance(shape, int) else (shape,)
+    if any(s < 0 for s in sizes):
+        raise ValueError(f"unravel_index(): 'shape' cannot have negative values, got {sizes}")
+    found = []
+    for i, size in enumerate(sizes):
+        inner = math.prod(sizes[i + 1 :])
+        found.append(indices.floor_divide(inner).remainder(size))
+    return tuple(found)
+
+
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
+    """chunk; writes to the parts are not checked by PyTorch, here they are as safe as chunk's."""
+    return input.chunk(chunks, dim)
+
+
+def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> Any:
+    """split; writes to the parts are not checked by PyTorch, here they are as safe as split's."""
+    return input.split(split_size, dim)
+
+
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Any:
+    """The first `size` rows of nonzero, filled up with rows of fill_value."""
+    from flambeau.ops.selection import nonzero
+
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be a non-negative integer, got {size}")
+    found = nonzero(input)[:size]
+    missing = size - found.shape[0]
+    if not missing:
+        return found.contiguous()
+    return cat([found, found.new_full((missing, input.ndim), fill_value)], 0)
+
+
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Any:
+    """A copy with elements, found by their index in the flattened tensor, replaced by (or increased by) source's."""
+    if index.dtype is not dtypes.int64:
+        raise IndexError(f"put_(): Expected a long tensor for index, but got {index.dtype}")
+    if index.numel() != source.numel():
+        raise IndexError(
+            f"put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+            f"{source.numel()}, index.numel() = {index.numel()}"
+        )
+    flat = input.reshape(-1).index_put((index.reshape(-1),), source.reshape(-1), accumulate)
+    return flat.reshape(input.shape)
+
+
+METHODS = (
+    hsplit, vsplit, dsplit, rot90, diagflat, select_scatter, slice_scatter, diagonal_scatter, as_strided_scatter, unsafe_chunk,
+    unsafe_split, nonzero_static, put,
+)  # fmt: skip
+FUNCTIONS = (
+    *METHODS, atleast_1d, atleast_2d, atleast_3d, hstack, vstack, dstack, column_stack, block_diag, cartesian_prod,
+    combinations, unravel_index,
+)  # fmt: skip

@@ -1,0 +1,294 @@
+"""Small public names that are not operations of their own: copies of views, in-place views, questions, windows; and the
+installation of joining.py, numeric.py and foreach.py into the torch namespace and the Tensor class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.ops import foreach, joining, numeric
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+VIEWS = "transpose squeeze unsqueeze t swapaxes swapdims as_strided".split()
+COPIES = "alias as_strided detach diagonal expand narrow permute select split squeeze t transpose unbind unfold unsqueeze view".split()
+INPLACE = "gcd lcm float_power put masked_scatter index_reduce".split()
+
+
+# -- in-place views -------------------------------------------------------------------------------------------------
+def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
+    """Make `self` the view `view(self)` of its own memory; its history becomes the view's."""
+    from flambeau.tensor import Tensor
+    from flambeau.trace.evaluate import flush
+    from flambeau.trace.recorder import local
+
+    if self.requires_grad and self.is_leaf and local.trace.grad_enabled:
+        raise RuntimeError(
+            f"{name}: a leaf Variable that requires grad is being used in an in-place operation. Use the out-of-place form."
+        )
+    source = self
+    if self._history is not None:  # an earlier segment's value: the view must lead back to it, so it keeps its own name
+        flush(local.trace, "in-place view")
+        source = object.__new__(Tensor)
+        source.__dict__.update(self.__dict__)
+    made = view(source)
+    self._take(made)
+    self._detached = made._detached
+    return self
+
+
+def _view_in_place(name: str) -> Any:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return become_view(self, lambda x: getattr(x, name)(*args, **kwargs), name + "_")
+
+    method.__name__ = method.__qualname__ = name + "_"
+    method.__doc__ = f"In-place form of `{name}`: the tensor becomes that view of its own memory."
+    return method
+
+
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Another shape in place, contiguous: the first elements of the storage are kept, new ones are uninitialised."""
+    from flambeau.ops.creation import empty
+    from flambeau.ops.shape import sizes_of
+
+    shape = sizes_of(sizes)
+    if self.requires_grad:
+        raise RuntimeError("cannot resize variables that require grad")
+    if tuple(self.shape) == shape:
+        return self
+    numel = math.prod(shape)
+    capacity = self.untyped_storage().nbytes() // self.element_size() - self.storage_offset()
+    strides = empty((0,)).new_empty(shape).stride() if numel else (1,) * len(shape)
+    if numel <= capacity:
+        return become_view(self, lambda x: x.as_strided(shape, strides, x.storage_offset()), "resize_")
+    grown = empty((numel,), dtype=self.dtype)
+    grown[:capacity] = self.as_strided((capacity,), (1,), self.storage_offset())  # type: ignore[attr-defined]
+    self._take(grown.view(shape))  # type: ignore[attr-defined]
+    return self
+
+
+def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+    """resize_ to the shape of another tensor."""
+    return resize_(self, tuple(the_template.shape))
+
+
+def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """Fill the main diagonal in place; with `wrap`, of a tall matrix again after each full square."""
+    if self.ndim < 2:
+        raise RuntimeError("dimensions must larger than 1")
+    if self.ndim > 2 and len(set(self.shape)) > 1:
+        raise RuntimeError(f"all dimensions of input must be of equal length, got {tuple(self.shape)}")
+    shape, strides = tuple(self.shape), self.stride()
+    count, step = min(shape), sum(strides)
+    self.as_strided((count,), (step,), self.storage_offset()).fill_(fill_value)  # type: ignore[attr-defined]
+    if wrap and self.ndim == 2:
+        rows, columns = shape
+        for start in range(columns + 1, rows, columns + 1):
+            length = min(columns, rows - start)
+            self.as_strided((length,), (step,), self.storage_offset() + start * strides[0]).fill_(fill_value)  # type: ignore[attr-defined]
+    return self
+
+
+def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+    """Replace each element by what a Python function makes of it. Slow: for checks only."""
+    return map_all(self, (), callable)
+
+
+def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+    """Replace each element by what a Python function makes of it and of another tensor's."""
+    return map_all(self, (tensor,), callable)
+
+
+def map_all(self: Tensor, others: tuple[Any, ...], function: Callable[..., Any]) -> Tensor:
+    """`function` of the elements of self and of the others, written over self."""
+    from flambeau.ops.creation import tensor
+
+    if self.requires_grad:
+        raise TypeError("apply_() and map_() cannot be called on a Tensor that requires grad")
+    rows = [x.expand(self.shape).reshape(-1).tolist() for x in (self, *others)]  # type: ignore[attr-defined]
+    values = [function(*items) for items in zip(*rows, strict=True)]
+    return self.copy_(tensor(values, dtype=self.dtype).reshape(self.shape))  # type: ignore[attr-defined,no-any-return]
+
+
+# -- writing --------------------------------------------------------------------------------------------------------
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    """A copy with the slices of `source` reduced (prod, mean, amax, amin) into the slices at `index` of a dim."""
+    from flambeau.ops.shape import dim_of
+
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin, but got {reduce}.")
+    d = dim_of(dim, input.ndim)
+    wide = index.reshape([-1 if i == d else 1 for i in range(input.ndim)]).expand(source.shape)  # type: ignore[attr-defined]
+    return input.scatter_reduce(d, wide, source, reduce, include_self=include_self)  # type: ignore[attr-defined]
+
+
+def fill(input: Tensor, value: Any) -> Any:
+    """A tensor like input with every element `value`."""
+    return input.clone().fill_(value)  # type: ignore[attr-defined]
+
+
+# -- questions ------------------------------------------------------------------------------------------------------
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same shape."""
+    return tuple(input.shape) == tuple(other.shape)
+
+
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether both are the same view of the same memory."""
+    same = self.shape == tensor.shape and self.stride() == tensor.stride()
+    return same and self.dtype is tensor.dtype and self.data_ptr() == tensor.data_ptr()
+
+
+def is_conj(input: Tensor) -> bool:
+    """False: conj is computed, not kept as a bit of the tensor."""
+    return False
+
+
+def is_neg(input: Tensor) -> bool:
+    """False: no tensor has a pending negation bit."""
+    return False
+
+
+def is_signed(input: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+    return input.is_signed()
+
+
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor itself: conj is computed, not kept as a bit of the tensor."""
+    return input
+
+
+def resolve_neg(input: Tensor) -> Tensor:
+    """The tensor itself: no tensor has a pending negation bit."""
+    return input
+
+
+def adjoint(input: Tensor) -> Any:
+    """The conjugate of the last two dims transposed."""
+    return input.mH  # type: ignore[attr-defined]
+
+
+def _copy_of_view(name: str) -> Any:
+    def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        made = input if name == "alias" else getattr(input, name)(*args, **kwargs)
+        return tuple([x.clone() for x in made]) if isinstance(made, tuple) else made.clone()
+
+    call.__name__ = call.__qualname__ = name + "_copy"
+    call.__doc__ = f"`{name}` as a copy."
+    return call
+
+
+# -- creation -------------------------------------------------------------------------------------------------------
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+    """A number as a 0-d tensor of the default dtype."""
+    from flambeau.ops.creation import tensor
+
+    return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device)
+
+
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], *, dtype: Any = None, **options: Any) -> Any:
+    """Uninitialised and dense, with the dims in memory in the order of `physical_layout` (outermost first)."""
+    from flambeau.ops.creation import empty
+
+    if sorted(physical_layout) != list(range(len(size))):
+        raise RuntimeError(f"Number of dimensions in size does not match the length of the physical_layout: {size}, {physical_layout}")
+    made = empty([size[d] for d in physical_layout], dtype=dtype, **options)
+    return made.permute([list(physical_layout).index(d) for d in range(len(size))])  # type: ignore[attr-defined]
+
+
+def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], dtype: Any = None, **options: Any) -> Any:
+    """empty_strided of this tensor's dtype."""
+    from flambeau.ops.creation import empty_strided
+
+    return empty_strided(size, stride, dtype=dtype or self.dtype, **options)
+
+
+def _cosine_window(name: str, first: float, second: float, third: float) -> Any:
+    """first - second * cos(2 pi n / N) + third * cos(4 pi n / N): the generalised cosine windows."""
+
+    def window(window_length: int, periodic: bool = True, *args: float, dtype: Any = None, **options: Any) -> Any:
+        from flambeau.ops.creation import arange
+
+        a, b = (args[0] if args else first), (args[1] if len(args) > 1 else second)
+        a, b = options.pop("alpha", a), options.pop("beta", b)
+        kind = dtype or dtypes.get_default_dtype()
+        if window_length < 0:
+            raise RuntimeError(f"{name} requires non-negative window_length, got window_length={window_length}")
+        span = window_length if periodic else window_length - 1
+        n = arange(window_length, dtype=dtypes.float64)
+        x = n * (2 * math.pi / max(span, 1))
+        wave: Any = a - b * x.cos()  # type: ignore[attr-defined]
+        if third:
+            wave = wave + third * (2 * x).cos()  # type: ignore[operator]
+        if window_length == 1:
+            wave = wave * 0 + 1
+        return wave.to(kind).requires_grad_(bool(options.get("requires_grad", False)))
+
+    window.__name__ = window.__qualname__ = name
+    window.__doc__ = f"The {name.split('_')[0]} window; `periodic` for spectral analysis, else symmetric."
+    return window
+
+
+def bartlett_window(window_length: int, periodic: bool = True, *, dtype: Any = None, **options: Any) -> Any:
+    """The triangular window; `periodic` for spectral analysis, else symmetric."""
+    from flambeau.ops.creation import arange, ones
+
+    kind = dtype or dtypes.get_default_dtype()
+    if window_length == 1:
+        return ones(1, dtype=kind)
+    half = (window_length if periodic else window_length - 1) / 2
+    n: Any = arange(window_length, dtype=dtypes.float64)
+    return (1 - (n / half - 1).abs()).to(kind)
+
+
+def install(namespace: dict[str, Any], cls: Any) -> None:
+    """All of it into the torch namespace and the Tensor class, where a name is not taken yet."""
+    functions: dict[str, Any] = {f.__name__: f for f in (*joining.FUNCTIONS, *numeric.FUNCTIONS)}
+    methods: dict[str, Any] = {f.__name__: f for f in (*joining.METHODS, *numeric.METHODS)}
+    both = (index_reduce, is_same_size, is_conj, is_neg, resolve_conj, resolve_neg, resize_as_, adjoint)
+    for f in both:
+        functions[f.__name__] = methods[f.__name__] = f
+    for f in (fill, is_signed, scalar_tensor, empty_permuted, bartlett_window):
+        functions[f.__name__] = f
+    for f in (resize_, fill_diagonal_, apply_, map_, is_set_to, new_empty_strided):
+        methods[f.__name__] = f
+    functions |= {"row_stack": joining.row_stack, "trapz": numeric.trapz}
+    functions |= foreach.functions()
+    for name in COPIES:
+        functions[name + "_copy"] = _copy_of_view(name)
+    methods["narrow_copy"] = functions["narrow_copy"]
+    # the coefficients are those of torch.hann_window, hamming_window, blackman_window
+    functions["hann_window"] = _cosine_window("hann_window", 0.5, 0.5, 0.0)
+    functions["hamming_window"] = _cosine_window("hamming_window", 0.54, 0.46, 0.0)
+    functions["blackman_window"] = _cosine_window("blackman_window", 0.42, 0.5, 0.08)
+    for name in VIEWS:
+        methods[name + "_"] = _view_in_place(name)
+    functions["as_strided_"] = methods["as_strided_"]
+    for name in INPLACE:
+        methods[name + "_"] = _written(name)
+    functions |= {"gcd_": methods["gcd_"], "lcm_": methods["lcm_"]}
+    for name in ("fill_", "zero_", "detach_"):
+        if hasattr(cls, name):
+            functions[name] = getattr(cls, name)
+    for name, f in functions.items():
+        namespace.setdefault(name, f)
+    for name, f in methods.items():
+        if name not in cls.__dict__:
+            setattr(cls, name, f)
+
+
+def _written(name: str) -> Any:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        from flambeau.trace.mutation import assign
+
+        return assign(self, getattr(self, name)(*args, **kwargs), name + "_")
+
+    method.__name__ = method.__qualname__ = name + "_"
+    method.__doc__ = f"In-place form of `{name}`: the result replaces the values of the tensor, which is returned."
+    return method

@@ -1,0 +1,320 @@
+"""Numerical work on samples: integrals, derivatives, covariances, histograms, and the rarer binary functions.
+
+Compositions of public operations. Only gcd, lcm and histogram look at values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.ops import primitives as prim
+from flambeau.ops.primitive import broadcast_shapes
+from flambeau.ops.promotion import convert, promote, promote_float
+from flambeau.ops.reductions import norm_of
+from flambeau.ops.registry import Number, operation
+from flambeau.ops.shape import cat, dim_of, stack
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+histogram_result = namedtuple("histogram", ("hist", "bin_edges"))
+frexp_result = namedtuple("frexp", ("mantissa", "exponent"))
+
+
+# -- integrals and derivatives ----------------------------------------------------------------------------------------
+def _panels(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
+    """The areas of the trapezoids between neighbouring samples of a dim."""
+    d = dim_of(dim, y.ndim)
+    n = y.shape[d]
+    means = (y.narrow(d, 1, n - 1) + y.narrow(d, 0, n - 1)) / 2
+    if x is None:
+        return means * dx
+    if x.ndim == 1:
+        if x.shape[0] != n:
+            raise RuntimeError(
+                f"trapezoid: There must be one `x` value for each sample point: got {x.shape[0]} for dim {d} of shape {tuple(y.shape)}"
+            )
+        widths = x.diff().reshape([-1 if i == d else 1 for i in range(y.ndim)])
+    else:
+        widths = x.diff(dim=d - y.ndim)
+    return means * widths
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Any:
+    """The integral of samples along a dim by the trapezoidal rule; positions `x`, or spacing `dx`."""
+    if y.shape[dim_of(dim, y.ndim)] == 0:
+        return y.sum(dim) * 1.0
+    return _panels(y, x, dx, dim).sum(dim)
+
+
+trapz = trapezoid
+
+
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Any:
+    """The integrals up to each sample but the first."""
+    return _panels(y, x, dx, dim).cumsum(dim)
+
+
+def gradient(
+    input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None = None, edge_order: int = 1
+) -> tuple[Any, ...]:
+    """Derivatives along dims from samples: central differences inside (second order), one-sided at the edges.
+
+    `spacing`: one step, a step for each dim, or a vector of coordinates for each dim.
+    """
+    dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
+    if len(steps) != len(dims):
+        raise RuntimeError(f"torch.gradient expected spacing to have {len(dims)} entries, one for each dim, but got {len(steps)}")
+    if edge_order not in (1, 2):
+        raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    return tuple([_derivative(input, step, dim_of(d, input.ndim), edge_order) for d, step in zip(dims, steps, strict=True)])
+
+
+def _derivative(f: Tensor, spacing: Any, d: int, edge_order: int) -> Any:
+    """Fornberg's weights for three neighbours at distances a (before) and b (after); numpy.gradient's formulas."""
+    n = f.shape[d]
+    if n <= edge_order:
+        raise RuntimeError(f"torch.gradient expected each dimension size to be at least edge_order+1 = {edge_order + 1}, got {n}")
+
+    def at(start: int, length: int) -> Any:
+        return f.narrow(d, start, length)
+
+    if hasattr(spacing, "_meta") and spacing.ndim == 1:
+        widths = spacing.diff().reshape([-1 if i == d else 1 for i in range(f.ndim)])
+        a, b = widths.narrow(d, 0, n - 2), widths.narrow(d, 1, n - 2)
+        first, second = widths.narrow(d, 0, 1), widths.narrow(d, min(1, n - 2), 1)
+        last, before = widths.narrow(d, n - 2, 1), widths.narrow(d, max(n - 3, 0), 1)
+    else:
+        a = b = first = second = last = before = spacing
+    inside = (at(2, n - 2) * (a / (b * (a + b))) + at(1, n - 2) * ((b - a) / (a * b)) - at(0, n - 2) * (b / (a * (a + b)))) if n > 2 else None
+    if edge_order == 1:
+        left, right = (at(1, 1) - at(0, 1)) / first, (at(n - 1, 1) - at(n - 2, 1)) / last
+    else:
+        left = (
+            -at(0, 1) * ((2 * first + second) / (first * (first + second)))
+            + at(1, 1) * ((first + second) / (first * second))
+            - at(2, 1) * (first / (second * (first + second)))
+        )
+        right = (
+            at(n - 1, 1) * ((2 * last + before) / (last * (last + before)))
+            - at(n - 2, 1) * ((last + before) / (last * before))
+            + at(n - 3, 1) * (last / (before * (last + before)))
+        )
+    return cat([left, *([] if inside is None else [inside]), right], d)
+
+
+# -- statistics -----------------------------------------------------------------------------------------------------
+def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
+    """The covariance matrix of variables (rows) over observations (columns), weighted by counts and importances."""
+    if input.ndim > 2:
+        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
+    x = input.reshape(1, -1) if input.ndim < 2 else input
+    weights: Any = None
+    for name, w in (("fweights", fweights), ("aweights", aweights)):
+        if w is None:
+            continue
+        if w.ndim != 1 or w.shape[0] != x.shape[1]:
+            raise RuntimeError(f"cov(): expected {name} to have one weight for each of {x.shape[1]} observations, got shape {tuple(w.shape)}")
+        weights = w if weights is None else weights * w
+    if weights is None:
+        total: Any = x.shape[1]
+        centred = x - x.mean(1, keepdim=True)
+        product = centred @ centred.mH
+    else:
+        total = weights.sum()
+        centred = x - (x * weights).sum(1, keepdim=True) / total
+        product = centred @ (centred * weights).mH
+    if weights is not None and aweights is not None and correction:
+        norm = total - correction * (weights * aweights).sum() / total
+    else:
+        norm = total - correction
+    norm = max(norm, 0) if isinstance(norm, int) else norm.clamp(min=0)
+    result = product / norm
+    return result.reshape(()) if input.ndim < 2 else result
+
+
+def corrcoef(input: Tensor) -> Any:
+    """Pearson's correlation coefficients of variables (rows)."""
+    if input.ndim > 2:
+        raise RuntimeError(f"corrcoef(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
+    c = cov(input)
+    if c.ndim == 0:
+        return c / c
+    scale = c.diagonal().sqrt()
+    result = c / scale.unsqueeze(1) / scale.unsqueeze(0)
+    return result if result.is_complex() else result.clip(-1, 1)
+
+
+def histogram(
+    input: Tensor, bins: Any, *, range: tuple[float, float] | None = None, weight: Tensor | None = None, density: bool = False
+) -> Any:
+    """(hist, bin_edges): counts, or sums of weights, in `bins` equal bins or between given edges; the last edge belongs."""
+    from flambeau.ops.creation import linspace
+    from flambeau.ops.selection import bincount
+    from flambeau.ops.sorting import searchsorted
+
+    x = input.detach().reshape(-1)
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(f'"histogram_cpu" not implemented for {x.dtype.name}: convert it to floating point first')
+    if hasattr(bins, "_meta"):
+        edges = bins
+    else:
+        if bins <= 0:
+            raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+        if range is not None:
+            low, high = float(range[0]), float(range[1])
+        else:
+            low, high = (float(x.min().item()), float(x.max().item())) if x.numel() else (0.0, 0.0)
+        if not (math.isfinite(low) and math.isfinite(high)) or low > high:
+            raise RuntimeError(f"torch.histogram(): dimension 0's range [{low}, {high}] is not finite and ascending")
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        edges = linspace(low, high, bins + 1, dtype=x.dtype)
+    count = edges.shape[0] - 1
+    place = searchsorted(edges, x, right=True) - 1
+    place = place.where(x != edges[-1], place - 1)
+    keep = (place >= 0) & (place < count) & (x == x)
+    weights = x.new_ones(x.shape) if weight is None else weight.detach().reshape(-1).to(x.dtype)
+    sums = bincount(place.where(keep, 0), weights.where(keep, 0), count).to(x.dtype)
+    if density:
+        sums = sums / sums.sum() / edges.diff()
+    return histogram_result(sums, edges)
+
+
+# -- vectors and norms ----------------------------------------------------------------------------------------------
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
+    """The cross product along a dim of size 3 (by default the first such dim)."""
+    shape = broadcast_shapes("cross", [tuple(input.shape), tuple(other.shape)])
+    if dim is None:
+        found = next((i for i, s in enumerate(shape) if s == 3), None)
+        if found is None:
+            raise RuntimeError(f"no dimension of size 3 in input: the shapes are {tuple(input.shape)} and {tuple(other.shape)}")
+        dim = found
+    d = dim_of(dim, len(shape))
+    if shape[d] != 3:
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {shape[d]} (shape {tuple(shape)})")
+    a, b = input.expand(shape).unbind(d), other.expand(shape).unbind(d)
+    return stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], d)
+
+
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Any:
+    """The p-norm of input - other, over all elements."""
+    return (input - other).norm(p)
+
+
+@operation(method=True, inplace=True, out=True)
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """Each slice at an index of `dim` scaled down so that its p-norm is at most maxnorm."""
+    m = input._meta
+    if m.ndim < 2:
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {m.ndim} dimensions")
+    if p <= 0 or maxnorm < 0:
+        raise RuntimeError(f"renorm: expected p > 0 and maxnorm >= 0, got p = {p}, maxnorm = {maxnorm}")
+    d = dim_of(dim, m.ndim)
+    others = tuple([i for i in range(m.ndim) if i != d])
+    size = norm_of(input, float(p), others)
+    # 1e-7: PyTorch's guard against division by zero (aten/src/ATen/native/cpu/RenormKernel.cpp)
+    scale = prim.where(prim.gt(size, float(maxnorm)), maxnorm / (size + 1e-7), 1.0)
+    return input * prim.reshape(scale, shape=tuple([m.shape[i] if i == d else 1 for i in range(m.ndim)]))
+
+
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Any:
+    """The powers of each element of a vector, one row each, highest first unless `increasing`."""
+    if x.ndim != 1:
+        raise RuntimeError(f"x must be a one-dimensional tensor, got shape {tuple(x.shape)}")
+    columns = x.shape[0] if N is None else N
+    if columns < 0:
+        raise RuntimeError(f"N must be non-negative, got {N}")
+    kind = dtypes.int64 if x.dtype.category < 2 else x.dtype
+    powers = [(x.to(kind) ** i) for i in range(columns)]
+    if not powers:
+        return x.new_empty((x.shape[0], 0), dtype=kind)
+    return stack(powers if increasing else powers[::-1], 1)
+
+
+# -- elementwise ----------------------------------------------------------------------------------------------------
+def float_power(input: Any, exponent: Any) -> Any:
+    """input ** exponent in float64 (complex128 where an argument is complex)."""
+    is_complex = any(x.is_complex() if hasattr(x, "_meta") else isinstance(x, complex) for x in (input, exponent))
+    kind = dtypes.complex128 if is_complex else dtypes.float64
+    if hasattr(input, "_meta"):
+        input = input.to(kind)
+    if hasattr(exponent, "_meta"):
+        exponent = exponent.to(kind)
+    return input**exponent
+
+
+@operation(method=True, inplace=True, out=True)
+def ldexp(input: Tensor, other: Tensor | Number) -> Tensor:
+    """input * 2 ** other."""
+    (power,) = promote_float(other if not isinstance(other, (int, float, complex)) else convert(other, dtypes.get_default_dtype()))
+    a, b = promote(input, prim.exp2(power))
+    return prim.mul(a, b)
+
+
+@operation(name="frexp_parts")
+def _frexp(input: Tensor) -> tuple[Tensor, Tensor]:
+    """By the bits of IEEE 754: subnormals are first scaled into the normal range."""
+    kind = input.dtype
+    wide = kind is dtypes.float64
+    bits, bias, digits = (dtypes.int64, 1022, 52) if wide else (dtypes.int32, 126, 23)
+    x = input if wide else convert(input, dtypes.float32)
+    tiny = prim.lt(prim.abs(x), 2.0 ** (2 - bias))
+    raw = prim.bitcast(prim.where(tiny, x * 2.0**54, x), dtype=bits)
+    field = (1 << (63 - digits if wide else 31 - digits)) - 1
+    exponent = prim.bitwise_and(raw >> digits, prim.constant(field, bits))
+    special = prim.bitwise_or(prim.eq(x, 0.0), prim.eq(exponent, field))
+    sign_and_digits = prim.bitwise_and(raw, prim.constant(~(field << digits), bits))
+    mantissa = prim.bitcast(prim.bitwise_or(sign_and_digits, prim.constant(bias << digits, bits)), dtype=x.dtype)
+    power = prim.where(tiny, exponent - (bias + 54), exponent - bias)
+    return (
+        convert(prim.where(special, x, mantissa), kind),
+        convert(prim.where(special, 0, power), dtypes.int32),
+    )
+
+
+def frexp(input: Tensor) -> Any:
+    """(mantissa, exponent) with input = mantissa * 2 ** exponent and 0.5 <= |mantissa| < 1; the exponent is int32."""
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(f"torch.frexp() only supports floating-point dtypes, got {input.dtype}")
+    return frexp_result(*_frexp(input.detach()))
+
+
+def gcd(input: Tensor, other: Tensor) -> Any:
+    """The greatest common divisor of integers, elementwise: Euclid's algorithm until every remainder is 0."""
+    from flambeau.queries import result_type
+
+    kind = result_type(input, other)
+    if kind.category != 1:
+        raise RuntimeError(f'"gcd_cpu" not implemented for {kind.name}: gcd is for integers')
+    a, b = input.to(kind).abs() + other.to(kind) * 0, other.to(kind).abs() + input.to(kind) * 0
+    while bool((b != 0).any()):
+        a, b = b.where(b != 0, a), (a % b.where(b != 0, 1)).where(b != 0, 0)
+    return a
+
+
+def lcm(input: Tensor, other: Tensor) -> Any:
+    """The least common multiple of integers, elementwise."""
+    g = gcd(input, other)
+    return (input // g.where(g != 0, 1) * other).abs()
+
+
+@operation(method=True, inplace=True)
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension p."""
+    if p < 1:
+        raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
+    (x,) = promote_float(input)
+    total = x * 0 + p * (p - 1) / 4 * math.log(math.pi)
+    for j in range(p):
+        total = total + prim.lgamma(x - j / 2)
+    return total  # type: ignore[no-any-return]
+
+
+METHODS = (cov, corrcoef, histogram, cross, dist, float_power, frexp, gcd, lcm)
+FUNCTIONS = (*METHODS, trapezoid, cumulative_trapezoid, gradient, vander)
