@@ -35,6 +35,7 @@ short, int, long = int16, int32, int64
 cfloat, cdouble = complex64, complex128
 
 from flambeau.ops import arithmetic, creation, elementwise, indexing, linear, reductions, shape
+from flambeau.ops import more as _more
 from flambeau.ops import random as _random
 from flambeau.ops import sorting as _sorting
 from flambeau.ops.creation import (
@@ -138,6 +139,7 @@ from flambeau.ops.sorting import (
 
 for _family in (shape, creation, indexing, reductions, linear, _sorting, _random):
     _family.install_methods(Tensor)
+_more.install(globals(), Tensor)
 _install(globals(), Tensor)
 arithmetic.install_operators(Tensor)
 

@@ -140,9 +140,9 @@ def _make(shape: tuple[int, ...], d: dtype, generator: Any, kind: str, requires_
             lambda a, n: state.uniform(a, 2 * n, real)
         )  # fmt: skip
     elif kind == "normal":
-        fill = lambda a, n: state.normal(a, n, d)
+        fill = lambda a, n: state.normal(a, n, d)  # noqa: E731
     else:
-        fill = lambda a, n: state.uniform(a, n, d)
+        fill = lambda a, n: state.uniform(a, n, d)  # noqa: E731
     t = _filled(shape, d, fill)
     return t.requires_grad_() if requires_grad else t
 

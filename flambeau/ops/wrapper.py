@@ -133,7 +133,7 @@ def _lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
 
 
 def _stub(*args: Any, **kwargs: Any) -> Any:
-    return build(*args, **kwargs)  # type: ignore[name-defined]
+    return build(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 - in the scope that the stub is given
 
 
 _STUB = _stub.__code__

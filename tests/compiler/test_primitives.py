@@ -263,7 +263,7 @@ def test_scans(op: str) -> None:
 # -- Dense algebra, windows ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("d", (FLOAT32, FLOAT64, dtypes.bfloat16, INT64, dtypes.complex64), ids=lambda d: d.name)
+@pytest.mark.parametrize("d", (FLOAT32, FLOAT64, dtypes.float16, dtypes.bfloat16, INT64, dtypes.int8, *COMPLEX), ids=lambda d: d.name)
 def test_matrix_products(d: dtype) -> None:
     c = Case()
     a, b = c.tensor((37, 50), d), c.tensor((50, 29), d)

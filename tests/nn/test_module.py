@@ -75,7 +75,7 @@ def test_registration_errors():
         net.fc1.weight = "x"
     with pytest.raises(TypeError, match="as child module 'fc1'"):
         net.fc1 = 3
-    with pytest.raises(KeyError, match="can.*t contain"):
+    with pytest.raises(KeyError, match=r"can.*t contain"):
         net.register_buffer("a.b", torch.ones(1))
     with pytest.raises(KeyError, match="already exists"):
         net.register_parameter("forward", nn.Parameter(torch.ones(1)))

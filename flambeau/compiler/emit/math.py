@@ -16,7 +16,7 @@ from flambeau.compiler.emit.math_gamma import digamma, lgamma
 from flambeau.compiler.emit.math_log import acosh, asinh, atanh, log, log1p, log2, log10, pow
 from flambeau.compiler.emit.math_trig import acos, asin, atan, atan2, cos, hypot, sin, tan
 
-__all__ = [  # noqa: RUF022 - the tables, then the functions
+__all__ = [
     "BINARY", "UNARY", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "digamma", "erf",
     "erfc", "erfinv", "exp", "exp2", "expm1", "hypot", "lgamma", "log", "log10", "log1p", "log2", "pow", "sigmoid",
     "sin", "sinh", "tan", "tanh",
