@@ -145,7 +145,7 @@ def graphs(
         v = graph.values[root]
         fitting = [i for i in m.pool if graph.values[i].base is None and graph.values[i].dtype is v.dtype
                    and graph.values[i].numel == v.numel]  # fmt: skip
-        if fitting and m.draw(st.booleans()):
+        if draw(st.booleans()) and fitting:
             graph.updates.append((position, draw(st.sampled_from(fitting))))
     return graph
 
