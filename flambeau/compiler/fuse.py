@@ -345,7 +345,7 @@ class _Fusion:
             if root in self.leaves:
                 if self.values[root].shape:
                     return "an epilogue has no iota"
-            elif self.home.get(root) not in (group, merged):
+            elif root not in self.home or self.home[root] not in (group, merged):
                 accesses.append(domain.factors(lists, broadcast_strides(self.values[value], shape)))
         for factors in accesses:
             strides = {loop: stride for loop, _, stride in factors}

@@ -144,6 +144,14 @@ def test_a_product_read_transposed_is_laid_out_so(shape: tuple[int, int, int], b
         assert len(plan.steps) == 1
 
 
+def test_a_broadcast_inside_the_columns_stays_out_of_the_epilogue() -> None:
+    b = GraphBuilder()
+    x, w, y = b.input((6, 5), FLOAT32), b.input((5, 24), FLOAT32), b.input((6, 1, 6), FLOAT32)
+    b.output(b.op("sum", b.op("mul", b.reshape(b.op("matmul", x, w), 6, 4, 6), y), dims=(2,)))
+    plan = kernels(b.graph, values(30, 120, 36), tolerance=1e-5)
+    assert [k.name for k in plan.kernels] == ["matmul_float32", "mul_sum"]
+
+
 def test_channel_bias_follows_a_convolution() -> None:
     b = GraphBuilder()
     x, w, c = b.input((2, 3, 9, 8), FLOAT32), b.input((5, 3, 3, 3), FLOAT32), b.input((5,), FLOAT32)
