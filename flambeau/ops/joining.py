@@ -180,11 +180,11 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
         raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
     turns = k % 4
     if turns == 1:
-        return transpose(flip(input, b), a, b).contiguous()
+        return transpose(flip(input, b), a, b)
     if turns == 2:
         return flip(input, a, b)
     if turns == 3:
-        return transpose(flip(input, a), a, b).contiguous()
+        return transpose(flip(input, a), a, b)
     return input.clone()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import foreach, joining, numeric
+from flambeau.ops.linear import mm
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -176,8 +177,11 @@ def adjoint(input: Tensor) -> Any:
 
 def _copy_of_view(name: str) -> Any:
     def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        from flambeau.queries import contiguous_format
+
         made = input if name == "alias" else getattr(input, name)(*args, **kwargs)
-        return tuple([x.clone() for x in made]) if isinstance(made, tuple) else made.clone()
+        parts = [x.clone(memory_format=contiguous_format) for x in (made if isinstance(made, tuple) else (made,))]
+        return tuple(parts) if isinstance(made, tuple) else parts[0]
 
     call.__name__ = call.__qualname__ = name + "_copy"
     call.__doc__ = f"`{name}` as a copy."
@@ -258,7 +262,7 @@ def install(namespace: dict[str, Any], cls: Any) -> None:
         functions[f.__name__] = f
     for f in (resize_, fill_diagonal_, apply_, map_, is_set_to, new_empty_strided):
         methods[f.__name__] = f
-    functions |= {"row_stack": joining.row_stack, "trapz": numeric.trapz}
+    functions |= {"row_stack": joining.row_stack, "trapz": numeric.trapz, "spmm": mm}
     functions |= foreach.functions()
     for name in COPIES:
         functions[name + "_copy"] = _copy_of_view(name)
