@@ -51,8 +51,11 @@ class _StorageReference:
         self.identity = identity
 
 
-class _Pickler(pickle._Pickler):
-    """Python's own pickler (the one written in Python), with PyTorch's names for our objects."""
+_PurePickler: Any = pickle._Pickler  # the pickler that is written in Python: its `save` can be overridden
+
+
+class _Pickler(_PurePickler):  # type: ignore[misc]
+    """Python's own pickler, with PyTorch's names for our objects."""
 
     def __init__(self, file: Any, protocol: int) -> None:
         super().__init__(file, protocol)
@@ -83,7 +86,7 @@ class _Pickler(pickle._Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Parameter):
-            plain = (obj.detach(), obj.requires_grad, OrderedDict())
+            plain: tuple[Any, ...] = (obj.detach(), obj.requires_grad, OrderedDict())
             return self._name("torch._utils", "_rebuild_parameter"), plain
         if isinstance(obj, Tensor):
             reference = self._reference(obj)

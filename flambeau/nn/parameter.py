@@ -31,7 +31,7 @@ class Parameter(Tensor):
         memo[id(self)] = copied
         return copied
 
-    def __repr__(self, **kwargs: Any) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]
         return "Parameter containing:\n" + super().__repr__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -64,7 +64,8 @@ class Rprop(Optimizer):
 
         for some, grads, states in self._cohorts(params, lambda s: True, start):
             previous, sizes = [s["prev"] for s in states], [s["step_size"] for s in states]
-            new = rprop_update(some, grads, previous, sizes, *group["etas"], *group["step_sizes"], group["maximize"])
+            (minus, plus), (smallest, largest) = group["etas"], group["step_sizes"]
+            new = rprop_update(some, grads, previous, sizes, minus, plus, smallest, largest, group["maximize"])
             assign([*some, *previous, *sizes], new)
             for state in states:
                 state["step"] += 1

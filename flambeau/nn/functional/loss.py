@@ -71,7 +71,7 @@ def _nll(logp: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int,
     with IndexError: a negative one is made C, as the gather would let it wrap."""
     classes = logp.shape[axis]
     target = target.to(torch.int64)
-    counted = target != ignore_index
+    counted = torch.ne(target, ignore_index)
     index = torch.where(counted, torch.where(target < 0, classes, target), 0)
     picked = -primitives().gather(logp, index.unsqueeze(axis), dim=axis).squeeze(axis)
     if weight is None:
@@ -343,18 +343,17 @@ def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
     """Negative log-likelihood of a Gaussian with mean `input` and variance `var`."""
-    if not isinstance(var, Tensor):
-        var = torch.full_like(input, var, requires_grad=False)
-    if tuple(var.shape) != tuple(input.shape):
-        if tuple(input.shape[:-1]) == tuple(var.shape):
-            var = var.unsqueeze(-1)
-        elif tuple(input.shape[:-1]) != tuple(var.shape[:-1]) or var.shape[-1] != 1:
+    variance: Tensor = var if isinstance(var, Tensor) else torch.full_like(input, var, requires_grad=False)
+    if tuple(variance.shape) != tuple(input.shape):
+        if tuple(input.shape[:-1]) == tuple(variance.shape):
+            variance = variance.unsqueeze(-1)
+        elif tuple(input.shape[:-1]) != tuple(variance.shape[:-1]) or variance.shape[-1] != 1:
             raise ValueError("var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(reduction + " is not valid")
-    if bool((var < 0).any()):
+    if bool(torch.lt(variance, 0).any()):
         raise ValueError("var has negative entry/entries")
-    return _gaussian_nll_loss(input, target, var, full, eps, reduction)
+    return _gaussian_nll_loss(input, target, variance, full, eps, reduction)
 
 
 # -- margins ------------------------------------------------------------------------------------------------------
@@ -366,7 +365,7 @@ def _positive(x: Tensor) -> Tensor:
 
 @functional
 def _hinge_embedding_loss(input: Tensor, target: Tensor, margin: float, reduction: str) -> Tensor:
-    loss = torch.where(target != 1, _positive(margin - input), 0) + torch.where(target != -1, input, 0)
+    loss = torch.where(torch.ne(target, 1), _positive(margin - input), 0) + torch.where(torch.ne(target, -1), input, 0)
     return _reduce(loss, reduction)
 
 
@@ -415,7 +414,7 @@ def _cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margi
     dot = (input1 * input2).sum(-1)
     norms = torch.sqrt(((input1 * input1).sum(-1) + eps) * ((input2 * input2).sum(-1) + eps))
     cosine = dot / norms
-    loss = torch.where(target == 1, 1 - cosine, 0) + torch.where(target == -1, _positive(cosine - margin), 0)
+    loss = torch.where(torch.eq(target, 1), 1 - cosine, 0) + torch.where(torch.eq(target, -1), _positive(cosine - margin), 0)
     return _reduce(loss, reduction)
 
 

@@ -28,8 +28,9 @@ class RemovableHandle:
         self.id = next(RemovableHandle._ids)
 
     def remove(self) -> None:
-        for table in (self.hooks, *self.extra):
-            table.pop(self.id, None)
+        self.hooks.pop(self.id, None)
+        for mark in self.extra:
+            mark.pop(self.id, None)
 
     def __enter__(self) -> RemovableHandle:
         return self

@@ -197,11 +197,11 @@ class RNNBase(Module):
         projection = weights.pop() if self.proj_size else None
         w_ih, w_hh, b_ih, b_hh = weights if self.bias else (*weights, None, None)
         if self.mode == "LSTM":
-            return recurrent.lstm_layer(x, *state, w_ih, w_hh, b_ih, b_hh, projection, sizes, reverse)
+            return recurrent.lstm_layer(x, state[0], state[1], w_ih, w_hh, b_ih, b_hh, projection, sizes, reverse)
         if self.mode == "GRU":
-            return recurrent.gru_layer(x, *state, w_ih, w_hh, b_ih, b_hh, sizes, reverse)
+            return recurrent.gru_layer(x, state[0], w_ih, w_hh, b_ih, b_hh, sizes, reverse)
         nonlinearity = "tanh" if self.mode == "RNN_TANH" else "relu"
-        return recurrent.rnn_layer(x, *state, w_ih, w_hh, b_ih, b_hh, sizes, reverse, nonlinearity)
+        return recurrent.rnn_layer(x, state[0], w_ih, w_hh, b_ih, b_hh, sizes, reverse, nonlinearity)
 
     def extra_repr(self) -> str:
         s = f"{self.input_size}, {self.hidden_size}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from flambeau.utils.data.collate import default_collate, default_convert
 from flambeau.utils.data.dataset import Dataset, IterableDataset
@@ -74,12 +74,12 @@ class DataLoader(Generic[T_co]):
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
         if sampler is None:
             if self._iterable:
-                sampler = _Endless()
+                sampler = cast(Any, _Endless())
             else:
                 sized: Any = dataset
                 sampler = RandomSampler(sized, generator=generator) if shuffle else SequentialSampler(sized)
         if batch_size is not None and batch_sampler is None:
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+            batch_sampler = BatchSampler(cast(Any, sampler), batch_size, drop_last)
         self.dataset = dataset
         self.num_workers = num_workers
         self.prefetch_factor = 2 if num_workers > 0 and prefetch_factor is None else prefetch_factor

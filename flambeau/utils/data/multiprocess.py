@@ -40,6 +40,10 @@ class _Worker:
         self.waiting = 0  # tasks without an answer
         self.returned: list[str] = []  # segments that it may fill again
 
+    def receive(self) -> Any:
+        """The next answer."""
+        return self.results.recv()
+
     def ask(self, kind: str, number: int, index: Any) -> None:
         """Send one task."""
         returned, self.returned = self.returned, []
@@ -212,10 +216,11 @@ class MultiProcess:
             if source is not worker.results:
                 continue
             try:
-                kind, number, name, data = worker.results.recv()
+                answer: Any = worker.receive()
             except (EOFError, ConnectionResetError, OSError):
                 raise RuntimeError(_dead(worker.process)) from None
             worker.waiting -= 1
+            kind, number, name, data = answer
             answers[number] = (kind, name, data)
         if not answers:  # only sentinels: what a worker sent before it ended has been read
             raise RuntimeError(_dead(sources[ready[0]].process))
