@@ -177,6 +177,8 @@ def kaiming_normal_(
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
     """Saxe et al., 2013: (semi-)orthogonal, uniformly distributed (Mezzadri, 2006)."""
+    import numpy
+
     if tensor.ndim < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
@@ -185,9 +187,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     columns = tensor.numel() // rows
     with torch.no_grad():
         flat = tensor.new_empty((rows, columns)).normal_(0, 1, generator=generator)
-        q, r = torch.linalg.qr(flat.t() if rows < columns else flat)
-        q = q * torch.diagonal(r).sign()
-        tensor.copy_(((q.t() if rows < columns else q) * gain).reshape(tensor.shape))
+        q, r = numpy.linalg.qr((flat.t() if rows < columns else flat).numpy())
+        q = q * numpy.sign(numpy.diagonal(r))
+        tensor.copy_((torch.tensor(q.T if rows < columns else q) * gain).reshape(tensor.shape))
     return tensor
 
 

@@ -52,7 +52,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     x1 = input1.reshape(-1, i)
     x2 = input2.reshape(-1, j)
     left = torch.matmul(x1, weight.permute(1, 0, 2).reshape(i, k * j)).reshape(-1, k, j)
-    y = (left * x2.unsqueeze(1)).sum(-1).reshape(*batch, k)
+    y = torch.matmul(left, x2.unsqueeze(-1)).reshape(*batch, k)
     return y if bias is None else y + bias
 
 
