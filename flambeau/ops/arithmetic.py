@@ -283,13 +283,18 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     return prim.add(convert(input, d), _scaled(quotient, value, d))
 
 
-@operation(method=True, out=True)
+@operation(out=True)
 def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """input where condition holds, else other."""
     if condition.dtype is dtypes.uint8:
         condition = convert(condition, dtypes.bool_)
     a, b = promote(input, other)
     return prim.where(condition, a, b)
+
+
+def _where_method(self: Any, condition: Any, other: Any) -> Any:
+    """This tensor where condition holds, else other."""
+    return where(condition, self, other)
 
 
 def _reflected(function: Any) -> Any:
@@ -324,6 +329,7 @@ def install_operators(cls: Any) -> None:
     cls.__rand__, cls.__ror__, cls.__rxor__ = bitwise_and, bitwise_or, bitwise_xor
     cls.__lshift__, cls.__rshift__ = bitwise_left_shift, bitwise_right_shift
     cls.__rlshift__, cls.__rrshift__ = _reflected(bitwise_left_shift), _reflected(bitwise_right_shift)
+    cls.where = _where_method
     from flambeau.ops.elementwise import abs_, neg, positive
 
     cls.__invert__, cls.__neg__, cls.__pos__, cls.__abs__ = bitwise_not, neg, positive, abs_

@@ -20,8 +20,10 @@ EXPRESSIONS = {
     "cuts": (lambda m, x: (m.hsplit(x, 2), m.vsplit(x, 3), m.hsplit(x, [1, 3]), x.vsplit([1]), x.view(3, 2, 2).dsplit(2), m.hsplit(x[0], 2)), X),
     "blocks": (lambda m, x, y: (m.block_diag(x, y[0], y[:, :2]), m.cartesian_prod(x[0], y[:, 0]), m.combinations(x[0]), m.combinations(x[0], 3, True)), XY),
     "rot90": (lambda m, x: (m.rot90(x), m.rot90(x, 2), m.rot90(x, -1), x.rot90(4), x.view(3, 2, 2).rot90(1, (2, 0)), m.diagflat(x, 1)), X),
-    "placed": (lambda m, x, y: (m.select_scatter(x, y[:, 0], 1, 2), m.slice_scatter(x, y[:, :2], 1, 0, 4, 2), m.diagonal_scatter(x, y[0, :3]),
-                                m.as_strided_scatter(x, y[:2, :2], (2, 2), (1, 2), 1)), XY),
+    "placed": (lambda m, x, y: (m.select_scatter(x, y[:, 0], 1, 2), m.slice_scatter(x, y[:, :2], 1, 0, 4, 2), m.diagonal_scatter(x, y[0, :3])), XY),
+    # PyTorch 2.13's gradient of as_strided_scatter drops what lies beyond the written part
+    "strided": (lambda m, x, y: m.as_strided_scatter(x.detach(), y[:2, :2].detach(), (2, 2), (1, 2), 1), XY),
+    "where method": (lambda m, x, y: (x.where(x > 0, y), x.where(y > 0, 0.0)), XY),
     "put": (lambda m, x, y: (x.put(m.tensor([[1, 5], [7, 2]]), y[:2, :2]), x.put(m.tensor([0, 0]), y[0, :2], accumulate=True)), XY),
     "unravel": (lambda m: (m.unravel_index(m.tensor([0, 5, 11]), (3, 4)), m.unravel_index(m.tensor([[7]]), (2, 2, 2))), []),
     "static": (lambda m, x: (m.nonzero_static(x > 0, size=3), m.nonzero_static(x > 0, size=20), m.unsafe_chunk(x, 2, 1), m.unsafe_split(x, 3, 1)), X),
