@@ -51,7 +51,7 @@ class Group:
     domain: Domain | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Open:
     """A group that is being built. `bits`: the numbers it has, also those of groups merged into it; `ancestors`,
     `descendants`: bits of all groups it depends on, and that depend on it, directly or not. `depth`: reductions a
