@@ -77,7 +77,13 @@ def flush(tr: Trace, reason: str) -> None:
     plan: TracePlan | None = state.plans.get(alive)
     inputs, params = tr.inputs, tr.params
     if plan is None:
-        plan = state.plans[alive] = make_plan(tr, state, tensors, alive)
+        try:
+            plan = state.plans[alive] = make_plan(tr, state, tensors, alive)
+        except BaseException:
+            for storage in inputs:
+                storage.gen = -1
+            tr.reset()  # what cannot be compiled must not stand in the way of what comes next
+            raise
         for observer in OBSERVERS:
             observer(plan, reason)
     boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
