@@ -204,9 +204,9 @@ del _family, _name
 
 _LAZY_MODULES = frozenset(("nn", "optim", "utils", "linalg", "fft", "cuda", "backends", "testing", "special", "version"))
 _FROM_FUNCTIONAL = frozenset(
-    "adaptive_avg_pool1d alpha_dropout avg_pool1d batch_norm bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
-    "conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout embedding embedding_bag feature_dropout "
-    "group_norm hardshrink instance_norm kl_div layer_norm log_softmax margin_ranking_loss max_pool1d max_pool2d "
+    "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
+    "conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout feature_dropout "
+    "group_norm hardshrink kl_div layer_norm log_softmax margin_ranking_loss max_pool1d max_pool2d "
     "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm rrelu selu softmax threshold triplet_margin_loss".split()
 )
 _LAZY_NAMES = {"save": "flambeau.io", "load": "flambeau.io"}
