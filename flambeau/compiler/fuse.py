@@ -582,11 +582,15 @@ class _Fusion:
         reduced = group.domain.reduced | {translation[loop] for loop in other.domain.reduced}
         reason = "a shared source is read in two patterns"
         together = group.domain.where | moved
-        members = [node, *[self.graph.nodes[i] for i in (*group.nodes, *other.nodes)]]
+        members = [(node, together[output], shape)]
+        for index in (*group.nodes, *other.nodes):
+            n = self.graph.nodes[index]
+            if n.op in g.REDUCE or n.op in g.REDUCE_PAIR:  # its loops are those of its input: x.sum(0) + x.sum(1)
+                members.append((n, together[-1 - index], self.values[n.inputs[0]].shape))
+            elif n.op in g.POINTWISE and n.outputs[0] in together:
+                members.append((n, together[n.outputs[0]], self._shape(n)))
         if all(group.domain.where.get(value, lists) == lists for value, lists in moved.items()) and all(
-            self._reads_as_computed(group.domain, together, n, together[n.outputs[0]], self._shape(n), (group, other))
-            for n in members
-            if n.op in g.POINTWISE and n.outputs[0] in together
+            self._reads_as_computed(group.domain, together, n, lists, sizes, (group, other)) for n, lists, sizes in members
         ):
             reason = self._row_refuses(group, other, group.domain.where | moved, reduced, node)
         if reason:

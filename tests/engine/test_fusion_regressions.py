@@ -29,7 +29,16 @@ def _causal_scores() -> list[np.ndarray]:
     return [masked.softmax(-1).numpy(), ft.where(index.unsqueeze(1) >= index, 1, 0).numpy()]
 
 
-@pytest.mark.parametrize("program", [_feed_forward, _causal_scores])
+def _row_and_column_sums() -> list[np.ndarray]:
+    """One computed matrix reduced along both dims, then combined: two reductions that no kernel can share."""
+    ft.manual_seed(0)
+    scores, scale = ft.randn(5, 5), ft.rand(5).add_(1.0).requires_grad_()
+    doubled = scores * 2
+    (scores / scale.unsqueeze(1) / scale.unsqueeze(0) * scores.exp()).sum().backward()
+    return [(doubled.sum(1) - doubled.sum(0)).numpy(), scale.grad.numpy()]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("program", [_feed_forward, _causal_scores, _row_and_column_sums])
 def test_fused_equals_unfused(program: object) -> None:
     fused = program()  # type: ignore[operator]
     local.trace.roots.clear()  # forget the plans, so that the program is compiled again
