@@ -50,7 +50,7 @@ def fill_value(graph: Graph, root: int) -> complex | None:
 
 def covers(graph: Graph, nodes: Sequence[Node]) -> bool:
     """Whether disjoint scatter_views together write every element of their result."""
-    touched = sum(prod(node.attr("shape")) for node in nodes)
+    touched: int = sum(prod(node.attr("shape")) for node in nodes)
     return touched == graph.values[nodes[-1].outputs[0]].numel
 
 
