@@ -397,6 +397,8 @@ class _Fusion:
             if root not in where or self.home.get(root) not in homes:
                 continue
             v, r = self.values[value], self.values[root]
+            if v.dtype is not r.dtype or v.offset or v.dynamic:  # its bits, or a slice of it
+                return False
             mine = {loop: s for loop, n, s in domain.factors(lists, broadcast_strides(v, shape)) if s and n != 1}
             own = {loop: s for loop, n, s in domain.factors(where[root], r.strides) if s and n != 1}
             if mine != own:

@@ -267,14 +267,14 @@ def _frexp(input: Tensor) -> tuple[Tensor, Tensor]:
     tiny = prim.lt(prim.abs(x), 2.0 ** (2 - bias))
     raw = prim.bitcast(prim.where(tiny, x * 2.0**54, x), dtype=bits)
     field = (1 << (63 - digits if wide else 31 - digits)) - 1
-    exponent = prim.bitwise_and(raw >> digits, prim.constant(field, bits))
-    special = prim.bitwise_or(prim.eq(x, 0.0), prim.eq(exponent, field))
+    exponent = prim.bitwise_and(prim.shift_right(raw, prim.constant(digits, bits)), prim.constant(field, bits))
+    special = prim.bitwise_or(prim.eq(x, 0.0), prim.eq(exponent, prim.constant(field, bits)))
     sign_and_digits = prim.bitwise_and(raw, prim.constant(~(field << digits), bits))
     mantissa = prim.bitcast(prim.bitwise_or(sign_and_digits, prim.constant(bias << digits, bits)), dtype=x.dtype)
-    power = prim.where(tiny, exponent - (bias + 54), exponent - bias)
+    power = exponent - prim.where(tiny, prim.constant(bias + 54, bits), prim.constant(bias, bits))
     return (
         convert(prim.where(special, x, mantissa), kind),
-        convert(prim.where(special, 0, power), dtypes.int32),
+        convert(prim.where(special, prim.constant(0, bits), power), dtypes.int32),
     )
 
 
@@ -291,7 +291,7 @@ def gcd(input: Tensor, other: Tensor) -> Any:
 
     kind = result_type(input, other)
     if kind.category != 1:
-        raise RuntimeError(f'"gcd_cpu" not implemented for {kind.name}: gcd is for integers')
+        raise NotImplementedError(f'"gcd" not implemented for {kind.name}: gcd is for integers')
     a, b = input.to(kind).abs() + other.to(kind) * 0, other.to(kind).abs() + input.to(kind) * 0
     while bool((b != 0).any()):
         a, b = b.where(b != 0, a), (a % b.where(b != 0, 1)).where(b != 0, 0)

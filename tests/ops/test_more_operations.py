@@ -131,12 +131,13 @@ def test_resize() -> None:
 def test_written_in_place() -> None:
     def writes(m, x, y):
         a, b, c = x.clone(), x.clone(), m.zeros(7, 3, dtype=x.dtype)
-        m._foreach_mul_([a, b], [y, 2.0])
+        m._foreach_mul_([a, b], [y, x])
         m._foreach_addcdiv_([a], [y], [y.abs() + 1], value=0.5)
         m._foreach_lerp_([a], [b], 0.3)
         m._foreach_addcmul_([a], [b], [y], [0.5])
         m._foreach_copy_([b], [y])
         m._foreach_sub_([b], 1)
+        m._foreach_mul_([b], 3.0)
         d = x.clone()
         m._foreach_zero_([d])
         c.fill_diagonal_(2, wrap=True)

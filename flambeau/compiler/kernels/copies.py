@@ -21,7 +21,9 @@ THREAD_ELEMENTS = 1 << 14
 def dense_base(graph: Graph, node_index: int) -> tuple[list[Kernel], tuple[tuple[int, int], ...]]:
     """(kernels that must run first, `starts_as` of the kernel that writes) for a node whose first input is the base."""
     node = graph.nodes[node_index]
-    if is_whole(graph, node.inputs[0]):
+    # A base that is also the source or the index must stay as it is while it is read (ones.scatter_add(0, index, ones)).
+    shared = graph.root(node.inputs[0]) in [graph.root(value) for value in node.inputs[1:]]
+    if is_whole(graph, node.inputs[0]) and not shared:
         return [], ((node.outputs[0], graph.root(node.inputs[0])),)
     return [strided_copy(graph, node.inputs[0], node.outputs[0], node_index)], ()
 
