@@ -123,7 +123,7 @@ def _summary(t: Tensor) -> Tensor:
     edge = OPTIONS.edgeitems
     for d in range(t.ndim):
         if t.shape[d] > 2 * edge:
-            t = flambeau.cat((t.narrow(d, 0, edge), t.narrow(d, t.shape[d] - edge, edge)), d)  # type: ignore[attr-defined]
+            t = flambeau.cat((t.narrow(d, 0, edge), t.narrow(d, t.shape[d] - edge, edge)), d)  # type: ignore
     return t
 
 
