@@ -210,7 +210,10 @@ def as_strided(c, g):
     storage = max(storage, 1 + c.attrs["offset"] + sum(
         (size - 1) * stride for size, stride in zip(c.attrs["shape"], c.attrs["strides"], strict=True)
     ))  # fmt: skip
-    index = as_strided(iota(shape=(storage,), dim=0), **c.attrs)
+    offsets = [c.input(i) for i in range(1, c.count)]
+    if offsets:  # the view starts where run-time numbers say: anywhere in the storage
+        storage = max(storage, (value if value.base is None else c.region.value(value.base)).numel)
+    index = as_strided(iota(shape=(storage,), dim=0), *offsets, **c.attrs)
     flat = put(zeros_of((storage,), g._meta.dtype), index.reshape(-1), g.reshape(-1), mode="add")
     grad = as_strided(flat, shape=tuple(value.shape), strides=value.strides, offset=value.offset)
     return (grad,) + (None,) * (c.count - 1)
