@@ -66,8 +66,8 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     if numel <= capacity:
         return become_view(self, lambda x: x.as_strided(shape, strides, x.storage_offset()), "resize_")
     grown = empty((numel,), dtype=self.dtype)
-    grown[:capacity] = self.as_strided((capacity,), (1,), self.storage_offset())  # type: ignore[attr-defined]
-    self._take(grown.view(shape))  # type: ignore[attr-defined]
+    grown[:capacity] = self.as_strided((capacity,), (1,), self.storage_offset())
+    self._take(grown.view(shape))
     return self
 
 
@@ -84,12 +84,12 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
         raise RuntimeError(f"all dimensions of input must be of equal length, got {tuple(self.shape)}")
     shape, strides = tuple(self.shape), self.stride()
     count, step = min(shape), sum(strides)
-    self.as_strided((count,), (step,), self.storage_offset()).fill_(fill_value)  # type: ignore[attr-defined]
+    self.as_strided((count,), (step,), self.storage_offset()).fill_(fill_value)
     if wrap and self.ndim == 2:
         rows, columns = shape
         for start in range(columns + 1, rows, columns + 1):
             length = min(columns, rows - start)
-            self.as_strided((length,), (step,), self.storage_offset() + start * strides[0]).fill_(fill_value)  # type: ignore[attr-defined]
+            self.as_strided((length,), (step,), self.storage_offset() + start * strides[0]).fill_(fill_value)
     return self
 
 
@@ -109,9 +109,9 @@ def map_all(self: Tensor, others: tuple[Any, ...], function: Callable[..., Any])
 
     if self.requires_grad:
         raise TypeError("apply_() and map_() cannot be called on a Tensor that requires grad")
-    rows = [x.expand(self.shape).reshape(-1).tolist() for x in (self, *others)]  # type: ignore[attr-defined]
+    rows = [x.expand(self.shape).reshape(-1).tolist() for x in (self, *others)]
     values = [function(*items) for items in zip(*rows, strict=True)]
-    return self.copy_(tensor(values, dtype=self.dtype).reshape(self.shape))  # type: ignore[attr-defined,no-any-return]
+    return self.copy_(tensor(values, dtype=self.dtype).reshape(self.shape))  # type: ignore[no-any-return]
 
 
 # -- writing --------------------------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ def index_reduce(
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin, but got {reduce}.")
     d = dim_of(dim, input.ndim)
-    wide = index.reshape([-1 if i == d else 1 for i in range(input.ndim)]).expand(source.shape)  # type: ignore[attr-defined]
-    return input.scatter_reduce(d, wide, source, reduce, include_self=include_self)  # type: ignore[attr-defined]
+    wide = index.reshape([-1 if i == d else 1 for i in range(input.ndim)]).expand(source.shape)
+    return input.scatter_reduce(d, wide, source, reduce, include_self=include_self)
 
 
 def fill(input: Tensor, value: Any) -> Any:
     """A tensor like input with every element `value`."""
-    return input.clone().fill_(value)  # type: ignore[attr-defined]
+    return input.clone().fill_(value)
 
 
 # -- questions ------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def resolve_neg(input: Tensor) -> Tensor:
 
 def adjoint(input: Tensor) -> Any:
     """The conjugate of the last two dims transposed."""
-    return input.mH  # type: ignore[attr-defined]
+    return input.mH
 
 
 def _copy_of_view(name: str) -> Any:
@@ -203,7 +203,7 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], *, dtype
     if sorted(physical_layout) != list(range(len(size))):
         raise RuntimeError(f"Number of dimensions in size does not match the length of the physical_layout: {size}, {physical_layout}")
     made = empty([size[d] for d in physical_layout], dtype=dtype, **options)
-    return made.permute([list(physical_layout).index(d) for d in range(len(size))])  # type: ignore[attr-defined]
+    return made.permute([list(physical_layout).index(d) for d in range(len(size))])
 
 
 def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], dtype: Any = None, **options: Any) -> Any:
@@ -227,9 +227,9 @@ def _cosine_window(name: str, first: float, second: float, third: float) -> Any:
         span = window_length if periodic else window_length - 1
         n = arange(window_length, dtype=dtypes.float64)
         x = n * (2 * math.pi / max(span, 1))
-        wave: Any = a - b * x.cos()  # type: ignore[attr-defined]
+        wave: Any = a - b * x.cos()
         if third:
-            wave = wave + third * (2 * x).cos()  # type: ignore[operator]
+            wave = wave + third * (2 * x).cos()
         if window_length == 1:
             wave = wave * 0 + 1
         return wave.to(kind).requires_grad_(bool(options.get("requires_grad", False)))
@@ -256,6 +256,7 @@ def install(namespace: dict[str, Any], cls: Any) -> None:
     functions: dict[str, Any] = {f.__name__: f for f in (*joining.FUNCTIONS, *numeric.FUNCTIONS)}
     methods: dict[str, Any] = {f.__name__: f for f in (*joining.METHODS, *numeric.METHODS)}
     both = (index_reduce, is_same_size, is_conj, is_neg, resolve_conj, resolve_neg, resize_as_, adjoint)
+    f: Any
     for f in both:
         functions[f.__name__] = methods[f.__name__] = f
     for f in (fill, is_signed, scalar_tensor, empty_permuted, bartlett_window):

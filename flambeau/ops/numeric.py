@@ -21,8 +21,8 @@ from flambeau.ops.shape import cat, dim_of, stack
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-histogram_result = namedtuple("histogram", ("hist", "bin_edges"))
-frexp_result = namedtuple("frexp", ("mantissa", "exponent"))
+histogram_result = namedtuple("histogram_result", ("hist", "bin_edges"))
+frexp_result = namedtuple("frexp_result", ("mantissa", "exponent"))
 
 
 # -- integrals and derivatives ----------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Any:
     return (input - other).norm(p)
 
 
-@operation(method=True, inplace=True, out=True)
+@operation(method=True, inplace=True, out=True)  # type: ignore[untyped-decorator]
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Each slice at an index of `dim` scaled down so that its p-norm is at most maxnorm."""
     m = input._meta
@@ -220,7 +220,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     size = norm_of(input, float(p), others)
     # 1e-7: PyTorch's guard against division by zero (aten/src/ATen/native/cpu/RenormKernel.cpp)
     scale = prim.where(prim.gt(size, float(maxnorm)), maxnorm / (size + 1e-7), 1.0)
-    return input * prim.reshape(scale, shape=tuple([m.shape[i] if i == d else 1 for i in range(m.ndim)]))
+    return input * prim.reshape(scale, shape=tuple([m.shape[i] if i == d else 1 for i in range(m.ndim)]))  # type: ignore[no-any-return]
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Any:
@@ -249,15 +249,15 @@ def float_power(input: Any, exponent: Any) -> Any:
     return input**exponent
 
 
-@operation(method=True, inplace=True, out=True)
+@operation(method=True, inplace=True, out=True)  # type: ignore[untyped-decorator]
 def ldexp(input: Tensor, other: Tensor | Number) -> Tensor:
     """input * 2 ** other."""
     (power,) = promote_float(other if not isinstance(other, (int, float, complex)) else convert(other, dtypes.get_default_dtype()))
     a, b = promote(input, prim.exp2(power))
-    return prim.mul(a, b)
+    return prim.mul(a, b)  # type: ignore[no-any-return]
 
 
-@operation(name="frexp_parts")
+@operation(name="frexp_parts")  # type: ignore[untyped-decorator]
 def _frexp(input: Tensor) -> tuple[Tensor, Tensor]:
     """By the bits of IEEE 754: subnormals are first scaled into the normal range."""
     kind = input.dtype
@@ -304,7 +304,7 @@ def lcm(input: Tensor, other: Tensor) -> Any:
     return (input // g.where(g != 0, 1) * other).abs()
 
 
-@operation(method=True, inplace=True)
+@operation(method=True, inplace=True)  # type: ignore[untyped-decorator]
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
     if p < 1:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import flambeau as ft
 from flambeau import nn
-from flambeau.nn import functional as F  # noqa: N812
+from flambeau.nn import functional as F
 
 Case = tuple[Callable[[Any], Any], type[Exception], tuple[str, ...]]
 
@@ -165,7 +165,7 @@ def test_unknown_keys_of_a_state_dict() -> None:
     state = net.state_dict()
     state["extra"] = ft.ones(1)
     del state["0.bias"]
-    with pytest.raises(RuntimeError, match=r"Missing key.*0\.bias(.|\n)*Unexpected key.*extra|Unexpected key.*extra(.|\n)*Missing key.*0\.bias"):
+    with pytest.raises(RuntimeError, match=r"Missing key.*0\.bias(.|\n)*Unexpected key.*extra"):
         net.load_state_dict(state)
     with pytest.raises(RuntimeError, match="size mismatch"):
         net.load_state_dict({"0.weight": ft.ones(3, 2), "0.bias": ft.ones(2)})
@@ -198,7 +198,8 @@ FUZZ = settings(max_examples=50, deadline=None, suppress_health_check=list(Healt
 ACCEPTED = (RuntimeError, IndexError, TypeError, ValueError, OverflowError)
 NUMBERS = st.integers(-6, 6) | st.sampled_from([2**31, -(2**31) - 1, 2**62, -(2**63)])
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
-INDEX = NUMBERS | st.none() | st.just(...) | st.builds(slice, st.none() | NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS) | st.lists(st.integers(-6, 6), max_size=3)
+MAYBE = st.none() | NUMBERS
+INDEX = MAYBE | st.just(...) | st.builds(slice, MAYBE, MAYBE, MAYBE) | st.lists(st.integers(-6, 6), max_size=3)
 
 
 def _attempt(call: Callable[[], Any]) -> Any:
@@ -221,7 +222,8 @@ def test_fuzz_getitem_and_setitem(shape: tuple[int, ...], index: Any) -> None:
     y = ft.arange(math.prod(shape)).reshape(shape)
     y.tolist()
     _attempt(lambda: y.__setitem__(index, 7))
-    assert set(_flat(_attempt(y.tolist) or [])) <= {*range(math.prod(shape)), 7}  # an index out of range shows here
+    after = _attempt(lambda: y)  # an index out of range shows here
+    assert after is None or set(_flat(after)) <= {*range(math.prod(shape)), 7}
 
 
 def _flat(x: Any) -> list[Any]:

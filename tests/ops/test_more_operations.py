@@ -44,11 +44,13 @@ EXPRESSIONS = {
     "copies": (lambda m, x: (m.expand_copy(x, (2, 3, 4)), m.transpose_copy(x, 0, 1), m.unbind_copy(x), m.narrow_copy(x, 1, 1, 2), m.t_copy(x),
                              m.permute_copy(x, (1, 0)), m.squeeze_copy(x[:1]), m.view_copy(x, (4, 3)), x.narrow_copy(0, 1, 1), m.diagonal_copy(x)), X),
     "fill": (lambda m, x: (m.fill(x, 3.0), m.adjoint(x), m.resolve_conj(x), m.resolve_neg(x)), X),
-    "index_reduce": (lambda m, x, y: tuple(x.index_reduce(0, m.tensor([0, 2, 0]), y, r, include_self=s) for r in ("prod", "mean", "amax") for s in (True, False)), XY),
+    "index_reduce": (lambda m, x, y: tuple(x.index_reduce(0, m.tensor([0, 2, 0]), y, r, include_self=s)
+                                            for r in ("prod", "mean", "amax") for s in (True, False)), XY),
     "foreach": (lambda m, x, y: (m._foreach_add([x, y], 1.0), m._foreach_mul([x, y], [y, x]), m._foreach_neg((x, y)), m._foreach_sqrt([x.abs() + 1]),
                                  m._foreach_div([x], [y.abs() + 1]), m._foreach_addcmul([x], [y], [x], value=2.0), m._foreach_maximum([x], [y]),
                                  m._foreach_lerp([x], [y], 0.25), m._foreach_add([x], [y], alpha=2), m._foreach_pow([x], 2), m._foreach_norm([x, y])), XY),
-    "windows": (lambda m: tuple(getattr(m, f"{w}_window")(n, p, dtype=m.float64) for w in ("hann", "hamming", "blackman", "bartlett") for n in (1, 8, 9) for p in (True, False)), []),
+    "windows": (lambda m: tuple(getattr(m, f"{w}_window")(n, p, dtype=m.float64)
+                           for w in ("hann", "hamming", "blackman", "bartlett") for n in (1, 8, 9) for p in (True, False)), []),
     "made": (lambda m, x: (m.scalar_tensor(2), m.empty_permuted((2, 3, 4), (0, 2, 1)).stride(), x.new_empty_strided((2, 3), (1, 2)).stride()), X),
 }  # fmt: skip
 
@@ -173,7 +175,7 @@ ERRORS = {
 def test_errors(name: str) -> None:
     """The exception type is PyTorch's."""
     data = np.ones((3, 4))
-    with pytest.raises(Exception) as expected:  # noqa: PT011 - whatever PyTorch raises
+    with pytest.raises(Exception) as expected:
         ERRORS[name](torch, torch.tensor(data))
     with pytest.raises(expected.type):
         ERRORS[name](ft, ft.tensor(data))
