@@ -86,7 +86,6 @@ def test_foreign_memory_keeps_its_owner_and_never_enters_the_pool() -> None:
     owner = _Owner()
     alive = weakref.ref(owner)
     raw = (ctypes.c_uint8 * 64)()
-    kept = buffers.statistics()["kept_bytes"]
     b = buffers.foreign(ctypes.addressof(raw), 64, owner)
     del owner
     gc.collect()
@@ -95,7 +94,8 @@ def test_foreign_memory_keeps_its_owner_and_never_enters_the_pool() -> None:
     del b
     gc.collect()
     assert alive() is None and handle() is None
-    assert buffers.statistics()["kept_bytes"] == kept
+    small = [buffers.allocate(64) for _ in range(1000)]  # what other tests freed meanwhile may be among them, this is not
+    assert ctypes.addressof(raw) not in {each.address for each in small}
 
 
 @pytest.mark.parametrize("nbytes", [4 * 10**12, 1 << 62, 1 << 80])
