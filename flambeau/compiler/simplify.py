@@ -335,12 +335,38 @@ def _redirect(graph: Graph, moved: dict[int, int]) -> Graph:
     return replace(graph, values=values, nodes=nodes, outputs=outputs, updates=updates)
 
 
+def outer_products(graph: Graph) -> Graph:
+    """A matrix product over a K of one is a multiplication, which fuses with what is around it (zeros may change their sign)."""
+    values = graph.values
+    nodes: list[Node] | None = None
+    for index, node in enumerate(graph.nodes):
+        out = values[node.outputs[0]]
+        sources = [values[i] for i in node.inputs]
+        if node.op != "matmul" or sources[0].shape[-1] != 1 or out.dtype.is_complex or any(v.dynamic for v in sources):
+            if nodes is not None:
+                nodes.append(node)
+            continue
+        if nodes is None:
+            values, nodes = list(values), list(graph.nodes[:index])
+        factors = []
+        for source, v, dim in zip(node.inputs, sources, (-1, -2), strict=True):
+            strides = list(v.strides)
+            strides[dim] = 0
+            factors.append(len(values))
+            base = source if v.base is None else v.base
+            values.append(Value(out.shape, v.dtype, tuple(strides), v.offset, base))
+            nodes.append(Node("expand", (source,), (factors[-1],)))
+        nodes.append(Node("mul", tuple(factors), node.outputs))
+    return graph if nodes is None else replace(graph, values=values, nodes=nodes)
+
+
 PASSES: Final[list[tuple[str, Pass]]] = [
     ("dead code", dead_code),
     ("empty values", empty_values),
     ("constants", fold_constants),
     ("casts", cast_chains),
     ("identities", identities),
+    ("outer products", outer_products),
     ("common subexpressions", common_subexpressions),
     ("dead code again", dead_code),
 ]
