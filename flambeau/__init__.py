@@ -202,14 +202,20 @@ stats = _statistics.snapshot
 trace = linear.trace  # the function: the package of that name is reached by its modules
 del _family, _name
 
-_LAZY_MODULES = frozenset(("nn", "optim", "utils", "linalg", "fft", "cuda", "backends", "testing", "special", "version"))
+_LAZY_MODULES = frozenset(("nn", "optim", "utils", "linalg", "fft", "cuda", "backends", "testing", "special", "version", "amp", "cpu", "profiler"))
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout feature_dropout "
     "group_norm hardshrink kl_div layer_norm log_softmax margin_ranking_loss max_pool1d max_pool2d "
     "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm rrelu selu softmax threshold triplet_margin_loss".split()
 )
-_LAZY_NAMES = {"save": "flambeau.io", "load": "flambeau.io"}
+_LAZY_NAMES = {"save": "flambeau.io", "load": "flambeau.io", "autocast": "flambeau.amp", "GradScaler": "flambeau.amp"}
+_LAZY_NAMES |= dict.fromkeys(
+    "is_autocast_available is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype is_autocast_cpu_enabled "
+    "set_autocast_cpu_enabled get_autocast_cpu_dtype set_autocast_cpu_dtype get_autocast_gpu_dtype set_autocast_gpu_dtype "
+    "is_autocast_cache_enabled set_autocast_cache_enabled autocast_increment_nesting autocast_decrement_nesting "
+    "clear_autocast_cache".split(), "flambeau.amp.autocast_mode"
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

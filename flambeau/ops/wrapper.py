@@ -81,8 +81,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         call = ", ".join(
             n if p.kind is not p.KEYWORD_ONLY else f"{n}={n}" for n, p in zip(names, parameters, strict=True)
         )
-        source += ["    if out is not None:", f"        return write_out(OP, out, OP.function({call}))"]
-        scope["write_out"] = write_out
+        source += ["    if out is not None:", f"        return write_out(OP, out, not_cast(OP.function)({call}))"]
+        scope |= {"write_out": write_out, "not_cast": not_cast}
     source += [
         "    tr_ = local.trace",
         "    g_ = tr_.gen",
@@ -139,11 +139,32 @@ def _stub(*args: Any, **kwargs: Any) -> Any:
 _STUB = _stub.__code__
 
 
+# Operations in autocast's lists (amp/lists.py) that have an in-place form, which autocast leaves alone.
+_LISTED_IN_PLACE = frozenset(("addmm", "addbmm", "baddbmm", "index_copy"))
+
+
+def not_cast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function as it is without autocast: PyTorch's in-place and out= forms do not take part in it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        tr = local.main
+        lower = tr.autocast
+        if lower is None:
+            return function(*args, **kwargs)
+        tr.set_autocast(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            tr.set_autocast(lower)
+
+    return call
+
+
 def make_inplace(op: Operation) -> Callable[..., Any]:
     """`name_`: the operation, then its result written over its first argument."""
     from flambeau.trace.mutation import assign
 
-    function = op.function
+    function = not_cast(op.function) if op.name in _LISTED_IN_PLACE else op.function
 
     def inplace(input: Any, *args: Any, **kwargs: Any) -> Any:
         assign(input, function(input, *args, **kwargs), op.name + "_", fresh=True)

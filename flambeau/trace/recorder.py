@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flambeau.ops.primitive import Primitive
     from flambeau.tensor import Tensor
 
-IN, ALIAS, GRAD_MODE, CUSTOM = "in", "alias", "grad mode", "custom"
+IN, ALIAS, GRAD_MODE, AUTOCAST, CUSTOM = "in", "alias", "grad mode", "autocast", "custom"
 DEPTH_LIMIT = 4096  # recorded calls pending at most
 PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked for
 BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
@@ -156,6 +156,7 @@ class Trace:
         self.index = index
         self.roots: dict[Any, State] = {}
         self.grad_enabled = True
+        self.autocast: dtypes.dtype | None = None  # the lower precision of amp.autocast; None: off
         self.default_dtype: Any = None
         self.boundaries: dict[int, Boundary] = {}
         self.custom: dict[int, Any] = {}
@@ -406,7 +407,12 @@ class Trace:
             self._enter(fragment, kind, a, default, tensors, numbers)
             for kind, default, a in zip(op.kinds, op.defaults, args, strict=True)
         ]
-        result = run_in(fragment, op.apply, placeholders)
+        body = op.apply
+        if self.autocast is not None:
+            from flambeau.amp.lists import casting
+
+            body = casting(op, self.autocast)
+        result = run_in(fragment, body, placeholders)
         state = self.add_edge(key, fragment, result, tensors)
         state.depth += 1
         self.params.extend(numbers)
@@ -504,19 +510,31 @@ class Trace:
         if mode == self.grad_enabled:
             return
         self.grad_enabled = mode
-        if self.state is self.root:
-            self.root = self.state = self._root_for_mode()
+        self._change_mode((GRAD_MODE, mode)).grad_enabled = mode
+
+    def set_autocast(self, lower: dtypes.dtype | None) -> None:
+        """Change the precision that amp.autocast chooses: an edge of its own, like grad mode."""
+        if lower is self.autocast:
             return
-        key = (GRAD_MODE, mode)
+        self.autocast = lower
+        self._change_mode((AUTOCAST, lower))
+
+    def _change_mode(self, key: Any) -> State:
+        """Go where the modes are the new ones; the next trace starts there, too."""
+        at_root = self.state is self.root
+        self.root = self._root_for_mode()
+        if at_root:
+            self.state = self.root
+            return self.root
         state = self.state.children.get(key)
         if state is None:
             state = self.state.children[key] = State(self.state, key)
-            state.grad_enabled = mode
             state.external = self.state.external
         self.state = state
+        return state
 
     def _root_for_mode(self) -> State:
-        mode = (self.grad_enabled, dtypes.get_default_dtype())
+        mode = (self.grad_enabled, self.autocast, dtypes.get_default_dtype())
         root = self.roots.get(mode)
         if root is None:
             root = self.roots[mode] = State(None, None)

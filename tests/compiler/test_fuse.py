@@ -139,7 +139,7 @@ def test_a_product_read_transposed_is_laid_out_so(shape: tuple[int, int, int], b
     b.update(2, b.op("sub", p, step))
     count = int(np.prod(batch, dtype=int))
     plan = kernels(b.graph, values(count * k * m, count * k * n, count * m * n, m), tolerance=2e-5)
-    if m > 1 and n > 1:
+    if m > 1 and n > 1 and k > 1:  # over a K of one it is a multiplication
         assert plan.graph.values[product].strides[-2:] == (1, m)
         assert len(plan.steps) == 1
 
