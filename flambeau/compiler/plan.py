@@ -198,7 +198,7 @@ class _Assembly:
         from flambeau.runtime import buffers
 
         plan, graph = self.plan, self.plan.graph
-        scope: dict[str, Any] = {"allocate": buffers.allocate, "kept": self.kept}
+        scope: dict[str, Any] = {"kept": self.kept}
         lines = ["def run(inputs, parameters):"]
         count = len(graph.inputs)
         if 0 < count <= 8:
@@ -207,11 +207,11 @@ class _Assembly:
         else:
             given = "*[b.address for b in inputs], " if count else ""
         # Sizes stand in the scope, not in the text: plans that differ in sizes only share the compiled text.
-        scope |= {f"n{j}": _nbytes(graph, graph.outputs[j]) for j in self.fresh}
-        lines += [f"    o{j} = allocate(n{j})" for j in self.fresh]
+        scope |= {f"allocate{j}": buffers.allocator(_nbytes(graph, graph.outputs[j])) for j in self.fresh}
+        lines += [f"    o{j} = allocate{j}()" for j in self.fresh]
         if self.pooled:
-            scope["arena_bytes"] = plan.arena_bytes
-            lines.append("    arena = allocate(arena_bytes)")
+            scope["allocate"] = buffers.allocator(plan.arena_bytes)
+            lines.append("    arena = allocate()")
         head = "arena.address, " if self.pooled else ""
         made = "".join([f"o{j}.address, " for j in self.fresh])
         tail = "*parameters" if graph.parameters else ""
@@ -225,9 +225,15 @@ class _Assembly:
                 lines.append(f"    host{number}(io, inputs)")
                 continue
             program = scope[f"program{number}"] = self.program(part)  # `run` alone does not keep its tables alive
-            scope[f"execute{number}"] = program.run
             scope[f"fail{number}"] = self.fail_part(part)
-            lines += [f"    code = execute{number}({values})", f"    if code: fail{number}(code)"]
+            if program.keeps_gil:
+                scope |= {f"native{number}": program.native, f"pack{number}": program.pack, f"head{number}": program.address}
+                words = values[1:-1] if values != "io" else "*io"
+                lines.append(f"    code = native{number}(pack{number}(head{number}, 0, {words}))")
+            else:
+                scope[f"execute{number}"] = program.run
+                lines.append(f"    code = execute{number}({values})")
+            lines.append(f"    if code: fail{number}(code)")
         results = [f"inputs[{plan.schedule.returned[j]}]" if j in plan.schedule.returned else f"o{j}"
                    for j in range(len(graph.outputs))]  # fmt: skip
         lines.append(f"    return [{', '.join(results)}]")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -117,6 +119,31 @@ def allocate(nbytes: int) -> Buffer:
     b._class = home
     b._block = block
     return b
+
+
+def allocator(nbytes: int) -> Callable[[], Buffer]:
+    """`allocate` for one size: what depends on the size only is done once."""
+    if nbytes > _SMALL:
+        return partial(allocate, nbytes)
+    home = _small[((nbytes - 1) | 63).bit_length()]
+    pop = home.pop
+
+    def allocate_small() -> Buffer:
+        try:
+            block = pop()
+            counters.bytes_from_pool += nbytes
+        except IndexError:
+            block = _from_system(home.size, nbytes)
+            counters.bytes_from_system += home.size
+        b = _new(Buffer)
+        b._block = block
+        b._class = home
+        b.address = block[0]
+        b.nbytes = nbytes
+        b.owner = None
+        return b
+
+    return allocate_small
 
 
 def _large_class(nbytes: int) -> _Class:

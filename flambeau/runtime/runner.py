@@ -111,32 +111,33 @@ class Program:
         self._held = (plain, dynamic, table, tasks, bounds)  # the native code has their addresses
         self._lock = threading.Lock()
         # To hold the GIL throughout is as good as a lock, where there is one.
-        keep_gil = small and self.lanes == 1 and _has_gil()
-        self.run = self._make_run("=" + ("q" * io_size if format is None else format), keep_gil)
+        self.keeps_gil = small and self.lanes == 1 and _has_gil()
+        self.run = self._make_run("=" + ("q" * io_size if format is None else format), self.keeps_gil)
         _programs.add(self)
 
     def _make_run(self, format: str, keep_gil: bool) -> Callable[[Sequence[Any]], int]:
         given, needed = struct.calcsize(format), 8 * self._head[-1]
         if given != needed:
             raise ValueError(f"the io format {format!r} makes {given} bytes, the io block has {needed}")
-        pack, native, lock = struct.Struct(format).pack, threads.native_function(keep_gil), self._lock
+        pack, native, lock = struct.Struct("=qq" + format[1:]).pack, threads.native_function(keep_gil), self._lock
         team, lanes, parallel_phases = threads.team, self.lanes, self._parallel_phases
-        head = ctypes.byref((ctypes.c_int64 * len(self._head)).from_buffer(self._head))
+        self.address = head = _address(self._head)
+        self.pack, self.native = pack, native  # a caller of a program that keeps the GIL may spare itself `run`
 
         def run_small(values: Sequence[Any]) -> int:
-            return native(head, pack(*values), None)  # type: ignore[no-any-return]
+            return native(pack(head, 0, *values))  # type: ignore[no-any-return]
 
         def run_alone(values: Sequence[Any]) -> int:
             with lock:
-                return native(head, pack(*values), None)  # type: ignore[no-any-return]
+                return native(pack(head, 0, *values))  # type: ignore[no-any-return]
 
         def run(values: Sequence[Any]) -> int:
             counters.parallel_phases += parallel_phases
             with lock:
-                return native(head, pack(*values), team(lanes))  # type: ignore[no-any-return]
+                return native(pack(head, team(lanes), *values))  # type: ignore[no-any-return]
 
         chosen = run_small if keep_gil else run_alone if lanes == 1 else run
-        chosen.tables = self._held, self.words, self.io  # type: ignore[attr-defined]  # live as long as `run`
+        chosen.tables = self._head, self._held, self.words, self.io  # type: ignore[attr-defined]  # live as long as `run`
         return chosen
 
 
