@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau import dtypes
+from flambeau.trace.recorder import local
 
 if TYPE_CHECKING:
     from flambeau.ops.registry import Operation
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 LOWER: Final = frozenset(
     "matmul mm bmm addmm addbmm baddbmm linalg_vecdot linear prelu scaled_dot_product_attention "
     "conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d "
-    "einsum_operands tensordot_dims inner".split()
+    "einsum_operands tensordot_dims inner lstm_layer".split()
 )
 FLOAT32: Final = frozenset(
     # reductions, movement, sampling
@@ -41,8 +42,8 @@ FLOAT32: Final = frozenset(
     "fft_ihfft".split()
 )
 WIDEST: Final = frozenset("cat stack index_copy".split())
-# Recurrent layers and cells: their products are in the lists, their state is not.
-RECURRENT: Final = frozenset("lstm_layer gru_layer rnn_layer lstm_cell gru_cell rnn_cell".split())
+# Compositions whose inside is under autocast, too: the products run in lower precision, the state keeps its own.
+INSIDE: Final = frozenset("gru_layer rnn_layer lstm_cell gru_cell rnn_cell".split())
 
 _made: dict[tuple[Operation, dtypes.dtype], Callable[..., Any]] = {}
 
@@ -58,15 +59,31 @@ def casting(op: Operation, lower: dtypes.dtype) -> Callable[..., Any]:
 def _casting(op: Operation, lower: dtypes.dtype) -> Callable[..., Any]:
     name = op.name.removeprefix("nn.functional.").replace(".", "_")
     body = op.apply
-    if name in LOWER or name in RECURRENT:
+    if name in INSIDE:
+        return lambda *args: _run_inside(body, lower, args)
+    if name in LOWER:
         return lambda *args: body(*[cast(a, lower) for a in args])
     if name in FLOAT32:
         return lambda *args: body(*[cast(a, dtypes.float32) for a in args])
-    if name == "pad_by_index":  # one operation of ours is three of PyTorch's, of which wrapping round is not listed
-        return lambda *args: body(*([cast(a, dtypes.float32) for a in args] if args[2] != "circular" else args))
+    if name == "pad_by_index":
+        return lambda *args: body(*([cast(a, dtypes.float32) for a in args] if _listed_padding(*args) else args))
     if name in WIDEST:
         return lambda *args: body(*_widest(args, lower))
     return body
+
+
+def _run_inside(body: Callable[..., Any], lower: dtypes.dtype, args: Sequence[Any]) -> Any:
+    fragment = local.trace
+    fragment.autocast = lower
+    try:
+        return body(*args)
+    finally:
+        fragment.autocast = None
+
+
+def _listed_padding(input: Any, pad: Sequence[int], mode: str) -> bool:
+    """One operation of ours is seven of PyTorch's, of which five are listed: reflection in 1-D and 2-D, replication."""
+    return mode == "replicate" or (mode == "reflect" and len(pad) <= 4)
 
 
 def eligible(x: Any) -> bool:
@@ -82,6 +99,11 @@ def cast(x: Any, to: dtypes.dtype) -> Any:
     if isinstance(x, list):
         return [cast(item, to) for item in x]
     return prim.cast(x, dtype=to) if eligible(x) and x._meta.dtype is not to else x
+
+
+def float32_under_autocast(x: Any) -> Any:
+    """An argument of a listed function that is not one operation: in float32 where autocast is on."""
+    return x.to(dtypes.float32) if local.main.autocast is not None and eligible(x) else x
 
 
 def _widest(args: Sequence[Any], lower: dtypes.dtype) -> list[Any]:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.autograd.function import Function
+from flambeau.trace.recorder import local
 
 
 class _Checkpoint(Function):
-    """Forward without history; backward recomputes with history, from the same random state."""
+    """Forward without history; backward recomputes with history, from the same random state and under the same autocast."""
 
     @staticmethod
     def forward(ctx: Any, function: Callable[..., Any], preserve: bool, kwargs: dict[str, Any], *args: Any) -> Any:
@@ -17,6 +18,7 @@ class _Checkpoint(Function):
 
         ctx.function = function
         ctx.kwargs = kwargs
+        ctx.autocast = local.main.autocast
         ctx.state = (default_generator.clone_state(), default_generator.drawn) if preserve else None
         ctx.is_tensor = [hasattr(a, "_meta") for a in args]
         ctx.others = [None if hasattr(a, "_meta") else a for a in args]
@@ -38,12 +40,15 @@ class _Checkpoint(Function):
             t = next(tensors)
             args.append(t.detach().requires_grad_(t.requires_grad))
         now = (g.clone_state(), g.drawn)
+        outside = local.main.autocast
         if ctx.state is not None:
             _restore(g, ctx.state)
         try:
+            local.main.set_autocast(ctx.autocast)
             with enable_grad():
                 outputs = ctx.function(*args, **ctx.kwargs)
         finally:
+            local.main.set_autocast(outside)
             if ctx.state is not None:
                 _restore(g, now)
         pairs = [
@@ -66,8 +71,6 @@ class _Checkpoint(Function):
 
 def _leaves_of(pairs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """The leaf parameters that the recomputed graph used besides its inputs."""
-    from flambeau.trace.recorder import local
-
     known = {id(t) for t in inputs}
     leaves: dict[int, Any] = {}
     pending = list(local.trace.boundaries.values())

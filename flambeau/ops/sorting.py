@@ -219,8 +219,10 @@ def _quantile(input: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpol
 
 
 def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignore_nan: bool, name: str) -> Tensor:
+    from flambeau.amp.lists import float32_under_autocast
     from flambeau.ops.creation import tensor
 
+    input = float32_under_autocast(input)
     if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
         raise RuntimeError(f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}")
     if not hasattr(q, "_meta"):

@@ -62,6 +62,7 @@ class Fragment:
         self.trace = trace
         self.first = trace.state.value_count
         self.grad_enabled = grad_enabled
+        self.autocast: dtypes.dtype | None = None  # set where a composition's own calls are under autocast
         self.nodes: list[Node] = []
         self.values: list[Value] = []
         self.parameters: list[int] = []
@@ -112,7 +113,7 @@ class Fragment:
         )
 
     def slow(self, op: Any, key: Any, args: Sequence[Any]) -> Any:
-        return op.apply(*args)
+        return (op.apply if self.autocast is None else casting_body(op, self.autocast))(*args)
 
     def follow(self, state: State, tensors: Sequence[Tensor]) -> Any:
         raise AssertionError("a fragment has no known edges")
@@ -237,7 +238,9 @@ class Trace:
             t._meta = m = out.meta
             storage = base._storage
             if storage is None:
-                storage = base._storage = Storage(None, gen, base._slot)
+                storage = base._storage = _new(Storage)
+                storage.gen = gen
+                storage.slot = storage.origin = base._slot
             t._storage = storage
             if base._detached or (base._meta.requires_grad and not m.requires_grad):
                 t._detached = True
@@ -407,11 +410,7 @@ class Trace:
             self._enter(fragment, kind, a, default, tensors, numbers)
             for kind, default, a in zip(op.kinds, op.defaults, args, strict=True)
         ]
-        body = op.apply
-        if self.autocast is not None:
-            from flambeau.amp.lists import casting
-
-            body = casting(op, self.autocast)
+        body = op.apply if self.autocast is None else casting_body(op, self.autocast)
         result = run_in(fragment, body, placeholders)
         state = self.add_edge(key, fragment, result, tensors)
         state.depth += 1
@@ -553,6 +552,13 @@ def _structure(kind: type) -> Callable[[list[Any]], Any]:
     if hasattr(kind, "_fields"):
         return lambda parts: kind(*parts)
     return tuple
+
+
+def casting_body(op: Any, lower: dtypes.dtype) -> Callable[..., Any]:
+    """The body of an operation under autocast; loaded when it is first needed."""
+    from flambeau.amp.lists import casting
+
+    return casting(op, lower)
 
 
 def is_external(storage: Storage) -> bool:

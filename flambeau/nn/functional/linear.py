@@ -190,11 +190,12 @@ def embedding_bag(
 @functional
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along `dim`; the two broadcast."""
+    dtype = torch.promote_types(x1.dtype, x2.dtype)
     x1, x2 = torch.broadcast_tensors(widen(x1), widen(x2))
     floor = eps * eps
     n1 = torch.sqrt((x1 * x1).sum(dim, keepdim=True).clamp(min=floor))
     n2 = torch.sqrt((x2 * x2).sum(dim, keepdim=True).clamp(min=floor))
-    return ((x1 / n1) * (x2 / n2)).sum(dim)
+    return ((x1 / n1) * (x2 / n2)).sum(dim).to(dtype)
 
 
 def _norm(x: Tensor, p: float, dim: int, keepdim: bool) -> Tensor:

@@ -533,7 +533,10 @@ def ctc_loss(
 
     The forward recursion over the labels with blanks between them, for all samples at once, as ordinary operations.
     """
+    from flambeau.amp.lists import float32_under_autocast
+
     batched = log_probs.ndim == 3
+    log_probs = float32_under_autocast(log_probs)
     lp = log_probs if batched else log_probs.unsqueeze(1)
     steps, batch, _ = lp.shape
     times = [int(v) for v in torch.as_tensor(input_lengths).reshape(-1).tolist()]

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional
+from flambeau.nn.functional.linear import linear
 
 State = tuple[Tensor, ...]
 
 
 def _project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    y = torch.matmul(x, weight.t())
-    return y if bias is None else y + bias
+    return linear(x, weight, bias)
 
 
 def lstm_step(gates: Tensor, c: Tensor) -> State:

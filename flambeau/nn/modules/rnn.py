@@ -16,6 +16,7 @@ from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 from flambeau.nn.utils.rnn import PackedSequence
 from flambeau.tensor import Tensor
+from flambeau.trace.recorder import local
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
@@ -100,7 +101,7 @@ class RNNBase(Module):
 
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         dtype = self._parameters["weight_ih_l0"].dtype if "weight_ih_l0" in self._parameters else input.dtype  # type: ignore[union-attr]
-        if input.dtype != dtype:
+        if input.dtype != dtype and local.main.autocast is None:
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({dtype}). Convert input: input.to({dtype}), "
                 f"or convert model: model.to({input.dtype})"
