@@ -147,14 +147,16 @@ def _basic(x: Any, items: list[Any]) -> tuple[Any, list[Any]]:
 
 def getitem(self: Tensor, index: Any) -> Tensor:
     """x[index]: a view for basic indices, a copy where tensors, lists or masks are among them."""
-    if _is_number(index):
+    if index.__class__ is int:
         m = self._meta
         if m.ndim == 0:
             raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` to convert a 0-dim tensor to a number")
         size = m.shape[0]
-        if not -size <= index < size:
+        if 0 <= index < size:
+            return _select_op(self, index, 0)  # type: ignore[no-any-return]
+        if not -size <= index < 0:
             raise IndexError(f"index {index} is out of bounds for dimension 0 with size {size}")
-        return _select_op(self, index + size if index < 0 else index, 0)  # type: ignore[no-any-return]
+        return _select_op(self, index + size, 0)  # type: ignore[no-any-return]
     x, tensors = _basic(self, _index_items(self, index))
     if all_none(tensors):
         return _alias(x) if x is self else x  # type: ignore[no-any-return]

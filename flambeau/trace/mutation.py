@@ -5,6 +5,7 @@ The compiler turns the functional update back into a write at the same address w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -13,6 +14,7 @@ from flambeau.statistics import counters
 from flambeau.trace.meta import is_dense, meta, same_layout
 from flambeau.trace.recorder import Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import State
+from flambeau.trace.storage import Storage
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -21,14 +23,15 @@ ASSIGN = "assign"
 
 
 class Assignment:
-    """What an assignment edge remembers: the storage's slots before and after."""
+    """What an assignment edge remembers: the storage's slots before and after. `chain`: see `assign_all`."""
 
-    __slots__ = ("keeps_history", "root_after", "root_before")
+    __slots__ = ("chain", "keeps_history", "root_after", "root_before")
 
     def __init__(self, root_before: int, root_after: int, keeps_history: bool) -> None:
         self.root_before = root_before
         self.root_after = root_after
         self.keeps_history = keeps_history
+        self.chain: tuple[State, ...] = ()
 
 
 def check_writable(target: Tensor, name: str) -> None:
@@ -48,7 +51,7 @@ def check_writable(target: Tensor, name: str) -> None:
                 f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
                 "update in `with torch.no_grad():`."
             )
-    if not target._meta.is_dense and 0 in m.strides and any(s == 0 and n > 1 for s, n in zip(m.strides, m.shape, strict=True)):
+    if 0 in m.strides and any(s == 0 and n > 1 for s, n in zip(m.strides, m.shape, strict=True)):
         raise RuntimeError(
             f"{name}: unsupported operation: more than one element of the written-to tensor refers to a single memory "
             f"location (shape {tuple(m.shape)}, strides {m.strides}). Please clone() the tensor before performing the operation."
@@ -76,33 +79,76 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     if state is None:
         state = _slow(tr, key, target, source, storage.slot, name, fresh)
     tr.state = state
-    storage.slot = state.info.root_after
-    storage.version += 1
-    listed = False
+    _make_stale(tr, {storage: target})
+    _bind(tr, target, storage, state)
+    if state.external:
+        from flambeau.trace.evaluate import flush
+
+        flush(tr, "external memory")
+    return target
+
+
+def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str = "copy_") -> None:
+    """`assign(target, source, name, fresh=True)` for each pair, in one look at the trace: what an optimizer's step ends with.
+
+    The edges are those of the single assignments; a second name of the last one leads past all of them at once.
+    """
+    tr = local.trace
+    gen = tr.gen
+    slots = tuple([t._slot if t._gen == gen else tr.resolve(t) for t in targets])
+    made = tuple([s._slot if s._gen == gen else tr.resolve(s) for s in sources])
+    storages = {t._storage or storage_of(t): t for t in targets}
+    key = (ASSIGN, slots, made, tuple([s.slot for s in storages]), tuple([t._meta for t in targets]))
+    state = tr.state.children.get(key)
+    plain = len(storages) == len(targets) and not tr.state.external and not any([t._detached for t in targets])
+    if state is None or not plain or tr.grad_enabled:
+        before, chain = tr.state, []
+        for target, source in zip(targets, sources, strict=True):
+            assign(target, source, name, fresh=True)
+            chain.append(tr.state)
+        if plain and not before.grad_enabled:
+            tr.state.info.chain = tuple(chain)
+            before.children[key] = tr.state
+        return
+    tr.state = state
+    _make_stale(tr, storages)
+    for step, (storage, target) in zip(state.info.chain, storages.items(), strict=True):
+        _bind(tr, target, storage, step)
+
+
+def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> None:
+    """Tensors on storages that are being written, other than those written to, no longer know their value's slot."""
+    gen = tr.gen
+    listed = set()
     for t in tr.tensors:
-        if t._storage is storage:
+        target = written.get(t._storage)  # type: ignore[arg-type]
+        if target is not None:
             if t is target:
-                listed = True
+                listed.add(id(t))
             else:
                 t._gen = -1
     for t in tr.resolved:
-        if t._storage is storage and t is not target and t._gen == gen:
+        target = written.get(t._storage)  # type: ignore[arg-type]
+        if target is not None and t is not target and t._gen == gen:
             t._gen = -1
-    if not listed:
-        tr.tensors.append(target)
-    target._gen = gen
+    for target in written.values():
+        if id(target) not in listed:
+            tr.tensors.append(target)
+
+
+def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
+    """The tensor and its storage after the assignment edge that leads to `state`."""
+    storage.slot = state.info.root_after
+    storage.version += 1
+    target._gen = tr.gen
     target._slot = state.slot
+    assert state.meta is not None
     target._meta = state.meta
     if state.info.keeps_history:
         boundary = tr.boundaries[state.slot] = Boundary(target, target._history)
         boundary.version = storage.version
     else:
         target._history = None
-    if state.external:
-        from flambeau.trace.evaluate import flush
-
-        flush(tr, "external memory")
-    return target
 
 
 def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, name: str, fresh: bool) -> State:
@@ -236,4 +282,4 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
     assign(target, source, name, fresh=False)
 
 
-__all__ = ["ASSIGN", "Assignment", "assign", "can_cast", "check_writable", "write_over"]
+__all__ = ["ASSIGN", "Assignment", "assign", "assign_all", "can_cast", "check_writable", "write_over"]

@@ -13,7 +13,7 @@ import flambeau as torch
 from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor as Tensor
-from flambeau.trace.mutation import assign
+from flambeau.trace.mutation import assign_all
 
 Body = TypeVar("Body", bound=Callable[..., Any])
 
@@ -38,8 +38,7 @@ def widen(x: Tensor) -> Tensor:
 def overwrite(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     """Give every target the values of a tensor that nobody else holds, in place and outside the history of gradients."""
     with torch.no_grad():
-        for target, value in zip(targets, values, strict=True):
-            assign(target, value, "copy_", True)
+        assign_all(targets, values)
 
 
 def shape_text(shape: Sequence[int]) -> str:
