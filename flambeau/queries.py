@@ -129,10 +129,19 @@ def typename(obj: Any) -> str:
 
 
 def set_num_threads(n: int) -> None:
-    """Use n threads. Results never depend on it."""
+    """Use n threads from now on. Results never depend on it.
+
+    TypeError unless n is an int, RuntimeError unless it is positive. Without a call there are as many threads as
+    FLAMBEAU_NUM_THREADS or OMP_NUM_THREADS says, else as the process may use (affinity and control groups).
+    """
     from flambeau.runtime import threads
 
+    before = threads.count()
     threads.set_num_threads(n)
+    if threads.count() > before:
+        from flambeau.trace.replan import forget_plans
+
+        forget_plans(threads.count())
 
 
 def get_num_threads() -> int:
@@ -165,13 +174,47 @@ def get_default_device() -> Any:
     return devices.CPU
 
 
+def get_num_interop_threads() -> int:
+    """1: independent operations share the threads of one team."""
+    return 1
+
+
+def set_num_interop_threads(n: int) -> None:
+    """Accepted: independent operations of a plan run side by side whatever it says. RuntimeError unless n is positive."""
+    if n < 1:
+        raise RuntimeError(f"set_num_interop_threads expects a positive integer, got {n}")
+
+
+_warns_only = [False]
+
+
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Accepted: results are always deterministic, at no cost."""
+    """Accepted: results are always deterministic, whatever the number of threads, at no cost."""
+    if not isinstance(mode, bool):
+        raise TypeError(f"use_deterministic_algorithms(): argument 'mode' must be bool, not {type(mode).__name__}")
+    _warns_only[0] = warn_only
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """True: always."""
     return True
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """What use_deterministic_algorithms was told; there never is anything to warn of."""
+    return _warns_only[0]
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """Accepted: "default" or 0, "warn" or 1, "error" or 2."""
+    if debug_mode not in (0, 1, 2, "default", "warn", "error"):
+        raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, 2 or default, warn, error, got {debug_mode!r}")
+    _warns_only[0] = debug_mode in (1, "warn")
+
+
+def get_deterministic_debug_mode() -> int:
+    """1 if warnings were asked for, else 2: deterministic always."""
+    return 1 if _warns_only[0] else 2
 
 
 def set_float32_matmul_precision(precision: str) -> None:

@@ -22,12 +22,14 @@ ALIGNMENT: Final = 64  # bytes: a cache line, and the widest vector
 @dataclass(slots=True)
 class Placement:
     """`places[root]`: ("input" | "output" | "arena", position or byte offset) for every root that a step touches;
-    `scratch[(step, word)]`: byte offset in the arena. `unshared_bytes`: what the arena would be without reuse."""
+    `scratch[(step, word)]`: byte offset in the arena. `unshared_bytes`: what the arena would be without reuse.
+    `workers`: the threads that there is scratch memory for."""
 
     places: dict[int, Home]
     scratch: dict[tuple[int, int], int]
     arena_bytes: int
     unshared_bytes: int
+    workers: int = 1
 
 
 def place(graph: Graph, schedule: Schedule, workers: int) -> Placement:
@@ -89,7 +91,7 @@ def place(graph: Graph, schedule: Schedule, workers: int) -> Placement:
             final[root] = homes[b] if b in homes else places[b]
     for root, home in homes.items():  # inputs and outputs that no step touches
         final.setdefault(root, home)
-    return Placement(final, scratch, arena_bytes, sum(-(-life[2] // ALIGNMENT) * ALIGNMENT for life in lives))
+    return Placement(final, scratch, arena_bytes, sum(-(-life[2] // ALIGNMENT) * ALIGNMENT for life in lives), workers)
 
 
 def _reuse_in_place(

@@ -119,7 +119,7 @@ def _quota() -> float:
 def usable_processors() -> int:
     """The least of affinity and control group's quota, unless FLAMBEAU_NUM_THREADS or OMP_NUM_THREADS says how many."""
     for name in ("FLAMBEAU_NUM_THREADS", "OMP_NUM_THREADS"):
-        text = os.environ.get(name, "")
+        text = os.environ.get(name, "").split(",")[0].strip()  # OpenMP's variable may list a number for each nesting level
         if text.isdigit() and int(text) > 0:
             return int(text)
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

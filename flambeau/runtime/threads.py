@@ -37,7 +37,8 @@ get_num_threads = count
 def set_num_threads(n: int) -> None:
     """Use at most `n` threads (64 at most) from now on. Results do not depend on it.
 
-    Plans that exist keep their scratch memory and run with at most as many threads as they were made for.
+    Plans that exist keep their scratch memory and run with at most as many threads as they were made for: the public
+    function has those made again that are for fewer (trace/replan.py).
     """
     global _count
     if not isinstance(n, int) or isinstance(n, bool):

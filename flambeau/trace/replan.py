@@ -1,0 +1,21 @@
+"""After a change of settings: which plans of the tries have to be made again."""
+
+from __future__ import annotations
+
+from flambeau.trace.recorder import TRACES
+from flambeau.trace.state import State
+
+
+def forget_plans(workers: int) -> int:
+    """Drop the plans that were made for fewer than `workers` threads: when they are wanted, they are made again, from code
+    that is there already. Returns how many there were. A plan that another thread is running just now runs on."""
+    dropped = 0
+    pending: list[State] = [root for trace in list(TRACES.values()) for root in list(trace.roots.values())]
+    while pending:
+        state = pending.pop()
+        pending.extend(list(state.children.values()))
+        for alive, plan in list(state.plans.items()):
+            if plan.plan.placement.workers < workers:
+                state.plans.pop(alive, None)
+                dropped += 1
+    return dropped
