@@ -15,7 +15,8 @@ from flambeau.compiler.graph import contiguous_strides
 from flambeau.statistics import counters
 from flambeau.trace.evaluate import flush
 from flambeau.trace.meta import is_dense
-from flambeau.trace.recorder import Boundary, Fragment, Trace, local, run_in
+from flambeau.trace.recorder import GRAD_MODE, Boundary, Fragment, Trace, local, run_in
+from flambeau.trace.state import State
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -24,15 +25,20 @@ BACKWARD, SEGMENT = "backward", "segment backward"
 
 
 class StageInfo:
-    """What a backward edge remembers: the slots whose gradients it hands out, and which nodes' values were used."""
+    """What a backward edge remembers: the slots whose gradients it hands out, and which nodes' values were used.
 
-    __slots__ = ("boundaries_used", "freed", "slots", "used")
+    `seed`, `end`: of a whole pass with this one stage, the edges of its first gradient and of its return to grad mode.
+    """
+
+    __slots__ = ("boundaries_used", "end", "freed", "seed", "slots", "used")
 
     def __init__(self, slots: tuple[int, ...], used: set[int], freed: set[int], boundaries_used: set[int]) -> None:
         self.slots = slots
         self.used = used
         self.freed = freed
         self.boundaries_used = boundaries_used
+        self.seed: State | None = None
+        self.end: State | None = None
 
 
 class Engine:
@@ -158,7 +164,8 @@ class Engine:
             t.grad.add_(gradient)
         if t._post_hooks:
             for hook in list(t._post_hooks.values()):
-                hook(t)
+                if hook(t) is not None:
+                    raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
     def _custom(self, context: Any, slot: int, gradient: Tensor, pending: dict[int, Tensor]) -> None:
         """Call a custom function's backward once the gradients of all its results are there."""
@@ -301,6 +308,14 @@ def backward(
     inputs: Sequence[Tensor] | None = None,
 ) -> None:  # fmt: skip
     """Accumulate the gradients of the sum of `tensors` (weighted by `grad_tensors`) into the leaves' `.grad`."""
+    tr = local.trace
+    key: Any = None
+    if inputs is None and not create_graph and len(tensors) == 1 and grad_tensors[0] is None and tensors[0]._gen == tr.gen:
+        key = (BACKWARD, tensors[0]._slot, retain_graph)
+        state = tr.state.children.get(key)
+        if state is not None and _again(tr, state):
+            return
+    before = tr.state
     engine = Engine(retain_graph, create_graph, inputs, accumulate=True)
     _seed_all(engine, tensors, grad_tensors)
     for t in inputs or ():
@@ -313,6 +328,41 @@ def backward(
                 t.grad = gradient
             else:
                 t.grad = t.grad + gradient
+    if key is not None and not tr.state.external:
+        _remember(before, key, tr.state)
+
+
+def _again(tr: Trace, state: State) -> bool:
+    """A pass that is known as a whole: one stage, every leaf still without a gradient, no hooks. Else False, and nothing done."""
+    info: StageInfo = state.info
+    boundaries = tr.boundaries
+    if tr.hooked or tr.custom or tr.state.external:
+        return False
+    for slot in info.slots:
+        boundary = boundaries[slot]
+        t = boundary.tensor
+        if t._grad is not None or boundary.history is not None or t._hooks or t._post_hooks:
+            return False
+    assert info.seed is not None and info.end is not None
+    seed = tr.hand_out(info.seed)
+    for slot, gradient in zip(info.slots, tr.follow(state, (seed,)), strict=True):
+        boundaries[slot].tensor._grad = gradient
+    tr.state = info.end
+    return True
+
+
+def _remember(before: State, key: Any, end: State) -> None:
+    """Give the pass from `before` to `end` a short name, if it was: grad mode off, the first gradient, on, off, one stage, on."""
+    path = [end]
+    while path[-1] is not before and len(path) < 7 and path[-1].parent is not None:
+        path.append(path[-1].parent)
+    if len(path) != 7 or path[-1] is not before:
+        return
+    _, stage, _, _, seed, _ = path[:6]
+    modes = [path[i].edge[0] for i in (0, 2, 3, 5)]
+    if type(stage.info) is StageInfo and seed.plain and all(mode == GRAD_MODE for mode in modes):
+        stage.info.seed, stage.info.end = seed, end
+        before.children[key] = stage
 
 
 def grad(

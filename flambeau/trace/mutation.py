@@ -100,7 +100,7 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     storages = {t._storage or storage_of(t): t for t in targets}
     key = (ASSIGN, slots, made, tuple([s.slot for s in storages]), tuple([t._meta for t in targets]))
     state = tr.state.children.get(key)
-    plain = len(storages) == len(targets) and not tr.state.external and not any([t._detached for t in targets])
+    plain = len(storages) == len(targets) and not tr.state.external and not any(t._detached for t in targets)
     if state is None or not plain or tr.grad_enabled:
         before, chain = tr.state, []
         for target, source in zip(targets, sources, strict=True):

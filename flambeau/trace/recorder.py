@@ -159,6 +159,7 @@ class Trace:
         self.grad_enabled = True
         self.autocast: dtypes.dtype | None = None  # the lower precision of amp.autocast; None: off
         self.default_dtype: Any = None
+        self.mode_changed = False  # the next trace starts at another root
         self.boundaries: dict[int, Boundary] = {}
         self.custom: dict[int, Any] = {}
         self.hooked: dict[int, Tensor] = {}
@@ -176,8 +177,9 @@ class Trace:
     def reset(self) -> None:
         """Start a new, empty trace."""
         self.gen += TRACE_SLOTS
-        if dtypes._DEFAULT[0] is not self.default_dtype:
+        if dtypes._DEFAULT[0] is not self.default_dtype or self.mode_changed:
             self.default_dtype = dtypes._DEFAULT[0]
+            self.mode_changed = False
             self.root = self._root_for_mode()
         self.state = self.root
         self.tensors: list[Tensor] = []
@@ -520,11 +522,10 @@ class Trace:
 
     def _change_mode(self, key: Any) -> State:
         """Go where the modes are the new ones; the next trace starts there, too."""
-        at_root = self.state is self.root
-        self.root = self._root_for_mode()
-        if at_root:
-            self.state = self.root
+        if self.state.parent is None:
+            self.root = self.state = self._root_for_mode()
             return self.root
+        self.mode_changed = True
         state = self.state.children.get(key)
         if state is None:
             state = self.state.children[key] = State(self.state, key)
