@@ -51,10 +51,11 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             simple = False
         elif kind in ("operand", "operand?", "exponent"):
             body.append(f"c{i} = {n}.__class__")
+            body.append(f"if c{i} is T_: k{i} = {slot}")  # the usual case first
             if kind == "exponent":
-                body.append(f"if c{i} is float or c{i} is int or c{i} is bool or c{i} is complex: k{i} = (c{i}, {n})")
+                body.append(f"elif c{i} is float or c{i} is int or c{i} is bool or c{i} is complex: k{i} = (c{i}, {n})")
             else:
-                body.append(f"if c{i} is float or c{i} is int: k{i} = c{i}")
+                body.append(f"elif c{i} is float or c{i} is int: k{i} = c{i}")
                 body.append(f"elif c{i} is bool or c{i} is complex: k{i} = (c{i}, {n})")
                 pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
             if kind == "operand?":
@@ -97,7 +98,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         *[f"    {line}" for line in pushes],
         "    if n_.plain:",
         "        tr_.state = n_",
-        "        t_ = new(CLASS[0])",
+        "        t_ = new(T_)",
         "        t_._gen = g_",
         "        t_._slot = n_.slot",
         "        t_._meta = n_.meta",
@@ -121,6 +122,7 @@ def _lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
 
     def build(*args: Any, **kwargs: Any) -> Any:
         made: dict[str, Any] = {}
+        scope["T_"] = _TENSOR[0]
         exec(compile(source, f"<flambeau operation {name}>", "exec"), scope, made)
         (real,) = made.values()
         stub.__defaults__, stub.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
