@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from sys import getrefcount
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import Graph
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _TRACE_REFERENCES = 3
 new_storage: Any = object.__new__
 OBSERVERS: list[Callable[[Any, str], None]] = []  # called with each new plan and why its trace ended (`flambeau explain`)
+PROFILER: Any = None  # while a profile is on: what runs plans and is told of new ones (profiler/collector.py)
 
 
 class TracePlan:
@@ -83,6 +85,7 @@ def flush(tr: Trace, reason: str) -> None:
     plan: TracePlan | None = state.plans.get(alive)
     inputs, params = tr.inputs, tr.params
     if plan is None:
+        started = perf_counter_ns()
         try:
             plan = state.plans[alive] = make_plan(tr, state, tensors, alive)
         except BaseException:
@@ -92,6 +95,8 @@ def flush(tr: Trace, reason: str) -> None:
             raise
         for observer in OBSERVERS:
             observer(plan, reason)
+        if PROFILER is not None:
+            PROFILER.compiled(plan, started, perf_counter_ns())
     boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
     tr.reset()
     counters.operations_recorded += state.depth
@@ -105,7 +110,7 @@ def flush(tr: Trace, reason: str) -> None:
         storage.gen = -1
         given.append(storage.buffer)
     try:
-        buffers: list[Buffer] = plan.run(given, params)
+        buffers: list[Buffer] = plan.run(given, params) if PROFILER is None else PROFILER.run(plan, state, given, params, reason)
     except BaseException:
         for position, _ in plan.assign:
             t = tensors[position]
