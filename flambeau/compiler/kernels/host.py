@@ -2,8 +2,8 @@
 
 A `host_call` node has the attributes `function` (a name of FUNCTIONS) and `kwargs`, a sorted tuple of (name, value). A
 function takes NumPy arrays (views of the plan's buffers: read only) and returns one array for each of the node's outputs.
-bfloat16 has no NumPy type: the recorder casts to float32 around a host call, as it does for float16.
-Errors are numpy.linalg.LinAlgError, which is a ValueError; the caller of a plan sees them as RuntimeError.
+The functions are in host_linalg.py and host_fft.py. What fails for the values of a matrix is in an `info` result; any other
+numpy.linalg.LinAlgError, which is a ValueError, reaches the caller of a plan as RuntimeError.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from flambeau.compiler.graph import Graph, Value
+from flambeau.compiler.kernels import host_fft, host_linalg
 
 Array = np.ndarray[Any, Any]
 
@@ -68,91 +69,14 @@ def number(x: Any, value: Value) -> Array:
     return np.asarray(x, value.dtype.numpy_name)
 
 
-# -- The functions ------------------------------------------------------------------------------------------------
-
-
-def _triangular(a: Array, upper: bool) -> Array:
-    return np.triu(a) if upper else np.tril(a)
-
-
-def _solve_triangular(a: Array, b: Array, upper: bool, left: bool, unit: bool) -> Array:
-    """Solve a x = b (or x a = b) for triangular a: substitution row by row, batched over the leading dims."""
-    if not left:
-        t = _solve_triangular(np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2), not upper, True, unit)
-        return np.swapaxes(t, -1, -2)
-    n = a.shape[-1]
-    x = np.array(np.broadcast_to(b, (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *b.shape[-2:])))
-    for i in reversed(range(n)) if upper else range(n):
-        done = slice(i + 1, n) if upper else slice(0, i)
-        row = x[..., i, :] - np.einsum("...j,...jk->...k", a[..., i, done], x[..., done, :])
-        x[..., i, :] = row if unit else row / a[..., i, i, None]
-    return x
-
-
-def _lu(a: Array) -> tuple[Array, Array]:
-    """LU with partial pivoting, LAPACK's layout: (L below U, 1-based int64 row exchanges)."""
-    lu = np.array(a)
-    m, n = lu.shape[-2:]
-    flat = lu.reshape(-1, m, n)
-    pivots = np.empty((flat.shape[0], min(m, n)), np.int64)
-    for matrix, exchanges in zip(flat, pivots, strict=True):
-        for k in range(min(m, n)):
-            p = k + int(np.argmax(np.abs(matrix[k:, k])))
-            exchanges[k] = p + 1
-            if p != k:
-                matrix[[k, p]] = matrix[[p, k]]
-            if matrix[k, k] != 0:
-                matrix[k + 1 :, k] /= matrix[k, k]
-                matrix[k + 1 :, k + 1 :] -= np.outer(matrix[k + 1 :, k], matrix[k, k + 1 :])
-    return lu, pivots.reshape(*a.shape[:-2], min(m, n))
-
-
-def _lstsq(a: Array, b: Array) -> tuple[Array, ...]:
-    solution, residuals, rank, singular = np.linalg.lstsq(a, b, rcond=None)
-    return solution, residuals, np.asarray(rank, np.int64), singular
-
-
-def _fft(name: str) -> Callable[..., Array]:
-    def call(x: Array, **kwargs: Any) -> Array:
-        result: Array = getattr(np.fft, name)(x, **kwargs)
-        return result
-
-    return call
-
-
-def _slogdet(a: Array) -> tuple[Array, Array]:
-    sign, logarithm = np.linalg.slogdet(a)
-    return np.asarray(sign), np.asarray(logarithm)
-
-
-FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
-    "cholesky": lambda a, upper=False: np.conj(np.swapaxes(np.linalg.cholesky(a), -1, -2)) if upper else np.linalg.cholesky(a),
-    "qr": lambda a, mode="reduced": tuple(np.linalg.qr(a, mode)),
-    "svd": lambda a, full_matrices=False: tuple(np.linalg.svd(a, full_matrices)),
-    "svdvals": lambda a: np.linalg.svd(a, compute_uv=False),
-    "eigh": lambda a, uplo="L": tuple(np.linalg.eigh(a, uplo)),
-    "eigvalsh": lambda a, uplo="L": np.linalg.eigvalsh(a, uplo),
-    "eig": lambda a: tuple(np.linalg.eig(a)),
-    "eigvals": lambda a: np.linalg.eigvals(a),
-    "inv": lambda a: np.linalg.inv(a),
-    "pinv": lambda a, **kwargs: np.linalg.pinv(a, **kwargs),
-    "det": lambda a: np.linalg.det(a),
-    "slogdet": _slogdet,
-    "solve": lambda a, b: np.linalg.solve(a, b),
-    "lstsq": _lstsq,
-    "lu": _lu,
-    "triangular": _triangular,
-    "solve_triangular": lambda a, b, upper=False, left=True, unit=False: _solve_triangular(a, b, upper, left, unit),
-    "matrix_rank": lambda a, **kwargs: np.asarray(np.linalg.matrix_rank(a, **kwargs), np.int64),
-    **{name: _fft(name) for name in (
-        "fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn").split()},
-}  # fmt: skip
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {**host_linalg.FUNCTIONS, **host_fft.FUNCTIONS}
 
 
 def call(step: HostCall, inputs: list[Array], outputs: list[Array]) -> None:
     """Run the function and write its results into the output arrays."""
     try:
-        results = FUNCTIONS[step.function](*inputs, **step.kwargs)
+        with np.errstate(all="ignore"):  # infinities and NaN are results, here as in kernels
+            results = FUNCTIONS[step.function](*inputs, **step.kwargs)
     except np.linalg.LinAlgError as error:
         raise RuntimeError(f"{step.function}: {error}") from None
     if not isinstance(results, tuple):

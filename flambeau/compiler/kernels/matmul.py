@@ -20,6 +20,7 @@ from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of, 
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_packed import packed_module
 from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
+from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, TILE, tile_block, tile_module
 from flambeau.compiler.kernels.matrix_vector import (
     DOT_ROWS,
     LINE,
@@ -182,6 +183,8 @@ def _product_kernel(
     product: Product, element: Element, tile: Tile, host: Machine, epilogue: Epilogue | None, node_index: int
 ) -> Kernel:
     """The kernel of a product in normal form."""
+    from flambeau.runtime import tiles
+
     facts = _facts(product, element, tile, host)
     if element.parts == 1 and product.m <= DOT_ROWS:
         if facts.b_unit == "k" and product.a.column == 1:
@@ -194,7 +197,13 @@ def _product_kernel(
             scratch = 2 * LINE * element.compute_bytes
             columns = UNIT_VECTORS * tile.width
             return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
-    blocking = block(element, tile, product.m, product.n, product.k, product.batches, host)
+    sizes = product.m, product.n, product.k, product.batches
+    by_tiles = element.name in tiles.dtypes()
+    if by_tiles:
+        facts = replace(facts, element=replace(element, rounds_by=ROUNDS_BY.get(element.name, "")), tile=TILE)
+        blocking = tile_block(element, *sizes, host)
+    else:
+        blocking = block(element, tile, *sizes, host)
     if blocking.direct:
         facts = replace(facts, direct=True)
     words: dict[str, Word] = {
@@ -205,8 +214,9 @@ def _product_kernel(
         "a_panels": blocking.a_panels, "row_step": blocking.row_step,
         "pack_b": int(blocking.pack_b),
     }  # fmt: skip
+    kind, writer = ("tiles", tile_module) if by_tiles else ("blocked", packed_module)
     return _kernel(
-        f"matmul:blocked:{facts.key()}", packed_module, facts, epilogue, words, word_names(facts), product, node_index,
+        f"matmul:{kind}:{facts.key()}", writer, facts, epilogue, words, word_names(facts), product, node_index,
         blocking.row_panels * blocking.column_blocks * product.batches, blocking.min_units, blocking.grain,
     )  # fmt: skip
 

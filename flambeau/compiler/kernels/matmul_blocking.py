@@ -85,6 +85,22 @@ def row_step(tile: Tile, m: int) -> int:
     return min(tile.heights[:2], key=lambda step: (cost(step), -step))
 
 
+def grid(step: int, columns: int, m: int, n: int, threads: int) -> tuple[int, int, int, int]:
+    """(nc, column blocks, row panels, grain): m x n results, in panels of `step` rows and of `columns`, for `threads`.
+
+    Threads share the product as a grid of equal rectangles, one each: each packs its own rows of a and columns of b, so
+    take the grid with the least to pack. Batch items share nothing: with enough of them, each is one rectangle.
+    """
+    row_panels = ceil_div(m, step)
+    across = min(
+        range(1, threads + 1), key=lambda c: ceil_div(row_panels, ceil_div(threads, c)) * step + ceil_div(n, c)
+    )
+    nc = min(round_up(n, columns), round_up(ceil_div(n, across), columns))
+    column_blocks = ceil_div(n, nc)
+    grain = ceil_div(row_panels, min(row_panels, ceil_div(threads, column_blocks)))
+    return nc, column_blocks, round_up(row_panels, grain), grain
+
+
 def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, host: Machine) -> Blocking:
     """Blocks of an m x n x k product for `host`."""
     size = element.compute_bytes * element.parts
@@ -99,18 +115,7 @@ def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, ho
     mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), step)  # equal blocks: no thin last one
     if k <= 16:  # run along the rows of c
         mc = step
-    row_panels = ceil_div(m, step)
-    # Threads share the product as a grid of equal rectangles, one each: each packs its own rows of a and columns of
-    # b, so take the grid with the least to pack. Batch items share nothing: with enough of them, each is one
-    # rectangle.
-    threads = ceil_div(host.threads, batches)
-    across = min(
-        range(1, threads + 1), key=lambda c: ceil_div(row_panels, ceil_div(threads, c)) * step + ceil_div(n, c)
-    )
-    nc = min(round_up(n, tile.columns), round_up(ceil_div(n, across), tile.columns))
-    column_blocks = ceil_div(n, nc)
-    grain = ceil_div(row_panels, min(row_panels, ceil_div(threads, column_blocks)))
-    row_panels = round_up(row_panels, grain)
+    nc, column_blocks, row_panels, grain = grid(step, tile.columns, m, n, ceil_div(host.threads, batches))
     slack = 2 * tile.width * element.compute_bytes
     if direct:
         b_columns = max(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns

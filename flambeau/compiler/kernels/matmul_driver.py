@@ -53,7 +53,11 @@ class Driver:
         b, row_panels = self.b, self.w["row_panels"]
         end = b.op(f"udiv i64 {b.add('%end', b.sub(row_panels, 1))}, {row_panels}")
         b.loop(b.op(f"udiv i64 %begin, {row_panels}"), end, 1, self.group)
+        self.end()
         return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")
+
+    def end(self) -> None:
+        """What the function does last."""
 
     def group(self, number: str) -> None:
         """Consecutive row panels of one column block of one batch item."""
@@ -65,7 +69,11 @@ class Driver:
         self.j0 = b.mul(b.op(f"urem i64 {number}, {w['column_blocks']}"), w["nc"])
         self.columns = b.min(w["nc"], b.sub(w["n"], self.j0))
         a, bb, self.c = batch_addresses(b, self.facts, w, self.batch)
-        k_all = k_of_batch(b, w, self.batch)
+        self.rectangle(first, after, a, bb, k_of_batch(b, w, self.batch))
+
+    def rectangle(self, first: str, after: str, a: str, bb: str, k_all: str) -> None:
+        """Rows [first, after) times the column block's columns; a and b at `a` and `bb`."""
+        b, w = self.b, self.w
         blocks = b.max("1", b.op(f"udiv i64 {b.add(k_all, b.sub(w['kc'], 1))}, {w['kc']}"))
 
         def k_block(block: str) -> None:

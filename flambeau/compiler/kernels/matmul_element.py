@@ -29,6 +29,7 @@ class Element:
     memory_bytes: int  # of one part
     compute_bytes: int  # of one part
     parts: int = 1
+    rounds_by: str = ""  # an instruction that rounds 16 lanes of accumulators to memory
 
     @property
     def is_float(self) -> bool:
@@ -60,6 +61,9 @@ class Element:
     def narrow(self, b: Builder, width: int, value: str) -> str:
         """`width` accumulator lanes as lanes of the memory type."""
         source, target = vector(self.compute, width), vector(self.memory, width)
+        if self.rounds_by and width == 16:
+            half = b.call("<16 x bfloat>", self.rounds_by, [(source, value)])
+            return b.op(f"bitcast <16 x bfloat> {half} to {target}")
         if self.name == "bfloat16":
             # Round to nearest even on the bits; a NaN keeps its sign and becomes quiet (the carry could reach
             # infinity).

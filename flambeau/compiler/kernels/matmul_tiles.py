@@ -1,0 +1,344 @@
+"""Matrix products by the processor's matrix unit (AMX): 16-bit floats and bytes, accumulated in 32 bits.
+
+A tile register holds 16 rows of 64 bytes. One instruction adds to a 16 x 16 tile of 32-bit results the product of
+
+    a's tile: 16 rows x 64 bytes of k           element (lane, k) at lane * 64 bytes + k
+    b's tile: 16 groups of k x 16 columns       element (k, lane) at (k / G) * 64 bytes + lane * 4 bytes + k mod G
+
+where G = 4 bytes / itemsize neighbours of k are multiplied and added at once (Intel Architecture Instruction Set
+Extensions Reference, chapter 3). Four results of 32 x 32 stay in registers, so that a loaded tile is used twice.
+
+A panel is 32 rows of a (columns of b) and all of the block's k: for each step (64 bytes of k) two tiles, 2 KiB. Beyond
+the end of k both operands hold zeros; lanes beyond the last hold anything, their results are not stored.
+
+    for each block of columns (b_columns)
+        for each block of rows (mc)
+            for each block of K (kc)                  pack b; meant to stay in the second-level cache
+                for each row panel                    pack a
+                    for each part of K (STEPS)        a's part stays in the first-level cache
+                        for each column panel         the micro-kernel, whose 32 x 32 sums wait in a buffer
+                    after the last block of K: round the sums, store them; the epilogue
+
+The order of additions into an element depends on K only. Rounding is to nearest even, once; denormal float32 sums and
+denormal bfloat16 operands count as zero (the instructions do so).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from flambeau.compiler.emit.builder import Builder, module, vector
+from flambeau.compiler.kernels.matmul_blocking import Blocking, Machine, ceil_div, grid, round_up
+from flambeau.compiler.kernels.matmul_driver import Driver, word_names
+from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
+from flambeau.compiler.kernels.matmul_micro import store_part
+from flambeau.compiler.kernels.matmul_pack import transpose
+
+LANES = 32  # rows of a panel of a, columns of a panel of b
+STEP_BYTES = 2048  # two tiles: what 64 bytes of k take in a panel
+# Steps between two visits of a column panel: a's part of the panel takes 24 KiB of a first-level cache of 48.
+STEPS = 12
+SUMS_BYTES = 4 * LANES * LANES
+TILE = Tile(LANES, 2, 16)
+_PRODUCTS = {"bfloat16": "tdpbf16ps", "float16": "tdpfp16ps", "int8": "tdpbssd", "uint8": "tdpbuud", "bool": "tdpbuud"}
+ROUNDS_BY = {"bfloat16": "llvm.x86.avx512bf16.cvtneps2bf16.512"}
+_CONFIGURATION = bytes([1] + [0] * 15 + [64, 0] * 8 + [0] * 16 + [16] * 8 + [0] * 8)  # palette 1; 8 tiles of 16 x 64
+
+
+def tile_block(element: Element, m: int, n: int, k: int, batches: int, host: Machine) -> Blocking:
+    """Blocks of an m x n x k product."""
+    step = 64 // element.itemsize
+    whole = round_up(max(k, 1), step)
+    kc = round_up(ceil_div(whole, ceil_div(whole * element.itemsize, 8192)), step)
+    nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches))
+    widest = max(1, host.l2_bytes // 2 // (kc * element.itemsize) // LANES) * LANES
+    b_columns = min(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
+    rows = min(grain * LANES, round_up(m, LANES))
+    # Where K has many blocks, the sums of all rows of a block wait for the next one.
+    mc = min(rows, 1024) if kc < whole else rows
+    buffers = ceil_div(mc, LANES) if kc < whole else 1
+    a_panels = b_columns * kc * element.itemsize
+    scratch = a_panels + LANES * kc * element.itemsize + buffers * b_columns * LANES * 4
+    # A thread is worth its start from about 5 microseconds on: 5 million operations.
+    return Blocking(
+        mc, nc, kc, row_panels, column_blocks, b_columns, a_panels, scratch,
+        min_units=max(1, 5_000_000 // (2 * LANES * min(n, nc) * max(k, 1))), direct=False, pack_b=True,
+        row_step=LANES, grain=grain,
+    )  # fmt: skip
+
+
+class TileDriver(Driver):
+    """The loops around the matrix unit. It calls `pack_a`, `pack_b`, `tiles_RxC`, `store_whole` and `store_part`."""
+
+    def write(self, symbol: str) -> str:
+        self.b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
+        return super().write(symbol)
+
+    def end(self) -> None:
+        self.b.call("void", "llvm.x86.tilerelease", [])
+
+    def rectangle(self, first: str, after: str, a: str, bb: str, k_all: str) -> None:
+        """Rows [first, after) times the column block's columns."""
+        b, w = self.b, self.w
+        step = 64 // self.facts.element.itemsize
+        blocks = b.max("1", b.op(f"udiv i64 {b.add(k_all, b.sub(w['kc'], 1))}, {w['kc']}"))
+        one_block = b.op(f"icmp eq i64 {blocks}, 1")
+        self.sums = b.gep("i8", self.panel_a, b.mul(w["kc"], LANES * self.facts.element.itemsize))
+
+        def columns(j: str) -> None:
+            width = b.min(w["b_columns"], b.sub(self.columns, j))
+            per_panel = b.op(f"select i1 {one_block}, i64 0, i64 {b.mul(w['b_columns'], 4 * LANES)}")
+
+            def rows(i0: str) -> None:
+                i1 = b.min(after, b.add(i0, w["mc"]))
+
+                def k_block(block: str) -> None:
+                    k0 = b.mul(block, w["kc"])
+                    self.k = b.min(w["kc"], b.sub(k_all, k0))
+                    steps = b.op(f"udiv i64 {b.add(self.k, step - 1)}, {step}")
+                    self.add = b.op(f"icmp sgt i64 {block}, 0")
+                    self.is_last = b.op(f"icmp eq i64 {b.add(block, 1)}, {blocks}")
+                    self.a, self.bb = self.at(a, k0, w["a_column"]), self.at(bb, k0, w["b_row"])
+                    source = self.at(self.bb, b.add(self.j0, j), w["b_column"])
+                    self.pack("b", source, width, self.panels_b)
+
+                    def panel(row: str) -> None:
+                        panel_number = b.op(f"udiv i64 {b.sub(row, i0)}, {LANES}")
+                        sums = b.gep("i8", self.sums, b.mul(panel_number, per_panel))
+                        self.row_panel(row, b.min(LANES, b.sub(after, row)), j, width, steps, sums)
+
+                    b.loop(i0, i1, LANES, panel)
+
+                b.loop(0, blocks, 1, k_block)
+
+            b.loop(first, after, w["mc"], rows)
+
+        b.loop(0, self.columns, w["b_columns"], columns)
+
+    def row_panel(self, row: str, tall: str, j: str, width: str, steps: str, sums: str) -> None:
+        """`tall` rows times the packed columns; `steps` of K."""
+        b, w = self.b, self.w
+        column = b.add(self.j0, j)
+        self.pack("a", self.at(self.a, row, w["a_row"]), tall, self.panel_a)
+        parts = b.max("1", b.op(f"udiv i64 {b.add(steps, STEPS - 1)}, {STEPS}"))
+
+        def part(number: str) -> None:
+            start = b.mul(number, STEPS)
+            count = b.min(STEPS, b.sub(steps, start))
+            add = b.op(f"or i1 {self.add}, {b.op(f'icmp sgt i64 {number}, 0')}")
+            last = b.op(f"and i1 {self.is_last}, {b.op(f'icmp eq i64 {b.add(number, 1)}, {parts}')}")
+            left = b.gep("i8", self.panel_a, b.mul(start, STEP_BYTES))
+
+            def panel(at: str) -> None:
+                panel_bytes = b.mul(steps, STEP_BYTES)
+                number = b.op(f"udiv i64 {at}, {LANES}")
+                right = b.gep("i8", self.panels_b, b.add(b.mul(number, panel_bytes), b.mul(start, STEP_BYTES)))
+                wide = b.min(LANES, b.sub(width, at))
+                buffer = b.gep("i8", sums, b.mul(number, SUMS_BYTES))
+                self.multiply_tiles(count, left, right, buffer, add, tall, wide)
+                b.when(last, lambda: self.store(buffer, row, b.add(column, at), tall, wide))
+
+            b.loop(0, width, LANES, panel)
+
+        b.loop(0, parts, 1, part)
+        self.finish((row, b.add(row, tall)), (column, b.add(column, width)))
+
+    def multiply_tiles(
+        self, steps: str, left: str, right: str, buffer: str, add: str, tall: str, wide: str
+    ) -> None:  # fmt: skip
+        b = self.b
+        high = b.op(f"select i1 {b.op(f'icmp sgt i64 {tall}, 16')}, i64 2, i64 0")
+        broad = b.op(f"select i1 {b.op(f'icmp sgt i64 {wide}, 16')}, i64 1, i64 0")
+        which = b.add(high, broad)
+        done = b.new_label("done")
+        labels = [b.new_label("tiles") for _ in range(4)]
+        cases = " ".join(f"i64 {i}, label %{labels[i]}" for i in range(3))
+        b.emit(f"switch i64 {which}, label %{labels[3]} [{cases}]")
+        for i, label in enumerate(labels):
+            b.label(label)
+            arguments = [("i64", steps), ("ptr", left), ("ptr", right), ("ptr", buffer), ("i1", add)]
+            b.call("void", f"tiles_{i // 2 + 1}x{i % 2 + 1}", arguments, declare=False)
+            b.branch(done)
+        b.label(done)
+
+    def store(self, buffer: str, row: str, column: str, tall: str, wide: str) -> None:
+        b, w = self.b, self.w
+        target = self.at(self.at(self.c, row, w["c_row"]), column, w["c_column"])
+        b.call("void", "store_part", [
+            ("ptr", buffer), ("i64", str(LANES)), ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]),
+            ("i1", "false"), ("i64", tall), ("i64", wide),
+        ], declare=False)  # fmt: skip
+
+
+def micro(b: Builder, element: Element, rows: int, columns: int) -> str:
+    """Text of `tiles_RxC(steps, a, b, sums, add)`: rows x columns tiles of results, over `steps` of two panels."""
+    instruction = f"llvm.x86.{_PRODUCTS[element.name]}"
+    results = [(r, c) for r in range(rows) for c in range(columns)]
+
+    def register(number: int) -> tuple[str, str]:
+        return "i8", str(number)
+
+    def buffer(r: int, c: int) -> list[tuple[str, str]]:
+        return [register(2 * r + c), ("ptr", b.gep("i8", "%sums", 16 * (r * 4 * LANES + c * 4))), ("i64", str(4 * LANES))]
+
+    def clear() -> None:
+        for r, c in results:
+            b.call("void", "llvm.x86.tilezero", [register(2 * r + c)])
+
+    def fetch() -> None:
+        for r, c in results:
+            b.call("void", "llvm.x86.tileloadd64", buffer(r, c))
+
+    b.when("%add", fetch)
+    b.when(b.op("xor i1 %add, true"), clear)
+
+    def step(s: str) -> None:
+        at = b.mul(s, STEP_BYTES)
+        for operand, count, first in (("a", rows, 4), ("b", columns, 6)):
+            for t in range(count):
+                source = b.gep("i8", b.gep("i8", f"%{operand}", at), 1024 * t)
+                b.call("void", "llvm.x86.tileloadd64", [register(first + t), ("ptr", source), ("i64", "64")])
+        for r, c in results:
+            b.call("void", instruction, [register(2 * r + c), register(4 + r), register(6 + c)])
+
+    b.loop(0, "%steps", 1, step)
+    for r, c in results:
+        b.call("void", "llvm.x86.tilestored64", buffer(r, c))
+    return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add) noinline #0")
+
+
+def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: str) -> str:
+    """Text of `name(source, lane_stride, k_stride, count, k, panels)`, which packs `count` lanes.
+
+    `unit`: which stride is 1, "lane", "k" or "none". `by_lanes`: a's tiles, whose rows are lanes; else b's.
+    """
+    size = element.itemsize
+    step, group, type_ = 64 // size, 4 // size, f"i{8 * size}"
+    steps = b.op(f"udiv i64 {b.add('%k', step - 1)}, {step}")
+
+    def sixteen(first: str) -> None:
+        left = b.min(16, b.sub("%count", first))
+        source = b.gep(type_, "%source", b.mul(first, "%lane_stride"))
+        # Panels of 32 lanes follow each other; the upper 16 lanes of a step lie behind the lower ones.
+        panel = b.mul(b.op(f"udiv i64 {first}, {LANES}"), b.mul(steps, STEP_BYTES))
+        target = b.gep("i8", b.gep("i8", "%panels", panel), b.mul(b.op(f"and i64 {first}, 16"), 64))
+
+        def one(s: str) -> None:
+            k = b.mul(s, step)
+            to = b.gep("i8", target, b.mul(s, STEP_BYTES))
+            k_left = b.sub("%k", k)
+            if unit == "none":
+                _scalar_tile(b, element, source, k, left, k_left, by_lanes, to)
+            elif unit == "k":
+                _store(b, _rows_of_k(b, element, b.gep(type_, source, k), left, k_left), not by_lanes, to)
+            else:
+                at = b.gep(type_, source, b.mul(k, "%k_stride"))
+                full = b.op(f"and i1 {b.op(f'icmp sge i64 {k_left}, {step}')}, {b.op(f'icmp eq i64 {left}, 16')}")
+                b.when(full, lambda: _store(b, _groups_of_k(b, element, group, at, "", ""), by_lanes, to))
+                b.when(
+                    b.op(f"xor i1 {full}, true"),
+                    lambda: _store(b, _groups_of_k(b, element, group, at, left, k_left), by_lanes, to),
+                )
+
+        b.loop(0, steps, 1, one)
+
+    b.loop(0, "%count", 16, sixteen)
+    return b.function(
+        f"define internal void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0"
+    )
+
+
+def _store(b: Builder, rows: list[str], turn: bool, target: str) -> None:
+    """16 vectors of 64 bytes as a tile; `turn`: transposed, in units of 4 bytes."""
+    for i, value in enumerate(transpose(b, "i32", 16, rows) if turn else rows):
+        b.store("<16 x i32>", value, b.gep("i8", target, 64 * i), 64)
+
+
+def _rows_of_k(b: Builder, element: Element, source: str, left: str, k_left: str) -> list[str]:
+    """For each lane 64 bytes of k; lanes past the last one repeat it."""
+    size = element.itemsize
+    step, type_ = 64 // size, f"i{8 * size}"
+    mask, last = b.tail_mask(k_left, step), b.sub(left, 1)
+    rows = []
+    for lane in range(16):
+        at = b.gep(type_, source, b.mul(b.min(lane, last), "%lane_stride"))
+        rows.append(b.op(f"bitcast {vector(type_, step)} {b.masked_load(type_, step, at, mask, size)} to <16 x i32>"))
+    return rows
+
+
+def _groups_of_k(b: Builder, element: Element, group: int, source: str, left: str, k_left: str) -> list[str]:
+    """For each group of neighbours of k a vector over 16 lanes; `left` and `k_left`: "" if all are there."""
+    size = element.itemsize
+    type_ = f"i{8 * size}"
+    lanes = b.tail_mask(left, 16) if left else ""
+    rows = []
+    for g in range(16):
+        row = ""
+        for i in range(group):
+            k = g * group + i
+            at = b.gep(type_, source, b.mul(k, "%k_stride"))
+            if lanes:
+                there = b.op(f"icmp sgt i64 {k_left}, {k}")
+                mask = b.op(f"select i1 {there}, <16 x i1> {lanes}, <16 x i1> zeroinitializer")
+                value = b.masked_load(type_, 16, at, mask, size)
+            else:
+                value = b.load(f"<16 x {type_}>", at, size)
+            wide = b.op(f"zext <16 x {type_}> {value} to <16 x i32>")
+            if i:
+                shift = "<" + ", ".join([f"i32 {8 * size * i}"] * 16) + ">"
+                row = b.op(f"or <16 x i32> {row}, {b.op(f'shl <16 x i32> {wide}, {shift}')}")
+            else:
+                row = wide
+        rows.append(row)
+    return rows
+
+
+def _scalar_tile(b: Builder, element: Element, source: str, k0: str, left: str, k_left: str, by_lanes: bool, target: str) -> None:
+    """Element by element, any strides; zeros past the end of k."""
+    size = element.itemsize
+    step, group, type_ = 64 // size, 4 // size, f"i{8 * size}"
+
+    def at_lane(lane: str) -> None:
+        from_lane = b.gep(type_, source, b.mul(lane, "%lane_stride"))
+
+        def at_k(k: str) -> None:
+            there = b.op(f"icmp slt i64 {k}, {k_left}")
+            safe = b.op(f"select i1 {there}, i64 {b.add(k0, k)}, i64 {k0}")
+            value = b.load(type_, b.gep(type_, from_lane, b.mul(safe, "%k_stride")), size)
+            value = b.op(f"select i1 {there}, {type_} {value}, {type_} 0")
+            if by_lanes:
+                at = b.add(b.mul(lane, step), k)
+            else:
+                row, rest = b.op(f"udiv i64 {k}, {group}"), b.op(f"urem i64 {k}, {group}")
+                at = b.add(b.add(b.mul(row, step), b.mul(lane, group)), rest)
+            b.store(type_, value, b.gep(type_, target, at), size)
+
+        b.loop(0, step, 1, at_k)
+
+    b.loop(0, left, 1, at_lane)
+
+
+def tile_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+    """The whole module's text."""
+    element = facts.element
+    functions = [f"@tile_configuration = internal constant [64 x i8] [{', '.join(f'i8 {x}' for x in _CONFIGURATION)}], align 64"]
+    declarations: set[str] = set()
+    writers = [partial(micro, element=element, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
+    for write in (
+        *writers,
+        partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit),
+        partial(pack_tiles, element=element, unit=facts.a_unit, by_lanes=True, name="pack_a"),
+        partial(pack_tiles, element=element, unit=facts.b_unit, by_lanes=False, name="pack_b"),
+    ):
+        b = Builder()
+        functions.append(write(b))
+        declarations.update(b.declarations)
+    b = Builder()
+    driver = TileDriver(b, facts, epilogue is not None)
+    functions.append(driver.write(symbol))
+    declarations.update(b.declarations)
+    if epilogue is not None:
+        functions.append(epilogue.emit("epilogue", len(word_names(facts))))
+        declarations.update(epilogue.declarations())
+    return module(functions, declarations, facts.vector_bits)
