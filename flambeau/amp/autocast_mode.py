@@ -59,7 +59,7 @@ def is_autocast_enabled(device_type: str = "cuda") -> bool:
 def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
     """Switch autocast on or off for a type of device; with one argument, for CUDA."""
     if isinstance(device_type, bool):
-        device_type, enabled = "cuda", device_type
+        return set_autocast_enabled("cuda", device_type)
     _settings.enabled[_checked(device_type)] = bool(enabled)
     _apply()
 

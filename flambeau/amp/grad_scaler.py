@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 import flambeau as torch
-from flambeau.ops.registry import operation
+from flambeau.optim.optimizer import update
 from flambeau.tensor import Tensor
 
 
@@ -30,8 +30,8 @@ def _fresh_state() -> dict[str, Any]:
     return {"stage": OptState.READY, "found_inf_per_device": {}}
 
 
-@operation(name="amp.unscale", public=False)
-def _unscale(grads: Sequence[Tensor], inverse: Tensor) -> tuple[Tensor, ...]:
+@update
+def unscale(grads: Sequence[Tensor], inverse: Tensor) -> tuple[Tensor, ...]:
     """(1.0 if a gradient has an element that is not finite, else 0.0; each gradient times `inverse`, in its own dtype)."""
     found = torch.stack([torch.logical_not(torch.isfinite(g)).any() for g in grads]).any()
     return (found.to(torch.float32), *[(g.to(torch.float32) * inverse).to(g.dtype) if _narrow(g) else g * inverse.to(g.dtype) for g in grads])
@@ -109,7 +109,7 @@ class GradScaler:
         from flambeau.nn.functional.engine import overwrite
 
         with torch.no_grad():
-            found, *scaled = _unscale(grads, inverse)
+            found, *scaled = unscale(grads, inverse)
             if write:
                 overwrite(grads, scaled)
         return {grads[0].device: found}

@@ -58,6 +58,8 @@ def __getattr__(name: str) -> Any:
     }  # fmt: skip
     if name in homes:
         return getattr(importlib.import_module(f"flambeau.autograd.{homes[name]}"), name)
+    if name == "profiler":
+        return importlib.import_module("flambeau.autograd.profiler")
     raise AttributeError(f"module 'flambeau.autograd' has no attribute {name!r}")
 
 

@@ -31,13 +31,13 @@ def trace_events(events: Iterable[FunctionEvent]) -> list[dict[str, Any]]:
                 "recorded as": list(e.sources), "tasks": e.tasks, "phase": e.phase, "key": e.key_text,
             }  # fmt: skip
             if e.owner is not None:
-                arguments["recorded in"] = e.owner.name
+                arguments["recorded in"] = e.owner.trace_name
         if e.input_shapes:
             arguments |= {"Input Dims": e.input_shapes, "Input type": e.input_dtypes}
         if e.stack:
             arguments["Call stack"] = ";".join(e.stack)
         found.append({
-            "ph": "X", "cat": _CATEGORY[e.kind], "name": e.name, "pid": pid, "tid": e.thread, "ts": round(e.time_range.start, 3),
+            "ph": "X", "cat": _CATEGORY[e.kind], "name": e.trace_name, "pid": pid, "tid": e.thread, "ts": round(e.time_range.start, 3),
             "dur": round(max(e.time_range.elapsed_us(), 0.0), 3), "args": arguments,
         })  # fmt: skip
         if e.memory and e.kind == "plan":

@@ -70,6 +70,7 @@ class Collector:
         self._labels: dict[int, _Labels] = {}
         self._threads: dict[int, list[_OpenRange]] = defaultdict(list)
         self._sections: dict[int, list[Section]] = defaultdict(list)
+        self._runs: list[tuple[_Labels, list[tuple[int, int]], list[Section], FunctionEvent]] = []
         self._lock = threading.Lock()
 
     # -- on and off -------------------------------------------------------------------------------------------------
@@ -81,6 +82,15 @@ class Collector:
         self.begin = perf_counter_ns()
         evaluate.PROFILER = self
 
+    def restart(self) -> None:
+        """Throw away what was collected, but keep the plans that were made ready for being timed."""
+        evaluate.synchronize("profiler")
+        self.events = []
+        self._runs = []
+        self._threads.clear()
+        self._sections.clear()
+        self.begin = perf_counter_ns()
+
     def stop(self) -> None:
         """Run what is pending in this thread, and collect no more; ranges that are open end here."""
         evaluate.synchronize("profiler")
@@ -89,6 +99,10 @@ class Collector:
         for ranges in self._threads.values():
             for r in ranges:
                 r.event.end(self.end)
+        for labels, times, sections, event in self._runs:  # not while it ran: that would be in the ranges' times
+            for number, (begin, end) in enumerate(times):
+                self._stage(labels, number, begin, end, sections, event)
+        self._runs.clear()
         self._threads.clear()
         self._labels.clear()
         self._sections.clear()
@@ -141,7 +155,6 @@ class Collector:
         sections = self._sections.pop(gen, [])
         for r in self._threads.get(threading.get_ident(), ()):
             sections.append((r.first if r.gen == gen else 0, state.value_count, r.event))
-        sections.sort(key=lambda s: s[2].id)  # inner ranges began later
         event = self._event("plan", "plan", perf_counter_ns())
         event.note = reason
         event.recorded = labels.recorded
@@ -151,17 +164,17 @@ class Collector:
             buffers, times = labels.timed.run(inputs, parameters)
         finally:
             event.end(perf_counter_ns())
-        event.name = f"plan of {len(times)} kernels"
+        event.name = event.trace_name = f"plan of {len(times)} kernels"
         if self.memory:
             event.memory = labels.timed.fresh_bytes + trace_plan.plan.arena_bytes
-        for number, (begin, end) in enumerate(times):
-            self._stage(labels, number, begin, end, sections, event)
+        self._runs.append((labels, times, sections, event))
         return buffers
 
     def _stage(self, labels: _Labels, number: int, begin: int, end: int, sections: list[Section], plan_event: FunctionEvent) -> None:
         stage: Stage = labels.timed.stages[number]
         graph = labels.timed.plan.graph
         event = self._event(("host " if stage.host else "") + stage.steps[0].name, "kernel", begin, end)
+        event.thread = plan_event.thread
         event.bytes = sum([s.bytes for s in stage.steps])
         event.flops = sum([s.operations for s in stage.steps])
         event.tasks = len(stage.steps)
@@ -182,12 +195,17 @@ class Collector:
         votes: Counter[int] = Counter()
         owners = {}
         for slot in labels.slots[number]:
-            owner = next((r for first, last, r in reversed(sections) if first <= slot < last), None)
+            around = [r for first, last, r in sections if first <= slot < last]
+            owner = max(around, key=_began, default=None)  # the innermost began last
             if owner is not None:
                 votes[owner.id] += 1
                 owners[owner.id] = owner
         if votes:
             event.owner = owners[votes.most_common(1)[0][0]]
+
+
+def _began(event: FunctionEvent) -> int:
+    return event.id
 
 
 def _shape(graph: Any, root: int) -> list[int]:

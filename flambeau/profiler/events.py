@@ -39,12 +39,9 @@ def format_time(us: float) -> str:
 class _Times:
     """What single events and averages share. Without a CUDA device all device times are 0."""
 
-    count = 1
-    cpu_time_total: float
-    self_cpu_time_total: float
-    cpu_memory_usage: int
-    bytes: float
-    flops: float
+    count: int = 1
+    cpu_time_total: Any
+    self_cpu_time_total: Any
     device_time_total = self_device_time_total = cuda_time_total = self_cuda_time_total = 0.0
     device_time = cuda_time = 0.0
     device_memory_usage = self_device_memory_usage = cuda_memory_usage = self_cuda_memory_usage = 0
@@ -67,7 +64,8 @@ class FunctionEvent(_Times):
 
     def __init__(self, name: str, kind: str, begin: int, end: int, thread: int) -> None:
         self.id = 0
-        self.name = name
+        self.trace_name = name
+        self.name = "ProfilerStep*" if name.startswith("ProfilerStep#") else name  # steps are one row of a table
         self.kind = kind
         self.thread = thread
         self.time_range = Interval(begin / 1e3, end / 1e3)
@@ -102,7 +100,7 @@ class FunctionEvent(_Times):
         """Note the end, in nanoseconds."""
         self.time_range.end = at / 1e3
 
-    key = trace_name = property(lambda self: self.name)
+    key = property(lambda self: self.name)
 
     @property
     def is_user_annotation(self) -> bool:

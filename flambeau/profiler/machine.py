@@ -1,7 +1,8 @@
 """What this machine can do, measured once a process: bytes a second of memory, operations a second of each dtype.
 
 The measure of a roofline (Williams, Waterman and Patterson, 2009): no kernel is faster than its bytes at the bandwidth, or its
-operations at the peak. Bandwidth: x + 1 over 64 MiB. Peak: a product of 768 x 768 matrices, which stays in the caches.
+operations at the peak. Bandwidth of memory: x + 1 over 64 MiB. Of the second-level caches, where smaller kernels find their data:
+by how much x + 1 takes longer over 512 KiB than over 128 KiB. Peak: a product of 768 x 768 matrices, which stays in the caches.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _ELEMENTS: Final = 1 << 24
 _SIZE: Final = 768
 
 
-def _best(work: Callable[[], Any]) -> float:
+def _best(work: Callable[[], Any], repeat: int = 6) -> float:
     least = float("inf")
-    for _ in range(6):
+    for _ in range(repeat):
         start = perf_counter()
         work().data_ptr()
         least = min(least, perf_counter() - start)
@@ -36,6 +37,25 @@ def bandwidth() -> float:
     with torch.no_grad():
         x = torch.ones(_ELEMENTS)
         return 2 * 4 * _ELEMENTS / _best(lambda: x + 1)
+
+
+@cache
+def cache_bandwidth() -> float:
+    """Bytes a second, read and written together, of what fits into the second-level caches."""
+    import flambeau as torch
+
+    with torch.no_grad():
+        small, large = torch.ones(1 << 15), torch.ones(1 << 17)
+        longer = _best(lambda: large + 1, 200) - _best(lambda: small + 1, 200)
+        return max(2 * 4 * (large.numel() - small.numel()) / max(longer, 1e-9), bandwidth())
+
+
+@cache
+def cached_bytes() -> int:
+    """The second-level caches of the processors in use, together."""
+    from flambeau.runtime import target, threads
+
+    return target.cache_bytes(2) * threads.count()
 
 
 @cache
@@ -59,5 +79,5 @@ def dtype_of(graph: Graph, step: Step) -> dtypes.dtype:
 
 
 def floor_seconds(nbytes: float, operations: float, dtype: dtypes.dtype = dtypes.float32) -> float:
-    """The least time that so many bytes of memory traffic and operations can take here."""
-    return max(nbytes / bandwidth(), operations / peak(dtype) if operations else 0.0)
+    """The least time that so many bytes of traffic (from the caches, if they fit there) and operations can take here."""
+    return max(nbytes / (cache_bandwidth() if nbytes <= cached_bytes() else bandwidth()), operations / peak(dtype) if operations else 0.0)

@@ -210,13 +210,17 @@ class profile:
     def _go(self, before: ProfilerAction, after: ProfilerAction | None) -> None:
         recording = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
         finished = before in recording and (before is ProfilerAction.RECORD_AND_SAVE or after not in recording)
-        if self._collector is not None and (finished or after in (None, ProfilerAction.NONE) or (before is ProfilerAction.WARMUP and after in recording)):
-            self._stop_trace(keep=finished)
+        if self._collector is not None:
             if finished:
+                self._stop_trace(keep=True)
                 if before is ProfilerAction.RECORD and after is not None:
                     warnings.warn(f"Incorrect schedule: RECORD followed by {after.name}", stacklevel=4)
                 if self.on_trace_ready is not None:
                     self.on_trace_ready(self)
+            elif after in (None, ProfilerAction.NONE):
+                self._stop_trace(keep=False)
+            elif before is ProfilerAction.WARMUP and after in recording:
+                self._collector.restart()
         if after not in (None, ProfilerAction.NONE) and self._collector is None:
             self._collector = Collector(self.record_shapes, self.profile_memory, self.with_stack)
             self._collector.start()

@@ -109,8 +109,6 @@ def test_devices_and_dtypes_that_are_refused() -> None:
 
 
 def test_old_names_warn() -> None:
-    import flambeau.cpu.amp
-    import flambeau.cuda.amp
 
     with pytest.warns(FutureWarning), torch.cpu.amp.autocast():
         assert torch.is_autocast_enabled("cpu")

@@ -44,7 +44,7 @@ def test_result_dtypes(name: str, lower: str) -> None:
 def test_names_in_the_lists_are_operations() -> None:
     import gc
 
-    import flambeau.nn.functional  # noqa: F401 - makes the records
+    import flambeau.nn.functional
 
     for call in CALLS:  # loads what is loaded lazily
         outcome(flambeau, call, "float32", "bfloat16")
