@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flambeau.cli.cases import CASES, Case
+from flambeau.cli.cases import CASES, SWEEP, Case
 
 
 def _child(module: str, case: Case) -> float:
@@ -45,11 +45,11 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def bench(names: Sequence[str], insist: bool, rounds: int, markdown: bool) -> int:
+def bench(names: Sequence[str], insist: bool, rounds: int, markdown: bool, sweep: bool = False) -> int:
     """Measure the cases whose names contain one of `names` (all by default); returns the exit status."""
-    cases = [c for c in CASES if not names or any(n.lower() in c.name.lower() for n in names)]
+    cases = [c for c in (*CASES, *(SWEEP if sweep or names else ())) if not names or any(n.lower() in c.name.lower() for n in names)]
     if not cases:
-        print(f"flambeau bench: no case matches; there are: {'; '.join(c.name for c in CASES)}", file=sys.stderr)
+        print(f"flambeau bench: no case matches; there are: {'; '.join(c.name for c in (*CASES, *SWEEP))}", file=sys.stderr)
         return 2
     there = importlib.util.find_spec("torch") is not None
     if insist and not there:
@@ -58,11 +58,11 @@ def bench(names: Sequence[str], insist: bool, rounds: int, markdown: bool) -> in
     from flambeau.runtime import target
 
     print(f"{processor()}, {os.cpu_count()} processors, {target.vector_bits()}-bit vectors; 2 threads; best of {rounds} rounds")
-    head = ("case", "flambeau", "PyTorch", "ratio", "asked")
-    line = "| {:<58} | {:>9} | {:>9} | {:>6} | {:>5} |" if markdown else "{:<58} {:>9} {:>9} {:>6} {:>5}"
+    head = ("case", "flambeau", "PyTorch", "ratio", "floor", "wanted")
+    line = "| {:<58} | {:>9} | {:>9} | {:>6} | {:>5} | {:>6} |" if markdown else "{:<58} {:>9} {:>9} {:>6} {:>5} {:>6}"
     print(line.format(*head))
     if markdown:
-        print("|---|---|---|---|---|")
+        print("|---|---|---|---|---|---|")
     for case in cases:
         ours = theirs = float("inf")
         for _ in range(rounds):
@@ -71,5 +71,5 @@ def bench(names: Sequence[str], insist: bool, rounds: int, markdown: bool) -> in
                 theirs = min(theirs, _child("torch", case))
         known = theirs != float("inf")
         ratio = f"{theirs / ours:.2f}" if known and ours != float("inf") else "-"
-        print(line.format(case.name, _time(ours), _time(theirs) if known else "-", ratio, f"{case.floor:g}"), flush=True)
+        print(line.format(case.name, _time(ours), _time(theirs) if known else "-", ratio, f"{case.floor:g}", f"{case.wanted:g}"), flush=True)
     return 0

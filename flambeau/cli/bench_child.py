@@ -32,12 +32,12 @@ def best(work: object, seconds: float = SECONDS) -> float:
 
 def main() -> None:
     """Time the named cases."""
-    from flambeau.cli.cases import CASES
+    from flambeau.cli.cases import CASES, SWEEP
 
     module = importlib.import_module(sys.argv[1])
     module.set_num_threads(2)
     module.manual_seed(0)
-    by_name = {case.name: case for case in CASES}
+    by_name = {case.name: case for case in (*CASES, *SWEEP)}
     for name in sys.argv[2:]:
         print(best(by_name[name].make(module)), flush=True)
 

@@ -22,6 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("cases", nargs="*", help="names of cases, or parts of them; all by default")
     bench.add_argument("--torch", action="store_true", help="insist on PyTorch")
     bench.add_argument("--rounds", type=int, default=5, help="how often the two programs alternate; the best counts")
+    bench.add_argument("--sweep", action="store_true", help="also sizes that nobody listed")
     bench.add_argument("--markdown", action="store_true", help="print the table for a page")
     explain = commands.add_parser("explain", help="run a script and print its traces, graphs and kernels")
     explain.add_argument("script")
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command == "bench":
         from flambeau.cli.bench import bench
 
-        return bench(options.cases, options.torch, options.rounds, options.markdown)
+        return bench(options.cases, options.torch, options.rounds, options.markdown, options.sweep)
     if options.command == "explain":
         from flambeau.cli.explain import explain
 
