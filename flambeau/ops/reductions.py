@@ -10,6 +10,7 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert, promote_float
 from flambeau.ops.registry import operation
+from flambeau.ops.results import return_type
 from flambeau.ops.shape import as_shape, dim_of, dims_of
 
 if TYPE_CHECKING:
@@ -19,10 +20,7 @@ values_indices = namedtuple("values_indices", ("values", "indices"))
 
 
 def _pair(name: str) -> Any:
-    made = namedtuple(name, ("values", "indices"))  # type: ignore[misc]
-    made.__repr__ = lambda self: f"torch.return_types.{name}(\nvalues={self[0]!r},\nindices={self[1]!r})"  # type: ignore[method-assign]
-    made.__module__ = "torch.return_types"
-    return made
+    return return_type(name, "values", "indices")
 
 
 max_result, min_result = _pair("max"), _pair("min")

@@ -2,7 +2,9 @@
 `from flambeau.ops import primitives as prim`; inside an operation's body `prim.mul(x, y)` records one."""
 
 from flambeau.ops.primitive import constant as constant
+from flambeau.ops.primitives.attention import *
 from flambeau.ops.primitives.contract import *
+from flambeau.ops.primitives.host import *
 from flambeau.ops.primitives.move import *
 from flambeau.ops.primitives.pointwise import *
 from flambeau.ops.primitives.reduce import *

@@ -6,7 +6,7 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Value, contiguous_strides
-from flambeau.ops.primitive import Primitive, constant, dense, primitive, same_dtype
+from flambeau.ops.primitive import constant, dense, primitive, same_dtype
 from flambeau.ops.primitives.pointwise import where
 from flambeau.trace.meta import Meta
 from flambeau.trace.recorder import local
@@ -191,12 +191,3 @@ def sort(c, g, _):
 @primitive("topk", _sort_rule)
 def topk(c, g, _):
     return _sort_gradient(c, g)
-
-
-def _host_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
-    return [value for shape, d in attrs["results"] for value in dense(shape, d)]
-
-
-host_call = Primitive("host_call", _host_rule, None)
-"""attrs function (a name in compiler/kernels/host.py), kwargs, results ((shape, dtype) of each). The operations that use
-it give their gradients themselves (see ops/linalg.py)."""

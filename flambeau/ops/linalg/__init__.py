@@ -1,0 +1,6 @@
+"""Linear algebra: decompositions and solutions as host calls, norms and products as compositions, with gradients."""
+
+from flambeau.ops.linalg.checks import LinAlgError as LinAlgError
+from flambeau.ops.linalg.factors import *
+from flambeau.ops.linalg.spectra import *
+from flambeau.ops.linalg.systems import *

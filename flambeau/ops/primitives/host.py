@@ -1,0 +1,45 @@
+"""The primitive of host calls: decompositions and Fourier transforms, whose functions are in compiler/kernels/host.py.
+
+attrs: function (a name there), kwargs (sorted pairs), results ((shape, dtype) of each). The gradient rules are a table by
+function: ops/linalg/gradients.py and ops/fft.py fill it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau.compiler.graph import Value
+from flambeau.ops.primitive import dense, primitive
+from flambeau.trace.meta import Meta
+
+GRADIENTS: dict[str, Callable[..., Any]] = {}
+
+
+def gradient(function: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the rule below it, (context, *gradients of the results), belongs to this function."""
+
+    def add(rule: Callable[..., Any]) -> Callable[..., Any]:
+        GRADIENTS[function] = rule
+        return rule
+
+    return add
+
+
+def _host_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+    return [value for shape, d in attrs["results"] for value in dense(shape, d)]
+
+
+@primitive("host_call", _host_rule)
+def host_call(c, *gs):
+    if all(g is None for g in gs):
+        return (None,) * c.count
+    function = c.attrs["function"]
+    if function not in GRADIENTS:
+        raise NotImplementedError(f"the derivative for '{function}' is not implemented: detach its argument, or use another decomposition")
+    return GRADIENTS[function](c, *gs)
+
+
+def call_host(function: str, inputs: tuple[Any, ...], *results: tuple[tuple[int, ...], Any], **kwargs: Any) -> Any:
+    """Record a call; `results`: (shape, dtype) of each. One tensor, or a tuple of them."""
+    return host_call(*inputs, function=function, kwargs=tuple(sorted(kwargs.items())), results=results)
