@@ -382,6 +382,44 @@ def _matmul(node: Node, xs: list[Array], d: dtype) -> Array:
     return np.matmul(_wide(xs[0]), _wide(xs[1])).astype(xs[0].dtype)
 
 
+def _weights(node: Node, q: Array, k: Array, rest: Sequence[Array]) -> tuple[Array, Array]:
+    """Masked scores of attention, and what dropout multiplies the weights by."""
+    scores = np.matmul(q, np.swapaxes(k, -1, -2)) * node.attr("scale")
+    if node.attr("masked"):
+        scores = np.where(rest[0], scores, -np.inf) if rest[0].dtype == np.bool_ else scores + rest[0]
+    if node.attr("causal"):
+        length, source = scores.shape[-2:]
+        scores = np.where(np.arange(length)[:, None] >= np.arange(source), scores, -np.inf)
+    p = node.attr("dropout")
+    if p == 0.0:
+        return scores, np.ones(())
+    kept = philox(int(rest[-2]), int(rest[-1]), scores.shape) >= np.float32(p)
+    return scores, kept / (1.0 - p) if p < 1.0 else np.zeros(scores.shape)
+
+
+def _attention(node: Node, xs: list[Array], d: dtype) -> tuple[Array, Array]:
+    q, k, v = (_wide(x) for x in xs[:3])
+    scores, kept = _weights(node, q, k, xs[3:])
+    highest = scores.max(-1, keepdims=True, initial=-np.inf)
+    e = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
+    total = e.sum(-1)
+    lse = np.where(total == 0, np.inf, highest[..., 0] + np.log(total))
+    weights = e / np.where(total == 0, 1, total)[..., None]
+    return np.matmul(weights * kept, v).astype(xs[0].dtype), lse
+
+
+def _attention_gradient(node: Node, xs: list[Array], d: dtype) -> tuple[Array, ...]:
+    g, q, k, v, lse, delta = (_wide(x) for x in xs[:6])
+    scores, kept = _weights(node, q, k, xs[6:])
+    weights = np.exp(scores - lse[..., None])
+    slope = weights * (np.matmul(g, np.swapaxes(v, -1, -2)) * kept - delta[..., None])
+    results = (
+        np.matmul(slope, k) * node.attr("scale"), np.matmul(np.swapaxes(slope, -1, -2), q) * node.attr("scale"),
+        np.matmul(np.swapaxes(weights * kept, -1, -2), g),
+    )  # fmt: skip
+    return tuple(x.astype(xs[0].dtype) for x in results)
+
+
 def _taps(node: Node, kernel: tuple[int, int], out: tuple[int, int]) -> Any:
     """For every kernel position: its index, and the slices of the padded input that it meets."""
     (sh, sw), (dh, dw) = node.attr("stride"), node.attr("dilation")
@@ -484,7 +522,7 @@ def _pool(node: Node, xs: list[Array], d: dtype) -> Any:
 
 
 _CONVOLUTIONS = [op for op in g.CONTRACT if op != "matmul"]
-FUNCTIONS |= {"matmul": _matmul} | dict.fromkeys(_CONVOLUTIONS, _convolution) | dict.fromkeys(g.POOL, _pool)
+FUNCTIONS |= {"matmul": _matmul, "attention": _attention, "attention_gradient": _attention_gradient} | dict.fromkeys(_CONVOLUTIONS, _convolution) | dict.fromkeys(g.POOL, _pool)
 
 
 # -- Movement by index ------------------------------------------------------------------------------------------------

@@ -161,6 +161,34 @@ def _contract(node: Node, xs: list[Value]) -> Result:
     return [(x_shape if node.op == "convolution_input_gradient" else w_shape, a.dtype)]
 
 
+def _attention(node: Node, xs: list[Value]) -> Result:
+    gradient = node.op == "attention_gradient"
+    masked, drops = bool(node.attr("masked")), node.attr("dropout") > 0.0
+    count = (6 if gradient else 3) + masked + 2 * drops
+    _require(len(xs) == count, f"{node.op}: {len(xs)} inputs, must be {count}")
+    node.attr("scale")
+    node.attr("causal")
+    q, k, v = xs[1:4] if gradient else xs[:3]
+    kind = q.dtype
+    _require(kind.category == 2 and k.dtype is v.dtype is kind, f"{node.op}: dtypes {q.dtype.name}, {k.dtype.name}, {v.dtype.name}")
+    fits = len(q.shape) == len(k.shape) == len(v.shape) >= 2 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
+    fits = fits and q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]
+    _require(fits, f"{node.op}: shapes {q.shape}, {k.shape} and {v.shape}")
+    wide = dtypes.float64 if kind is dtypes.float64 else dtypes.float32
+    rows, out = q.shape[:-1], (*q.shape[:-1], v.shape[-1])
+    if masked:
+        mask = xs[6 if gradient else 3]
+        _require(mask.shape == (*rows, k.shape[-2]), f"{node.op}: mask {mask.shape}, must be {(*rows, k.shape[-2])}")
+        _require(mask.dtype is dtypes.bool_ or mask.dtype is wide, f"{node.op}: mask of {mask.dtype.name}")
+    if drops:
+        _require(all(x.dtype is dtypes.int64 and x.shape == () for x in xs[-2:]), f"{node.op}: seed and offset: int64, 0-d")
+    if not gradient:
+        return [(out, kind), (rows, wide)]
+    _require(xs[0].shape == out and xs[0].dtype is kind, f"{node.op}: gradient {xs[0].shape}, must be {out}")
+    _require(all(x.shape == rows and x.dtype is wide for x in xs[4:6]), f"{node.op}: lse and delta must be {wide.name} {rows}")
+    return [(x.shape, kind) for x in (q, k, v)]
+
+
 def _pool(node: Node, xs: list[Value]) -> Result:
     for name in ("kernel", "stride", "padding", "dilation"):
         _require(len(node.attr(name)) == 2, f"{node.op}: {name} must be a pair")
@@ -242,6 +270,7 @@ _RULES: list[tuple[frozenset[str], Callable[[Node, list[Value]], Result]]] = [
     (g.REDUCE | g.REDUCE_PAIR, _reduce),
     (g.SCAN, _scan),
     (g.CONTRACT, _contract),
+    (g.ATTENTION, _attention),
     (g.POOL, _pool),
     (g.MOVE, _move),
 ]

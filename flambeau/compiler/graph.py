@@ -68,6 +68,18 @@ CONTRACT: Final = frozenset(
         "convolution_weight_gradient",  # (g, x) -> w's shape (attr shape); other attrs the same
     )
 )
+# Attention: weights = softmax(scale q k^T, masked); attrs scale, causal (query i attends keys up to i), masked, dropout (the
+# probability that a weight becomes 0; the others are divided by 1 - dropout; its counters are those of random_uniform over the
+# weights' shape). Equal leading dims. mask, if `masked`: (..., L, S), bool (false: may not attend) or added, of lse's dtype.
+# seed, offset: int64 0-d, if dropout > 0. lse, delta: float64 for float64, else float32.
+ATTENTION: Final = frozenset(
+    (
+        "attention",  # (q (..., L, E), k (..., S, E), v (..., S, V), [mask], [seed, offset]) -> (weights v (..., L, V),
+        #               lse (..., L)): the log of the sum of exponentials; +inf where nothing may be attended
+        "attention_gradient",  # (g (..., L, V), q, k, v, lse, delta (..., L), [mask], [seed, offset]) -> gradients of q, k, v;
+        #                        delta: sum over V of g * output, less the gradient of lse
+    )
+)
 # Windows over the last two dims of (N, C, H, W); attrs kernel, stride, padding, dilation (pairs), shape.
 POOL: Final = frozenset(
     (
@@ -94,7 +106,7 @@ MOVE: Final = frozenset(
     )
 )
 HOST: Final = frozenset(("host_call",))  # attr function (name in compiler/kernels/host.py), attrs kwargs: linalg, FFT
-PRIMITIVES: Final = POINTWISE | VIEWS | REDUCE | REDUCE_PAIR | SCAN | CONTRACT | POOL | MOVE | HOST
+PRIMITIVES: Final = POINTWISE | VIEWS | REDUCE | REDUCE_PAIR | SCAN | CONTRACT | ATTENTION | POOL | MOVE | HOST
 COMMUTATIVE: Final = frozenset("add mul maximum minimum fmax fmin hypot bitwise_and bitwise_or bitwise_xor eq ne".split())
 
 

@@ -175,6 +175,10 @@ def _head_kernels(graph: Graph, group: fusion.Group, head: int) -> list[Kernel]:
                 shared = [pair for pair in epilogue.in_place if pair[0] in kernel.writes]
                 kernel.in_place = (*kernel.in_place, *shared)
         return kernels
+    if op in g.ATTENTION:
+        from flambeau.compiler.kernels.attention import make_attention
+
+        return make_attention(graph, head)
     if op in g.POOL:
         from flambeau.compiler.kernels.pool import make_pool
 

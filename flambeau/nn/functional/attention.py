@@ -1,4 +1,4 @@
-"""Attention as a composition; the compiler may fuse it into one kernel."""
+"""Attention: one primitive (ops/primitives/attention.py), or a composition where its mask needs a gradient."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn.functional.activation import softmax
 from flambeau.nn.functional.dropout import _keep
-from flambeau.nn.functional.engine import Number, Tensor, functional, widen
+from flambeau.nn.functional.engine import Number, Tensor, functional, primitives, widen
 from flambeau.ops.random import next_stream
 
 
-def attention_values(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, seed: Number,
+def _composition(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float, seed: Number,
     offset: Number, p: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(softmax(q k^T scale + mask) v, the weights); query (..., L, E), key (..., S, E), value (..., S, V)."""
+) -> Tensor:  # fmt: skip
+    """softmax(q k^T scale + mask) v; query (..., L, E), key (..., S, E), value (..., S, V)."""
     length, source = query.shape[-2], key.shape[-2]
-    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = torch.matmul(query * factor, key.transpose(-2, -1))
+    scores = torch.matmul(query * scale, key.transpose(-2, -1))
     if is_causal:
         allowed = torch.arange(length).unsqueeze(1) >= torch.arange(source)
         scores = torch.where(allowed, scores, -math.inf)
@@ -36,7 +35,27 @@ def attention_values(
     if p > 0.0:
         kept = _keep(seed, offset, weights.shape, p)
         weights = torch.where(kept, weights * (1.0 / (1.0 - p)), 0)
-    return torch.matmul(weights, value), weights
+    return torch.matmul(weights, value)
+
+
+def _kernel(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float, seed: Number,
+    offset: Number, p: float,
+) -> Tensor:  # fmt: skip
+    """The same as one primitive, which never keeps the weights."""
+    prim = primitives()
+    batch = torch.broadcast_shapes(*(x.shape[:-2] for x in (query, key, value)))
+    query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in (query, key, value))
+    rest: list[Any] = []
+    if mask is not None:
+        wide = mask if mask.dtype == torch.bool else mask.to(prim.statistics_dtype(query.dtype))
+        rest.append(wide.expand(*query.shape[:-1], key.shape[-2]))
+    if p > 0.0:
+        rest += [seed, offset]
+    out, _ = prim.attention(
+        query, key, value, *rest, causal=is_causal, dropout=p, masked=mask is not None, scale=float(scale)
+    )
+    return out  # type: ignore[no-any-return]
 
 
 @functional
@@ -63,21 +82,25 @@ def _scaled_dot_product_attention(
                 f"{name}: Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
                 f"{attn_mask.dtype} and  query.dtype: {query.dtype} instead."
             )
+    heads = query.shape
     if enable_gqa:
         groups, rest = divmod(query.shape[-3], key.shape[-3])
         if rest or key.shape[-3] != value.shape[-3]:
             raise RuntimeError(f"{name}: with enable_gqa the heads of key must divide the heads of query, but got {shapes}")
-        if groups > 1:
-            key, value = (_repeat_heads(t, groups) for t in (key, value))
-    q, k, v = widen(query), widen(key), widen(value)
-    y, _ = attention_values(q, k, v, attn_mask, is_causal, scale, seed, offset, dropout_p)
-    return y.to(query.dtype)
-
-
-def _repeat_heads(x: Tensor, groups: int) -> Tensor:
-    """(..., H, S, E) -> (..., H * groups, S, E), each head repeated."""
-    *batch, h, s, e = x.shape
-    return x.unsqueeze(-3).expand(*batch, h, groups, s, e).reshape(*batch, h * groups, s, e)
+        if groups > 1:  # (..., heads of key, groups, L, E): views, in which the groups share their keys
+            query = query.unflatten(-3, (key.shape[-3], groups))
+            key, value = key.unsqueeze(-3), value.unsqueeze(-3)
+            if attn_mask is not None and attn_mask.ndim > 2:
+                split = (key.shape[-4], groups) if attn_mask.shape[-3] > 1 else (1, 1)
+                attn_mask = attn_mask.unflatten(-3, split)
+    factor = 1.0 / math.sqrt(max(1, query.shape[-1])) if scale is None else scale
+    arguments = (attn_mask, is_causal, factor, seed, offset, dropout_p)
+    needs_weights = attn_mask is not None and attn_mask.requires_grad
+    if needs_weights or not all((query.numel(), key.numel(), value.numel())) or not query.is_floating_point():
+        y = _composition(widen(query), widen(key), widen(value), *arguments).to(query.dtype)
+    else:
+        y = _kernel(query, key, value, *arguments)
+    return y if query.shape == heads else y.flatten(-4, -3)
 
 
 def scaled_dot_product_attention(

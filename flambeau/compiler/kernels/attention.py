@@ -1,0 +1,243 @@
+"""Attention and its gradient: the operands' layout, block sizes, the words of the kernels.
+
+`attention` is one kernel. `attention_gradient` is one too, or two where there are so few heads that their keys are cut into
+parts: the parts' shares of q's gradient are then added in their order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+
+from flambeau import dtypes
+from flambeau.compiler.graph import Graph, Node, Value
+from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
+from flambeau.compiler.kernels.attention_backward import OFFSETS as BACKWARD_OFFSETS
+from flambeau.compiler.kernels.attention_backward import OPERANDS as BACKWARD_OPERANDS
+from flambeau.compiler.kernels.attention_backward import backward_module
+from flambeau.compiler.kernels.attention_body import word_names
+from flambeau.compiler.kernels.attention_forward import OFFSETS as FORWARD_OFFSETS
+from flambeau.compiler.kernels.attention_forward import OPERANDS as FORWARD_OPERANDS
+from flambeau.compiler.kernels.attention_forward import forward_module
+from flambeau.compiler.kernels.attention_tiles import VECTORS, Facts, tile_rows
+from flambeau.compiler.kernels.convolution_problem import Operand, operand
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_element import element_of
+from flambeau.compiler.kernels.matmul_pack import SLACK_VECTORS
+
+# Keys of a block: scores, keys and values of a block must share the first- and second-level cache.
+# Measured (head size 64, float32, AVX-512): see benchmarks/attention.py.
+FORWARD_KEYS = 192
+BACKWARD_KEYS = 96
+RESIDENT_BYTES = 1 << 20  # keys and values of a head that are copied at once: half of a second-level cache
+LEAST_HEADS = 8  # fewer heads than this are cut into parts for the backward pass
+LEAST_OPERATIONS = 2_000_000  # of a thread: some 20 microseconds
+
+
+def _bits(number: float) -> int:
+    """A double as the integer with its bits."""
+    return int(struct.unpack("<q", struct.pack("<d", number))[0])
+
+
+class _Problem:
+    """A node's operands, its batch dims merged as far as the strides allow, and the words that both kernels share."""
+
+    def __init__(self, graph: Graph, node: Node, operands: dict[str, int], name: str, packed: Sequence[str]) -> None:
+        self.graph, self.node = graph, node
+        self.values = {key: operand(graph, value) for key, value in operands.items()}
+        q, v = self.values["q"], self.values["v"]
+        self.length, self.head = q.shape[-2:]
+        self.source, self.value = v.shape[-2:]
+        self.batch = self._merge(q.shape[:-2])
+        self.heads = prod(q.shape[:-2])
+        host = machine()
+        dtype = graph.values[node.inputs[0]].dtype
+        element = element_of(dtype)
+        mask = self.values.get("mask")
+        mask_kind = "none" if mask is None else "bool" if graph.values[operands["mask"]].dtype is dtypes.bool_ else "add"
+        self.facts = Facts(
+            element, host.vector_bits // (8 * element.compute_bytes), host.vector_bits, tile_rows(host.registers),
+            bool(node.attr("causal")), mask_kind, "none" if mask is None else _unit(mask), node.attr("dropout") > 0.0,
+            tuple(_unit(self.values[key]) for key in packed), max(2, len(self.batch)), name,
+        )  # fmt: skip
+        self.compute = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+        self.blocks = ceil_div(self.length, self.facts.lanes)
+        wide = max(self.facts.width, self.facts.rows)
+        self.head_pitch, self.value_pitch = round_up(self.head, wide), round_up(self.value, wide)
+
+    def _merge(self, sizes: Sequence[int]) -> list[tuple[int, dict[str, int]]]:
+        merged: list[tuple[int, dict[str, int]]] = []
+        for d, size in enumerate(sizes):
+            if size == 1:
+                continue
+            strides = {key: o.strides[d] for key, o in self.values.items()}
+            if merged and all(merged[-1][1][key] == strides[key] * size for key in strides):
+                merged[-1] = (merged[-1][0] * size, strides)
+            else:
+                merged.append((size, strides))
+        return merged
+
+    def areas(self, sizes: dict[str, int]) -> tuple[dict[str, Word], int]:
+        """Offsets of the parts of a worker's scratch, given in elements of the compute type, and their sum in bytes."""
+        words: dict[str, Word] = {}
+        at = 0
+        for name, elements in sizes.items():
+            words[name] = at
+            at += round_up((elements + SLACK_VECTORS * self.facts.width) * self.facts.element.compute_bytes, 64)
+        return words, at
+
+    def words(self, operands: Sequence[str], offsets: Sequence[str], given: dict[str, Word], key_block: int) -> list[Word]:
+        """The kernel's words, in order."""
+        p = float(self.node.attr("dropout"))
+        words: dict[str, Word] = {
+            "seed": 0, "offset": 0, "length": self.length, "source": self.source, "head": self.head, "value": self.value,
+            "heads": self.heads, "blocks": self.blocks, "key_block": key_block, "scale": _bits(self.node.attr("scale")),
+            "keep_scale": _bits(1.0 / (1.0 - p) if p < 1.0 else 0.0), "drop": _bits(p),
+        }  # fmt: skip
+        for name in operands:
+            o = self.values.get(name)
+            words[name] = 0 if o is None else o.word
+            is_matrix = name not in ("lse", "delta")
+            words[f"{name}_row"], words[f"{name}_column"] = o.strides[-2:] if o is not None and is_matrix else (0, 0)
+        batch = [(1, dict.fromkeys(self.values, 0))] * (self.facts.batch_dims - len(self.batch)) + self.batch
+        for d, (size, strides) in enumerate(batch):
+            words[f"size{d}"] = size
+            words |= {f"{name}_batch{d}": strides.get(name, 0) for name in operands}
+        if self.facts.dropout:
+            words["seed"], words["offset"] = (Address(self.graph.root(i)) for i in self.node.inputs[-2:])
+        words |= given
+        return [words[name] for name in word_names(self.facts, operands, offsets)]
+
+    def reads(self) -> tuple[int, ...]:
+        roots = [self.graph.root(i) for i in self.node.inputs]
+        return tuple(dict.fromkeys(roots))
+
+    def bytes(self) -> int:
+        values = [self.graph.values[i] for i in (*self.node.inputs, *self.node.outputs)]
+        return sum(v.numel * v.dtype.itemsize for v in values)
+
+    def operations(self, products: int) -> int:
+        """Of products with the head's and the value's size, half of them each; half of all where half is masked."""
+        pairs = self.length * self.source
+        if self.facts.causal:
+            short = min(self.length, self.source)
+            pairs -= short * (short - 1) // 2 + max(0, self.source - self.length) * self.length
+        return self.heads * pairs * products * (self.head + self.value)
+
+
+def _unit(o: Operand) -> str:
+    """Which stride of a matrix (lanes, k) is 1."""
+    if o.strides[-1] == 1 or o.shape[-1] == 1:
+        return "k"
+    return "lane" if o.strides[-2] == 1 else "none"
+
+
+def make_attention(graph: Graph, node_index: int) -> list[Kernel]:
+    """Kernels of an `attention` or `attention_gradient` node; none if there is nothing to compute."""
+    node = graph.nodes[node_index]
+    if node.op == "attention":
+        return _forward(graph, node, node_index)
+    return _backward(graph, node, node_index)
+
+
+def _emit(write: object, facts: Facts, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return str(write(facts, symbol(key)))  # type: ignore[operator]
+
+
+def _optional(node: Node, at: int) -> dict[str, int]:
+    """The mask's value, if the node has one."""
+    return {"mask": node.inputs[at]} if node.attr("masked") else {}
+
+
+def _forward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
+    ids = dict(zip(("q", "k", "v"), node.inputs, strict=False)) | _optional(node, 3)
+    ids |= dict(zip(("out", "lse"), node.outputs, strict=True))
+    problem = _Problem(graph, node, ids, "attention", ("q", "k", "v"))
+    if graph.values[ids["lse"]].numel == 0:
+        return []
+    facts, lanes = problem.facts, problem.facts.lanes
+    key_block = min(FORWARD_KEYS, round_up(problem.source, facts.rows))
+    both = problem.head_pitch + problem.value_pitch
+    resident = problem.source * both * facts.element.compute_bytes <= RESIDENT_BYTES
+    rows = round_up(problem.source if resident else key_block, facts.rows)
+    areas, scratch = problem.areas({
+        "keys": rows * problem.head_pitch, "values": rows * problem.value_pitch, "queries": problem.head_pitch * lanes,
+        "scores": key_block * lanes, "result": problem.value_pitch * lanes, "statistics": VECTORS * lanes,
+        "panel": key_block * lanes if facts.mask != "none" else 0,
+    })  # fmt: skip
+    given = areas | {
+        "scratch": Scratch(scratch), "scratch_bytes": scratch, "resident": int(resident),
+        "head_pitch": problem.head_pitch, "value_pitch": problem.value_pitch,
+    }  # fmt: skip
+    operations = problem.operations(2)
+    units = problem.heads * problem.blocks
+    return [Kernel(
+        name=f"attention_{facts.element.name}", key=facts.key(), emit=partial(_emit, forward_module, facts, facts.key()),
+        words=problem.words(FORWARD_OPERANDS, FORWARD_OFFSETS, given, key_block), reads=problem.reads(),
+        writes=node.outputs, units=units, bytes=problem.bytes(), operations=operations, nodes=(node_index,),
+        grain=problem.blocks if problem.heads >= LEAST_HEADS else 1,
+        min_units_per_thread=max(1, LEAST_OPERATIONS * units // max(1, operations)),
+    )]  # fmt: skip
+
+
+def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
+    ids = dict(zip(("g", "q", "k", "v", "lse", "delta"), node.inputs, strict=False)) | _optional(node, 6)
+    ids |= dict(zip(("dq", "dk", "dv"), node.outputs, strict=True))
+    problem = _Problem(graph, node, ids, "attention_gradient", ("q", "k", "v", "g"))
+    facts, lanes = problem.facts, problem.facts.lanes
+    key_block = min(BACKWARD_KEYS, round_up(problem.source, facts.rows))
+    parts = 1
+    if problem.heads < LEAST_HEADS:
+        parts = min(ceil_div(LEAST_HEADS, problem.heads), ceil_div(problem.source, 2 * key_block))
+    part_keys = round_up(ceil_div(problem.source, parts), key_block)
+    parts = ceil_div(problem.source, part_keys)
+    rows = min(part_keys, round_up(problem.source, facts.rows))
+    queries = round_up(min(lanes, problem.length), facts.rows)
+    areas, scratch = problem.areas({
+        "keys": rows * problem.head_pitch, "values": rows * problem.value_pitch,
+        "key_sums": rows * problem.head_pitch, "value_sums": rows * problem.value_pitch,
+        "queries": problem.head_pitch * lanes, "query_rows": queries * problem.head_pitch,
+        "gradients": problem.value_pitch * lanes, "gradient_rows": queries * problem.value_pitch,
+        "weights": key_block * lanes, "slopes": key_block * lanes, "query_sums": problem.head_pitch * lanes,
+        "panel": key_block * lanes if facts.mask != "none" else 0,
+    })  # fmt: skip
+    given = areas | {
+        "scratch": Scratch(scratch), "scratch_bytes": scratch, "head_pitch": problem.head_pitch,
+        "value_pitch": problem.value_pitch, "parts": parts, "part_keys": part_keys, "dq_part": 0,
+    }  # fmt: skip
+    operations = problem.operations(5)
+    units = problem.heads * parts
+    writes = node.outputs
+    q_gradient = graph.values[node.outputs[0]]
+    temporary = -1
+    if parts > 1:  # only these two kernels know it
+        temporary = graph.add_value(Value((parts * q_gradient.numel,), q_gradient.dtype, (1,)))
+        given |= {"dq": Address(temporary), "dq_part": q_gradient.numel}
+        writes = (temporary, *node.outputs[1:])
+    kernels = [Kernel(
+        name=f"attention_gradient_{facts.element.name}", key=facts.key(),
+        emit=partial(_emit, backward_module, facts, facts.key()),
+        words=problem.words(BACKWARD_OPERANDS, BACKWARD_OFFSETS, given, key_block), reads=problem.reads(), writes=writes,
+        units=units, bytes=problem.bytes(), operations=operations, nodes=(node_index,),
+        min_units_per_thread=max(1, LEAST_OPERATIONS * units // max(1, operations)),
+    )]  # fmt: skip
+    return kernels if parts == 1 else [*kernels, _sum_of_parts(graph, node, node_index, temporary, parts, facts)]
+
+
+def _sum_of_parts(graph: Graph, node: Node, node_index: int, temporary: int, parts: int, facts: Facts) -> Kernel:
+    """q's gradient from the parts' shares, which all have its layout."""
+    from flambeau.compiler.kernels.attention_backward import SUM_ELEMENTS, sum_module
+
+    value = graph.values[node.outputs[0]]
+    key = f"attention_sum:{facts.element.name}:{facts.width}:{facts.vector_bits}"
+    words: list[Word] = [Address(temporary), Address(node.outputs[0]), parts, value.numel]
+    return Kernel(
+        name=f"attention_sum_{facts.element.name}", key=key, emit=partial(_emit, sum_module, facts, key), words=words,
+        reads=(temporary,), writes=(node.outputs[0],), units=ceil_div(value.numel, SUM_ELEMENTS),
+        bytes=(parts + 1) * value.numel * value.dtype.itemsize, operations=(parts - 1) * value.numel, nodes=(node_index,),
+        min_units_per_thread=64,
+    )  # fmt: skip

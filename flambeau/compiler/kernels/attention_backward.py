@@ -1,0 +1,239 @@
+"""Attention: the backward kernel, which computes the weights again from the saved logarithms.
+
+Dao, Fu, Ermon, Rudra and Re 2022, "FlashAttention", algorithm 4. With weights p = exp(score - lse), kept ones only under
+dropout, and delta = sum over the value dim of gradient * output:
+
+    dv = p^T g;    slope = p * (g v^T - delta);    dq = slope k * scale;    dk = slope^T q * scale
+
+A unit is one head, or a part of its keys: one thread adds up all of its dk and dv, so that there are no atomics and the
+order of additions never depends on the threads. In scratch: the keys and values of the part, and their gradients; of a
+block of queries, queries and gradients both as they lie and transposed; weights and slopes (keys x queries).
+"""
+
+from __future__ import annotations
+
+from flambeau.compiler.emit.code import Array, Code
+from flambeau.compiler.emit.lanes import Lanes
+from flambeau.compiler.emit.math_exp import exp
+from flambeau.compiler.kernels.attention_body import Body
+from flambeau.compiler.kernels.attention_tiles import VECTORS, Facts, store_rows
+from flambeau.compiler.kernels.matmul_micro import store_part
+
+OPERANDS = ("q", "k", "v", "g", "lse", "delta", "mask", "dq", "dk", "dv")
+OFFSETS = (
+    "keys values key_sums value_sums queries query_rows gradients gradient_rows weights slopes query_sums panel head_pitch "
+    "value_pitch parts part_keys dq_part"
+).split()
+SUM_ELEMENTS = 1024  # a unit of `sum_module`
+
+
+class Backward(Body):
+    """Writes the kernel."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts, OPERANDS, OFFSETS)
+        c = self.c
+        self.areas = {name: self.area(name) for name in OFFSETS[:11]}
+        self.panel = self.area("panel") if facts.mask != "none" else None
+        self.length, self.source, self.head_size = c.word("length"), c.word("source"), c.word("head")
+        self.value_size, self.head_pitch, self.value_pitch = c.word("value"), c.word("head_pitch"), c.word("value_pitch")
+
+    def write(self, symbol: str) -> str:
+        c, facts = self.c, self.facts
+        self.define_products(("rows", "set"), ("rows", "add"), ("steps", "add"))
+        self.define_ways("pack_q", "pack_g", "copy_q", "copy_k", "copy_v", "copy_g")
+        self.define(lambda b: store_part(b, facts.element, facts.tile, "row"))
+        self.define(lambda b: store_rows(b, facts))
+        c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), self.part)
+        return c.kernel(symbol, facts.vector_bits)
+
+    def part(self, unit: Lanes) -> None:
+        """All queries of a head with a part of its keys."""
+        c, a = self.c, self.areas
+        head, number = c.divide(unit, c.word("parts")), c.modulo(unit, c.word("parts"))
+        arrays = self.addresses(head)
+        start = number * c.word("part_keys")
+        end = c.min(self.source, start + c.word("part_keys"))
+        count, size = end - start, self.facts.element.compute_bytes
+        self.copy("k", self.row(arrays, "k", start), count, self.head_size, a["keys"], self.head_pitch)
+        self.copy("v", self.row(arrays, "v", start), count, self.value_size, a["values"], self.value_pitch)
+        c.clear_bytes(a["key_sums"], self.round_up(count) * self.head_pitch * size)
+        c.clear_bytes(a["value_sums"], self.round_up(count) * self.value_pitch * size)
+        target = arrays["dq"].at(number * c.word("dq_part"))
+        c.for_(
+            0, c.word("blocks"),
+            lambda block: self.queries_block(head, arrays, target, block * self.facts.lanes, start, end),
+        )  # fmt: skip
+        one = c.value(self.facts.compute, 1.0)
+        for name, sums, columns, pitch, factor in (
+            ("dk", "key_sums", self.head_size, self.head_pitch, self.scale),
+            ("dv", "value_sums", self.value_size, self.value_pitch, one),
+        ):
+            rows = self.row(arrays, name, start)
+            self.call("store_rows", a[sums], pitch, count, columns, rows, c.word(f"{name}_row"), factor)
+
+    def queries_block(
+        self, head: Lanes, arrays: dict[str, Array], target: Array, q0: Lanes, start: Lanes, end: Lanes
+    ) -> None:
+        """Queries from q0 on with keys [start, end)."""
+        c, facts, a = self.c, self.facts, self.areas
+        count = c.min(self.length - q0, facts.lanes)
+        used = self.used_vectors(count)
+        limit = self.limit(q0, count, end)
+
+        def fetch() -> None:
+            queries, gradients = self.row(arrays, "q", q0), self.row(arrays, "g", q0)
+            self.pack("q", queries, count, self.head_size, a["queries"])
+            self.pack("g", gradients, count, self.value_size, a["gradients"])
+            self.copy("q", queries, count, self.head_size, a["query_rows"], self.head_pitch)
+            self.copy("g", gradients, count, self.value_size, a["gradient_rows"], self.value_pitch)
+
+        c.when(start.lt(limit), fetch)
+        c.clear_bytes(a["query_sums"], self.head_pitch * (facts.lanes * facts.element.compute_bytes))
+        key_block = c.word("key_block")
+        c.for_(
+            start, limit,
+            lambda k0: self.keys_block(head, arrays, (q0, count, used), start, k0, c.min(key_block, limit - k0)), key_block,
+        )  # fmt: skip
+        scale = c.splat(self.scale, facts.width)
+
+        def scaled(d: Lanes) -> None:
+            for v in range(VECTORS):
+                at = d * facts.lanes + v * facts.width
+                a["query_sums"].store(at, a["query_sums"].load(at, facts.width) * scale)
+
+        c.for_(0, self.head_size, scaled)
+        row = c.word("dq_row")
+        self.call(
+            "store_part", a["query_sums"], facts.lanes, target.at(row * q0), c.i64(1), row, c.named("i1", "false"),
+            self.head_size, count,
+        )  # fmt: skip
+
+    def keys_block(
+        self, head: Lanes, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], start: Lanes, k0: Lanes,
+        keys: Lanes,
+    ) -> None:  # fmt: skip
+        """A block of queries with keys [k0, k0 + keys)."""
+        c, facts, a = self.c, self.facts, self.areas
+        q0, count, used = queries
+        lanes, width = facts.lanes, facts.width
+        padded = self.round_up(keys)
+        head_pitch, value_pitch = self.head_pitch, self.value_pitch
+        if self.panel is not None:
+            mask = arrays["mask"].at(c.word("mask_row") * q0 + c.word("mask_column") * k0)
+            self.pack("mask", mask, count, keys, self.panel)
+        cuts = self.ranges(q0, k0, padded)
+        pieces = list(enumerate(zip(cuts, cuts[1:], strict=False)))
+        first = k0 - start
+        key_rows, value_rows = a["keys"].at(first * head_pitch), a["values"].at(first * value_pitch)
+        for v, (low, high) in pieces:
+            for rows, pitch, steps, columns, out in (
+                (key_rows, head_pitch, self.head_size, a["queries"], a["weights"]),
+                (value_rows, value_pitch, self.value_size, a["gradients"], a["slopes"]),
+            ):
+                self.multiply(
+                    "rows", "set", used - v, VECTORS - v, high - low, steps, (rows.at(low * pitch), pitch),
+                    (columns.at(v * width), lanes), (out.at(low * lanes + v * width), lanes),
+                )  # fmt: skip
+        c.for_(0, used, lambda v: self.slopes(head, arrays, v, q0, count, k0, padded, keys))
+        for v, (low, high) in pieces:
+            # Queries before vector v may not attend these keys.
+            for left, right, pitch, sums in (
+                (a["weights"], a["gradient_rows"], value_pitch, a["value_sums"]),
+                (a["slopes"], a["query_rows"], head_pitch, a["key_sums"]),
+            ):
+                self.add_rows(
+                    high - low, count - v * width, left.at(low * lanes + v * width), right.at(pitch * (v * width)),
+                    sums.at((first + low) * pitch), pitch,
+                )  # fmt: skip
+            after = c.min(high, keys)
+            self.multiply(
+                "steps", "add", used - v, VECTORS - v, self.head_size, after - c.min(low, keys),
+                (key_rows.at(low * head_pitch), head_pitch), (a["slopes"].at(low * lanes + v * width), lanes),
+                (a["query_sums"].at(v * width), lanes),
+            )  # fmt: skip
+
+    def add_rows(self, rows: Lanes, steps: Lanes, left: Array, right: Array, out: Array, pitch: Lanes) -> None:
+        """out += left @ right, whose columns are cut into tiles of 3 and 2 vectors (4 are two tiles of 2)."""
+        c, width = self.c, self.facts.width
+        vectors = c.divide(pitch, width)
+        rest = c.modulo(vectors, 3)
+        threes = c.divide(vectors, 3) - (rest.eq(1) & vectors.gt(1)).select(c.i64(1), 0)
+        threes = threes * 3
+
+        def columns(v: Lanes, count: int) -> None:
+            at = v * width
+            self.multiply(
+                "rows", "add", c.i64(count), count, rows, steps, (left, self.facts.lanes), (right.at(at), pitch),
+                (out.at(at), pitch),
+            )  # fmt: skip
+
+        def both() -> None:
+            c.for_(0, threes, lambda v: columns(v, 3), 3)
+            even = threes + c.divide(vectors - threes, 2) * 2
+            c.for_(threes, even, lambda v: columns(v, 2), 2)
+            c.for_(even, vectors, lambda v: columns(v, 1))
+
+        c.when(rows.gt(0) & steps.gt(0), both)
+
+    def slopes(
+        self, head: Lanes, arrays: dict[str, Array], v: Lanes, q0: Lanes, count: Lanes, k0: Lanes, padded: Lanes, keys: Lanes
+    ) -> None:
+        """Scores and products g v^T of vector v to weights and slopes."""
+        c, facts, a = self.c, self.facts, self.areas
+        width, tile = facts.width, facts.rows // 2
+        rows = self.rows_of_vector(v, q0, k0, padded)
+        lane = v * width
+        mask = c.tail_mask(count - lane, width)
+        lse, delta = (arrays[name].load(q0 + lane, width, mask) for name in ("lse", "delta"))
+        scale = c.splat(self.scale, width)
+        counters = self.counters(head, v, q0, k0) if facts.dropout else None
+
+        def every(edge: bool) -> None:
+            def group(row: Lanes) -> None:
+                for r in range(tile):
+                    at = (row + r) * facts.lanes + lane
+                    score = a["weights"].load(at, width) * scale
+                    if edge:
+                        score = self.masked(score, row + r, v, q0, k0, keys, self.panel, -float("inf"))
+                    weight, product = exp(score - lse), a["slopes"].load(at, width)
+                    kept = weight
+                    if counters is not None:
+                        factor = self.kept(counters, row + r)
+                        kept, product = weight * factor, product * factor
+                    a["weights"].store(at, kept)
+                    a["slopes"].store(at, weight * (product - delta))
+
+            c.for_(0, rows, group, tile)
+
+        if facts.mask != "none":
+            every(True)
+        else:
+            c.when(self.is_edge(v, q0, k0, rows, keys), lambda: every(True), lambda: every(False))
+
+
+def backward_module(facts: Facts, symbol: str) -> str:
+    """The whole module's text."""
+    return Backward(facts).write(symbol)
+
+
+def sum_module(facts: Facts, symbol: str) -> str:
+    """A kernel that adds `parts` arrays of `count` elements, which follow each other, in their order."""
+    c = Code(["source", "target", "parts", "count"])
+    element, width = facts.element, facts.width
+    source, target = c.array("source", element.memory), c.array("target", element.memory)
+
+    def each(at: Lanes, lanes: int, mask: str | None) -> None:
+        total = c.cell(element.compute, 0.0, lanes)
+
+        def add(part: Lanes) -> None:
+            loaded = source.load(at + part * c.word("count"), lanes, mask)
+            total.set(total.get() + Lanes(c.b, element.compute, lanes, element.widen(c.b, lanes, loaded.name)))
+
+        c.for_(0, c.word("parts"), add)
+        narrow = element.narrow(c.b, lanes, total.get().name)
+        target.store(at, Lanes(c.b, element.memory, lanes, narrow), mask)
+
+    end = c.min(c.named("i64", "%end") * SUM_ELEMENTS, c.word("count"))
+    c.blocks(c.named("i64", "%begin") * SUM_ELEMENTS, end, width, each)
+    return c.kernel(symbol, facts.vector_bits)

@@ -1,0 +1,216 @@
+"""Attention: what the forward and the backward kernel share: words, addresses, products by number of vectors, masking.
+
+Scores are kept transposed: a row for each key, a lane for each query. So a query's statistics are lanes of vectors, the
+keys and values are read as they lie, and only the queries are transposed into scratch.
+
+A block of queries has `facts.lanes` of them (fewer at the end: `used` vectors hold queries). For causal attention
+vector v of a block takes part up to the key of its last query; `ranges` cuts a block of keys where vectors drop out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.code import Array, Code, Operand
+from flambeau.compiler.emit.lanes import Lanes
+from flambeau.compiler.emit.philox import random_uniform
+from flambeau.compiler.kernels.attention_tiles import PRODUCT_ARGUMENTS, VECTORS, Facts, copy_rows, product
+from flambeau.compiler.kernels.matmul_element import Element
+from flambeau.compiler.kernels.matmul_pack import pack
+
+SIZES = "length source head value heads blocks key_block scratch scratch_bytes scale keep_scale drop".split()
+
+
+def word_names(facts: Facts, operands: Sequence[str], offsets: Sequence[str]) -> list[str]:
+    """Names of the words: addresses of the operands, sizes, strides of a row and of an element, offsets into a worker's
+    scratch, then for each batch dim its size and the operands' strides."""
+    names = [*operands, "seed", "offset", *SIZES]
+    names += [f"{o}_{what}" for o in operands for what in ("row", "column")] + list(offsets)
+    for d in range(facts.batch_dims):
+        names += [f"size{d}", *(f"{o}_batch{d}" for o in operands)]
+    return names
+
+
+class Body:
+    """The body of a kernel: `c` writes it, the methods are what both directions do."""
+
+    def __init__(self, facts: Facts, operands: Sequence[str], offsets: Sequence[str]) -> None:
+        self.facts = facts
+        self.operands = operands
+        self.c = Code(word_names(facts, operands, offsets))
+        c = self.c
+        worker = c.named("i64", "%worker") * c.word("scratch_bytes")
+        self._scratch = c.array("scratch", "i8").after_bytes(worker)
+        self.scale = self.number("scale")
+        self.seed = self.offset = c.i64(0)
+        if facts.dropout:
+            self.seed, self.offset = c.array("seed", "i64")[0], c.array("offset", "i64")[0]
+            self.keep_scale, self.drop = self.number("keep_scale"), self.number("drop", "float")
+        self._iota = c.iota("i64", facts.width)
+
+    # -- words ------------------------------------------------------------------------------------------------------
+    def number(self, name: str, element: str = "") -> Lanes:
+        """A word that holds the bits of a double, as a number of the compute type."""
+        value = self.c.word(name).as_float()
+        return value if (element or self.facts.compute) == "double" else value.to("float", "fptrunc")
+
+    def area(self, name: str) -> Array:
+        """A part of this worker's scratch."""
+        return self._scratch.after_bytes(self.c.word(name), self.facts.compute)
+
+    def addresses(self, head: Lanes) -> dict[str, Array]:
+        """The operands of one head, a row-major number over the batch dims."""
+        c, facts = self.c, self.facts
+        offsets = {name: c.i64(0) for name in self.operands}
+        rest = head
+        for d in reversed(range(facts.batch_dims)):
+            index = rest
+            if d:
+                index, rest = c.modulo(rest, c.word(f"size{d}")), c.divide(rest, c.word(f"size{d}"))
+            offsets = {name: at + index * c.word(f"{name}_batch{d}") for name, at in offsets.items()}
+        return {name: c.array(name, self.memory_of(name)).at(at) for name, at in offsets.items()}
+
+    def memory_of(self, operand: str) -> str:
+        """LLVM type of an operand's elements in memory."""
+        if operand == "mask":
+            return self.facts.mask_element.memory
+        return self.facts.compute if operand in ("lse", "delta") else self.facts.element.memory
+
+    def row(self, arrays: dict[str, Array], operand: str, index: Operand) -> Array:
+        return arrays[operand].at(self.c.word(f"{operand}_row") * index)
+
+    # -- functions of the module ------------------------------------------------------------------------------------
+    def define(self, write: Callable[[Builder], str]) -> None:
+        b = Builder()
+        text = write(b)
+        self.c.helper(text, b.declarations)
+
+    def define_products(self, *kinds: tuple[str, str]) -> None:
+        for form, store in kinds:
+            for vectors in range(1, VECTORS + 1):
+                self.define(partial(product, facts=self.facts, form=form, store=store, vectors=vectors))
+
+    def define_ways(self, *operands: str) -> None:
+        """`pack_x` (transposed: queries in lanes) for q, g and the mask, `copy_x` for whatever is copied as it lies."""
+        facts = self.facts
+        for name, unit in zip(("q", "k", "v", "g"), facts.units, strict=False):
+            if f"pack_{name}" in operands:
+                self._define_pack(facts.element, unit, f"pack_{name}")
+            if f"copy_{name}" in operands:
+                self.define(partial(copy_rows, facts=facts, unit=unit == "k", name=f"copy_{name}"))
+        if facts.mask != "none":
+            self._define_pack(facts.mask_element, facts.mask_unit, "pack_mask")
+
+    def _define_pack(self, element: Element, unit: str, name: str) -> None:
+        facts = self.facts
+        self.define(partial(pack, element=element, width=facts.width, lanes=facts.lanes, unit=unit, name=name))
+
+    def call(self, function: str, *arguments: Array | Lanes | int) -> None:
+        typed = []
+        for a in arguments:
+            if isinstance(a, Array):
+                typed.append(("ptr", a.pointer))
+            else:
+                value = self.c.i64(a) if isinstance(a, int) else a
+                typed.append((value.type, value.name))
+        self.c.b.call("void", function, typed, declare=False)
+
+    def multiply(
+        self, form: str, store: str, vectors: Lanes, most: int, rows: Operand, steps: Operand, a: tuple[Array, Operand],
+        b: tuple[Array, Operand], out: tuple[Array, Operand], factor: Array | None = None,
+    ) -> None:  # fmt: skip
+        """One product with 1 to `most` vectors of columns; `a`, `b`, `out` are (address, pitch)."""
+        c = self.c
+        values = [c.i64(rows).name, c.i64(steps).name]
+        for array, pitch in (a, b, out):
+            values += [array.pointer, c.i64(pitch).name]
+        values.append(factor.pointer if factor else "null")
+        arguments = list(zip(PRODUCT_ARGUMENTS, values, strict=True))
+
+        def call(name: str) -> None:
+            c.b.call("void", name, arguments, declare=False)
+
+        for count in range(1, most + 1):
+            c.when(vectors.eq(count), partial(call, f"{form}_{store}_{count}"))
+
+    def pack(self, operand: str, source: Array, count: Lanes, steps: Operand, target: Array) -> None:
+        """`count` rows of an operand, transposed: a panel of `facts.lanes`."""
+        row, column = self.c.word(f"{operand}_row"), self.c.word(f"{operand}_column")
+        self.call(f"pack_{operand}", source, row, column, count, self.c.i64(steps), target)
+
+    def copy(self, operand: str, source: Array, rows: Operand, columns: Operand, target: Array, pitch: Operand) -> None:
+        """Rows of an operand into scratch, filled up to whole tiles."""
+        strides = (self.c.word(f"{operand}_row"), self.c.word(f"{operand}_column"))
+        every = [self.c.i64(x) for x in (rows, columns, pitch)]
+        self.call(f"copy_{operand}", source, *strides, every[0], every[1], target, every[2], self.round_up(every[0]))
+
+    # -- masking ----------------------------------------------------------------------------------------------------
+    def round_up(self, count: Lanes) -> Lanes:
+        """To whole tiles of rows (powers of two)."""
+        rows = self.facts.rows
+        return (count + (rows - 1)) & -rows
+
+    def used_vectors(self, queries: Lanes) -> Lanes:
+        return self.c.divide(queries + (self.facts.width - 1), self.facts.width)
+
+    def limit(self, first_query: Lanes, queries: Lanes, end: Lanes) -> Lanes:
+        """Keys before this one may be attended by a block of queries."""
+        return self.c.min(end, first_query + queries) if self.facts.causal else end
+
+    def ranges(self, first_query: Lanes, first_key: Lanes, padded: Lanes) -> list[Lanes]:
+        """[0, r1, ..., padded]: rows from r[v] on, counted in the block of keys, concern vectors v and later ones only."""
+        c, facts = self.c, self.facts
+        if not facts.causal:
+            return [c.i64(0), padded]
+        inner = []
+        for v in range(1, VECTORS):
+            inner.append(c.min(padded, self.round_up(c.max(first_query + v * facts.width - first_key, 0))))
+        return [c.i64(0), *inner, padded]
+
+    def rows_of_vector(self, v: Lanes, first_query: Lanes, first_key: Lanes, padded: Lanes) -> Lanes:
+        """Rows of a block of keys that concern vector v: up to its last query."""
+        if not self.facts.causal:
+            return padded
+        after = first_query + (v + 1) * self.facts.width - first_key
+        return self.c.min(padded, self.round_up(self.c.max(after, 0)))
+
+    def is_edge(self, v: Lanes, first_query: Lanes, first_key: Lanes, rows: Lanes, keys: Lanes) -> Lanes:
+        """Whether some of the first `rows` scores of vector v are masked; `keys` rows are keys."""
+        if self.facts.mask != "none":
+            return self.c.named("i1", "true")
+        edge = rows.gt(keys)
+        if self.facts.causal:
+            edge = edge | (first_key + rows - 1).gt(first_query + v * self.facts.width)
+        return edge
+
+    def masked(
+        self, score: Lanes, row: Lanes, v: Lanes, first_query: Lanes, first_key: Lanes, keys: Lanes, panel: Array | None,
+        hidden: float,
+    ) -> Lanes:  # fmt: skip
+        """The scaled scores of a key with vector v of the queries; `hidden` where they may not attend."""
+        c, facts = self.c, self.facts
+        if panel is not None:
+            element = facts.mask_element
+            values = panel.at(0, element.compute).load(row * facts.lanes + v * facts.width, facts.width)
+            score = values.ne(0).select(score, hidden) if facts.mask == "bool" else score + values
+        visible = c.splat(row.lt(keys), facts.width)
+        if facts.causal:
+            queries = self._iota + c.splat(first_query + v * facts.width, facts.width)
+            visible = visible & queries.ge(c.splat(first_key + row, facts.width))
+        return visible.select(score, hidden)
+
+    # -- dropout ----------------------------------------------------------------------------------------------------
+    def counters(self, head: Lanes, v: Lanes, first_query: Lanes, first_key: Lanes) -> Lanes:
+        """Numbers of the weights of key `first_key` and vector v: row-major over (heads, length, source)."""
+        c, facts = self.c, self.facts
+        first = (head * c.word("length") + first_query + v * facts.width) * c.word("source") + first_key
+        return self._iota * c.splat(c.word("source"), facts.width) + c.splat(first, facts.width)
+
+    def kept(self, counters: Lanes, row: Lanes) -> Lanes:
+        """1 / (1 - p) where the weight stays, 0 where it is dropped."""
+        c, width = self.c, self.facts.width
+        index = counters + c.splat(row, width)
+        uniform = Lanes(c.b, "float", width, random_uniform(c.b, self.seed.name, self.offset.name, index.name, width))
+        return uniform.ge(c.splat(self.drop, width)).select(c.splat(self.keep_scale, width), 0.0)

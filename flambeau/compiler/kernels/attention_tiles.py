@@ -1,0 +1,184 @@
+"""Attention: small products of matrices that lie in a thread's scratch, and the ways in and out of the scratch.
+
+A matrix in scratch is dense in rows of a pitch, in the compute type, its pitch a multiple of the vector's width and its
+rows filled up to a multiple of the tile's: no product looks at a border. Two forms of product, lanes along the columns
+of b and c:
+
+    rows:   c[i][j] = sum over t of a[i * a_pitch + t] * b[t * b_pitch + j]
+    steps:  c[i][j] = sum over t of a[i + t * a_pitch] * b[t * b_pitch + j]
+
+and three ways of storing: "set" overwrites c, "add" adds to it, "scale" multiplies it by factor[j] before adding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.kernels.matmul_element import Element, Tile
+
+VECTORS = 3  # vectors of a tile: 8 x 3 accumulators, 3 of b and a broadcast of a in 32 registers; 4 x 3 in 16
+PRODUCT_ARGUMENTS = ("i64", "i64", "ptr", "i64", "ptr", "i64", "ptr", "i64", "ptr")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the generated text depends on. Units: which stride of an operand is 1, as in matmul_pack.py."""
+
+    element: Element
+    width: int
+    vector_bits: int
+    rows: int  # of a tile
+    causal: bool
+    mask: str  # "none", "bool" or "add"
+    mask_unit: str
+    dropout: bool
+    units: tuple[str, ...]  # of q, k, v (and the output's gradient)
+    batch_dims: int
+    name: str  # "attention" or "attention_gradient"
+
+    def key(self) -> str:
+        return (
+            f"{self.name}:{self.element.name}:{self.width}x{self.rows}:{self.vector_bits}:{'causal' if self.causal else 'all'}"
+            f":{self.mask}:{self.mask_unit}:{'dropout' if self.dropout else 'sure'}:{','.join(self.units)}:{self.batch_dims}"
+        )
+
+    @property
+    def compute(self) -> str:
+        return self.element.compute
+
+    @property
+    def lanes(self) -> int:
+        """Queries of a block: the pitch of everything that has queries in its lanes."""
+        return VECTORS * self.width
+
+    @property
+    def tile(self) -> Tile:
+        return Tile(self.rows, VECTORS, self.width)
+
+    @property
+    def mask_element(self) -> Element:
+        """In scratch a mask is bytes widened to i32, or numbers of the compute type."""
+        if self.mask == "bool":
+            return Element("bool", "i8", "i32", 1, 4)
+        return Element(self.compute, self.compute, self.compute, self.element.compute_bytes, self.element.compute_bytes)
+
+
+def tile_rows(registers: int) -> int:
+    """Rows of a register tile: heads have sizes that these divide."""
+    return 8 if registers >= 32 else 4
+
+
+def product(b: Builder, facts: Facts, form: str, store: str, vectors: int) -> str:
+    """Text of `form_store_vectors(rows, steps, a, a_pitch, b, b_pitch, c, c_pitch, factor)`; rows are computed in whole
+    tiles."""
+    element, width, rows = facts.element, facts.width, facts.rows
+    compute, size, type_ = element.compute, element.compute_bytes, vector(element.compute, facts.width)
+
+    def tile(i: str) -> None:
+        if form == "rows":
+            start = b.gep(compute, "%a", b.mul(i, "%a_pitch"))
+            lines = [b.gep(compute, start, b.mul(r, "%a_pitch")) for r in range(rows)]
+        else:
+            start = b.gep(compute, "%a", i)
+
+        def step(t: str, *sums: str) -> list[str]:
+            right = b.gep(compute, "%b", b.mul(t, "%b_pitch"))
+            values = [b.load(type_, b.gep(compute, right, v * width), size) for v in range(vectors)]
+            following = list(sums)
+            column = "" if form == "rows" else b.gep(compute, start, b.mul(t, "%a_pitch"))
+            for r in range(rows):
+                at = b.gep(compute, lines[r], t) if form == "rows" else b.gep(compute, column, r)
+                left = b.splat(compute, width, b.load(compute, at, size))
+                for v in range(vectors):
+                    following[r * vectors + v] = element.multiply_add(b, width, left, values[v], sums[r * vectors + v])
+            return following
+
+        sums = b.loop(0, "%steps", 1, step, [(type_, element.zero(width))] * (rows * vectors))
+        target = b.gep(compute, "%c", b.mul(i, "%c_pitch"))
+        factors = []
+        if store == "scale":
+            factors = [b.load(type_, b.gep(compute, "%factor", v * width), size) for v in range(vectors)]
+        for r in range(rows):
+            line = b.gep(compute, target, b.mul(r, "%c_pitch"))
+            for v in range(vectors):
+                at, value = b.gep(compute, line, v * width), sums[r * vectors + v]
+                if store == "add":
+                    value = element.add(b, width, b.load(type_, at, size), value)
+                elif store == "scale":
+                    value = element.multiply_add(b, width, b.load(type_, at, size), factors[v], value)
+                b.store(type_, value, at, size)
+
+    b.loop(0, "%rows", rows, tile)
+    return b.function(
+        f"define internal void @{form}_{store}_{vectors}(i64 %rows, i64 %steps, ptr noalias %a, i64 %a_pitch, ptr noalias %b, "
+        "i64 %b_pitch, ptr noalias %c, i64 %c_pitch, ptr noalias %factor) noinline #0"
+    )
+
+
+def copy_rows(b: Builder, facts: Facts, unit: bool, name: str) -> str:
+    """Text of `name(source, row_stride, column_stride, rows, columns, target, pitch, all_rows)`: a matrix of the memory
+    type into scratch, with zeros up to `pitch` and `all_rows`. `unit`: its columns lie next to each other."""
+    element, width = facts.element, facts.width
+    type_ = vector(element.compute, width)
+
+    def row(i: str) -> None:
+        source = b.gep(element.memory, "%source", b.mul(i, "%row_stride"))
+        target = b.gep(element.compute, "%target", b.mul(i, "%pitch"))
+
+        def chunk(j: str) -> None:
+            mask = b.tail_mask(b.sub("%columns", j), width)
+            loaded = b.masked_load(element.memory, width, b.gep(element.memory, source, j), mask, element.memory_bytes)
+            wide = element.widen(b, width, loaded)
+            b.store(type_, wide, b.gep(element.compute, target, j), element.compute_bytes)
+
+        def single(j: str) -> None:
+            at = b.gep(element.memory, source, b.mul(j, "%column_stride"))
+            value = element.widen(b, 1, b.load(element.memory, at, element.memory_bytes))
+            b.store(element.compute, value, b.gep(element.compute, target, j), element.compute_bytes)
+
+        if unit:
+            b.loop(0, "%pitch", width, chunk)
+        else:
+            b.loop(0, "%columns", 1, single)
+            _clear(b, facts, b.gep(element.compute, target, "%columns"), b.sub("%pitch", "%columns"))
+
+    b.loop(0, "%rows", 1, row)
+    rest = b.gep(element.compute, "%target", b.mul("%rows", "%pitch"))
+    _clear(b, facts, rest, b.mul(b.sub("%all_rows", "%rows"), "%pitch"))
+    return b.function(
+        f"define internal void @{name}(ptr noalias %source, i64 %row_stride, i64 %column_stride, i64 %rows, i64 %columns, "
+        "ptr noalias %target, i64 %pitch, i64 %all_rows) noinline #0"
+    )
+
+
+def _clear(b: Builder, facts: Facts, at: str, count: str) -> None:
+    """Zero `count` elements of the compute type."""
+    size = b.mul(count, facts.element.compute_bytes)
+    b.call("void", "llvm.memset.p0.i64", [("ptr", at), ("i8", "0"), ("i64", size), ("i1", "false")])
+
+
+def store_rows(b: Builder, facts: Facts) -> str:
+    """Text of `store_rows(source, pitch, rows, columns, target, row_stride, factor)`: a matrix in scratch, times a factor,
+    to rows of the memory type."""
+    element, width = facts.element, facts.width
+    type_ = vector(element.compute, width)
+    factor = b.splat(element.compute, width, "%factor")
+
+    def row(i: str) -> None:
+        source = b.gep(element.compute, "%source", b.mul(i, "%pitch"))
+        target = b.gep(element.memory, "%target", b.mul(i, "%row_stride"))
+
+        def chunk(j: str) -> None:
+            mask = b.tail_mask(b.sub("%columns", j), width)
+            value = b.load(type_, b.gep(element.compute, source, j), element.compute_bytes)
+            value = element.narrow(b, width, b.op(f"fmul {type_} {value}, {factor}"))
+            b.masked_store(element.memory, width, value, b.gep(element.memory, target, j), mask, element.memory_bytes)
+
+        b.loop(0, "%columns", width, chunk)
+
+    b.loop(0, "%rows", 1, row)
+    return b.function(
+        "define internal void @store_rows(ptr noalias %source, i64 %pitch, i64 %rows, i64 %columns, ptr noalias %target, "
+        f"i64 %row_stride, {element.compute} %factor) noinline #0"
+    )
