@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 
-def measure() -> tuple[float, float]:
-    """(bytes a second of memory, f32 operations a second) of this machine, from a large copy and a large product."""
-    import time
-
-    import flambeau as torch
-
-    x, a = torch.rand(1 << 24), torch.rand(768, 768)
-
-    def best(work: Any) -> float:
-        least = float("inf")
-        for _ in range(5):
-            start = time.perf_counter()
-            work().data_ptr()
-            least = min(least, time.perf_counter() - start)
-        return least
-
-    return 2 * 4 * x.numel() / best(lambda: x + 1), 2 * 768**3 / best(lambda: a @ a)
-
-
-def explain(script: str, arguments: Sequence[str]) -> int:
-    """Run the script as `flambeau run` does; report when it ends."""
+def explain(script: str, arguments: Sequence[str], html: str | None = None) -> int:
+    """Run the script as `flambeau run` does; report when it ends, on the terminal or as a page in the file `html`."""
     from flambeau.cli.run import run
     from flambeau.compiler import explain as compiler
+    from flambeau.profiler import machine
     from flambeau.trace import evaluate
 
-    bandwidth, peak = measure()
+    if html is not None:
+        return _explain_html(script, arguments, html)
+    bandwidth, peak = machine.bandwidth(), machine.peak()
     print(f"measured: {bandwidth / 1e9:.1f} GB/s of memory, {peak / 1e9:.0f} GFLOP/s in float32\n")
     seen: list[tuple[Any, str]] = []
     evaluate.OBSERVERS.append(lambda plan, reason: seen.append((plan, reason)))
@@ -44,3 +29,20 @@ def explain(script: str, arguments: Sequence[str]) -> int:
 
     atexit.register(report)
     return run(script, arguments)
+
+
+def _explain_html(script: str, arguments: Sequence[str], html: str) -> int:
+    from flambeau.cli.explain_html import page, watch
+    from flambeau.cli.run import run
+    from flambeau.trace import evaluate
+
+    target = Path(html).resolve()  # before the script can change the directory
+    if not target.parent.is_dir():
+        raise SystemExit(f"flambeau explain: no such directory: {target.parent}")
+    watcher = watch()
+    try:
+        return run(script, arguments)
+    finally:  # also if the script fails or calls sys.exit
+        evaluate.synchronize("end of the script")
+        target.write_text(page(watcher, script), encoding="utf-8")
+        print(f"wrote {target}")

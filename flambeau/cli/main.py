@@ -25,12 +25,26 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--sweep", action="store_true", help="also sizes that nobody listed")
     bench.add_argument("--markdown", action="store_true", help="print the table for a page")
     explain = commands.add_parser("explain", help="run a script and print its traces, graphs and kernels")
+    explain.add_argument("--html", metavar="FILE", help="time every kernel and write a page with graphs and rooflines instead")
     explain.add_argument("script")
-    explain.add_argument("arguments", nargs=argparse.REMAINDER)
-    cache = commands.add_parser("cache", help="show or clear the compiled code on disk")
-    cache.add_argument("action", nargs="?", choices=("show", "clear"), default="show")
+    explain.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments (after -- if one is --html)")
+    cache = commands.add_parser("cache", help="show, clear or fill the compiled code on disk")
+    cache.add_argument("action", nargs="?", choices=("show", "clear", "warm"), default="show")
+    cache.add_argument("--settled", metavar="SECONDS", type=float, help="warm: end the script when nothing was compiled for so long")
+    cache.add_argument("script", nargs="?", help="warm: the script whose kernels are compiled")
+    cache.add_argument("arguments", nargs=argparse.REMAINDER, help="warm: the script's own arguments")
     commands.add_parser("info", help="print versions, processor, threads, memory, cache")
     return parser
+
+
+def _html_option(html: str | None, arguments: list[str]) -> tuple[str | None, list[str]]:
+    """`--html FILE` may also stand behind the script, where argparse takes it for the script's own; `--` ends ours."""
+    if arguments[:1] == ["--"]:
+        return html, arguments[1:]
+    if html is None and arguments[:1] == ["--html"] and len(arguments) > 1:
+        html, arguments = arguments[1], arguments[2:]
+        return html, arguments[1:] if arguments[:1] == ["--"] else arguments
+    return html, arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,11 +65,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command == "explain":
         from flambeau.cli.explain import explain
 
-        return explain(options.script, options.arguments)
+        html, arguments = _html_option(options.html, options.arguments)
+        return explain(options.script, arguments, html)
     if options.command == "cache":
-        from flambeau.cli.cache import show_cache
+        from flambeau.cli.cache import show_cache, warm
 
-        return show_cache(options.action)
+        if options.action != "warm":
+            return show_cache(options.action)
+        if options.script is None:
+            print("flambeau cache warm: name the script whose kernels are to be compiled", file=sys.stderr)
+            return 2
+        return warm(options.script, options.arguments, options.settled)
     from flambeau.cli.info import info
 
     return info()

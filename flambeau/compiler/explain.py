@@ -27,7 +27,7 @@ def explain(
     lines: list[str] = []
     if graph:
         lines += ["graph", *[f"  {line}" for line in str(plan.graph).splitlines()], ""]
-    lines.append(_headline(plan, bandwidth, peak))
+    lines.append(headline(plan, bandwidth, peak))
     lines.append(f"{'phase':>5} {'kernel':<28} {'tasks':>5} {'bytes':>10} {'operations':>11} {'floor/us':>9}"
                  f"{'taken/us' if seconds else '':>10}  nodes")
     taken = {id(step): time for step, time in zip(plan.steps, seconds, strict=False)}
@@ -54,7 +54,8 @@ def passes() -> str:
     return "\n".join(lines)
 
 
-def _headline(plan: Plan, bandwidth: float, peak: float) -> str:
+def headline(plan: Plan, bandwidth: float, peak: float) -> str:
+    """One line: kernels, phases, memory, traffic, operations, floor."""
     statistics = plan.statistics
     total = sum(floor(step, bandwidth, peak) for step in plan.steps)
     shared = f" ({_amount(statistics['unshared_bytes'])} without reuse)" if statistics["unshared_bytes"] else ""

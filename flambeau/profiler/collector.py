@@ -67,6 +67,7 @@ class Collector:
         self.stacks = stacks
         self.events: list[FunctionEvent] = []
         self.begin = self.end = 0
+        self._before: Any = None
         self._labels: dict[int, _Labels] = {}
         self._threads: dict[int, list[_OpenRange]] = defaultdict(list)
         self._sections: dict[int, list[Section]] = defaultdict(list)
@@ -76,10 +77,11 @@ class Collector:
     # -- on and off -------------------------------------------------------------------------------------------------
     def start(self) -> None:
         """Collect from now on. RuntimeError if a profile is on."""
-        if evaluate.PROFILER is not None:
+        if isinstance(evaluate.PROFILER, Collector):
             raise RuntimeError("Can't enable the profiler: it is already enabled; end the other profile first")
         evaluate.synchronize("profiler")
         self.begin = perf_counter_ns()
+        self._before = evaluate.PROFILER  # `flambeau explain --html` stands there, too
         evaluate.PROFILER = self
 
     def restart(self) -> None:
@@ -94,7 +96,7 @@ class Collector:
     def stop(self) -> None:
         """Run what is pending in this thread, and collect no more; ranges that are open end here."""
         evaluate.synchronize("profiler")
-        evaluate.PROFILER = None
+        evaluate.PROFILER = self._before
         self.end = perf_counter_ns()
         for ranges in self._threads.values():
             for r in ranges:
