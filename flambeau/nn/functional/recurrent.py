@@ -15,8 +15,10 @@ from flambeau.nn.functional.linear import linear
 State = tuple[Tensor, ...]
 
 
-def _project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return linear(x, weight, bias)
+def _project(x: Tensor, weight: Tensor, bias: Tensor | None, more: Tensor | None = None) -> Tensor:
+    """The part of the gates that does not depend on the state, for all steps at once; `more`: another bias."""
+    y = linear(x, weight, bias)
+    return y if more is None else y + more
 
 
 def lstm_step(gates: Tensor, c: Tensor) -> State:
@@ -65,11 +67,14 @@ def lstm_layer(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """(outputs, h, c) of one direction; `w_hr` projects h (proj_size)."""
 
-    def step(x: Tensor, state: State) -> State:
-        new_h, new_c = lstm_step(x + _project(state[0], w_hh, b_hh), state[1])
-        return (new_h if w_hr is None else torch.matmul(new_h, w_hr.t())), new_c
+    w = w_hh.t()  # once: the gradients of all steps' products meet at one value
+    w_out = None if w_hr is None else w_hr.t()
 
-    return _scan(_project(input, w_ih, b_ih), (h, c), sizes, reverse, step)
+    def step(x: Tensor, state: State) -> State:
+        new_h, new_c = lstm_step(x + torch.matmul(state[0], w), state[1])
+        return (new_h if w_out is None else torch.matmul(new_h, w_out)), new_c
+
+    return _scan(_project(input, w_ih, b_ih, b_hh), (h, c), sizes, reverse, step)
 
 
 @functional
@@ -79,8 +84,11 @@ def gru_layer(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """(outputs, h) of one direction."""
 
+    w = w_hh.t()
+
     def step(x: Tensor, state: State) -> State:
-        return (gru_step(x, _project(state[0], w_hh, b_hh), state[0]),)
+        from_hidden = torch.matmul(state[0], w)
+        return (gru_step(x, from_hidden if b_hh is None else from_hidden + b_hh, state[0]),)
 
     return _scan(_project(input, w_ih, b_ih), (h,), sizes, reverse, step)
 
@@ -92,11 +100,13 @@ def rnn_layer(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """(outputs, h) of one direction of a plain recurrent layer. Elman, 1990."""
 
+    w = w_hh.t()
+
     def step(x: Tensor, state: State) -> State:
-        z = x + _project(state[0], w_hh, b_hh)
+        z = x + torch.matmul(state[0], w)
         return (torch.tanh(z) if nonlinearity == "tanh" else torch.where(z <= 0, 0, z),)
 
-    return _scan(_project(input, w_ih, b_ih), (h,), sizes, reverse, step)
+    return _scan(_project(input, w_ih, b_ih, b_hh), (h,), sizes, reverse, step)
 
 
 @functional
