@@ -144,21 +144,21 @@ _install(globals(), Tensor)
 arithmetic.install_operators(Tensor)
 
 
-def _functional_method(name: str) -> Any:
-    """A Tensor method that is a function of nn.functional, loaded when it is first called."""
+def _lazy_method(name: str, module: str) -> Any:
+    """A Tensor method that is a function of a module, which is loaded when it is first called."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        from flambeau.nn import functional
+        import importlib
 
-        return getattr(functional, name)(self, *args, **kwargs)
+        return getattr(importlib.import_module(module), name)(self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"nn.functional.{name} of this tensor."
+    method.__doc__ = f"torch.{name} of this tensor."
     return method
 
 
 for _name in ("softmax", "log_softmax", "prelu", "hardshrink"):
-    setattr(Tensor, _name, _functional_method(_name))
+    setattr(Tensor, _name, _lazy_method(_name, "flambeau.nn.functional"))
 
 from flambeau import autograd
 from flambeau.autograd.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
@@ -221,6 +221,16 @@ _LAZY_NAMES |= dict.fromkeys(
     "is_autocast_cache_enabled set_autocast_cache_enabled autocast_increment_nesting autocast_decrement_nesting "
     "clear_autocast_cache".split(), "flambeau.amp.autocast_mode"
 )  # fmt: skip
+_LINALG_METHODS = (
+    "cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve matrix_exp matrix_power orgqr ormqr pinverse qr slogdet "
+    "svd triangular_solve".split()
+)
+_LAZY_NAMES |= dict.fromkeys(
+    (*_LINALG_METHODS, "chain_matmul", "frobenius_norm", "lu_unpack", "nuclear_norm"), "flambeau.ops.linalg.legacy"
+)
+for _name in _LINALG_METHODS:
+    setattr(Tensor, _name, _lazy_method(_name, "flambeau.ops.linalg.legacy"))
+del _name
 
 
 def __getattr__(name: str) -> Any:

@@ -350,13 +350,18 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     return as_shape(result, tuple([s for d, s in enumerate(x._meta.shape) if d not in dims]))
 
 
+def _zero_apart(x: Any) -> Any:
+    """The same values; no gradient flows into zeros, where a root's would be infinite (PyTorch's subgradient of norms)."""
+    return prim.where(prim.eq(x, 0.0), 0.0, x) if x._meta.requires_grad else x
+
+
 def norm_of(x: Any, p: float, dims: tuple[int, ...]) -> Any:
     """The vector p-norm over dims, inside a body."""
     if p == 2 and not x.dtype.is_complex:
-        return prim.sqrt(_reduced(prim.sum, prim.mul(x, x), dims))
+        return prim.sqrt(_zero_apart(_reduced(prim.sum, prim.mul(x, x), dims)))
     size = prim.abs(x)
     if p == 2:
-        return prim.sqrt(_reduced(prim.sum, prim.mul(size, size), dims))
+        return prim.sqrt(_zero_apart(_reduced(prim.sum, prim.mul(size, size), dims)))
     if p == float("inf"):
         return _reduced(prim.amax, size, dims)
     if p == float("-inf"):
@@ -365,7 +370,8 @@ def norm_of(x: Any, p: float, dims: tuple[int, ...]) -> Any:
         return _reduced(prim.sum, convert(prim.ne(size, 0), size.dtype), dims)
     if p == 1:
         return _reduced(prim.sum, size, dims)
-    return prim.pow(_reduced(prim.sum, prim.pow(size, float(p)), dims), 1.0 / p)
+    powers = prim.pow(_zero_apart(size) if p < 1 else size, float(p))
+    return prim.pow(_zero_apart(_reduced(prim.sum, powers, dims)), 1.0 / p)
 
 
 @operation(name="vector_norm", public=False)
@@ -382,7 +388,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
     if p == "nuc":
         from flambeau.ops import linalg
 
-        return linalg.matrix_norm(input, "nuc", dim=dim if dim is not None else (-2, -1), keepdim=keepdim)  # type: ignore[no-any-return]
+        return linalg.matrix_norm(input, "nuc", dim if dim is not None else (-2, -1), keepdim)  # type: ignore[no-any-return]
     order = 2.0 if p is None or p == "fro" else float(p)
     result = vector_norm_op(input, order, tuple(dim) if isinstance(dim, list) else dim, keepdim, dtype)
     if out is not None:

@@ -49,17 +49,17 @@ def cholesky_named(A: Any, upper: bool, name: str) -> Any:
 
 
 @public("linalg.cholesky")
-def cholesky(A: Tensor, *, upper: bool = False) -> Any:
+def cholesky(input: Tensor, *, upper: bool = False) -> Any:
     """L with A = L L^H (U with A = U^H U), (*, n, n); LinAlgError if a matrix is not positive-definite.
 
     Reads the lower triangle of A, the upper one with `upper`."""
-    return cholesky_named(A, upper, "linalg.cholesky")
+    return cholesky_named(input, upper, "linalg.cholesky")
 
 
 @public("linalg.cholesky_ex")
-def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """(L, info): info is the order of the first leading minor that is not positive-definite (L is NaN then), else 0."""
-    result = _cholesky(A, upper, "linalg.cholesky_ex")
+    result = _cholesky(input, upper, "linalg.cholesky_ex")
     if check_errors:
         raise_failures("linalg.cholesky_ex", result.info, "cholesky")
     return result
@@ -156,9 +156,9 @@ def _householder_product(A: Tensor, tau: Tensor) -> Tensor:
 
 
 @public("linalg.householder_product")
-def householder_product(A: Tensor, tau: Tensor) -> Any:
+def householder_product(input: Tensor, tau: Tensor) -> Any:
     """The first n columns of the product of the reflectors below the diagonal of A (*, m, n) with factors tau (*, k)."""
-    return _householder_product(A, tau)
+    return _householder_product(input, tau)
 
 
 @operation(name="ormqr", public=False)

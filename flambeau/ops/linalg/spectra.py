@@ -104,33 +104,33 @@ def _svdvals(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @public("linalg.eigh")
-def eigh(A: Tensor, UPLO: str = "L") -> Any:
+def eigh(input: Tensor, UPLO: str = "L") -> Any:
     """(eigenvalues, eigenvectors) of Hermitian matrices, ascending; one triangle is read. Vectors are columns."""
-    w, v, info = _eigh(A, UPLO)
+    w, v, info = _eigh(input, UPLO)
     raise_failures("linalg.eigh", info, "converge")
     return eigh_result(w, v)
 
 
 @public("linalg.eigvalsh")
-def eigvalsh(A: Tensor, UPLO: str = "L") -> Any:
+def eigvalsh(input: Tensor, UPLO: str = "L") -> Any:
     """The eigenvalues of Hermitian matrices, ascending."""
-    w, info = _eigvalsh(A, UPLO)
+    w, info = _eigvalsh(input, UPLO)
     raise_failures("linalg.eigvalsh", info, "converge")
     return w
 
 
 @public("linalg.eig")
-def eig(A: Tensor) -> Any:
+def eig(input: Tensor) -> Any:
     """(eigenvalues, eigenvectors) of square matrices, complex; vectors are columns of norm 1."""
-    w, v, info = _eig(A)
+    w, v, info = _eig(input)
     raise_failures("linalg.eig", info, "converge")
     return eig_result(w, v)
 
 
 @public("linalg.eigvals")
-def eigvals(A: Tensor) -> Any:
+def eigvals(input: Tensor) -> Any:
     """The eigenvalues of square matrices, complex."""
-    w, info = _eigvals(A)
+    w, info = _eigvals(input)
     raise_failures("linalg.eigvals", info, "converge")
     return w
 

@@ -128,9 +128,9 @@ def _solve_triangular(A: Tensor, B: Tensor, upper: bool, left: bool, unitriangul
 
 
 @public("linalg.solve_triangular")
-def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
+def solve_triangular(input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
     """X with A X = B (or X A = B) for triangular A, of which one triangle is read; a zero on the diagonal gives inf or NaN."""
-    return _solve_triangular(A, B, upper, left, unitriangular)
+    return _solve_triangular(input, B, upper, left, unitriangular)
 
 
 @operation(name="lu_solve", public=False)
@@ -184,27 +184,27 @@ def _tensorinv(A: Tensor, ind: int) -> tuple[Tensor, Tensor]:
 
 
 @public("linalg.tensorinv")
-def tensorinv(A: Tensor, ind: int = 2) -> Any:
+def tensorinv(input: Tensor, ind: int = 2) -> Any:
     """The inverse of a tensor as a map from its last dims to its first `ind` dims."""
-    inverse, info = _tensorinv(A, ind)
+    inverse, info = _tensorinv(input, ind)
     raise_failures("linalg.tensorinv", info, "inverse")
     return inverse
 
 
 @public("linalg.tensorsolve")
-def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Any:
+def tensorsolve(input: Tensor, other: Tensor, dims: Any = None) -> Any:
     """X with tensordot(A, X, X.ndim) = B; `dims` of A are moved to its end first."""
     if dims is not None:
-        moved = [d % A.ndim for d in dims]
-        A = A.permute([d for d in range(A.ndim) if d not in moved] + moved)
-    shape = tuple(A.shape[B.ndim :])
+        moved = [d % input.ndim for d in dims]
+        input = input.permute([d for d in range(input.ndim) if d not in moved] + moved)
+    shape = tuple(input.shape[other.ndim :])
     rows = product_of(shape)
-    if rows != product_of(A.shape[: B.ndim]):
+    if rows != product_of(input.shape[: other.ndim]):
         raise RuntimeError(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
-            f"but got {rows} != {product_of(A.shape[: B.ndim])}"
+            f"but got {rows} != {product_of(input.shape[: other.ndim])}"
         )
-    return solve(A.reshape(rows, rows), B.reshape(rows)).reshape(shape)
+    return solve(input.reshape(rows, rows), other.reshape(rows)).reshape(shape)
 
 
 # -- determinants -------------------------------------------------------------------------------------------------
@@ -265,20 +265,20 @@ def _pinv(A: Tensor, atol: Tensor, rtol: Tensor, hermitian: bool) -> Tensor:
 
 
 @public("linalg.pinv")
-def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Any:
+def pinv(input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Any:
     """The pseudoinverse (*, n, m) of each matrix: singular values up to max(atol, rtol * largest) count as zero."""
     from flambeau.ops.creation import full
 
     name = "linalg.pinv"
     if hermitian:
-        require_square(name, A)
+        require_square(name, input)
     else:
-        require_matrix(name, A)
-        require_floating(name, A)
-    absolute, relative = tolerances(A, atol, rcond if rtol is None else rtol)
-    kind = A.dtype.to_real()
+        require_matrix(name, input)
+        require_floating(name, input)
+    absolute, relative = tolerances(input, atol, rcond if rtol is None else rtol)
+    kind = input.dtype.to_real()
     given = [t if hasattr(t, "_meta") else full((), float(t), dtype=kind) for t in (absolute, relative)]
-    return _pinv(A, *given, hermitian)
+    return _pinv(input, *given, hermitian)
 
 
 @operation(name="linalg_lstsq", public=False)
@@ -303,7 +303,7 @@ def _lstsq(A: Tensor, B: Tensor, rcond: float) -> tuple[Tensor, Tensor, Tensor, 
 
 
 @public("linalg.lstsq")
-def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None) -> Any:
+def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = None) -> Any:
     """(solution, residuals, rank, singular_values) of min ||A X - B||, the solution of least norm.
 
     A (*, m, n), B (*, m, k) or vectors. Every driver is the singular value decomposition here; the results that PyTorch leaves
@@ -312,15 +312,15 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise RuntimeError(f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver!r}")
     driver = driver or "gelsy"
-    cut = float(rcond) if rcond is not None else _epsilon(A.dtype) * max(A.shape[-2:], default=0)
-    solution, residuals, rank, singular = _lstsq(A, B, cut)
-    m, n = A.shape[-2:]
+    cut = float(rcond) if rcond is not None else _epsilon(input.dtype) * max(input.shape[-2:], default=0)
+    solution, residuals, rank, singular = _lstsq(input, b, cut)
+    m, n = input.shape[-2:]
     if m <= n or (driver != "gels" and bool((rank.detach() < n).any())):
-        residuals = A.new_empty((0,), dtype=A.dtype.to_real())
+        residuals = input.new_empty((0,), dtype=input.dtype.to_real())
     return lstsq_result(
         solution, residuals,
-        rank if driver != "gels" else A.new_empty((0,), dtype=dtypes.int64),
-        singular if driver in ("gelsd", "gelss") else A.new_empty((0,), dtype=A.dtype.to_real()),
+        rank if driver != "gels" else input.new_empty((0,), dtype=dtypes.int64),
+        singular if driver in ("gelsd", "gelss") else input.new_empty((0,), dtype=input.dtype.to_real()),
     )  # fmt: skip
 
 
@@ -347,15 +347,15 @@ def _matrix_power(A: Tensor, n: int) -> Tensor:
 
 
 @public("linalg.matrix_power")
-def matrix_power(A: Tensor, n: int) -> Any:
+def matrix_power(input: Tensor, n: int) -> Any:
     """The n-th power of each square matrix; negative powers are those of the inverse."""
     name = "linalg.matrix_power"
-    require_matrix(name, A)
-    if A.shape[-1] != A.shape[-2]:
-        raise RuntimeError(f"{name}: A must be batches of square matrices, but they are {A.shape[-2]} by {A.shape[-1]} matrices")
+    require_matrix(name, input)
+    if input.shape[-1] != input.shape[-2]:
+        raise RuntimeError(f"{name}: input must be batches of square matrices, but they are {input.shape[-2]} by {input.shape[-1]} matrices")
     if n == 0:
-        return _unit_like(A)
-    return _matrix_power(inv(A) if n < 0 else A, abs(n))
+        return _unit_like(input)
+    return _matrix_power(inv(input) if n < 0 else input, abs(n))
 
 
 @operation(name="linalg_unit_like", public=False)

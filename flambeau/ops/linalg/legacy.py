@@ -1,0 +1,112 @@
+"""The linear algebra of the torch namespace and of Tensor's methods: older signatures of the functions of torch.linalg."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flambeau.ops.linalg import systems
+from flambeau.ops.linalg.checks import public
+from flambeau.ops.linalg.factors import _cholesky_inverse, _cholesky_solve, cholesky_named, householder_product, lu_factor, lu_factor_ex
+from flambeau.ops.linalg.factors import geqrf as _geqrf
+from flambeau.ops.linalg.factors import lu_unpack as lu_unpack
+from flambeau.ops.linalg.factors import ormqr as _ormqr
+from flambeau.ops.linalg.factors import qr as _qr
+from flambeau.ops.linalg.norms import matrix_norm, multi_dot, vector_norm
+from flambeau.ops.linalg.spectra import svd as _svd
+from flambeau.ops.linalg.spectra import svdvals
+from flambeau.ops.linalg.systems import det as det
+from flambeau.ops.linalg.systems import logdet as logdet
+from flambeau.ops.linalg.systems import matrix_exp as matrix_exp
+from flambeau.ops.linalg.systems import matrix_power as matrix_power
+from flambeau.ops.results import return_type
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+inverse = systems.inv
+orgqr = householder_product
+geqrf = public("geqrf")(_geqrf)
+ormqr = public("ormqr")(_ormqr)
+
+
+def slogdet(input: Tensor) -> Any:
+    """(sign, logabsdet) of the determinant of each square matrix."""
+    return systems._slogdet(input, return_type("slogdet", "sign", "logabsdet"))
+
+
+@public("svd")
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
+    """(U, S, V) with A = U diag(S) V^H; `some`: the reduced form; without compute_uv U and V are zeros."""
+    result = return_type("svd", "U", "S", "V")
+    if not compute_uv:
+        m, n, batch = *input.shape[-2:], input.shape[:-2]
+        return result(input.new_zeros((*batch, m, m)), svdvals(input), input.new_zeros((*batch, n, n)))
+    u, s, vh = _svd(input, not some)
+    return result(u, s, vh.mH)
+
+
+@public("qr")
+def qr(input: Tensor, some: bool = True) -> Any:
+    """(Q, R), reduced if `some`, else complete."""
+    return return_type("qr", "Q", "R")(*_qr(input, "reduced" if some else "complete"))
+
+
+@public("cholesky")
+def cholesky(input: Tensor, upper: bool = False) -> Any:
+    """L with A = L L^H, or U with A = U^H U; LinAlgError if a matrix is not positive-definite."""
+    return cholesky_named(input, upper, "cholesky")
+
+
+@public("cholesky_solve")
+def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Any:
+    """X with A X = input for A = L L^H (A = L^H L with `upper`)."""
+    return _cholesky_solve(input, L, upper)
+
+
+@public("cholesky_inverse")
+def cholesky_inverse(L: Tensor, upper: bool = False) -> Any:
+    """The inverse of A = L L^H (A = L^H L with `upper`)."""
+    return _cholesky_inverse(L, upper)
+
+
+@public("triangular_solve")
+def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> Any:
+    """(solution, cloned_coefficient) of A X = input, or A^T X = input, for triangular A."""
+    a, side = (A.mT, not upper) if transpose else (A, upper)
+    solution = systems.solve_triangular(a, input, upper=side, unitriangular=unitriangular)
+    return return_type("triangular_solve", "solution", "cloned_coefficient")(solution, A.clone())
+
+
+@public("lu")
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
+    """(LU, pivots), and infos if asked for, which then also takes singular matrices."""
+    if get_infos:
+        return return_type("_lu_with_info", "LU", "pivots", "info")(*lu_factor_ex(A, pivot=pivot))
+    return tuple(lu_factor(A, pivot=pivot))
+
+
+@public("lu_solve")
+def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Any:
+    """X with A X = b from the factors of A."""
+    return systems.lu_solve(LU_data, LU_pivots, b)
+
+
+@public("pinverse")
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Any:
+    """The pseudoinverse; singular values up to rcond * largest count as zero."""
+    return systems.pinv(input, rcond)
+
+
+def chain_matmul(*matrices: Tensor, out: Any = None) -> Any:
+    """The product of matrices in the order that costs least."""
+    return matrices[0] if len(matrices) == 1 else multi_dot(matrices, out=out)
+
+
+def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    """The sum of the singular values."""
+    return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
+
+
+def frobenius_norm(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    """The 2-norm of all elements, or over the dims."""
+    return vector_norm(input, 2, dim, keepdim)

@@ -1,0 +1,200 @@
+"""Norms of vectors and matrices, what is told by singular values, and products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flambeau import dtypes
+from flambeau.ops import numeric
+from flambeau.ops import primitives as prim
+from flambeau.ops.linalg.checks import public, require_floating, require_matrix
+from flambeau.ops.linalg.spectra import eigvalsh, svdvals
+from flambeau.ops.linalg.systems import inv_ex, tolerances
+from flambeau.ops.promotion import promote
+from flambeau.ops.reductions import vector_norm_op
+from flambeau.ops.registry import operation
+from flambeau.ops.shape import dim_of
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+INFINITY = float("inf")
+
+
+# -- norms --------------------------------------------------------------------------------------------------------
+@public("linalg.vector_norm")
+def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The p-norm over dims (all by default), the tensor counting as a vector; `ord` any number, inf, -inf or 0."""
+    require_floating("linalg.vector_norm", x, low=True)
+    dims = tuple(dim) if isinstance(dim, (list, tuple)) else dim
+    over = range(x.ndim) if dims is None or dims == () else [dims] if isinstance(dims, int) else dims
+    if (ord == INFINITY or ord < 0) and any(x.shape[d] == 0 for d in over):
+        raise RuntimeError(
+            f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an identity "
+            f"(shape {tuple(x.shape)}, dim {dim})"
+        )
+    return vector_norm_op(x, float(ord), dims, keepdim, dtype)
+
+
+@public("linalg.matrix_norm")
+def matrix_norm(input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The norm of the matrices in two dims: "fro", "nuc" (singular values summed), 2, -2 (largest, smallest singular value),
+    1, -1, inf, -inf (largest, smallest sum of a column, of a row)."""
+    name = "linalg.matrix_norm"
+    require_matrix(name, input)
+    require_floating(name, input, low=ord not in ("nuc", 2, -2))
+    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
+        raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {dim}")
+    row, column = dim_of(dim[0], input.ndim), dim_of(dim[1], input.ndim)
+    if row == column:
+        raise RuntimeError(f"{name}: dims must be different. Got ({dim[0]}, {dim[1]})")
+    x = input if dtype is None else input.to(dtype)
+    if ord == "fro":
+        return vector_norm_op(x, 2.0, (row, column), keepdim, None)
+    if ord in ("nuc", 2, -2):
+        s = svdvals(x.movedim((row, column), (-2, -1)))
+        result = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
+        return result.unsqueeze(min(row, column)).unsqueeze(max(row, column)) if keepdim else result
+    if ord not in (1, -1, INFINITY, -INFINITY):
+        raise RuntimeError(f"{name}: Order {ord} not supported; it must be 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
+    if abs(ord) == INFINITY:
+        row, column = column, row
+    sums = x.abs().sum(row, keepdim=True)
+    extreme = sums.amax(column, keepdim=True) if ord > 0 else sums.amin(column, keepdim=True)
+    return extreme if keepdim else extreme.squeeze((row, column))
+
+
+@public("linalg.norm")
+def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """A vector norm over one dim, a matrix norm over two; without `ord` the 2-norm of all elements (of all given dims)."""
+    name = "linalg.norm"
+    if dim is not None:
+        dims = (dim,) if isinstance(dim, int) else tuple(dim)
+        if ord is not None and len(dims) not in (1, 2):
+            raise RuntimeError(f"{name}: If dim is specified, it must be of length 1 or 2. Got {list(dims)}")
+    elif ord is not None:
+        if input.ndim not in (1, 2):
+            raise RuntimeError(f"{name}: If dim is not specified but ord is, the input must be 1D or 2D. Got {input.ndim}D.")
+        dims = tuple(range(input.ndim))
+    else:
+        return vector_norm(input, 2, None, keepdim, dtype=dtype)
+    if ord is None:
+        return vector_norm(input, 2, dims, keepdim, dtype=dtype)
+    if len(dims) == 1:
+        if isinstance(ord, str):
+            raise RuntimeError(f"{name}: Order {ord} not supported for vectors: it must be a number")
+        return vector_norm(input, ord, dims, keepdim, dtype=dtype)
+    return matrix_norm(input, ord, dims, keepdim, dtype=dtype)
+
+
+@public("linalg.cond")
+def cond(input: Tensor, p: Any = None) -> Any:
+    """The condition number of each matrix in a norm (2 by default): norm(A) * norm(inverse), inf for a singular matrix."""
+    require_matrix("linalg.cond", input)
+    if p is None or p in (2, -2):
+        s = svdvals(input)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    if input.shape[-1] != input.shape[-2]:
+        raise RuntimeError(
+            f"linalg.cond(ord={p}): A must be batches of square matrices, but they are {input.shape[-2]} by {input.shape[-1]} matrices"
+        )
+    inverse, info = inv_ex(input)
+    singular = info != 0
+    inverse = inverse.masked_fill(singular.unsqueeze(-1).unsqueeze(-1), 0.0)
+    return (matrix_norm(input, p) * matrix_norm(inverse, p)).masked_fill(singular, INFINITY)
+
+
+@public("linalg.matrix_rank")
+def matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Any:
+    """How many singular values (or |eigenvalues|) of each matrix exceed max(atol, rtol * largest); int64."""
+    require_matrix("linalg.matrix_rank", input, "input")
+    absolute, relative = (tol, 0.0) if tol is not None else tolerances(input, atol, rtol)
+    s = (eigvalsh(input.detach()).abs() if hermitian else svdvals(input.detach()))
+    if s.shape[-1] == 0:
+        return s.new_zeros(s.shape[:-1], dtype=dtypes.int64)
+    cut = s.amax(-1) * relative
+    cut = cut.maximum(absolute.to(s.dtype) if hasattr(absolute, "_meta") else cut.new_full((), absolute))
+    return (s > cut.unsqueeze(-1)).sum(-1)
+
+
+# -- products -----------------------------------------------------------------------------------------------------
+@public("linalg.multi_dot")
+def multi_dot(tensors: Sequence[Tensor]) -> Any:
+    """The product of two or more matrices in the order that costs least; the first and the last may be vectors."""
+    name = "multi_dot()"
+    if len(tensors) < 2:
+        raise RuntimeError(f"{name}: expected at least 2 tensors but got {len(tensors)}")
+    xs = list(tensors)
+    first, last = xs[0].ndim == 1, xs[-1].ndim == 1
+    for i, x in enumerate(xs):
+        if x.ndim != 2 and not (x.ndim == 1 and i in (0, len(xs) - 1)):
+            raise RuntimeError(f"{name}: tensor {i} must be 2D{' or 1D' if i in (0, len(xs) - 1) else ''} but got {x.ndim}D")
+    for i, (a, b) in enumerate(zip(xs, xs[1:])):
+        if a.shape[-1] != b.shape[0]:
+            raise RuntimeError(f"{name}: tensors {i} and {i + 1} with shapes {list(a.shape)} and {list(b.shape)} cannot be multiplied")
+    if first:
+        xs[0] = xs[0].unsqueeze(0)
+    if last:
+        xs[-1] = xs[-1].unsqueeze(1)
+    result = _chain(xs, _cheapest([x.shape[0] for x in xs] + [xs[-1].shape[1]]), 0, len(xs) - 1)
+    if first:
+        result = result.squeeze(0)
+    return result.squeeze(-1) if last else result
+
+
+def _cheapest(sizes: list[int]) -> dict[tuple[int, int], int]:
+    """Where to cut each run of factors (Cormen et al., "Introduction to Algorithms", chapter 15.2)."""
+    n = len(sizes) - 1
+    cost = {(i, i): 0 for i in range(n)}
+    cut = {}
+    for length in range(1, n):
+        for i in range(n - length):
+            j = i + length
+            cost[i, j], cut[i, j] = min(
+                (cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)
+            )
+    return cut
+
+
+def _chain(xs: list[Any], cut: dict[tuple[int, int], int], i: int, j: int) -> Any:
+    if i == j:
+        return xs[i]
+    return _chain(xs, cut, i, cut[i, j]) @ _chain(xs, cut, cut[i, j] + 1, j)
+
+
+@operation(name="linalg_vecdot", public=False)
+def _vecdot(x: Tensor, y: Tensor, dim: int) -> Tensor:
+    a, b = promote(x, y)
+    require_floating("linalg.vecdot", a, low=True)
+    product = prim.mul(prim.conj_physical(a) if a.dtype.is_complex else a, b)
+    return prim.sum(product, dims=(dim_of(dim, product._meta.ndim),))  # type: ignore[no-any-return]
+
+
+@public("linalg.vecdot")
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
+    """Dot products along a dim, the first argument conjugated; other dims broadcast."""
+    return _vecdot(x, y, dim)
+
+
+@public("linalg.cross")
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
+    """Cross products along a dim of size 3."""
+    if input.ndim != other.ndim:
+        raise RuntimeError(f"linalg.cross: inputs must have the same number of dimensions, got shapes {tuple(input.shape)} and {tuple(other.shape)}")
+    return numeric.cross(input, other, dim)
+
+
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """The diagonals of matrices: a view."""
+    return A.diagonal(offset, dim1, dim2)
+
+
+@public("linalg.vander")
+def vander(x: Tensor, *, N: int | None = None) -> Any:
+    """x ** 0, x ** 1, ..., x ** (N - 1) as a new last dim; N is the length of x by default."""
+    if N is not None and N <= 1:
+        raise RuntimeError(f"N must be greater than 1, got {N}")
+    kind = dtypes.int64 if x.dtype.category < 2 else x.dtype
+    columns = (x.shape[-1] if N is None else N)
+    return x.to(kind).unsqueeze(-1).pow(x.new_tensor(list(range(columns)), dtype=kind if kind.category < 3 else kind.to_real()))
