@@ -24,14 +24,14 @@ body{font:14px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1100px;paddi
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin:.2rem 0;display:inline}h3{font-size:1rem;margin:1.2rem 0 .3rem}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
 th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}th{background:#f4f4f4}
-td.l,th.l{text-align:left}td.w{white-space:normal;min-width:14rem}.scroll{overflow-x:auto}
+td.l,th.l{text-align:left}td.w{white-space:normal;min-width:12rem;overflow-wrap:anywhere}.scroll{overflow-x:auto}
 pre{background:#f6f6f6;padding:.7rem;overflow:auto;max-height:26rem;font-size:12px}
 details{border:1px solid #ccc;border-radius:6px;padding:.5rem 1rem;margin:.8rem 0}summary{cursor:pointer}
 details details{border-color:#e4e4e4}svg{font-family:system-ui,sans-serif;max-width:100%;height:auto}
-svg text:not([fill]){fill:#333}.grid{stroke:#e6e6e6}.axis{stroke:#666}.edge{fill:none;stroke:#888;stroke-width:1}
+svg text:not([fill]){fill:#333}.grid{stroke:#e6e6e6}.axis{stroke:#666}.under{fill:#fff}.edge{fill:none;stroke:#888;stroke-width:1}
 .bar{display:inline-block;width:80px;height:10px;background:#eee;vertical-align:middle}.bar i{display:block;height:10px;background:#0072b2}
 @media (prefers-color-scheme:dark){body{background:#161616;color:#ddd}th{background:#252525}pre{background:#1f1f1f}th,td{border-color:#3a3a3a}
-details,details details{border-color:#3a3a3a}svg text:not([fill]){fill:#ccc}.grid{stroke:#333}.bar{background:#333}}
+details,details details{border-color:#3a3a3a}svg text:not([fill]){fill:#ccc}.grid{stroke:#333}.bar{background:#333}.under{fill:#161616}}
 """
 
 

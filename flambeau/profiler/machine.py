@@ -20,7 +20,7 @@ _ELEMENTS: Final = 1 << 24
 _SIZE: Final = 768
 
 
-def _best(work: Callable[[], Any], repeat: int = 6) -> float:
+def _best(work: Callable[[], Any], repeat: int) -> float:
     least = float("inf")
     for _ in range(repeat):
         start = perf_counter()
@@ -36,7 +36,7 @@ def bandwidth() -> float:
 
     with torch.no_grad():
         x = torch.ones(_ELEMENTS)
-        return 2 * 4 * _ELEMENTS / _best(lambda: x + 1)
+        return 2 * 4 * _ELEMENTS / _best(lambda: x + 1, 8)
 
 
 @cache
@@ -67,7 +67,7 @@ def peak(dtype: dtypes.dtype = dtypes.float32) -> float:
         return peak(dtypes.float32)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         a = torch.ones(_SIZE, _SIZE, dtype=dtype)
-        return 2 * _SIZE**3 / _best(lambda: a @ a)
+        return 2 * _SIZE**3 / _best(lambda: a @ a, 25)
 
 
 def dtype_of(graph: Graph, step: Step) -> dtypes.dtype:
