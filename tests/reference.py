@@ -522,7 +522,8 @@ def _pool(node: Node, xs: list[Array], d: dtype) -> Any:
 
 
 _CONVOLUTIONS = [op for op in g.CONTRACT if op != "matmul"]
-FUNCTIONS |= {"matmul": _matmul, "attention": _attention, "attention_gradient": _attention_gradient} | dict.fromkeys(_CONVOLUTIONS, _convolution) | dict.fromkeys(g.POOL, _pool)
+_OWN = {"matmul": _matmul, "attention": _attention, "attention_gradient": _attention_gradient}
+FUNCTIONS |= _OWN | dict.fromkeys(_CONVOLUTIONS, _convolution) | dict.fromkeys(g.POOL, _pool)
 
 
 # -- Movement by index ------------------------------------------------------------------------------------------------

@@ -130,14 +130,19 @@ def expm1_reduced(r: Lanes, lost: Lanes) -> tuple[Lanes, Lanes]:
 
 def exp_parts(x: Lanes) -> tuple[Lanes, Lanes]:
     """(p, n) with e^x = p 2^n, x clamped to where that is finite, zero or infinite."""
-    r, n = reduce(clamp(x, *_EXP_RANGE[x.element]))
+    return exp_split(clamp(x, *_EXP_RANGE[x.element]))
+
+
+def exp_split(x: Lanes) -> tuple[Lanes, Lanes]:
+    """(p, n) with e^x = p 2^n, for x that the caller keeps where that is normal: no clamp."""
+    r, n = reduce(x)
     return exp_reduced(r), n
 
 
 def exp_near(x: Lanes) -> tuple[Lanes, Lanes]:
     """(p, s) with e^x = p s and s a power of two, for |x| so small that s is normal (80 for float): no clamp."""
-    r, n = reduce(x)
-    return exp_reduced(r), power_of_two(n)
+    p, n = exp_split(x)
+    return p, power_of_two(n)
 
 
 def exp(x: Lanes) -> Lanes:

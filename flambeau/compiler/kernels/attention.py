@@ -21,16 +21,15 @@ from flambeau.compiler.kernels.attention_body import word_names
 from flambeau.compiler.kernels.attention_forward import OFFSETS as FORWARD_OFFSETS
 from flambeau.compiler.kernels.attention_forward import OPERANDS as FORWARD_OPERANDS
 from flambeau.compiler.kernels.attention_forward import forward_module
-from flambeau.compiler.kernels.attention_tiles import VECTORS, Facts, tile_rows
+from flambeau.compiler.kernels.attention_tiles import Facts, block_vectors, tile_rows
 from flambeau.compiler.kernels.convolution_problem import Operand, operand
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
 from flambeau.compiler.kernels.matmul_pack import SLACK_VECTORS
 
 # Keys of a block: scores, keys and values of a block must share the first- and second-level cache.
-# Measured (head size 64, float32, AVX-512): see benchmarks/attention.py.
-FORWARD_KEYS = 192
-BACKWARD_KEYS = 96
+# Measured (head size 64, float32, AVX-512, causal, length 512): 72 to 144 alike; 48 and 192 up to 15 % slower.
+KEYS = 96
 RESIDENT_BYTES = 1 << 20  # keys and values of a head that are copied at once: half of a second-level cache
 LEAST_HEADS = 8  # fewer heads than this are cut into parts for the backward pass
 LEAST_OPERATIONS = 2_000_000  # of a thread: some 20 microseconds
@@ -57,12 +56,12 @@ class _Problem:
         element = element_of(dtype)
         mask = self.values.get("mask")
         mask_kind = "none" if mask is None else "bool" if graph.values[operands["mask"]].dtype is dtypes.bool_ else "add"
+        width = host.vector_bits // (8 * element.compute_bytes)
         self.facts = Facts(
-            element, host.vector_bits // (8 * element.compute_bytes), host.vector_bits, tile_rows(host.registers),
+            element, width, host.vector_bits, tile_rows(host.registers), block_vectors(self.length, width),
             bool(node.attr("causal")), mask_kind, "none" if mask is None else _unit(mask), node.attr("dropout") > 0.0,
             tuple(_unit(self.values[key]) for key in packed), max(2, len(self.batch)), name,
         )  # fmt: skip
-        self.compute = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
         self.blocks = ceil_div(self.length, self.facts.lanes)
         wide = max(self.facts.width, self.facts.rows)
         self.head_pitch, self.value_pitch = round_up(self.head, wide), round_up(self.value, wide)
@@ -160,13 +159,13 @@ def _forward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
     if graph.values[ids["lse"]].numel == 0:
         return []
     facts, lanes = problem.facts, problem.facts.lanes
-    key_block = min(FORWARD_KEYS, round_up(problem.source, facts.rows))
+    key_block = min(KEYS, round_up(problem.source, facts.rows))
     both = problem.head_pitch + problem.value_pitch
     resident = problem.source * both * facts.element.compute_bytes <= RESIDENT_BYTES
     rows = round_up(problem.source if resident else key_block, facts.rows)
     areas, scratch = problem.areas({
         "keys": rows * problem.head_pitch, "values": rows * problem.value_pitch, "queries": problem.head_pitch * lanes,
-        "scores": key_block * lanes, "result": problem.value_pitch * lanes, "statistics": VECTORS * lanes,
+        "scores": key_block * lanes, "result": problem.value_pitch * lanes, "statistics": 3 * lanes,
         "panel": key_block * lanes if facts.mask != "none" else 0,
     })  # fmt: skip
     given = areas | {
@@ -189,7 +188,7 @@ def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
     ids |= dict(zip(("dq", "dk", "dv"), node.outputs, strict=True))
     problem = _Problem(graph, node, ids, "attention_gradient", ("q", "k", "v", "g"))
     facts, lanes = problem.facts, problem.facts.lanes
-    key_block = min(BACKWARD_KEYS, round_up(problem.source, facts.rows))
+    key_block = min(KEYS, round_up(problem.source, facts.rows))
     parts = 1
     if problem.heads < LEAST_HEADS:
         parts = min(ceil_div(LEAST_HEADS, problem.heads), ceil_div(problem.source, 2 * key_block))

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes
-from flambeau.compiler.emit.math_exp import exp
 from flambeau.compiler.kernels.attention_body import Body
-from flambeau.compiler.kernels.attention_tiles import VECTORS, Facts, store_rows
+from flambeau.compiler.kernels.attention_tiles import Facts, store_rows
 from flambeau.compiler.kernels.matmul_micro import store_part
 
 OPERANDS = ("q", "k", "v", "g", "lse", "delta", "mask", "dq", "dk", "dv")
@@ -98,7 +97,7 @@ class Backward(Body):
         scale = c.splat(self.scale, facts.width)
 
         def scaled(d: Lanes) -> None:
-            for v in range(VECTORS):
+            for v in range(facts.vectors):
                 at = d * facts.lanes + v * facts.width
                 a["query_sums"].store(at, a["query_sums"].load(at, facts.width) * scale)
 
@@ -132,7 +131,7 @@ class Backward(Body):
                 (value_rows, value_pitch, self.value_size, a["gradients"], a["slopes"]),
             ):
                 self.multiply(
-                    "rows", "set", used - v, VECTORS - v, high - low, steps, (rows.at(low * pitch), pitch),
+                    "rows", "set", used - v, facts.vectors - v, high - low, steps, (rows.at(low * pitch), pitch),
                     (columns.at(v * width), lanes), (out.at(low * lanes + v * width), lanes),
                 )  # fmt: skip
         c.for_(0, used, lambda v: self.slopes(head, arrays, v, q0, count, k0, padded, keys))
@@ -148,7 +147,7 @@ class Backward(Body):
                 )  # fmt: skip
             after = c.min(high, keys)
             self.multiply(
-                "steps", "add", used - v, VECTORS - v, self.head_size, after - c.min(low, keys),
+                "steps", "add", used - v, facts.vectors - v, self.head_size, after - c.min(low, keys),
                 (key_rows.at(low * head_pitch), head_pitch), (a["slopes"].at(low * lanes + v * width), lanes),
                 (a["query_sums"].at(v * width), lanes),
             )  # fmt: skip
@@ -189,27 +188,21 @@ class Backward(Body):
         scale = c.splat(self.scale, width)
         counters = self.counters(head, v, q0, k0) if facts.dropout else None
 
-        def every(edge: bool) -> None:
-            def group(row: Lanes) -> None:
-                for r in range(tile):
-                    at = (row + r) * facts.lanes + lane
-                    score = a["weights"].load(at, width) * scale
-                    if edge:
-                        score = self.masked(score, row + r, v, q0, k0, keys, self.panel, -float("inf"))
-                    weight, product = exp(score - lse), a["slopes"].load(at, width)
-                    kept = weight
-                    if counters is not None:
-                        factor = self.kept(counters, row + r)
-                        kept, product = weight * factor, product * factor
-                    a["weights"].store(at, kept)
-                    a["slopes"].store(at, weight * (product - delta))
+        def group(row: Lanes, edge: bool) -> None:
+            for r in range(tile):
+                at = (row + r) * facts.lanes + lane
+                score = a["weights"].load(at, width) * scale
+                if edge:
+                    score = self.masked(score, row + r, v, q0, k0, keys, self.panel)
+                weight, product = self.weight(score - lse), a["slopes"].load(at, width)
+                kept = weight
+                if counters is not None:
+                    factor = self.kept(counters, row + r)
+                    kept, product = weight * factor, product * factor
+                a["weights"].store(at, kept)
+                a["slopes"].store(at, weight * (product - delta))
 
-            c.for_(0, rows, group, tile)
-
-        if facts.mask != "none":
-            every(True)
-        else:
-            c.when(self.is_edge(v, q0, k0, rows, keys), lambda: every(True), lambda: every(False))
+        self.in_tiles(rows, self.plain_rows(v, q0, k0, rows, keys), tile, group)
 
 
 def backward_module(facts: Facts, symbol: str) -> str:

@@ -15,12 +15,15 @@ from functools import partial
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.emit.code import Array, Code, Operand
 from flambeau.compiler.emit.lanes import Lanes
+from flambeau.compiler.emit.math_exp import exp_split, scale
 from flambeau.compiler.emit.philox import random_uniform
 from flambeau.compiler.kernels.attention_tiles import PRODUCT_ARGUMENTS, VECTORS, Facts, copy_rows, product
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_pack import pack
 
 SIZES = "length source head value heads blocks key_block scratch scratch_bytes scale keep_scale drop".split()
+
+LEAST_EXPONENT = {"float": -86.0, "double": -707.0}  # e^x is normal from here on
 
 
 def word_names(facts: Facts, operands: Sequence[str], offsets: Sequence[str]) -> list[str]:
@@ -165,7 +168,7 @@ class Body:
         if not facts.causal:
             return [c.i64(0), padded]
         inner = []
-        for v in range(1, VECTORS):
+        for v in range(1, facts.vectors):
             inner.append(c.min(padded, self.round_up(c.max(first_query + v * facts.width - first_key, 0))))
         return [c.i64(0), *inner, padded]
 
@@ -176,30 +179,43 @@ class Body:
         after = first_query + (v + 1) * self.facts.width - first_key
         return self.c.min(padded, self.round_up(self.c.max(after, 0)))
 
-    def is_edge(self, v: Lanes, first_query: Lanes, first_key: Lanes, rows: Lanes, keys: Lanes) -> Lanes:
-        """Whether some of the first `rows` scores of vector v are masked; `keys` rows are keys."""
-        if self.facts.mask != "none":
-            return self.c.named("i1", "true")
-        edge = rows.gt(keys)
-        if self.facts.causal:
-            edge = edge | (first_key + rows - 1).gt(first_query + v * self.facts.width)
-        return edge
+    def plain_rows(self, v: Lanes, first_query: Lanes, first_key: Lanes, rows: Lanes, keys: Lanes) -> Lanes:
+        """How many of the first `rows` scores of vector v are masked for no query, in whole tiles; `keys` rows are keys."""
+        c, facts = self.c, self.facts
+        if facts.mask != "none":
+            return c.i64(0)
+        plain = c.min(rows, keys)
+        if facts.causal:
+            plain = c.max(c.min(plain, first_query + v * facts.width - first_key + 1), 0)
+        return plain & -facts.rows
 
     def masked(
-        self, score: Lanes, row: Lanes, v: Lanes, first_query: Lanes, first_key: Lanes, keys: Lanes, panel: Array | None,
-        hidden: float,
-    ) -> Lanes:  # fmt: skip
-        """The scaled scores of a key with vector v of the queries; `hidden` where they may not attend."""
+        self, score: Lanes, row: Lanes, v: Lanes, first_query: Lanes, first_key: Lanes, keys: Lanes, panel: Array | None
+    ) -> Lanes:
+        """The scaled scores of a key with vector v of the queries; -inf where they may not attend."""
         c, facts = self.c, self.facts
+        hidden = float("-inf")
         if panel is not None:
             element = facts.mask_element
             values = panel.at(0, element.compute).load(row * facts.lanes + v * facts.width, facts.width)
             score = values.ne(0).select(score, hidden) if facts.mask == "bool" else score + values
-        visible = c.splat(row.lt(keys), facts.width)
-        if facts.causal:
-            queries = self._iota + c.splat(first_query + v * facts.width, facts.width)
-            visible = visible & queries.ge(c.splat(first_key + row, facts.width))
-        return visible.select(score, hidden)
+        first = first_key + row - (first_query + v * facts.width) if facts.causal else c.i64(0)
+        first = row.lt(keys).select(c.min(first, facts.width), facts.width)  # the first lane that may attend
+        return self._iota.to("i32", "trunc").ge(c.splat(first.to("i32", "trunc"), facts.width)).select(score, hidden)
+
+    def in_tiles(self, rows: Lanes, plain: Lanes, tile: int, group: Callable[[Lanes, bool], None]) -> None:
+        """`group(row, masked)` for every tile of rows: first the plain ones."""
+        if self.facts.mask == "none":
+            self.c.for_(0, plain, lambda row: group(row, False), tile)
+        self.c.for_(plain, rows, lambda row: group(row, True), tile)
+
+    # -- weights ----------------------------------------------------------------------------------------------------
+    def weight(self, x: Lanes) -> Lanes:
+        """e^x of x <= 0, or NaN; 0 where that is next to the smallest normal number. A product that underflows takes the
+        processor some 150 cycles (measured), and masked scores would all do."""
+        low = LEAST_EXPONENT[x.element]
+        p, n = exp_split(x.like(low).maximum(x))
+        return x.lt(low).select(0.0, scale(p, n))
 
     # -- dropout ----------------------------------------------------------------------------------------------------
     def counters(self, head: Lanes, v: Lanes, first_query: Lanes, first_key: Lanes) -> Lanes:

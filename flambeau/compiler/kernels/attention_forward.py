@@ -15,10 +15,9 @@ import math
 
 from flambeau.compiler.emit.code import Array
 from flambeau.compiler.emit.lanes import Lanes
-from flambeau.compiler.emit.math_exp import exp
 from flambeau.compiler.emit.math_log import log
 from flambeau.compiler.kernels.attention_body import Body
-from flambeau.compiler.kernels.attention_tiles import VECTORS, Facts
+from flambeau.compiler.kernels.attention_tiles import Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
 
 OPERANDS = ("q", "k", "v", "out", "lse", "mask")
@@ -69,7 +68,7 @@ class Forward(Body):
         used = self.used_vectors(count)
         self.pack("q", self.row(arrays, "q", q0), count, self.head_size, self.queries)
         c.clear_bytes(self.result, self.value_pitch * (facts.lanes * facts.element.compute_bytes))
-        for v in range(VECTORS):
+        for v in range(facts.vectors):
             self.maxima.store(v * facts.width, c.value(facts.compute, -math.inf, facts.width))
             self.sums.store(v * facts.width, c.value(facts.compute, 0.0, facts.width))
         limit = self.limit(q0, count, self.source)
@@ -81,7 +80,7 @@ class Forward(Body):
         c.for_(0, used, lambda v: self.close(arrays, v, q0, count))
 
         def divide(d: Lanes) -> None:
-            for v in range(VECTORS):
+            for v in range(facts.vectors):
                 at = d * facts.lanes + v * facts.width
                 value = self.result.load(at, facts.width) * self.factors.load(v * facts.width, facts.width)
                 self.result.store(at, value)
@@ -115,7 +114,7 @@ class Forward(Body):
         lanes = facts.lanes
         for v, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
             self.multiply(
-                "rows", "set", used - v, VECTORS - v, high - low, self.head_size, (key_rows.at(low * self.head_pitch), self.head_pitch),
+                "rows", "set", used - v, facts.vectors - v, high - low, self.head_size, (key_rows.at(low * self.head_pitch), self.head_pitch),
                 (self.queries.at(v * facts.width), lanes), (self.scores.at(low * lanes + v * facts.width), lanes),
             )  # fmt: skip
         c.for_(0, used, lambda v: self.softmax(head, v, q0, k0, padded, keys))
@@ -125,7 +124,7 @@ class Forward(Body):
 
             def add(v: int = v, low: Lanes = low, high: Lanes = high, store: str = store, at: int = at) -> None:
                 self.multiply(
-                    "steps", store, used - v, VECTORS - v, self.value_size, high - low,
+                    "steps", store, used - v, facts.vectors - v, self.value_size, high - low,
                     (value_rows.at(low * self.value_pitch), self.value_pitch), (self.scores.at(low * lanes + at), lanes),
                     (self.result.at(at), lanes), self.factors,
                 )  # fmt: skip
@@ -144,30 +143,24 @@ class Forward(Body):
         scale = c.splat(self.scale, width)
         highest = c.cell(facts.compute, -math.inf, width)
 
-        def scaled(edge: bool) -> None:
-            def group(row: Lanes) -> None:
-                found = []
-                for r in range(tile):
-                    at = (row + r) * facts.lanes + lane
-                    score = self.scores.load(at, width) * scale
-                    if edge:
-                        score = self.masked(score, row + r, v, q0, k0, keys, self.panel, -math.inf)
-                    self.scores.store(at, score)
-                    found.append(score)
-                while len(found) > 1:
-                    found = [a.maximum(b) for a, b in zip(found[::2], found[1::2], strict=True)]
-                highest.set(highest.get().maximum(found[0]))
+        def scaled(row: Lanes, edge: bool) -> None:
+            found = []
+            for r in range(tile):
+                at = (row + r) * facts.lanes + lane
+                score = self.scores.load(at, width) * scale
+                if edge:
+                    score = self.masked(score, row + r, v, q0, k0, keys, self.panel)
+                self.scores.store(at, score)
+                found.append(score)
+            while len(found) > 1:
+                found = [a.maximum(b) for a, b in zip(found[::2], found[1::2], strict=True)]
+            highest.set(highest.get().maximum(found[0]))
 
-            c.for_(0, rows, group, tile)
-
-        if facts.mask != "none":
-            scaled(True)
-        else:
-            c.when(self.is_edge(v, q0, k0, rows, keys), lambda: scaled(True), lambda: scaled(False))
+        self.in_tiles(rows, self.plain_rows(v, q0, k0, rows, keys), tile, scaled)
         before = self.maxima.load(lane, width)
         now = highest.get().maximum(before)
         shift = now.eq(-math.inf).select(0.0, now)  # nothing to attend so far
-        factor = exp(before - shift)
+        factor = self.weight(before - shift)
         self.maxima.store(lane, now)
         self.factors.store(lane, factor)
         total = c.cell(facts.compute, 0.0, width)
@@ -177,7 +170,7 @@ class Forward(Body):
             found = []
             for r in range(tile):
                 at = (row + r) * facts.lanes + lane
-                weight = exp(self.scores.load(at, width) - shift)
+                weight = self.weight(self.scores.load(at, width) - shift)
                 found.append(weight)
                 if counters is not None:
                     weight = weight * self.kept(counters, row + r)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 
-VECTORS = 3  # vectors of a tile: 8 x 3 accumulators, 3 of b and a broadcast of a in 32 registers; 4 x 3 in 16
+VECTORS = 3  # of a tile, at most: 8 x 3 accumulators, 3 of b and a broadcast of a in 32 registers; 4 x 3 in 16
+FETCHED_ROWS = 6  # rows further on that a copy asks for: rows are pages apart, so that the processor does not foresee them
 PRODUCT_ARGUMENTS = ("i64", "i64", "ptr", "i64", "ptr", "i64", "ptr", "i64", "ptr")
 
 
@@ -29,6 +30,7 @@ class Facts:
     width: int
     vector_bits: int
     rows: int  # of a tile
+    vectors: int  # of a block of queries
     causal: bool
     mask: str  # "none", "bool" or "add"
     mask_unit: str
@@ -39,7 +41,7 @@ class Facts:
 
     def key(self) -> str:
         return (
-            f"{self.name}:{self.element.name}:{self.width}x{self.rows}:{self.vector_bits}:{'causal' if self.causal else 'all'}"
+            f"{self.name}:{self.element.name}:{self.width}x{self.rows}x{self.vectors}:{self.vector_bits}:{'causal' if self.causal else 'all'}"
             f":{self.mask}:{self.mask_unit}:{'dropout' if self.dropout else 'sure'}:{','.join(self.units)}:{self.batch_dims}"
         )
 
@@ -50,11 +52,11 @@ class Facts:
     @property
     def lanes(self) -> int:
         """Queries of a block: the pitch of everything that has queries in its lanes."""
-        return VECTORS * self.width
+        return self.vectors * self.width
 
     @property
     def tile(self) -> Tile:
-        return Tile(self.rows, VECTORS, self.width)
+        return Tile(self.rows, self.vectors, self.width)
 
     @property
     def mask_element(self) -> Element:
@@ -67,6 +69,12 @@ class Facts:
 def tile_rows(registers: int) -> int:
     """Rows of a register tile: heads have sizes that these divide."""
     return 8 if registers >= 32 else 4
+
+
+def block_vectors(length: int, width: int) -> int:
+    """Vectors of queries in a block: a last block of one vector makes poor use of the registers."""
+    every = -(-length // width)
+    return 2 if every in (2, 4) else min(every, VECTORS)
 
 
 def product(b: Builder, facts: Facts, form: str, store: str, vectors: int) -> str:
@@ -126,11 +134,20 @@ def copy_rows(b: Builder, facts: Facts, unit: bool, name: str) -> str:
         source = b.gep(element.memory, "%source", b.mul(i, "%row_stride"))
         target = b.gep(element.compute, "%target", b.mul(i, "%pitch"))
 
-        def chunk(j: str) -> None:
-            mask = b.tail_mask(b.sub("%columns", j), width)
-            loaded = b.masked_load(element.memory, width, b.gep(element.memory, source, j), mask, element.memory_bytes)
-            wide = element.widen(b, width, loaded)
-            b.store(type_, wide, b.gep(element.compute, target, j), element.compute_bytes)
+        def put(j: str, value: str) -> None:
+            b.store(type_, element.widen(b, width, value), b.gep(element.compute, target, j), element.compute_bytes)
+
+        def whole(j: str) -> None:
+            at = b.gep(element.memory, source, j)
+            put(j, b.load(vector(element.memory, width), at, element.memory_bytes))
+
+        def tail(j: str) -> None:
+            at = b.gep(element.memory, source, j)
+            put(j, b.masked_load(element.memory, width, at, b.tail_mask(b.sub("%columns", j), width), element.memory_bytes))
+
+        def fetch(line: str) -> None:
+            at = b.gep("i8", b.gep(element.memory, source, b.mul("%row_stride", FETCHED_ROWS)), line)
+            b.call("void", "llvm.prefetch.p0", [("ptr", at), ("i32", "0"), ("i32", "3"), ("i32", "1")])
 
         def single(j: str) -> None:
             at = b.gep(element.memory, source, b.mul(j, "%column_stride"))
@@ -138,11 +155,14 @@ def copy_rows(b: Builder, facts: Facts, unit: bool, name: str) -> str:
             b.store(element.compute, value, b.gep(element.compute, target, j), element.compute_bytes)
 
         if unit:
-            b.loop(0, "%pitch", width, chunk)
+            b.loop(0, b.mul("%columns", element.memory_bytes), 64, fetch)
+            b.loop(0, full, width, whole)
+            b.loop(full, "%pitch", width, tail)
         else:
             b.loop(0, "%columns", 1, single)
             _clear(b, facts, b.gep(element.compute, target, "%columns"), b.sub("%pitch", "%columns"))
 
+    full = b.op(f"and i64 %columns, {-width}")
     b.loop(0, "%rows", 1, row)
     rest = b.gep(element.compute, "%target", b.mul("%rows", "%pitch"))
     _clear(b, facts, rest, b.mul(b.sub("%all_rows", "%rows"), "%pitch"))
