@@ -151,12 +151,14 @@ def kernel_graph(plan: Plan, most: int = 160) -> str:
         )
     for i, box in enumerate(boxes):
         x, y = place[i]
+        where = f'x="{x:.1f}" y="{y:.1f}" width="{wide}" height="{high}" rx="4"'
+        colour = colour_of(box.name)
         nodes = ", ".join(f"{n}:{plan.graph.nodes[n].op}" for s in box.steps for n in s.nodes)
         times = f" x {len(box.steps)}" if len(box.steps) > 1 else ""
         label = box.name if len(box.name) + len(times) <= 22 else box.name[: 21 - len(times)] + "\u2026"
         parts.append(
-            f'<g><title>{escape(f"phase {box.phase}: {box.name}{times}: {nodes}")}</title><rect class="under" x="{x:.1f}" y="{y:.1f}" '
-            f'width="{wide}" height="{high}" rx="4"/><rect x="{x:.1f}" y="{y:.1f}" width="{wide}" height="{high}" rx="4" fill="{colour_of(box.name)}" fill-opacity="0.18" stroke="{colour_of(box.name)}"/>{_text(x + wide / 2, y + 17, label + times, "middle")}</g>'
+            f'<g><title>{escape(f"phase {box.phase}: {box.name}{times}: {nodes}")}</title><rect class="under" {where}/>'
+            f'<rect {where} fill="{colour}" fill-opacity="0.18" stroke="{colour}"/>{_text(x + wide / 2, y + 17, label + times, "middle")}</g>'
         )
     return _svg(width, 20 + len(rows) * (high + rise) - rise, "kernels and the buffers between them", parts)
 

@@ -30,9 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments (after -- if one is --html)")
     cache = commands.add_parser("cache", help="show, clear or fill the compiled code on disk")
     cache.add_argument("action", nargs="?", choices=("show", "clear", "warm"), default="show")
-    cache.add_argument("--settled", metavar="SECONDS", type=float, help="warm: end the script when nothing was compiled for so long")
-    cache.add_argument("script", nargs="?", help="warm: the script whose kernels are compiled")
-    cache.add_argument("arguments", nargs=argparse.REMAINDER, help="warm: the script's own arguments")
+    cache.add_argument("arguments", nargs=argparse.REMAINDER, help="of warm: [--settled SECONDS] SCRIPT [its arguments]")
     commands.add_parser("info", help="print versions, processor, threads, memory, cache")
     return parser
 
@@ -72,10 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if options.action != "warm":
             return show_cache(options.action)
-        if options.script is None:
-            print("flambeau cache warm: name the script whose kernels are to be compiled", file=sys.stderr)
-            return 2
-        return warm(options.script, options.arguments, options.settled)
+        parser = argparse.ArgumentParser(prog="flambeau cache warm", description="Run a script, so that all its kernels are in the cache.")
+        parser.add_argument("--settled", metavar="SECONDS", type=float, help="end the script when nothing was compiled for so long")
+        parser.add_argument("script", help="the script whose kernels are compiled")
+        parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+        given = parser.parse_args(options.arguments)
+        return warm(given.script, given.arguments, given.settled)
     from flambeau.cli.info import info
 
     return info()

@@ -39,7 +39,8 @@ def test_second_time_everything_is_there(tmp_path: Path) -> None:
 
 def test_endless_script_is_ended_when_settled(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text(
-        "import torch\nx = torch.ones(8)\nwhile True:\n    try:\n        x = (x * 1.5).clamp(max=9)\n        x.sum().item()\n    except Exception:\n        pass\n"
+        "import torch\nx = torch.ones(8)\nwhile True:\n    try:\n        x = (x * 1.5).clamp(max=9)\n        x.sum().item()\n"
+        "    except Exception:\n        pass\n"
     )
     done = run(tmp_path, "warm", "--settled", "1.5", "s.py")
     assert done.returncode == 0 and "nothing was compiled for 1.5 seconds" in done.stdout and counts(done.stdout)[0] >= 1
@@ -49,6 +50,6 @@ def test_status_and_errors(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("import torch\nprint(torch.ones(3).sum().item())\nraise SystemExit(4)\n")
     done = run(tmp_path, "warm", "s.py")
     assert done.returncode == 4 and "compiled" in done.stdout
-    assert run(tmp_path, "warm").returncode == 2
+    assert run(tmp_path, "warm").returncode == 2 and "usage: flambeau cache warm" in run(tmp_path, "warm", "--help").stdout
     missing = run(tmp_path, "warm", "no.py")
     assert missing.returncode == 2 and "no such file" in missing.stderr
