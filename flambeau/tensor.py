@@ -187,10 +187,10 @@ class Tensor:
 
     def _fresh_meta(self) -> Meta:
         """The metadata; re-reads a view whose base has been written in place since (its gradient flags may differ)."""
-        if self._gen == -1:
-            storage = self._storage
+        storage = self._storage
+        if storage is not None and (self._gen == -1 or storage.cut >= 0):
             tr = local.trace
-            if storage is not None and storage.gen == tr.gen:
+            if self._gen != tr.gen and (storage.gen == tr.gen or (storage.cut >= 0 and not self._detached)):
                 tr.resolve(self)
         return self._meta
 

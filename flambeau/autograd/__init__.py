@@ -33,15 +33,32 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     from flambeau.autograd import engine
     from flambeau.ops.creation import zeros_like
 
-    if is_grads_batched:
-        raise NotImplementedError("autograd.grad: is_grads_batched=True needs vmap, which flambeau does not have yet; loop over the gradients")
     roots, wanted = _list(outputs), _list(inputs)
     grads = [None] * len(roots) if grad_outputs is None else _list(grad_outputs)
     retain = create_graph if retain_graph is None else retain_graph
+    if is_grads_batched:
+        return _batched(roots, wanted, grads, retain, create_graph, bool(allow_unused), materialize_grads)
     found = engine.grad(roots, wanted, grads, retain, create_graph, bool(allow_unused) or materialize_grads)
     if materialize_grads:
         return tuple([zeros_like(t) if g is None else g for g, t in zip(found, wanted, strict=True)])
     return found
+
+
+def _batched(
+    roots: list[Any], wanted: list[Any], grads: list[Any], retain: bool, create: bool, allow_unused: bool, materialize: bool
+) -> tuple[Tensor | None, ...]:
+    """One pass for each entry of the leading dim of the gradients; the results are stacked along a new one."""
+    from flambeau.ops.shape import stack
+
+    given = [g for g in grads if g is not None]
+    if not given:
+        raise RuntimeError("autograd.grad: is_grads_batched=True needs grad_outputs with a leading batch dimension")
+    count = given[0].shape[0]
+    rows = []
+    for k in range(count):
+        row = [None if g is None else g[k] for g in grads]
+        rows.append(grad(roots, wanted, row, retain or k + 1 < count, create, True, allow_unused, False, materialize))
+    return tuple([None if parts[0] is None else stack(parts) for parts in zip(*rows, strict=True)])
 
 
 def Variable(data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:
@@ -57,7 +74,9 @@ def __getattr__(name: str) -> Any:
         "inference_mode": "modes", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
     }  # fmt: skip
     if name in homes:
-        return getattr(importlib.import_module(f"flambeau.autograd.{homes[name]}"), name)
+        found = getattr(importlib.import_module(f"flambeau.autograd.{homes[name]}"), name)
+        globals()[name] = found  # also where importing has put a module of that name
+        return found
     if name == "profiler":
         return importlib.import_module("flambeau.autograd.profiler")
     raise AttributeError(f"module 'flambeau.autograd' has no attribute {name!r}")

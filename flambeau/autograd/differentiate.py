@@ -5,12 +5,15 @@ There is no tape besides the nodes. The rules record ordinary operations into a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flambeau.autograd.accumulate import Gradients
 from flambeau.compiler.graph import Node, Value
 from flambeau.ops.primitive import PRIMITIVES
+from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import Fragment
+from flambeau.trace.state import State
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -20,12 +23,14 @@ class Region:
     """Nodes to differentiate, and how to get at their forward values inside a fragment.
 
     `boundaries`: slots where gradients leave; `freed`: outputs of nodes whose forward values were given up;
-    `used` collects the nodes whose forward values a rule has asked for, `slots_used` those values.
+    `used` collects the nodes whose forward values a rule has asked for, `slots_used` those values. `writes`: see
+    `overwritten`; in a dry run, which only collects, a use of what has been written over is no error.
     """
 
     def __init__(
         self, fragment: Fragment, nodes: Sequence[Node], needs: Callable[[int], bool], value: Callable[[int], Value],
-        forward: Callable[[int], Tensor], boundaries: set[int], freed: set[int],
+        forward: Callable[[int], Tensor], boundaries: set[int], freed: set[int], writes: dict[int, tuple[int, int]],
+        dry: bool = False,
     ) -> None:  # fmt: skip
         self.fragment = fragment
         self.nodes = nodes
@@ -34,6 +39,8 @@ class Region:
         self.forward = forward
         self.boundaries = boundaries
         self.freed = freed
+        self.writes = writes
+        self.dry = dry
         self.used: set[int] = set()
         self.slots_used: set[int] = set()
 
@@ -41,13 +48,14 @@ class Region:
 class Context:
     """What a gradient rule sees of its node (see ops/primitive.py)."""
 
-    __slots__ = ("attrs", "count", "node", "region")
+    __slots__ = ("attrs", "count", "node", "region", "waits")
 
     def __init__(self, region: Region, node: Node) -> None:
         self.region = region
         self.node = node
         self.attrs = dict(node.attrs)
         self.count = len(node.inputs)
+        self.waits = -1  # the input whose gradient is put together elsewhere
 
     def _get(self, slot: int) -> Tensor:
         region = self.region
@@ -59,6 +67,17 @@ class Context:
                 "call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the graph "
                 "a second time or if you need to access saved tensors after calling backward."
             )
+        if region.writes:
+            v = region.value(slot)
+            own = region.writes.get(slot if v.base is None else v.base)
+            if own is not None and not own[0] <= first < own[1]:
+                if region.dry:
+                    return region.forward(slot)
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"[{v.dtype!r} {list(v.shape)}], which the gradient of {self.node.op} needs, was written after it had been "
+                    "used. Run the backward pass before changing it, or clone() it first."
+                )
         region.used.add(first)
         region.slots_used.add(slot)
         return region.forward(slot)
@@ -79,7 +98,7 @@ class Context:
         return self.value(i).dtype
 
     def needs(self, i: int) -> bool:
-        return self.region.needs(self.node.inputs[i])
+        return i != self.waits and self.region.needs(self.node.inputs[i])
 
     def has_layout_of_input(self, x: Tensor, i: int) -> bool:
         """Whether `x` is a materialised value laid out as input i."""
@@ -87,20 +106,43 @@ class Context:
         return v.base is None and v.strides == self.value(i).strides
 
 
+_STATIC = frozenset(("constant", "cast", "expand", "reshape"))
+
+
+def static_slots(nodes: Sequence[Node], parameters: Iterable[int]) -> set[int]:
+    """The slots of Python numbers and of what follows from them alone: known as long as the program is, never freed."""
+    static = set(parameters)
+    for node in nodes:
+        if node.op in _STATIC and static.issuperset(node.inputs):
+            static.update(node.outputs)
+    return static
+
+
+def overwritten(path: Sequence[State]) -> dict[int, tuple[int, int]]:
+    """Root slots that in-place operations of the path wrote over -> from which slot to which the results of that operation go."""
+    return {s.info.root_before: (s.info.own, s.value_count) for s in path if type(s.info) is Assignment}
+
+
 def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
     """Propagate `grads` (slot -> gradient) down to the boundaries, or until only slots <= `stop` are left."""
     boundaries = region.boundaries
+    gradients = Gradients(grads, region.nodes, region.value)
     for node in reversed(region.nodes):
         outputs = node.outputs
         if outputs[-1] <= stop:
             break
-        if not any(o in grads for o in outputs) or outputs[0] in boundaries:
+        if not any(o in gradients for o in outputs) or outputs[0] in boundaries:
             continue
         rule = PRIMITIVES[node.op].gradient
-        given = [grads.pop(o, None) for o in outputs]
+        given = [gradients.pop(o) for o in outputs]
         if rule is None or not any(region.needs(i) for i in node.inputs):
             continue
         context = Context(region, node)
+        if given[0] is not None and gradients.add_slice(node, given[0]):
+            continue
+        if node.op == "matmul" and context.needs(1) and gradients.takes_product(node):
+            gradients.add_product(node.inputs[1], context.input(0), given[0])  # type: ignore[arg-type]
+            context.waits = 1
         results = rule(context, *given)
         if not isinstance(results, tuple):
             results = (results,)
@@ -113,8 +155,8 @@ def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
                 gradient = gradient.sum_to_size(v.shape)
             if gradient._meta.dtype is not v.dtype:
                 gradient = _convert(gradient, v)
-            before = grads.get(slot)
-            grads[slot] = gradient if before is None else before + gradient
+            gradients.add(slot, gradient)
+    gradients.settle_all()
 
 
 def _convert(gradient: Tensor, v: Value) -> Tensor:

@@ -72,9 +72,11 @@ class Engine:
     def want(self, target: Tensor) -> None:
         """Ask for the gradient at a tensor (autograd.grad's inputs)."""
         tr = self.tr
-        if target._gen != tr.gen and target._history is not None:
+        target._fresh_meta()
+        if target._history is not None:
             segment, slot = target._history
             self.segment_targets.setdefault(segment, {})[slot] = target
+            return
         slot = target._slot if target._gen == tr.gen else tr.resolve(target)
         self.slot_targets[slot] = target
 
@@ -169,12 +171,8 @@ class Engine:
 
     def _custom(self, context: Any, slot: int, gradient: Tensor, pending: dict[int, Tensor]) -> None:
         """Call a custom function's backward once the gradients of all its results are there."""
-        grads = []
-        for o in context.output_slots:
-            grads.append(gradient if o == slot else pending.pop(o, None))
-        for o in context.output_slots:
-            pending.pop(o, None)
-        results = context.run_backward(grads)
+        grads = [gradient if o == slot else None if o is None else pending.pop(o, None) for o in context.output_slots]
+        results = context.run_backward(grads, self.retain, self.create)
         for input_slot, g in zip(context.input_slots, results, strict=True):
             if g is not None and input_slot is not None:
                 self._add(pending, input_slot, g)
@@ -246,11 +244,13 @@ class Engine:
             known = dict(zip(keys, placeholders[len(order) :], strict=True))
             for slot, index in segment.tape.parameters.items():
                 known[slot] = numbers[index]
+            if segment.tape.preserved:  # the trace has written over these inputs: what they were is among the saved values
+                known = {s: t for s, t in known.items() if segment.tape.values[s].base not in segment.tape.preserved}
             forward = SegmentForward(segment, fragment, known)
             tape = segment.tape
             region = Region(
                 fragment, tape.nodes, tape.requires.__contains__, tape.values.__getitem__, forward,
-                set(segment.boundaries) | set(segment.custom), segment.freed,
+                set(segment.boundaries) | set(segment.custom), segment.freed, tape.writes,
             )  # fmt: skip
         grads: dict[int, Any] = dict(seeds)
 

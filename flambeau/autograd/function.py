@@ -22,13 +22,12 @@ class FunctionCtx:
         self._materialize = True
         self.needs_input_grad: tuple[bool, ...] = ()
         # the engine's part
-        self.output_slots: list[int] = []
+        self.output_slots: list[int | None] = []  # None: a result without gradients
         self.input_slots: list[int | None] = []
         self._function: type[Function]
         self._output_metas: list[Any] = []
         self._positions: list[int] = []
         self._freed = False
-        self._retain = False
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for backward; changing them in place before it is an error."""
@@ -65,13 +64,14 @@ class FunctionCtx:
         """Whether backward gets zeros instead of None for results that were not used."""
         self._materialize = value
 
-    def run_backward(self, grads: Sequence[Any]) -> list[Any]:
+    def run_backward(self, grads: Sequence[Any], retain: bool, create: bool) -> list[Any]:
         """Call the user's backward; returns a gradient for each tensor input of the engine's `input_slots`."""
         from flambeau.ops.creation import zeros
 
         if self._materialize:
             grads = [
-                zeros(tuple(m.shape), dtype=m.dtype) if g is None else g for g, m in zip(grads, self._output_metas, strict=True)
+                zeros(tuple(m.shape), dtype=m.dtype) if g is None and m is not None else g
+                for g, m in zip(grads, self._output_metas, strict=True)
             ]
         results = self._function.backward(self, *grads)
         if not isinstance(results, tuple):
@@ -83,7 +83,7 @@ class FunctionCtx:
             raise RuntimeError(
                 f"function {self._function.__name__}Backward returned an incorrect number of gradients (expected {count}, got {len(results)})"
             )
-        if not self._retain:
+        if not (retain or create):
             self._freed = True
         return [results[p] for p in self._positions]
 
@@ -135,9 +135,9 @@ class Function:
                 results.append(t)
         ctx.input_slots = [_slot(tr, args[i]) for i in ctx._positions]
         for t, made in zip(outputs, results, strict=True):
+            ctx.output_slots.append(made._slot if made is not t else None)
+            ctx._output_metas.append(made._meta if isinstance(made, Tensor) else None)
             if made is not t:
-                ctx.output_slots.append(made._slot)
-                ctx._output_metas.append(made._meta)
                 tr.custom[made._slot] = ctx
         return results[0] if single else type(output)(results) if isinstance(output, list) else tuple(results)
 
@@ -153,13 +153,32 @@ def _rooted(t: Tensor) -> Tensor:
     return mark_custom(t)
 
 
+class _Once(Function):
+    """The identity, which refuses to be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, result: Any, *grads: Any) -> Any:
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
+
+
 def once_differentiable(function: Any) -> Any:
-    """Decorator of backward: its gradients are not differentiable again."""
+    """Decorator of backward: its gradients are not differentiable again (RuntimeError)."""
 
     def wrapped(ctx: Any, *grads: Any) -> Any:
         from flambeau.autograd.modes import no_grad
+        from flambeau.tensor import Tensor
 
         with no_grad():
-            return function(ctx, *grads)
+            results = function(ctx, *grads)
+        wanted = [g for g in grads if isinstance(g, Tensor) and g.requires_grad]
+        if not wanted or not local.trace.grad_enabled:
+            return results
+        if not isinstance(results, tuple):
+            return _Once.apply(results, *wanted)
+        return tuple([_Once.apply(r, *wanted) if isinstance(r, Tensor) else r for r in results])
 
     return wrapped

@@ -37,11 +37,12 @@ class RemovableHandle:
 def _watch(t: Tensor) -> None:
     """Make the backward pass stop at this non-leaf tensor."""
     tr = local.trace
-    if t._gen == tr.gen:
-        tr.hooked[t._slot] = t
-    elif t._history is not None:
+    t._fresh_meta()
+    if t._history is not None:
         segment, slot = t._history
         segment.hooked[slot] = t
+    elif t._gen == tr.gen:
+        tr.hooked[t._slot] = t
     elif t._storage is not None and t._storage.gen == tr.gen:
         slot = tr.resolve(t)
         tr.hooked[slot] = t

@@ -6,23 +6,21 @@ the saved values; values that were not saved are computed again from them.
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
-from flambeau.autograd.differentiate import Region, differentiate
+from flambeau.autograd.differentiate import Region, differentiate, overwritten, static_slots
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.ops.primitive import PRIMITIVES
 from flambeau.trace.meta import meta
 from flambeau.trace.recorder import Boundary, Fragment, Trace, run_in
 from flambeau.trace.state import State
-from flambeau.trace.storage import Storage
+from flambeau.trace.storage import ORDER, Storage
 
 if TYPE_CHECKING:
     from flambeau.runtime.buffers import Buffer
     from flambeau.tensor import Tensor
     from flambeau.trace.evaluate import TracePlan
 
-_order = itertools.count()
 # Values that are cheaper to compute again than to keep.
 _RECOMPUTED = frozenset(("constant", "iota", "random_uniform", "expand", "copy_of_constant"))
 
@@ -41,6 +39,8 @@ class Tape:
             for slot in s.parameters:
                 self.parameters[slot] = len(self.parameters)
         self.freed: set[int] = freed_outputs(path)
+        self.writes = overwritten(path)
+        self.preserved: set[int] = set()  # inputs' roots that the trace wrote over, of which the plan kept a copy
 
 
 def freed_outputs(path: list[State]) -> set[int]:
@@ -60,7 +60,7 @@ class Segment:
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
-        self.order = next(_order)
+        self.order = next(ORDER)
         self.saved: dict[int, Tensor] = {}  # root slot -> a tensor that holds the value
         self.versions: dict[int, int] = {}  # of saved storages that belong to somebody else: they must not change
         self.boundaries: dict[int, Boundary] = {}
@@ -70,36 +70,61 @@ class Segment:
         self.freed: set[int] = set(tape.freed)
 
 
-def trace_region(tr: Trace, fragment: Fragment, path: list[State]) -> Region:
+def trace_region(tr: Trace, fragment: Fragment, path: list[State], dry: bool = False) -> Region:
     """The current trace as a region: forward values are slots of the path itself."""
     nodes = [n for s in path for n in s.nodes]
     requires: set[int] = set().union(*[s.requires for s in path])
     boundaries = set(tr.boundaries) | set(tr.custom)
-    return Region(fragment, nodes, requires.__contains__, fragment.value, fragment.at, boundaries, freed_outputs(path))
+    return Region(
+        fragment, nodes, requires.__contains__, fragment.value, fragment.at, boundaries, freed_outputs(path), overwritten(path), dry
+    )  # fmt: skip
 
 
-def plan_history(
-    tr: Trace, state: State, graph: Graph, tensors: list[Tensor], alive: bytes, output: Any, external: set[int]
-) -> tuple[list[tuple[int, int]], list[tuple[int, int | None]]]:
+class History:
+    """What a plan keeps for gradients beyond its trace.
+
+    `tensors`: (position among the trace's tensors, slot) of those that keep a history. `storages`: (whether an input, its
+    index or a tensor's position, slot) of the storages that do. `saved`: (root slot, index of the output that holds it, or -1 -
+    index of the input that does). `preserved`: see Tape.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: list[tuple[int, int]] = []
+        self.storages: list[tuple[bool, int, int]] = []
+        self.saved: list[tuple[int, int]] = []
+        self.preserved: set[int] = set()
+
+
+def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], alive: bytes, output: Any) -> History | None:
     """Which living tensors keep a history beyond this trace, and which values their gradients need.
 
     `output(root)` asks the plan to keep a value and gives its index.
     """
-    wanted = [
-        (position, t._slot)
-        for position, (t, lives) in enumerate(zip(tensors, alive, strict=True))
-        if lives and t._gen == tr.gen and t._meta.requires_grad and not t._meta.leaf and t._slot not in tr.boundaries
-    ]
+    history = History()
+    updated = {root: i for i, root in graph.updates}
+    history.storages = [(True, i, root) for root, i in updated.items() if tr.needs(root)]
+    for position, (t, lives) in enumerate(zip(tensors, alive, strict=True)):
+        if not lives:
+            continue
+        storage = t._storage
+        if t._gen == tr.gen and t._meta.requires_grad and not t._meta.leaf and t._slot not in tr.boundaries:
+            history.tensors.append((position, t._slot))
+            whole = graph.values[t._slot]
+            if t._slot in tr.custom and whole.base is not None and whole.numel == graph.values[whole.base].numel:
+                history.storages.append((False, position, t._slot))
+        followed = not t._detached and (t._gen == -1 or t._meta.requires_grad)
+        if followed and storage is not None and storage.gen == tr.gen and storage.slot not in updated and tr.needs(storage.slot):
+            history.storages.append((False, position, storage.slot))
+    wanted = {slot for _, slot in history.tensors} | {slot for _, _, slot in history.storages}
     if not wanted:
-        return [], []
+        return None
     path = state.path()
     fragment = Fragment(tr, False)
-    region = trace_region(tr, fragment, path)
+    region = trace_region(tr, fragment, path, dry=True)
     freed, region.freed = region.freed, set()
-    seen = region.freed
 
     def dry_run() -> None:
-        pending = {slot: _ones(fragment, slot) for _, slot in wanted}
+        pending = {slot: _ones(fragment, slot) for slot in wanted}
         for context in tr.custom.values():
             for slot in context.input_slots:
                 pending.setdefault(slot, _ones(fragment, slot))
@@ -107,23 +132,33 @@ def plan_history(
         differentiate(region, pending, -1)
 
     run_in(fragment, dry_run, ())
-    assert not seen
-    saved: dict[int, int | None] = {}
-    tape_values = graph.values
+    saved: dict[int, int] = {}
+    values = graph.values
     producer = {o: n for n in graph.nodes for o in n.outputs}
-    inputs = set(graph.inputs)
-    parameters = set(graph.parameters)
+    inputs = {root: i for i, root in enumerate(graph.inputs)}
+    static = static_slots(graph.nodes, graph.parameters)
+    written = {i for i, _ in graph.updates}
 
     def save(slot: int) -> None:
-        base = tape_values[slot].base
+        base = values[slot].base
         root = slot if base is None else base
-        if root in saved or root in parameters:
+        if root in saved or root in static:
             return
         if root in inputs:
-            saved[root] = None
+            if inputs[root] in written:  # an in-place operation uses what it writes over: keep a copy
+                v = values[root]
+                copy = graph.add_value(Value(v.shape, v.dtype, v.strides))
+                graph.nodes.insert(0, Node("copy", (root,), (copy,), (("strides", v.strides),)))
+                history.preserved.add(root)
+                saved[root] = output(copy)
+            else:
+                saved[root] = -1 - inputs[root]
+            return
+        if root in updated:
+            saved[root] = -1 - updated[root]
             return
         node = producer[root]
-        if node.op in _RECOMPUTED or (node.op == "copy" and _is_cheap(node, producer, inputs)):
+        if node.op in _RECOMPUTED or (node.op == "copy" and _is_cheap(node, producer, set(inputs))):
             for i in node.inputs:
                 save(i)
             return
@@ -131,7 +166,8 @@ def plan_history(
 
     for slot in sorted(region.slots_used):
         save(slot)
-    return wanted, sorted(saved.items())
+    history.saved = sorted(saved.items())
+    return history
 
 
 def _is_cheap(node: Node, producer: dict[int, Node], inputs: set[int]) -> bool:
@@ -162,29 +198,37 @@ def keep_history(
     """Make the segment of a trace that has just run, and hang the surviving tensors on it."""
     from flambeau.tensor import from_storage
 
+    history = plan.history
+    assert history is not None
     tape = plan.tape
     if tape is None:
         tape = plan.tape = Tape(state)
+        tape.preserved = history.preserved
     segment = Segment(tape)
-    segment.boundaries = boundaries
-    segment.custom = custom
-    segment.hooked = hooked
+    segment.boundaries = boundaries or {}  # the trace keeps on using its empty ones
+    segment.custom = custom or {}
+    segment.hooked = hooked or {}
     segment.params = params
-    for slot, index in plan.saved:
+    living = {output: tensors[position]._storage for position, output in plan.assign}
+    for slot, index in history.saved:
         v = tape.values[slot]
-        if index is None:
-            storage = inputs[plan.graph.inputs.index(slot)]
-            segment.saved[slot] = from_storage(storage, meta(v.shape, v.strides, v.dtype))
-            segment.versions[slot] = storage.version
-            continue
         needs = slot in tape.requires
+        storage = inputs[-1 - index] if index < 0 else living.get(index)
+        if storage is not None:  # others can write to it
+            segment.versions[slot] = storage.version
+        if index < 0 and slot == plan.graph.inputs[-1 - index]:
+            needs = False
         m = meta(v.shape, v.strides, v.dtype, 0, needs, not needs)
-        t = from_storage(Storage(buffers[index]), m)
+        t = from_storage(storage or Storage(buffers[index]), m)
         if needs:
             t._history = (segment, slot)
         segment.saved[slot] = t
-    for position, slot in plan.history:
+    for position, slot in history.tensors:
         tensors[position]._history = (segment, slot)
+    for is_input, index, slot in history.storages:
+        owner = inputs[index] if is_input else tensors[index]._storage
+        assert owner is not None
+        owner.history = (segment, slot)
 
 
 class SegmentForward:

@@ -19,6 +19,7 @@ from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
 
 if TYPE_CHECKING:
+    from flambeau.autograd.segment import History
     from flambeau.runtime.buffers import Buffer
     from flambeau.tensor import Tensor
 
@@ -32,15 +33,14 @@ PROFILER: Any = None  # while a profile is on: what runs plans and is told of ne
 class TracePlan:
     """A compiled plan and what to do with its buffers: (position among the trace's tensors, index of the output)."""
 
-    __slots__ = ("assign", "graph", "history", "keep", "plan", "run", "saved", "tape")
+    __slots__ = ("assign", "graph", "history", "keep", "plan", "run", "tape")
 
     def __init__(self, graph: Graph, plan: Any, assign: list[tuple[int, int]]) -> None:
         self.graph = graph
         self.plan = plan
         self.run = plan.run
         self.assign = assign
-        self.history: list[tuple[int, int]] = []  # (position, slot) of the tensors that keep a history
-        self.saved: list[tuple[int, int | None]] = []  # (slot, index of the output or None: an input's storage)
+        self.history: History | None = None  # what it keeps for gradients
         self.keep = False
         self.tape: Any = None
 
@@ -166,11 +166,11 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
         assign.append((position, output(root)))
     from flambeau.autograd.segment import plan_history
 
-    history, saved = plan_history(tr, state, graph, tensors, alive, output, external)
+    history = plan_history(tr, state, graph, tensors, alive, output)
     compiled = compile_graph(graph)
     plan = TracePlan(graph, compiled, assign)
-    plan.history, plan.saved = history, saved
-    plan.keep = bool(history)
+    plan.history = history
+    plan.keep = history is not None
     return plan
 
 

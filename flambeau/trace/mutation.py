@@ -12,9 +12,9 @@ from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.statistics import counters
 from flambeau.trace.meta import is_dense, meta, same_layout
-from flambeau.trace.recorder import Boundary, Fragment, Trace, local, run_in, storage_of
+from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import State
-from flambeau.trace.storage import Storage
+from flambeau.trace.storage import ORDER, Storage
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -25,9 +25,10 @@ ASSIGN = "assign"
 class Assignment:
     """What an assignment edge remembers: the storage's slots before and after. `chain`: see `assign_all`."""
 
-    __slots__ = ("chain", "keeps_history", "root_after", "root_before")
+    __slots__ = ("chain", "keeps_history", "own", "root_after", "root_before")
 
-    def __init__(self, root_before: int, root_after: int, keeps_history: bool) -> None:
+    def __init__(self, root_before: int, root_after: int, keeps_history: bool, own: int) -> None:
+        self.own = own  # results from this slot on belong to the in-place operation itself: it may use what it writes over
         self.root_before = root_before
         self.root_after = root_after
         self.keeps_history = keeps_history
@@ -74,13 +75,24 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     source_slot = source._slot if source._gen == gen else tr.resolve(source)
     storage = target._storage or storage_of(target)
     m = target._meta
-    key = (ASSIGN, target_slot, source_slot, storage.slot, fresh, m.requires_grad and m.leaf, target._detached)
+    recorded = tr.grad_enabled and not target._detached
+    face = tr.face(storage) if recorded and (storage.history is not None or tr.custom) else storage.slot
+    key = (ASSIGN, target_slot, source_slot, storage.slot, face, fresh, m.requires_grad and m.leaf, target._detached)
     state = tr.state.children.get(key)
     if state is None:
-        state = _slow(tr, key, target, source, storage.slot, name, fresh)
+        if not recorded and (tr.needs(storage.slot) or (m.requires_grad and not m.leaf and target._history is None)):
+            from flambeau.trace.evaluate import flush
+
+            # The history of what is written over goes on, past a value that it does not know: keep it as a segment.
+            flush(tr, "write without gradients")
+            return assign(target, source, name, fresh)
+        state = _slow(tr, key, target, source, storage.slot, face, name, fresh)
     tr.state = state
     _make_stale(tr, {storage: target})
     _bind(tr, target, storage, state)
+    if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
+        storage.cut = next(ORDER)
+        storage.history = None
     if state.external:
         from flambeau.trace.evaluate import flush
 
@@ -106,7 +118,7 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
         for target, source in zip(targets, sources, strict=True):
             assign(target, source, name, fresh=True)
             chain.append(tr.state)
-        if plain and not before.grad_enabled:
+        if plain and not before.grad_enabled and tr.gen == gen:
             tr.state.info.chain = tuple(chain)
             before.children[key] = tr.state
         return
@@ -151,8 +163,8 @@ def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
         target._history = None
 
 
-def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, name: str, fresh: bool) -> State:
-    """Make the edge of an assignment."""
+def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, face: int, name: str, fresh: bool) -> State:
+    """Make the edge of an assignment. `face`: the slot that stands for the storage's old content in gradients."""
     from flambeau.ops import primitives as prim
 
     counters.slow_path_entries += 1
@@ -198,11 +210,12 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, n
         if keeps or target._detached:
             result["target"] = prim.detach(result["target"])
 
-    base_meta = meta(root.shape, root.strides, root.dtype, 0, tr.needs(root_slot), False)
+    base = root if face == root_slot else tr.value(face)
+    base_meta = meta(base.shape, base.strides, base.dtype, 0, tr.needs(face), False)
     placeholders = [
         fragment.placeholder(target._slot, m),
         fragment.placeholder(source._slot, sm),
-        fragment.placeholder(root_slot, base_meta),
+        fragment.placeholder(face, base_meta),
     ]
     run_in(fragment, body, placeholders)
     new = result["target"]
@@ -219,7 +232,11 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, n
     else:
         needs = new._meta.requires_grad
         state.meta = m.variant(requires_grad=needs, leaf=not needs)
-    state.info = Assignment(root_slot, result["root"], keeps)
+    operation: State | None = tr.state
+    while fresh and operation is not None and operation.edge is not None and operation.edge[0] in (IN, ALIAS):
+        operation = operation.parent
+    own = operation.first_value if fresh and operation is not None else state.first_value
+    state.info = Assignment(root_slot, result["root"], keeps, own)
     state.external = tr.state.external
     state.depth += 1
     assert state.parent is not None

@@ -163,6 +163,7 @@ class Trace:
         self.boundaries: dict[int, Boundary] = {}
         self.custom: dict[int, Any] = {}
         self.hooked: dict[int, Tensor] = {}
+        self.faces: dict[int, int] = {}
         self.inference = False
         self.limit = DEPTH_LIMIT
         self._values: list[Value] = []
@@ -192,6 +193,8 @@ class Trace:
             self.custom = {}
         if self.hooked:
             self.hooked = {}
+        if self.faces:
+            self.faces = {}
 
     def values(self) -> list[Value]:
         """All values of the path so far, by slot."""
@@ -291,7 +294,7 @@ class Trace:
         storage = t._storage
         gen = self.gen
         key = t._key
-        if key is not None and storage is not None and storage.gen < 0 and storage.external is None:
+        if key is not None and storage is not None and storage.gen < 0 and storage.external is None and storage.cut < 0:
             state = self.state.children.get(key)  # met before, as a plain input
             if state is not None and key[1] is t._meta and storage.buffer is not None:
                 self.state = state
@@ -312,10 +315,16 @@ class Trace:
 
             storage = evaluate_elsewhere(t)
         history = t._history
+        face = -1
+        if storage.cut >= 0 and not t._detached and not (m.requires_grad and m.leaf):
+            if history is not None and history[0].order < storage.cut:
+                history = t._history = None  # written over since: its values come from the storage's history
+            if history is None and storage.history is not None:
+                face = self.face(storage)
         leaf = m.requires_grad and (m.leaf or history is not None)
         if storage.gen == gen:
             plain_reread = not leaf and not t._detached
-            key = (ALIAS, storage.slot, m, leaf, plain_reread)
+            key = (ALIAS, storage.slot if face < 0 else face, m, leaf, plain_reread)
         else:
             buffer = storage.buffer
             if buffer is None:
@@ -349,6 +358,26 @@ class Trace:
             t._meta = state.meta
         return slot
 
+    def face(self, storage: Storage) -> int:
+        """The slot of this trace by which gradients reach all of the storage's present content: the root, or an alias of it."""
+        from flambeau.tensor import from_storage
+
+        slot = storage.slot
+        if storage.history is None:
+            for custom in self.custom:  # a custom function's result is an alias of what forward computed
+                v = self.value(custom)
+                if v.base == slot and v.numel == self.value(slot).numel:
+                    return custom
+            return slot
+        if storage.gen == self.gen and slot in self.faces:
+            return self.faces[slot]
+        v = storage.history[0].tape.values[storage.history[1]]
+        whole = from_storage(storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False))
+        whole._history = storage.history
+        found = self.resolve(whole)
+        self.faces[storage.slot] = found
+        return found
+
     def _register(self, key: Any, m: Meta, leaf: bool) -> State:
         """The slow half of `resolve`: make the edge for a new input, or a new alias of a known storage."""
         counters.slow_path_entries += 1
@@ -381,7 +410,7 @@ class Trace:
         same = self.value(source).dtype is m.dtype if key[0] == ALIAS else True
         attrs: tuple[tuple[str, Any], ...] = ()
         if key[0] == ALIAS and key[4]:
-            attrs = (("offset", m.offset), ("shape", tuple(m.shape)), ("strides", m.strides))
+            attrs = (("multipliers", (1,) * len(offsets)), ("offset", m.offset), ("shape", tuple(m.shape)), ("strides", m.strides))
         op = ("as_strided" if attrs else "alias") if same else "bitcast"
         state.nodes = (Node(op, (source, *offsets), (slot,), attrs),)
         state.values = values

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flambeau.runtime.buffers import Buffer
+
+
+ORDER = itertools.count()  # numbers segments and differentiable writes in the order in which they happen
 
 
 class Storage:
@@ -14,6 +18,8 @@ class Storage:
     `origin` is the slot under which the storage first appeared in that trace. `version` counts in-place writes.
     `external`: True or a weak reference that is alive while the outside world sees the memory (NumPy, DLPack): then nothing
     about it is ever left pending.
+    `history`: where the whole content came from, (segment, slot), if gradients can be asked of it. `cut`: the number of the last
+    differentiable write; what a tensor remembers of earlier segments does not lead to its values any more.
     """
 
     # Class attributes are the defaults: making one costs no more than what differs from them.
@@ -23,6 +29,8 @@ class Storage:
     origin: int = -1
     version: int = 0
     external: Any = None
+    history: Any = None
+    cut: int = -1
 
     def __init__(self, buffer: Buffer | None = None, gen: int = -1, slot: int = -1) -> None:
         self.buffer = buffer
