@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Graph
-from flambeau.compiler.kernel import Address, Kernel, Scratch
+from flambeau.compiler.kernel import Address, Function, Kernel, Scratch
 from flambeau.runtime import jit, threads
 from flambeau.runtime.runner import Program, Task
 
@@ -46,6 +46,8 @@ def bind(graph: Graph, kernels: Sequence[Kernel], arrays: dict[int, Array]) -> t
                 area = np.zeros(word.per_worker * threads.count() + word.shared + 64, np.uint8)
                 keep.append(area)
                 words.append((area.ctypes.data + 63) // 64 * 64)
+            elif isinstance(word, Function):
+                words.append(jit.function(word.key, word.emit))
             elif isinstance(word, int):
                 words.append(word)
             else:

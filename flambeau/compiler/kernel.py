@@ -38,7 +38,18 @@ class ErrorRecord:
     """Word: address of the plan's error record."""
 
 
-Word = int | Address | Scratch | ErrorRecord
+@dataclass(slots=True, frozen=True)
+class Function:
+    """Word: address of a native function that several kernels call; `key` and `emit` are like a kernel's.
+
+    What is long and common (micro-kernels, packing) is compiled once, not once in each kernel.
+    """
+
+    key: str
+    emit: Callable[[], str]
+
+
+Word = int | Address | Scratch | ErrorRecord | Function
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from flambeau.compiler.graph import Graph
-from flambeau.compiler.kernel import Address, ErrorRecord, Kernel, Scratch
+from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch
 from flambeau.compiler.kernels import host
 from flambeau.compiler.kernels.host import HostCall
 from flambeau.compiler.place import ALIGNMENT, Placement
@@ -145,14 +145,16 @@ class _Assembly:
 
         plan = self.plan
         kernels: list[Kernel] = [k for k in [plan.steps[i] for i in indices] if isinstance(k, Kernel)]
-        addresses = jit.functions([(k.key, k.emit) for k in kernels])
+        shared = [word for k in kernels for word in k.words if isinstance(word, Function)]
+        addresses = jit.functions([(k.key, k.emit) for k in kernels] + [(f.key, f.emit) for f in shared])
+        shared_addresses = {f.key: address for f, address in zip(shared, addresses[len(kernels) :], strict=True)}
         words: list[int] = []
         relocations: list[Relocation] = []
         from_io: list[tuple[int, int]] = []  # (word, io slot whose own address it is)
         phases: list[list[Task]] = []
         last = -1
         parameter_slot = self.parameter_slot
-        for index, kernel, address in zip(indices, kernels, addresses, strict=True):
+        for index, kernel, address in zip(indices, kernels, addresses[: len(kernels)], strict=True):
             first = len(words)
             for at, word in enumerate(kernel.words):
                 if isinstance(word, int):
@@ -177,6 +179,8 @@ class _Assembly:
                     constant = self.arena + offset
                 elif isinstance(word, ErrorRecord):
                     constant = ctypes.addressof(self.record)
+                elif isinstance(word, Function):
+                    constant = shared_addresses[word.key]
                 words.append(constant)
             if plan.phases[index] != last:
                 last = plan.phases[index]

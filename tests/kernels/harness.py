@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from flambeau.compiler.graph import Graph
-from flambeau.compiler.kernel import Address, ErrorRecord, Kernel, Scratch, Word
+from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch, Word
 
 # i64 kernel(ptr args, i64 begin, i64 end, i64 worker)
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -51,6 +51,10 @@ class Runner:
         if isinstance(word, Scratch):
             self.keep.append(aligned(word.per_worker * workers + word.shared))
             return int(self.keep[-1].ctypes.data)
+        if isinstance(word, Function):
+            from flambeau.runtime import jit
+
+            return jit.function(word.key, word.emit)
         if isinstance(word, ErrorRecord):
             return int(self.error.ctypes.data)
         return word

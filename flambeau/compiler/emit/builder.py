@@ -103,6 +103,10 @@ class Builder:
             return ""
         return self.op(text)
 
+    def call_address(self, address: str, arguments: Iterable[tuple[str, str]]) -> None:
+        """Call the function without a result at `address`."""
+        self.emit(f"call void {address}({', '.join(f'{t} {v}' for t, v in arguments)})")
+
     # -- memory -------------------------------------------------------------------------------------------------
     def gep(self, element: str, pointer: str, index: str | int) -> str:
         """Address of element `index` (in elements of type `element`) after `pointer`."""

@@ -18,9 +18,9 @@ from flambeau.compiler.kernels.matmul_blocking import Machine, block, ceil_div, 
 from flambeau.compiler.kernels.matmul_driver import word_names
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of, register_tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
-from flambeau.compiler.kernels.matmul_packed import packed_module
+from flambeau.compiler.kernels.matmul_packed import packed_module, shared
 from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
-from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, TILE, tile_block, tile_module
+from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, TILE, shared_tiles, tile_block, tile_module
 from flambeau.compiler.kernels.matrix_vector import (
     DOT_ROWS,
     LINE,
@@ -204,15 +204,15 @@ def _product_kernel(
         blocking = tile_block(element, *sizes, host)
     else:
         blocking = block(element, tile, *sizes, host)
-    if blocking.direct:
-        facts = replace(facts, direct=True)
+    facts = replace(facts, direct=blocking.direct)
+    facts, functions = shared_tiles(facts) if by_tiles else shared(facts)
     words: dict[str, Word] = {
         "scratch": Scratch(blocking.scratch_bytes),
         "mc": blocking.mc, "nc": blocking.nc, "kc": blocking.kc,
         "row_panels": blocking.row_panels, "column_blocks": blocking.column_blocks,
         "b_columns": blocking.b_columns, "scratch_bytes": blocking.scratch_bytes,
         "a_panels": blocking.a_panels, "row_step": blocking.row_step,
-        "pack_b": int(blocking.pack_b),
+        "packs_b": int(blocking.pack_b), **functions,
     }  # fmt: skip
     kind, writer = ("tiles", tile_module) if by_tiles else ("blocked", packed_module)
     return _kernel(

@@ -32,13 +32,13 @@ def word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
     text = (
         "a b c scratch m n k a_row a_column b_row b_column c_row c_column mc nc kc row_panels column_blocks b_columns "
-        "scratch_bytes a_panels rows_per_batch pack_b splits k_total row_step"
+        "scratch_bytes a_panels rows_per_batch packs_b splits k_total row_step tile pack_a pack_b"
     )
     return text.split() + batch_names(facts)
 
 
 class Driver:
-    """Writes the kernel function. It calls `tile`, `pack_a`, `pack_b` and `epilogue`."""
+    """Writes the kernel function. It calls `epilogue`, and by their addresses `tile`, `pack_a` and `pack_b`."""
 
     def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
         self.b, self.facts, self.tile, self.has_epilogue = b, facts, facts.tile, has_epilogue
@@ -145,7 +145,7 @@ class Driver:
     def direct(self, i0: str, rows: str) -> None:
         """Rows [i0, i0 + rows) times all columns of the column block."""
         b, w, tile = self.b, self.w, self.tile
-        pack_b = b.op(f"icmp ne i64 {w['pack_b']}, 0")
+        pack_b = b.op(f"icmp ne i64 {w['packs_b']}, 0")
 
         def chunk(j_first: str) -> None:
             j_end = b.min(self.columns, b.add(j_first, w["b_columns"]))
@@ -193,10 +193,10 @@ class Driver:
 
     def pack(self, operand: str, source: str, count: str, target: str) -> None:
         strides = ("a_row", "a_column") if operand == "a" else ("b_column", "b_row")
-        self.b.call("void", f"pack_{operand}", [
+        self.b.call_address(self.w[f"pack_{operand}"], [
             ("ptr", source), ("i64", self.w[strides[0]]), ("i64", self.w[strides[1]]), ("i64", count), ("i64", self.k),
             ("ptr", target),
-        ], declare=False)  # fmt: skip
+        ])  # fmt: skip
 
     def multiply(
         self, left: tuple[str, str, str], right: tuple[str, str], row: str, column: str, tall: str, wide: str
@@ -204,10 +204,10 @@ class Driver:
         """One tile: `left` is (address, row stride, step) of a, `right` (address, step) of b."""
         w = self.w
         target = self.at(self.at(self.c, row, w["c_row"]), column, w["c_column"])
-        self.b.call("void", "tile", [
+        self.b.call_address(w["tile"], [
             ("i64", self.k), ("ptr", left[0]), ("i64", left[1]), ("i64", left[2]), ("ptr", right[0]), ("i64", right[1]),
             ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]), ("i1", self.add), ("i64", tall), ("i64", wide),
-        ], declare=False)  # fmt: skip
+        ])  # fmt: skip
 
     def finish(self, rows: tuple[str, str], columns: tuple[str, str]) -> None:
         """The epilogue on a rectangle, if this was its last block of K."""

@@ -9,6 +9,9 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Word
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 
+# Words that are addresses; the last three of functions.
+POINTERS = frozenset(("a", "b", "c", "scratch", "tile", "pack_a", "pack_b"))
+
 
 class Epilogue(Protocol):
     """Pointwise nodes applied to finished rectangles of the product (compiler/lower)."""
@@ -57,9 +60,9 @@ def batch_names(facts: Facts) -> list[str]:
 
 
 def load_words(b: Builder, names: list[str]) -> dict[str, str]:
-    """Load every word; the first four are addresses."""
+    """Load every word."""
     return {
-        name: b.load("ptr" if name in ("a", "b", "c", "scratch") else "i64", b.gep("i64", "%args", at), 8)
+        name: b.load("ptr" if name in POINTERS else "i64", b.gep("i64", "%args", at), 8)
         for at, name in enumerate(names)
     }
 

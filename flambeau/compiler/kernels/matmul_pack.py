@@ -19,7 +19,9 @@ from flambeau.compiler.kernels.matmul_element import Element
 SLACK_VECTORS = 2
 
 
-def pack(b: Builder, element: Element, width: int, lanes: int, unit: str, name: str) -> str:
+def pack(
+    b: Builder, element: Element, width: int, lanes: int, unit: str, name: str, linkage: str = "internal"
+) -> str:  # fmt: skip
     """Text of a packing function for panels of `lanes`, where the stride of `unit` ("lane", "k" or "none") is 1."""
     parts = element.parts
 
@@ -36,7 +38,7 @@ def pack(b: Builder, element: Element, width: int, lanes: int, unit: str, name: 
 
     b.loop(0, "%count", lanes, panel)
     return b.function(
-        f"define internal void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, "
+        f"define {linkage} void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, "
         "ptr noalias %panels) noinline #0"
     )
 

@@ -1,11 +1,17 @@
-"""Matrix products: the module of a blocked product: micro-kernels, packing, the loops around them, the epilogue."""
+"""Matrix products: the modules of a blocked product.
+
+Micro-kernels and packing take most of the compiler's time and depend on little: they are functions of their own
+(`kernel.Function`), which all products share. The kernel itself is the loops around them and the epilogue.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from flambeau.compiler.emit.builder import Builder, module
+from flambeau.compiler.kernel import Function, Word
 from flambeau.compiler.kernels.matmul_driver import Driver, word_names
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
@@ -15,7 +21,7 @@ from flambeau.compiler.kernels.matmul_pack import pack
 
 def tile_dispatch(
     b: Builder, element: Element, tile: Tile, heights: tuple[int, ...], widths: tuple[int, ...],
-    names: Callable[[int, int], str],
+    names: Callable[[int, int], str], name: str = "tile", linkage: str = "internal",
 ) -> str:  # fmt: skip
     """Text of `tile(...)`: the least micro-kernel that covers rows x columns."""
     types = ["i64", "ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i1", "i64", "i64"]
@@ -51,36 +57,81 @@ def tile_dispatch(
     by_width(list(widths))
     b.label(done)
     text = ", ".join(f"{type_} {value}" for type_, value in arguments)
-    return b.function(f"define internal void @tile({text}) noinline #0")
+    return b.function(f"define {linkage} void @{name}({text}) noinline #0")
+
+
+def shared(facts: Facts) -> tuple[Facts, dict[str, Word]]:
+    """The words of the functions that a kernel calls, and the facts that are left to the kernel itself."""
+    words: dict[str, Word] = {
+        "tile": tile_function(facts), "pack_a": pack_function(facts, "a"), "pack_b": pack_function(facts, "b")
+    }  # fmt: skip
+    if facts.direct:
+        return replace(facts, c_unit="any", a_unit="any"), words
+    return replace(facts, c_unit="any", b_unit="any"), words
+
+
+def tile_function(facts: Facts) -> Function:
+    """The micro-kernels of a tile size, and the choice among them."""
+    element, tile = facts.element, facts.tile
+    key = (
+        f"matmul:tile:{element.name}:{tile.rows}x{tile.vectors}x{tile.width}:c={facts.c_unit}{':direct' * facts.direct}"
+        f":{facts.vector_bits}"
+    )
+    return Function(key, partial(_tile_module, facts, key))
+
+
+def _tile_module(facts: Facts, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    element, tile = facts.element, facts.tile
+    # Products of few columns are read directly; for the others a last, half empty panel matters little.
+    widths = tuple(range(tile.vectors, 0, -1)) if facts.direct else (tile.vectors,)
+    writers: list[Callable[[Builder], str]] = [
+        partial(
+            micro_kernel, element=element, tile=tile, height=height, vectors=vectors, packed=not facts.direct,
+            name=micro_name(height, vectors), unit_c=facts.c_unit == "column",
+        )
+        for height in tile.heights for vectors in widths
+    ]  # fmt: skip
+    writers.append(partial(store_part, element=element, tile=tile, c_unit=facts.c_unit))
+    writers.append(
+        lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name, symbol(key), linkage="")
+    )
+    return module_of(writers, facts.vector_bits)
+
+
+def pack_function(facts: Facts, operand: str) -> Function:
+    """The packing of a or b."""
+    element, tile = facts.element, facts.tile
+    lanes, unit = (tile.rows, facts.a_unit) if operand == "a" else (tile.columns, facts.b_unit)
+    key = f"matmul:pack:{element.name}:{lanes}:{tile.width}:{unit}:{facts.vector_bits}"
+    return Function(key, partial(_pack_module, element, tile.width, lanes, unit, facts.vector_bits, key))
+
+
+def _pack_module(element: Element, width: int, lanes: int, unit: str, vector_bits: int, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([lambda b: pack(b, element, width, lanes, unit, symbol(key), linkage="")], vector_bits)
+
+
+def module_of(
+    writers: Iterable[Callable[[Builder], str]], vector_bits: int, others: Iterable[str] = (),
+    declarations: Iterable[str] = (),
+) -> str:  # fmt: skip
+    """A module of the functions that `writers` write with a fresh builder each, and of `others` (text, which needs
+    `declarations`)."""
+    functions, declared = list(others), set(declarations)
+    for write in writers:
+        b = Builder()
+        functions.append(write(b))
+        declared.update(b.declarations)
+    return module(functions, declared, vector_bits)
 
 
 def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
-    """The whole module's text for the blocked product."""
-    element, tile = facts.element, facts.tile
-    functions: list[str] = []
-    declarations: set[str] = set()
-
-    def define(write: Callable[[Builder], str]) -> None:
-        b = Builder()
-        functions.append(write(b))
-        declarations.update(b.declarations)
-
-    # Products of few columns are read directly; for the others a last, half empty panel matters little.
-    widths = tuple(range(tile.vectors, 0, -1)) if facts.direct else (tile.vectors,)
-    unit_c = facts.c_unit == "column"
-    for height in tile.heights:
-        for vectors in widths:
-            name = micro_name(height, vectors)
-            define(partial(
-                micro_kernel, element=element, tile=tile, height=height, vectors=vectors, packed=not facts.direct,
-                name=name, unit_c=unit_c,
-            ))  # fmt: skip
-    define(lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name))
-    define(lambda b: store_part(b, element, tile, facts.c_unit))
-    define(lambda b: pack(b, element, tile.width, tile.rows, facts.a_unit, "pack_a"))
-    define(lambda b: pack(b, element, tile.width, tile.columns, facts.b_unit, "pack_b"))
-    define(lambda b: Driver(b, facts, epilogue is not None).write(symbol))
-    if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", len(word_names(facts))))
-        declarations.update(epilogue.declarations())
-    return module(functions, declarations, facts.vector_bits)
+    """The kernel's text: the loops and the epilogue."""
+    others = [] if epilogue is None else [epilogue.emit("epilogue", len(word_names(facts)))]
+    declarations = [] if epilogue is None else epilogue.declarations()
+    return module_of(
+        [lambda b: Driver(b, facts, epilogue is not None).write(symbol)], facts.vector_bits, others, declarations,
+    )  # fmt: skip

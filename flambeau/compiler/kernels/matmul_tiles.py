@@ -26,15 +26,19 @@ denormal bfloat16 operands count as zero (the instructions do so).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
-from flambeau.compiler.emit.builder import Builder, module, vector
+from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.kernel import Function, Word
 from flambeau.compiler.kernels.matmul_blocking import Blocking, Machine, ceil_div, grid, round_up
 from flambeau.compiler.kernels.matmul_driver import Driver, word_names
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
 from flambeau.compiler.kernels.matmul_pack import transpose
+from flambeau.compiler.kernels.matmul_packed import module_of
 
 LANES = 32  # rows of a panel of a, columns of a panel of b
 STEP_BYTES = 2048  # two tiles: what 64 bytes of k take in a panel
@@ -255,6 +259,25 @@ def micro(b: Builder, element: Element, rows: int, columns: int) -> str:
     return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add) noinline #0")
 
 
+def shared_tiles(facts: Facts) -> tuple[Facts, dict[str, Word]]:
+    """The words of the functions that a kernel calls, and the facts that are left to the kernel itself."""
+    words: dict[str, Word] = {f"pack_{operand}": tile_pack_function(facts, operand) for operand in ("a", "b")}
+    return replace(facts, a_unit="any", b_unit="any"), words | {"tile": 0}
+
+
+def tile_pack_function(facts: Facts, operand: str) -> Function:
+    """The packing of a or b."""
+    element, unit = facts.element, facts.a_unit if operand == "a" else facts.b_unit
+    key = f"matmul:tiles:pack_{operand}:{element.itemsize}:{unit}:{facts.vector_bits}"
+    return Function(key, partial(_pack_module, element, unit, operand == "a", facts.vector_bits, key))
+
+
+def _pack_module(element: Element, unit: str, by_lanes: bool, vector_bits: int, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([lambda b: pack_tiles(b, element, unit, by_lanes, symbol(key))], vector_bits)
+
+
 def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: str) -> str:
     """Text of `name(source, lane_stride, k_stride, count, k, panels)`, which packs `count` lanes.
 
@@ -307,7 +330,7 @@ def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: st
     else:
         b.loop(0, "%count", 16, lambda first: b.loop(0, steps, 1, lambda s: one(first, s)) and None)
     return b.function(
-        f"define internal void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0"
+        f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0"
     )
 
 
@@ -384,23 +407,15 @@ def _scalar_tile(b: Builder, element: Element, source: str, k0: str, left: str, 
 def tile_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
     """The whole module's text."""
     element = facts.element
-    functions = [f"@tile_configuration = internal constant [64 x i8] [{', '.join(f'i8 {x}' for x in _CONFIGURATION)}], align 64"]
-    declarations: set[str] = set()
-    writers = [partial(micro, element=element, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
-    for write in (
-        *writers,
-        partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit),
-        partial(pack_tiles, element=element, unit=facts.a_unit, by_lanes=True, name="pack_a"),
-        partial(pack_tiles, element=element, unit=facts.b_unit, by_lanes=False, name="pack_b"),
-    ):
-        b = Builder()
-        functions.append(write(b))
-        declarations.update(b.declarations)
-    b = Builder()
-    driver = TileDriver(b, facts, epilogue is not None)
-    functions.append(driver.write(symbol))
-    declarations.update(b.declarations)
+    constant = ", ".join(f"i8 {x}" for x in _CONFIGURATION)
+    others = [f"@tile_configuration = internal constant [64 x i8] [{constant}], align 64"]
+    writers: list[Callable[[Builder], str]] = [
+        partial(micro, element=element, rows=r, columns=c) for r in (1, 2) for c in (1, 2)
+    ]
+    writers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
+    writers.append(lambda b: TileDriver(b, facts, epilogue is not None).write(symbol))
+    declarations: list[str] = []
     if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", len(word_names(facts))))
-        declarations.update(epilogue.declarations())
-    return module(functions, declarations, facts.vector_bits)
+        others.append(epilogue.emit("epilogue", len(word_names(facts))))
+        declarations = epilogue.declarations()
+    return module_of(writers, facts.vector_bits, others, declarations)
