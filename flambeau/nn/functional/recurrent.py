@@ -18,7 +18,7 @@ State = tuple[Tensor, ...]
 def _project(x: Tensor, weight: Tensor, bias: Tensor | None, more: Tensor | None = None) -> Tensor:
     """The part of the gates that does not depend on the state, for all steps at once; `more`: another bias."""
     y = linear(x, weight, bias)
-    return y if more is None else y + more
+    return y if more is None else y + more.to(y.dtype)  # under autocast the product is narrower
 
 
 def lstm_step(gates: Tensor, c: Tensor) -> State:
@@ -85,12 +85,14 @@ def gru_layer(
     """(outputs, h) of one direction."""
 
     w = w_hh.t()
+    x = _project(input, w_ih, b_ih)
+    bias = None if b_hh is None else b_hh.to(x.dtype)
 
     def step(x: Tensor, state: State) -> State:
         from_hidden = torch.matmul(state[0], w)
-        return (gru_step(x, from_hidden if b_hh is None else from_hidden + b_hh, state[0]),)
+        return (gru_step(x, from_hidden if bias is None else from_hidden + bias, state[0]),)
 
-    return _scan(_project(input, w_ih, b_ih), (h,), sizes, reverse, step)
+    return _scan(x, (h,), sizes, reverse, step)
 
 
 @functional

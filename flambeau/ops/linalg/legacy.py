@@ -94,7 +94,9 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Any:
 @public("pinverse")
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Any:
     """The pseudoinverse; singular values up to rcond * largest count as zero."""
-    return systems.pinv(input, rcond)
+    from flambeau.amp.lists import float32_under_autocast
+
+    return systems.pinv(float32_under_autocast(input), rcond)
 
 
 def chain_matmul(*matrices: Tensor, out: Any = None) -> Any:
