@@ -72,7 +72,16 @@ def _sum(k: Lanes, f: Lanes, lost: Lanes | None = None) -> Lanes:
         return base + (z.fma(-0.5, tail + lost) + rest)
     s, h, r = series(f)
     tail = k.fma(low, s * (h + r))
-    return k.fma(high, f - (h - (tail if lost is None else tail + lost)))
+    if lost is not None:
+        tail = tail + lost
+    # f - h + k ln 2 in two parts: only the last addition rounds by more than a twentieth of a place.
+    h_low = (f * 0.5).fma(f, -h)
+    near = f - h
+    near_low = ((f - near) - h) - h_low
+    total = k.fma(high, near)
+    bigger = k * high  # exact: the first part of ln 2 has few bits
+    total_low = near - (total - bigger)
+    return total + (total_low + (near_low + tail))
 
 
 def log(x: Lanes) -> Lanes:
