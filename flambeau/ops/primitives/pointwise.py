@@ -206,7 +206,7 @@ def erfc(c, g):
 
 @_unary("erfinv")
 def erfinv(c, g):
-    y = c.output(0)
+    y = erfinv(c.input(0))  # not the result: PyTorch's rule allows to write over that
     return g * (math.sqrt(math.pi) / 2) * exp(y * y)
 
 
@@ -279,7 +279,8 @@ def mul(c, g):
 @_binary("div")
 def div(c, g):
     b = _conj(c.input(1))
-    return (g / b if c.needs(0) else None, -g * _conj(c.output(0)) / b if c.needs(1) else None)
+    # a / b again, not the result, which may be written over (PyTorch's rule, too)
+    return (g / b if c.needs(0) else None, -g * (_conj(c.input(0)) / b / b) if c.needs(1) else None)
 
 
 @_binary("div_floor")
