@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau import dtypes
+from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
 from flambeau.ops.primitive import broadcast_shapes
 from flambeau.ops.wrapper import write_out
@@ -81,6 +82,11 @@ def identity(n: int, d: Any) -> Any:
     row = prim.iota(shape=(n, 1), dim=0)
     column = prim.iota(shape=(1, n), dim=1)
     return prim.cast(prim.eq(row, column), dtype=d)
+
+
+def contiguous_copy(x: Any) -> Any:
+    """A row-major copy, inside a body."""
+    return prim.copy(x, strides=contiguous_strides(tuple(x._meta.shape)))
 
 
 # -- errors that depend on values --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.linalg.checks import (
     common_batch,
+    contiguous_copy,
     identity,
     public,
     raise_failures,
@@ -106,14 +107,8 @@ def _qr(A: Tensor, mode: str, result: Any) -> tuple[Tensor, Tensor]:
         raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
     if 0 in (m, n):  # nothing to factor: R is empty, Q the first columns of the unit matrix
         q = prim.expand(identity(m, d).narrow(1, 0, k), shape=(*batch, m, k))
-        return result(prim.copy(q, strides=_contiguous((*batch, m, k))), prim.zeros_of((*batch, k, n), d))  # type: ignore[no-any-return]
+        return result(contiguous_copy(q), prim.zeros_of((*batch, k, n), d))  # type: ignore[no-any-return]
     return result(*call_host("qr", (A,), ((*batch, m, k), d), ((*batch, k, n), d), mode=mode))  # type: ignore[no-any-return]
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    from flambeau.compiler.graph import contiguous_strides
-
-    return contiguous_strides(shape)
 
 
 @public("linalg.qr")
@@ -152,7 +147,7 @@ def _householder_product(A: Tensor, tau: Tensor) -> Tensor:
     q: Any = prim.expand(identity(m, A.dtype).narrow(1, 0, n), shape=tuple(A._meta.shape))
     for v, t in reversed(reflectors):
         q = q - (t * v) @ (v.mH @ q)
-    return prim.copy(q, strides=_contiguous(tuple(A._meta.shape))) if not reflectors else q  # type: ignore[no-any-return]
+    return contiguous_copy(q) if not reflectors else q  # type: ignore[no-any-return]
 
 
 @public("linalg.householder_product")

@@ -12,7 +12,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.linalg.checks import identity
-from flambeau.ops.primitives.host import call_host, gradient
+from flambeau.ops.primitives.host import call_host, gradient, refuse
 
 
 def _shaped(x: Any) -> tuple[tuple[int, ...], Any]:
@@ -176,14 +176,12 @@ def _qr(c: Any, *gs: Any) -> Any:
     mode = dict(c.attrs["kwargs"])["mode"]
     m, n = c.shape(0)[-2:]
     if mode == "r":
-        raise RuntimeError(
+        return refuse(c, RuntimeError(
             "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') "
             "if you are going to require gradients"
-        )
+        ))  # fmt: skip
     if mode == "complete" and m > n:
-        raise RuntimeError(
-            "The QR decomposition is not differentiable when mode='complete' and nrows > ncols; use mode='reduced'"
-        )
+        return refuse(c, RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols; use mode='reduced'"))
     g_q, g_r = gs
     q, r = c.output(0), c.output(1)
     if m >= n:

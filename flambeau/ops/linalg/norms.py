@@ -130,7 +130,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Any:
     for i, x in enumerate(xs):
         if x.ndim != 2 and not (x.ndim == 1 and i in (0, len(xs) - 1)):
             raise RuntimeError(f"{name}: tensor {i} must be 2D{' or 1D' if i in (0, len(xs) - 1) else ''} but got {x.ndim}D")
-    for i, (a, b) in enumerate(zip(xs, xs[1:])):
+    for i, (a, b) in enumerate(zip(xs, xs[1:], strict=False)):
         if a.shape[-1] != b.shape[0]:
             raise RuntimeError(f"{name}: tensors {i} and {i + 1} with shapes {list(a.shape)} and {list(b.shape)} cannot be multiplied")
     if first:

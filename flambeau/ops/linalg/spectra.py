@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
-from flambeau.ops.linalg.checks import identity, public, raise_failures, require_floating, require_matrix, require_square
+from flambeau.ops.linalg.checks import contiguous_copy, identity, public, raise_failures, require_floating, require_matrix, require_square
 from flambeau.ops.linalg.systems import batch_of
 from flambeau.ops.primitives.host import call_host
 from flambeau.ops.registry import operation
@@ -79,17 +79,11 @@ def _svd(A: Tensor, full_matrices: bool) -> tuple[Tensor, Tensor, Tensor, Tensor
         u = prim.expand(identity(m, d).narrow(1, 0, left), shape=(*batch, m, left))
         vh = prim.expand(identity(n, d).narrow(0, 0, right), shape=(*batch, right, n))
         info = prim.zeros_of(batch, dtypes.int32)
-        return _dense(u), prim.zeros_of((*batch, 0), d.to_real()), _dense(vh), info  # type: ignore[return-value]
+        return contiguous_copy(u), prim.zeros_of((*batch, 0), d.to_real()), contiguous_copy(vh), info  # type: ignore[return-value]
     return call_host(  # type: ignore[no-any-return]
         "svd", (A,), ((*batch, m, left), d), ((*batch, k), d.to_real()), ((*batch, right, n), d), (batch, dtypes.int32),
         full_matrices=full_matrices,
     )  # fmt: skip
-
-
-def _dense(x: Any) -> Any:
-    from flambeau.compiler.graph import contiguous_strides
-
-    return prim.copy(x, strides=contiguous_strides(tuple(x._meta.shape)))
 
 
 @operation(name="linalg_svdvals", public=False)

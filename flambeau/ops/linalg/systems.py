@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.linalg.checks import (
-    LinAlgError,
     common_batch,
+    contiguous_copy,
+    identity,
     public,
     raise_failures,
     require_floating,
@@ -77,7 +78,10 @@ def _solve(A: Tensor, B: Tensor, left: bool, name: str) -> tuple[Tensor, Tensor]
     if not vector:
         require_matrix(name, B, "B")
     elif not left:
-        raise RuntimeError(f"{name}: Vector broadcasting of the left hand side is not supported for left=False. In this case linalg.solve is equivalent to B / A.squeeze(-1)")
+        raise RuntimeError(
+            f"{name}: Vector broadcasting of the left hand side is not supported for left=False. In this case linalg.solve is "
+            "equivalent to B / A.squeeze(-1)"
+        )
     n, side = A._meta.shape[-1], -2 if left else -1
     if b._meta.shape[side] != n:
         raise RuntimeError(
@@ -307,7 +311,7 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
     """(solution, residuals, rank, singular_values) of min ||A X - B||, the solution of least norm.
 
     A (*, m, n), B (*, m, k) or vectors. Every driver is the singular value decomposition here; the results that PyTorch leaves
-    empty for a driver are empty. residuals (*, k) are empty unless m > n and every matrix has full rank.
+    empty for a driver are empty. residuals (*, k) are empty for gelsy, the default, and unless m > n and every matrix has full rank.
     """
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise RuntimeError(f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver!r}")
@@ -315,7 +319,7 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
     cut = float(rcond) if rcond is not None else _epsilon(input.dtype) * max(input.shape[-2:], default=0)
     solution, residuals, rank, singular = _lstsq(input, b, cut)
     m, n = input.shape[-2:]
-    if m <= n or (driver != "gels" and bool((rank.detach() < n).any())):
+    if m <= n or driver == "gelsy" or (driver != "gels" and bool((rank.detach() < n).any())):
         residuals = input.new_empty((0,), dtype=input.dtype.to_real())
     return lstsq_result(
         solution, residuals,
@@ -360,19 +364,5 @@ def matrix_power(input: Tensor, n: int) -> Any:
 
 @operation(name="linalg_unit_like", public=False)
 def _unit_like(A: Tensor) -> Tensor:
-    from flambeau.ops.linalg.checks import identity
-
     shape = tuple(A._meta.shape)
-    return prim.copy(prim.expand(identity(shape[-1], A.dtype), shape=shape), strides=_contiguous(shape))  # type: ignore[no-any-return]
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    from flambeau.compiler.graph import contiguous_strides
-
-    return contiguous_strides(shape)
-
-
-__all__ = [
-    "LinAlgError", "det", "inv", "inv_ex", "logdet", "lstsq", "lu_solve", "matrix_exp", "matrix_power", "pinv", "slogdet", "solve",
-    "solve_ex", "solve_triangular", "tensorinv", "tensorsolve", "tolerances",
-]  # fmt: skip
+    return contiguous_copy(prim.expand(identity(shape[-1], A.dtype), shape=shape))  # type: ignore[no-any-return]
