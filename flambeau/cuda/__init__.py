@@ -38,6 +38,10 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 def __getattr__(name: str) -> Any:
     from flambeau.names import missing
 
+    if name == "amp":
+        import importlib
+
+        return importlib.import_module("flambeau.cuda.amp")
     if name.startswith("__"):
         raise AttributeError(name)
     raise missing("torch.cuda", name, globals())
