@@ -73,40 +73,43 @@ class _Open:
     reads: set[int] = field(default_factory=set)
     depth: dict[int, int] = field(default_factory=dict)
     alive: bool = True
+    late: bool = False  # it computes values again: see recompute.py
 
 
 def fuse(graph: Graph) -> list[Group]:
     """Group the nodes of `graph` (views excepted: they need no kernel), in an order in which they can run. Products
     that are read transposed are laid out so (`orient`): this changes the strides of temporary values of `graph`."""
     orient(graph)
-    groups = _Fusion(graph).run()
-    apart = frozenset([group.head for group in groups if group.head is not None and _streams(graph, group)])
-    return _Fusion(graph, apart).run() if apart else groups
+    return [part for group in _Fusion(graph).run() for part in _without_streams(graph, group)]
 
 
-def _streams(graph: Graph, group: Group) -> bool:
-    """Whether an epilogue walks so many arrays that it does better as a kernel of its own, which walks them in long rows.
+def _without_streams(graph: Graph, group: Group) -> list[Group]:
+    """The group; or, if its epilogue walks many arrays, the product alone and a kernel that walks them in long rows.
 
     Measured (Adam's update after the product 784 x 32 x 256, 2 threads): 162 us as an epilogue, 43 + 64 us as two kernels;
     (384 x 2048 x 1536) 8.05 against 7.34 + 0.28 ms. A product too large for the caches gains by its epilogue all the same.
     """
-    assert group.head is not None
-    head = graph.values[graph.nodes[group.head].outputs[0]]
-    if group.kind != "matmul" or head.numel * head.dtype.itemsize > MAX_STREAMED_BYTES:
-        return False
+    if group.kind != "matmul" or group.head is None:
+        return [group]
+    result = graph.nodes[group.head].outputs[0]
+    value = graph.values[result]
+    followers = tuple([index for index in group.nodes if index != group.head])
     made = {value for index in group.nodes for value in graph.nodes[index].outputs}
-    followers = [graph.nodes[index] for index in group.nodes if index != group.head]
-    roots = {graph.root(value) for node in followers for value in node.inputs} - made
-    arrays = [*roots, *[value for value in group.outputs if value != graph.nodes[group.head].outputs[0]]]
-    return sum([graph.values[root].numel >= head.numel for root in arrays]) > MAX_STREAMS
+    roots = {graph.root(value) for index in followers for value in graph.nodes[index].inputs} - made
+    outputs = tuple([value for value in group.outputs if value != result])
+    streams = sum([graph.values[root].numel >= value.numel for root in (*roots, *outputs)])
+    if streams <= MAX_STREAMS or value.numel * value.dtype.itemsize > MAX_STREAMED_BYTES:
+        return [group]
+    note = f"the epilogue would walk {streams} arrays; at most {MAX_STREAMS} do not slow a product down"
+    return [
+        Group(group.kind, (group.head,), group.head, (result,), group.notes, group.domain),
+        Group(LOOPS, followers, None, outputs, [note], group.domain),
+    ]
 
 
 class _Fusion:
-    """`apart`: contractions that get no epilogue."""
-
-    def __init__(self, graph: Graph, apart: frozenset[int] = frozenset()) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.apart = apart
         self.values = graph.values
         self.groups: list[_Open] = []
         self.home: dict[int, _Open] = {}  # root value -> the group that computes it
@@ -217,6 +220,7 @@ class _Fusion:
         """Move the nodes of `other` (its loops are translated already) into `group`."""
         other.alive = False
         other.number = group.number
+        group.late |= other.late
         group.bits |= other.bits
         group.ancestors = (group.ancestors | other.ancestors) & ~group.bits
         group.descendants = (group.descendants | other.descendants) & ~group.bits
@@ -293,6 +297,9 @@ class _Fusion:
             self._demand(self.graph.root(node.inputs[0]))
         sources = [s for s in self._sources(node) if s.kind == LOOPS or s.kind in EPILOGUE_KINDS]
         # The group with the most loops first: its values fix the most of the node's loops.
+        late = index in self.graph.late
+        if late:  # never back into the kernel that computed the value first
+            sources = [s for s in sources if s.late]
         sources.sort(key=lambda s: (s.kind == LOOPS, -prod(s.domain.sizes.values()), s.number))
         home: _Open | None = None
         notes = []
@@ -302,10 +309,11 @@ class _Fusion:
                 home = source
                 break
             notes.append(f"{node.op} (node {index}) is not fused into group {source.number}: {reason}")
-        if home is None:
+        if home is None and not late:
             home = self._join_sibling(index, node, shape)
         if home is None:
             home = self._new(LOOPS)
+            home.late = late
             home.notes += notes
             lists = home.domain.new_lists(shape)
             self._place(home, index, node, lists, shape)
@@ -355,8 +363,6 @@ class _Fusion:
     ) -> str:
         """Why the node cannot follow the contraction on rectangles of (batch, rows, columns), or ""."""
         domain = group.domain
-        if group.head in self.apart:
-            return f"an epilogue walks at most {MAX_STREAMS} arrays"
         if domain.loops_of(lists) != domain.sizes.keys():
             return "an epilogue runs over the whole of the contraction's result"
         if node.op in ("take", "searchsorted", "random_uniform"):
