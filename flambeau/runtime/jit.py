@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from flambeau.runtime import object_cache
+from flambeau.runtime import compile_farm, object_cache
 from flambeau.statistics import counters
 
 Emit = Callable[[], str]
@@ -51,16 +51,25 @@ def functions(items: Sequence[tuple[str, Emit]]) -> list[int]:
         return found
     with _lock:
         missing: dict[str, bytes] = {}
+        new: dict[str, Emit] = {}
         for key, emit in items:
-            if key in _addresses or key in missing:
+            if key in _addresses or key in missing or key in new:
                 counters.kernels_in_process += 1
                 continue
             content = object_cache.load(key)
             if content is None:
-                content = _compile(key, emit)
+                new[key] = emit
             else:
                 counters.kernels_from_disk += 1
-            missing[key] = content
+                missing[key] = content
+        workers = compile_farm.workers_for(len(new))
+        if workers:
+            contents = compile_farm.compile_all([emit() for emit in new.values()], compile_text, workers)
+            for key, content in zip(new, contents, strict=True):
+                object_cache.store(key, content)
+                missing[key] = content
+        else:
+            missing |= {key: _compile(key, emit) for key, emit in new.items()}
         try:
             _link(missing)
         except RuntimeError:  # find out which, and compile it again
