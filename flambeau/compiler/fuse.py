@@ -74,6 +74,7 @@ class _Open:
     depth: dict[int, int] = field(default_factory=dict)
     alive: bool = True
     late: bool = False  # it computes values again: see recompute.py
+    feeds: int = 0  # the groups that must have run before its contraction starts
 
 
 def fuse(graph: Graph) -> list[Group]:
@@ -562,6 +563,8 @@ class _Fusion:
         """Join `other`, which computes another input of `node` (a member of `group`), to the group."""
         if len(group.nodes) + len(other.nodes) > MAX_NODES or len(group.reads | other.reads) > MAX_OPERANDS:
             return "together they are too large"
+        if other.bits & group.feeds:
+            return "the contraction itself needs a value of it"
         if self._cycle([group, other], node):
             return "a kernel between them needs one and is needed by the other"
         if any(self.graph.nodes[i].op in ("take", "searchsorted") and self._looks_up(i, group, other)
@@ -811,6 +814,7 @@ class _Fusion:
             output = node.outputs[0]
             group.domain.where[output] = group.domain.new_lists(self.values[output].shape)
         self._add(group, index, node)
+        group.feeds = group.ancestors
 
     def _extend_writes(self, index: int, node: Node) -> bool:
         """Join a write of a region to the writes of other regions that it lies upon, if nobody sees the value
