@@ -163,7 +163,7 @@ def _linalg() -> dict[str, Call]:
         found[f"linalg.{name}"] = lambda t, r, name=name: getattr(t.linalg, name)(spd(t, r))
     for name in "inverse pinverse cholesky svd qr logdet".split():
         found[name] = lambda t, r, name=name: getattr(t, name)(spd(t, r))
-    for name in "fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn".split():
+    for name in "fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 irfft2 hfft2 ihfft2 fftn ifftn rfftn irfftn".split():
         found[f"fft.{name}"] = lambda t, r, name=name: getattr(t.fft, name)(r(4, 4))
     return found
 
