@@ -1,5 +1,5 @@
-"""One round of `flambeau bench` in a process of its own: `python -m flambeau.cli.bench_child MODULE CASE...` prints, a line a
-case, the best time of one call in seconds."""
+"""One round of `flambeau bench` in a process of its own: `python -m flambeau.cli.bench_child MODULE CASE` prints the best time
+of one call in seconds, and the peak of the memory that calls take beyond the imported module, in bytes (0: cannot be told)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,40 @@ def best(work: object, seconds: float = SECONDS) -> float:
     return least
 
 
+def _status(field: str) -> int:
+    """A field of /proc/self/status in bytes; 0 where there is none."""
+    try:
+        with open("/proc/self/status") as lines:
+            return next((int(line.split()[1]) << 10 for line in lines if line.startswith(field + ":")), 0)
+    except OSError:
+        return 0
+
+
+def peak(work: object, before: int) -> int:
+    """The most resident bytes while `work` runs, above `before`."""
+    assert callable(work)
+    try:
+        with open("/proc/self/clear_refs", "w") as reset:
+            reset.write("5")  # VmHWM starts again (Linux, proc(5))
+    except OSError:
+        return 0
+    work()
+    return max(0, _status("VmHWM") - before)
+
+
 def main() -> None:
-    """Time the named cases."""
+    """Measure the named case."""
     from flambeau.cli.cases import CASES, SWEEP
 
     module = importlib.import_module(sys.argv[1])
     module.set_num_threads(2)
     module.manual_seed(0)
     by_name = {case.name: case for case in (*CASES, *SWEEP)}
-    for name in sys.argv[2:]:
-        print(best(by_name[name].make(module)), flush=True)
+    (module.ones(2) + 1).tolist()  # what the first call loads does not count as the case's memory
+    before = _status("VmRSS")
+    work = by_name[sys.argv[2]].make(module)
+    seconds = best(work)
+    print(seconds, peak(work, before))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--torch", action="store_true", help="insist on PyTorch")
     bench.add_argument("--rounds", type=int, default=5, help="how often the two programs alternate; the best counts")
     bench.add_argument("--sweep", action="store_true", help="also sizes that nobody listed")
+    bench.add_argument("--memory", action="store_true", help="also print the peaks of memory")
     bench.add_argument("--markdown", action="store_true", help="print the table for a page")
     explain = commands.add_parser("explain", help="run a script and print its traces, graphs and kernels")
     explain.add_argument("--html", metavar="FILE", help="time every kernel and write a page with graphs and rooflines instead")
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command == "bench":
         from flambeau.cli.bench import bench
 
-        return bench(options.cases, options.torch, options.rounds, options.markdown, options.sweep)
+        return bench(options.cases, options.torch, options.rounds, options.markdown, options.sweep, options.memory)
     if options.command == "explain":
         from flambeau.cli.explain import explain
 
