@@ -143,16 +143,17 @@ class autocast:
     def __init__(
         self, device_type: str, dtype: dtypes.dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None
     ) -> None:
-        self.device = _checked(device_type)
-        self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
-        self._cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
+        settings = _settings
+        self.device = device_type if device_type == "cpu" else _checked(device_type)
+        self.fast_dtype = settings.dtype[device_type] if dtype is None else dtype
+        self._cache_enabled = settings.cache_enabled if cache_enabled is None else cache_enabled
         if enabled and device_type == "cuda":
             from flambeau import cuda
 
             if not cuda.is_available():
                 warnings.warn("CUDA is not available. Disabling autocast.", stacklevel=2)
                 enabled = False
-        elif enabled and self.fast_dtype not in (dtypes.bfloat16, dtypes.float16):
+        elif enabled and self.fast_dtype is not dtypes.bfloat16 and self.fast_dtype is not dtypes.float16:
             warnings.warn(
                 f"In {device_type.upper()} autocast, but the target dtype {self.fast_dtype} is not supported. Disabling autocast.\n"
                 f"{device_type.upper()} Autocast only supports dtypes of torch.bfloat16, torch.float16 currently.",
