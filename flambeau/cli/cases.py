@@ -150,6 +150,7 @@ CASES: tuple[Case, ...] = (
     Case("ResNet-18, 224 x 224, batch 8, inference", 1, 1.8, networks.resnet_inference),
     Case("GPT 4 x 128, 64 tokens, batch 12, AdamW step", 1.3, 2.2, networks.gpt(4, 128, 4, 64, 12)),
     Case("GPT 6 x 384, 256 tokens, batch 8, AdamW step", 1, 2, networks.gpt(6, 384, 6, 256, 8)),
+    Case("GPT 6 x 384, the same under bf16 autocast", 1, 1.5, networks.gpt(6, 384, 6, 256, 8, mixed=True)),
     Case("LSTM 128 to 256, 64 steps, batch 32, SGD step", 1, 2, networks.lstm_step),
 )  # fmt: skip
 

@@ -14,12 +14,14 @@ def finish(torch: Any, t: Any) -> None:
         t.data_ptr()
 
 
-def training(torch: Any, model: Any, optimizer: Any, x: Any, y: Any) -> Work:
+def training(torch: Any, model: Any, optimizer: Any, x: Any, y: Any, mixed: bool = False) -> Work:
+    """A training step; `mixed`: under autocast to bfloat16."""
     functional = torch.nn.functional
 
     def work() -> None:
         optimizer.zero_grad()
-        loss = functional.cross_entropy(model(x), y)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
+            loss = functional.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
         finish(torch, loss)
@@ -53,12 +55,12 @@ def mnist_step(torch: Any) -> Work:
     return training(torch, model, optimizer, torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,)))
 
 
-def gpt(layers: int, width: int, heads: int, length: int, batch: int) -> Callable[[Any], Work]:
-    """A training step of a GPT over 65 characters, with AdamW."""
-    return lambda torch: _gpt(torch, layers, width, heads, length, batch)
+def gpt(layers: int, width: int, heads: int, length: int, batch: int, mixed: bool = False) -> Callable[[Any], Work]:
+    """A training step of a GPT over 65 characters, with AdamW; `mixed`: under autocast to bfloat16."""
+    return lambda torch: _gpt(torch, layers, width, heads, length, batch, mixed)
 
 
-def _gpt(torch: Any, layers: int, width: int, heads: int, length: int, batch: int) -> Work:
+def _gpt(torch: Any, layers: int, width: int, heads: int, length: int, batch: int, mixed: bool) -> Work:
     nn, functional = torch.nn, torch.nn.functional
     vocabulary = 65
 
@@ -92,7 +94,7 @@ def _gpt(torch: Any, layers: int, width: int, heads: int, length: int, batch: in
     model = Model()
     x = torch.randint(0, vocabulary, (batch, length))
     y = torch.randint(0, vocabulary, (batch * length,))
-    return training(torch, model, torch.optim.AdamW(model.parameters(), lr=1e-3), x, y)
+    return training(torch, model, torch.optim.AdamW(model.parameters(), lr=1e-3), x, y, mixed)
 
 
 def resnet18(torch: Any, classes: int, small_images: bool) -> Any:
