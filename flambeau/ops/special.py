@@ -24,15 +24,15 @@ def trigamma(input: Tensor) -> Tensor:
     (x,) = promote_float(input)
     reflect = x < 0.5
     y = prim.where(reflect, 1 - x, x)
-    total = y * 0
-    for i in range(_SHIFT):
+    total = 1 / (y * y)
+    for i in range(1, _SHIFT):
         shifted = y + i
         total = total + 1 / (shifted * shifted)
     z = y + _SHIFT
     inverse = 1 / z
     square = inverse * inverse
-    series = square * 0
-    for b in reversed(_BERNOULLI):
+    series = square * _BERNOULLI[-1]
+    for b in reversed(_BERNOULLI[:-1]):
         series = (series + b) * square
     value = total + inverse + square / 2 + series * inverse
     sine = prim.sin(x * math.pi)

@@ -1,0 +1,208 @@
+"""Relatives of the gamma function: Hurwitz's zeta, polygamma, the incomplete gamma functions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from flambeau.ops import primitives as prim
+from flambeau.ops.promotion import promote_float
+from flambeau.ops.registry import Number, operation
+from flambeau.ops.shape import as_shape
+from flambeau.ops.special import trigamma
+from flambeau.ops.special_bessel import INFINITY, NAN
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+# -- zeta and polygamma -------------------------------------------------------------------------------------------
+# (2k)! / B_2k, the coefficients of Euler and Maclaurin's formula (zeta.c of the Cephes library).
+_EULER_MACLAURIN = (
+    12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12,
+    1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18,
+)  # fmt: skip
+_DIRECT = 10  # terms that are summed one by one for q > 0
+_DIRECT_BELOW = 24  # for q < 0: the formula needs q + terms well above 0
+
+
+def _power(base: Any, s: Any) -> Any:
+    """base ** -s; `s` a number or a tensor."""
+    return prim.pow(base, -s)
+
+
+def _hurwitz(s: Any, q: Any, terms: int) -> Any:
+    """The sum over k >= 0 of (q + k) ** -s, for s > 1."""
+    total: Any = _power(q, s)
+    for k in range(1, terms):
+        total = total + _power(q + float(k), s)
+    w = q + float(terms)
+    b = _power(w, s)
+    total = total + prim.where(prim.eq(w, INFINITY), 0.0, b * w) / (s - 1) + b * 0.5
+    a: Any = s
+    b = b / w
+    for k, coefficient in enumerate(_EULER_MACLAURIN):
+        total = total + a * b * (1 / coefficient)
+        a = a * (s + (2 * k + 1)) * (s + (2 * k + 2))
+        b = b / (w * w)
+    return total
+
+
+@operation(name="special_zeta", out=True, public=False)
+def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """Hurwitz's zeta function: the sum over k >= 0 of (other + k) ** -input; inf at 1, NaN below 1.
+
+    other <= 0: inf at integers; elsewhere `input` must be an integer (else NaN), and other > -14. Gradients reach `other` only.
+    """
+    s, q = promote_float(input, other)
+    s = prim.detach(s)
+    inside = prim.gt(s, 1.0)
+    s = prim.where(inside, s, 2.0)
+    positive = prim.gt(q, 0.0)
+    value = _hurwitz(s, prim.where(positive, q, 1.0), _DIRECT)
+    pole = prim.bitwise_and(prim.bitwise_not(positive), prim.eq(q, prim.floor(q)))
+    usual = prim.bitwise_or(positive, pole)
+    below = _hurwitz(s, prim.where(usual, 0.5, prim.maximum(q, -14.0)), _DIRECT_BELOW)
+    known = prim.bitwise_and(prim.eq(s, prim.floor(s)), prim.gt(q, -14.0))
+    value = prim.where(pole, INFINITY, prim.where(positive, value, prim.where(known, below, NAN)))
+    one = prim.eq(promote_float(input, other)[0], 1.0)
+    value = prim.where(inside, value, prim.where(one, prim.constant(INFINITY, value.dtype), NAN))
+    return prim.where(prim.bitwise_or(prim.isnan(q), prim.isnan(s)), NAN, value)  # type: ignore[no-any-return]
+
+
+def _cotangent_derivative(n: int) -> list[int]:
+    """d^n/dy^n of c = cot(y) as a polynomial in c, lowest power first: each step multiplies the derivative by -(1 + c^2)."""
+    p = [0, 1]
+    for _ in range(n):
+        slope = [k * a for k, a in enumerate(p)][1:]
+        p = [-(slope[k] if k < len(slope) else 0) - (slope[k - 2] if k >= 2 else 0) for k in range(len(slope) + 2)]
+    return p
+
+
+@operation(name="polygamma_of", public=False)
+def _polygamma(input: Tensor, n: int) -> Tensor:
+    """(-1)^(n+1) n! zeta(n + 1, x); left of 1/2 by the reflection formula (Abramowitz and Stegun 6.4.7)."""
+    (x,) = promote_float(input)
+    if n == 0:
+        return prim.digamma(x)
+    if n == 1:
+        return trigamma(x)  # type: ignore[no-any-return]
+    reflect = prim.lt(x, 0.5)
+    y = prim.where(reflect, 1 - x, x)
+    factor = math.exp(math.lgamma(n + 1)) if n > 20 else float(math.factorial(n))
+    value = _hurwitz(float(n + 1), y, _DIRECT) * factor
+    angle = prim.where(reflect, x, 0.25) * math.pi
+    c = prim.cos(angle) / prim.sin(angle)
+    other: Any = 0.0
+    for a in reversed(_cotangent_derivative(n)):
+        other = other * c + float(a)
+    sign = -1.0 if n % 2 == 0 else 1.0
+    usual = sign * value
+    # psi_n(x) = (-1)^n psi_n(1 - x) - pi d^n/dx^n cot(pi x)
+    mirrored = (-1.0) ** n * usual - math.pi ** (n + 1) * other
+    pole = prim.bitwise_and(prim.le(x, 0.0), prim.eq(x, prim.floor(x)))
+    mirrored = prim.where(pole, INFINITY * (1 if n % 2 else -1), mirrored)
+    return prim.where(reflect, mirrored, usual)  # type: ignore[no-any-return]
+
+
+def polygamma(n: int, input: Tensor, *, out: Any = None) -> Any:
+    """The n-th derivative of digamma."""
+    if n < 0:
+        raise RuntimeError("polygamma(n, x) does not support negative n.")
+    result = _polygamma(input, n)
+    if out is None:
+        return result
+    from flambeau.trace.mutation import write_over
+
+    write_over(out, result, "polygamma")
+    return out
+
+
+# -- incomplete gamma functions -----------------------------------------------------------------------------------
+# With D = x^a exp(-x) / gamma(a + 1), both are integrals of smooth positive functions, so nothing cancels:
+#     P(a, x) = D (1 + x * integral over u in (0, 1) of (1 - u)^a exp(x u))          taken for x <= a
+#     Q(a, x) = D a / x * integral over u > 0 of (1 + u / x)^(a - 1) exp(-u)         taken for x > a
+# u = s exp(pi / 2 sinh(v)), s the width of the integrand, makes the trapezoidal rule converge exponentially (Takahasi and
+# Mori 1974); in (0, 1) that is the ratio of u to 1 - u.
+_STEP = 1 / 16
+_NODES = 128  # v from -4 to 4
+_STIRLING = 10.0  # from here on the logarithm of D is computed without its large terms
+_STIRLING_SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)  # Abramowitz and Stegun 6.1.41
+
+
+def _log_d(a: Any, x: Any) -> Any:
+    """log D."""
+    large = prim.ge(a, _STIRLING)
+    b = prim.where(large, a, _STIRLING)
+    away = (x - b) / b
+    inverse = 1 / b
+    square = inverse * inverse
+    series: Any = 0.0
+    for c in reversed(_STIRLING_SERIES):
+        series = series * square + c
+    by_stirling = b * (prim.log1p(away) - away) - 0.5 * prim.log(2 * math.pi * b) - series * inverse
+    small = prim.where(large, 1.0, a)
+    return prim.where(large, by_stirling, small * prim.log(x) - x - prim.lgamma(small + 1))
+
+
+def _integral(a: Any, x: Any, upper: bool) -> Any:
+    """One of the two integrals, a and x of one shape."""
+    shape = (*x._meta.shape, 1)
+    a, x = as_shape(a, shape), as_shape(x, shape)
+    v = (prim.cast(prim.iota(shape=(_NODES,), dim=0), dtype=x.dtype) - (_NODES - 1) / 2) * _STEP
+    w = (math.pi / 2) * prim.sinh(v)
+    slope = (math.pi / 2 * _STEP) * prim.cosh(v)
+    if upper:
+        w = w + prim.log(x / (x - a + 1 + prim.sqrt(a)))
+        u = prim.exp(w)
+        values = prim.exp((a - 1) * prim.log1p(u / x) - u + w)
+    else:
+        w = w - prim.log(a - x + 1 + prim.sqrt(a))
+        e = prim.log1p(prim.exp(-prim.abs(w)))
+        negative = prim.lt(w, 0.0)
+        log_u, log_rest = prim.where(negative, w, 0.0) - e, prim.where(negative, 0.0, -w) - e
+        values = prim.exp((a + 1) * log_rest + log_u + x * prim.exp(log_u))
+    return prim.sum(values * slope, dims=(x._meta.ndim - 1,))
+
+
+def _incomplete(a: Any, x: Any, upper: bool) -> Any:
+    """P(a, x) or Q(a, x) for a > 0, x >= 0 inside a body, with the gradient of x; a has none."""
+    a = prim.detach(a)
+    kind = x.dtype
+    inside = prim.bitwise_and(prim.bitwise_and(prim.gt(a, 0.0), prim.gt(x, 0.0)), prim.bitwise_and(prim.lt(x, INFINITY), prim.lt(a, INFINITY)))
+    live = prim.where(inside, x, 1.0)
+    safe_a, safe_x = prim.where(inside, a, 1.0), prim.detach(live)
+    shape = tuple(prim.add(safe_a, safe_x)._meta.shape)
+    safe_a, safe_x = (y if tuple(y._meta.shape) == shape else prim.expand(y, shape=shape) for y in (safe_a, safe_x))
+    below = prim.le(safe_x, safe_a)
+    d = prim.exp(_log_d(safe_a, safe_x))
+    x_below, x_above = prim.minimum(safe_x, safe_a), prim.maximum(safe_x, safe_a)
+    low = d * (1 + x_below * _integral(safe_a, x_below, False))
+    high = d * safe_a / x_above * _integral(safe_a, x_above, True)
+    value = prim.where(below, 1 - low, high) if upper else prim.where(below, low, 1 - high)
+    density = prim.exp((safe_a - 1) * prim.log(live) - live - prim.lgamma(safe_a))
+    if x._meta.requires_grad:  # value + 0, whose gradient is the density
+        value = prim.detach(value) + (live - safe_x) * (-density if upper else density)
+    zero, one = prim.constant(0.0, kind), prim.constant(1.0, kind)
+    at_zero, at_infinity = (one, zero) if upper else (zero, one)
+    # x = 0: P is 0, but for a = 0; a = 0: P is 1; NaN where an argument is negative or NaN, or both are at the same end
+    wrong = prim.bitwise_not(prim.bitwise_and(prim.ge(a, 0.0), prim.ge(x, 0.0)))
+    both = prim.bitwise_or(
+        prim.bitwise_and(prim.eq(a, 0.0), prim.eq(x, 0.0)), prim.bitwise_and(prim.eq(a, INFINITY), prim.eq(x, INFINITY))
+    )
+    to_zero = prim.bitwise_or(prim.eq(x, 0.0), prim.eq(a, INFINITY))
+    edge = prim.where(prim.bitwise_or(wrong, both), NAN, prim.where(to_zero, at_zero, at_infinity))
+    return prim.where(inside, value, edge)
+
+
+@operation(name="igamma", out=True, public=False)
+def gammainc(input: Tensor, other: Tensor) -> Tensor:
+    """P(a, x): the regularised lower incomplete gamma function of a = input, x = other. Its gradient reaches x only."""
+    a, x = promote_float(input, other)
+    return _incomplete(a, x, False)  # type: ignore[no-any-return]
+
+
+@operation(name="igammac", out=True, public=False)
+def gammaincc(input: Tensor, other: Tensor) -> Tensor:
+    """Q(a, x) = 1 - P(a, x), accurate where it is small."""
+    a, x = promote_float(input, other)
+    return _incomplete(a, x, True)  # type: ignore[no-any-return]
