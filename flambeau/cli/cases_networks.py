@@ -18,10 +18,15 @@ def training(torch: Any, model: Any, optimizer: Any, x: Any, y: Any, mixed: bool
     """A training step; `mixed`: under autocast to bfloat16."""
     functional = torch.nn.functional
 
+    def loss_of() -> Any:
+        return functional.cross_entropy(model(x), y)
+
+    if mixed:
+        loss_of = torch.autocast("cpu", dtype=torch.bfloat16)(loss_of)
+
     def work() -> None:
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
-            loss = functional.cross_entropy(model(x), y)
+        loss = loss_of()
         loss.backward()
         optimizer.step()
         finish(torch, loss)
