@@ -230,6 +230,12 @@ _LAZY_NAMES |= dict.fromkeys(
 )
 for _name in _LINALG_METHODS:
     setattr(Tensor, _name, _lazy_method(_name, "flambeau.ops.linalg.legacy"))
+_LAZY_NAMES |= {"i0": "flambeau.ops.special_bessel"} | dict.fromkeys(("polygamma", "igamma", "igammac"), "flambeau.ops.special_gamma")
+_LAZY_NAMES |= dict.fromkeys(("stft", "istft"), "flambeau.ops.stft") | dict.fromkeys(("svd_lowrank", "pca_lowrank"), "flambeau.ops.linalg.lowrank")
+for _name in ("i0", "igamma", "igammac", "stft", "istft", "polygamma"):
+    setattr(Tensor, _name, _lazy_method("polygamma_of" if _name == "polygamma" else _name, _LAZY_NAMES[_name]))
+for _name in ("i0", "igamma", "igammac", "polygamma"):
+    setattr(Tensor, _name + "_", _more.in_place(_name))
 del _name
 
 

@@ -276,7 +276,7 @@ def install(namespace: dict[str, Any], cls: Any) -> None:
         methods[name + "_"] = _view_in_place(name)
     functions["as_strided_"] = methods["as_strided_"]
     for name in INPLACE:
-        methods[name + "_"] = _written(name)
+        methods[name + "_"] = in_place(name)
     functions |= {"gcd_": methods["gcd_"], "lcm_": methods["lcm_"]}
     for name in ("fill_", "zero_", "detach_"):
         if hasattr(cls, name):
@@ -288,7 +288,9 @@ def install(namespace: dict[str, Any], cls: Any) -> None:
             setattr(cls, name, f)
 
 
-def _written(name: str) -> Any:
+def in_place(name: str) -> Any:
+    """The method `name_`, made of the method `name`."""
+
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         from flambeau.trace.mutation import assign
 

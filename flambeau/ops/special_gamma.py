@@ -79,8 +79,10 @@ def _cotangent_derivative(n: int) -> list[int]:
 
 
 @operation(name="polygamma_of", public=False)
-def _polygamma(input: Tensor, n: int) -> Tensor:
+def polygamma_of(input: Tensor, n: int) -> Tensor:
     """(-1)^(n+1) n! zeta(n + 1, x); left of 1/2 by the reflection formula (Abramowitz and Stegun 6.4.7)."""
+    if n < 0:
+        raise RuntimeError(f"polygamma(n, x) does not support negative n. Got n = {n}")
     (x,) = promote_float(input)
     if n == 0:
         return prim.digamma(x)
@@ -106,9 +108,7 @@ def _polygamma(input: Tensor, n: int) -> Tensor:
 
 def polygamma(n: int, input: Tensor, *, out: Any = None) -> Any:
     """The n-th derivative of digamma."""
-    if n < 0:
-        raise RuntimeError("polygamma(n, x) does not support negative n.")
-    result = _polygamma(input, n)
+    result = polygamma_of(input, n)
     if out is None:
         return result
     from flambeau.trace.mutation import write_over
@@ -206,3 +206,6 @@ def gammaincc(input: Tensor, other: Tensor) -> Tensor:
     """Q(a, x) = 1 - P(a, x), accurate where it is small."""
     a, x = promote_float(input, other)
     return _incomplete(a, x, True)  # type: ignore[no-any-return]
+
+
+igamma, igammac = gammainc, gammaincc

@@ -39,7 +39,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """(U, S, V) with A = U diag(S) V^H; `some`: the reduced form; without compute_uv U and V are zeros."""
     result = return_type("svd", "U", "S", "V")
     if not compute_uv:
-        m, n, batch = *input.shape[-2:], input.shape[:-2]
+        batch, (m, n) = tuple(input.shape[:-2]), tuple(input.shape[-2:])
         return result(input.new_zeros((*batch, m, m)), svdvals(input), input.new_zeros((*batch, n, n)))
     u, s, vh = _svd(input, not some)
     return result(u, s, vh.mH)
