@@ -31,12 +31,13 @@ def pack(
         source = b.gep(element.memory, "%source", b.mul(b.mul(first, "%lane_stride"), parts))
         if parts == 2 or unit == "none" or width == 1:
             _scalar(b, element, lanes, source, target, count, "0")
-        elif unit == "lane":
-            _copy(b, element, width, lanes, source, target, count)
         else:
             _transpose(b, element, width, lanes, source, target, count)
 
-    b.loop(0, "%count", lanes, panel)
+    if unit == "lane" and parts == 1 and width > 1:
+        _copy(b, element, width, lanes)
+    else:
+        b.loop(0, "%count", lanes, panel)
     return b.function(
         f"define {linkage} void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, "
         "ptr noalias %panels) noinline #0"
@@ -66,37 +67,38 @@ def _scalar(b: Builder, element: Element, lanes: int, source: str, target: str, 
     b.loop(first_k, "%k", 1, at_k)
 
 
-def _copy(b: Builder, element: Element, width: int, lanes: int, source: str, target: str, count: str) -> None:
-    """Rows lie next to each other: copy `lanes` elements for each k. A store may spill over into the next k, which is
-    written later."""
+def _copy(b: Builder, element: Element, width: int, lanes: int) -> None:
+    """Rows of k are contiguous: for each k, all panels, in the order in which the source lies in memory."""
     vectors = -(-lanes // width)
-    whole = [(v + 1) * width <= lanes for v in range(vectors)]
+    type_ = vector(element.compute, width)
+    whole = b.mul(b.sdiv("%count", lanes), lanes)
+    rest = b.sub("%count", whole)
+    rest_masks = [b.tail_mask(b.sub(rest, v * width), width) for v in range(vectors)]
+    # Lanes of a panel's vectors that belong to it: a store must not reach the next k, nor the next panel.
+    lane_masks = ["" if (v + 1) * width <= lanes else b.tail_mask(str(lanes - v * width), width) for v in range(vectors)]
 
-    def copy(masks: list[str]) -> None:
-        def at_k(k: str) -> None:
-            from_k = b.gep(element.memory, source, b.mul(k, "%k_stride"))
-            to_k = b.gep(element.compute, target, b.mul(k, lanes))
+    def at_k(k: str) -> None:
+        from_k = b.gep(element.memory, "%source", b.mul(k, "%k_stride"))
+        to_k = b.gep(element.compute, "%panels", b.mul(k, lanes))
+
+        def some(first: str, masks: list[str]) -> None:
+            target = b.gep(element.compute, to_k, b.mul(first, "%k"))
             for v in range(vectors):
-                at = b.gep(element.memory, from_k, v * width)
+                at = b.gep(element.memory, b.gep(element.memory, from_k, first), v * width)
                 if masks[v]:
                     value = b.masked_load(element.memory, width, at, masks[v], element.memory_bytes)
                 else:
                     value = b.load(vector(element.memory, width), at, element.memory_bytes)
-                wide = element.widen(b, width, value)
-                b.store(
-                    vector(element.compute, width), wide, b.gep(element.compute, to_k, v * width), element.compute_bytes
-                )
+                wide, to = element.widen(b, width, value), b.gep(element.compute, target, v * width)
+                if lane_masks[v]:
+                    b.masked_store(element.compute, width, wide, to, lane_masks[v], element.compute_bytes)
+                else:
+                    b.store(type_, wide, to, element.compute_bytes)
 
-        b.loop(0, "%k", 1, at_k)
+        b.loop(0, whole, lanes, lambda first: some(first, lane_masks))
+        b.when(b.op(f"icmp sgt i64 {rest}, 0"), lambda: some(whole, rest_masks))
 
-    def with_masks() -> None:
-        copy([b.tail_mask(b.sub(count, v * width), width) for v in range(vectors)])
-
-    if not all(whole):
-        with_masks()
-        return
-    b.when(b.op(f"icmp eq i64 {count}, {lanes}"), lambda: copy([""] * vectors))
-    b.when(b.op(f"icmp ne i64 {count}, {lanes}"), with_masks)
+    b.loop(0, "%k", 1, at_k)
 
 
 def _transpose(b: Builder, element: Element, width: int, lanes: int, source: str, target: str, count: str) -> None:
@@ -106,6 +108,7 @@ def _transpose(b: Builder, element: Element, width: int, lanes: int, source: str
     last = b.sub(count, 1)
     rows = [b.gep(element.memory, source, b.mul(b.min(lane, last), "%lane_stride")) for lane in range(lanes)]
     last_block = b.sub("%k", width)
+    next_panel = b.mul("%lane_stride", lanes)
 
     def blocks() -> None:
         def block(k_wanted: str) -> None:
@@ -118,6 +121,9 @@ def _transpose(b: Builder, element: Element, width: int, lanes: int, source: str
                         loaded.append("zeroinitializer")
                         continue
                     at = b.gep(element.memory, rows[group + i], k)
+                    # The same piece of the next panel: the hardware does not follow so many rows at once.
+                    following = b.gep(element.memory, at, next_panel)
+                    b.call("void", "llvm.prefetch.p0", [("ptr", following), ("i32", "0"), ("i32", "2"), ("i32", "1")])
                     value = b.load(memory, at, element.memory_bytes)
                     loaded.append(element.widen(b, width, value))
                 columns.append(transpose(b, element.compute, width, loaded))
