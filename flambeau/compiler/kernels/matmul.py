@@ -16,7 +16,7 @@ from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.matmul_blocking import Machine, block, ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_driver import word_names
-from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of, register_tile
+from flambeau.compiler.kernels.matmul_element import FEW_ROWS, Element, Tile, element_of, few_rows_tile, register_tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_packed import packed_module, shared
 from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
@@ -203,7 +203,10 @@ def _product_kernel(
         facts = replace(facts, element=replace(element, rounds_by=ROUNDS_BY.get(element.name, "")), tile=TILE)
         blocking = tile_block(element, *sizes, host)
     else:
-        blocking = block(element, tile, *sizes, host)
+        few_rows = not element.converts and product.m <= FEW_ROWS and product.n >= product.m and facts.b_unit == "lane" and element.parts == 1
+        if few_rows:
+            facts = replace(facts, tile=few_rows_tile(tile, product.m, host.registers))
+        blocking = block(element, facts.tile, *sizes, host, few_rows)
     facts = replace(facts, direct=blocking.direct)
     facts, functions = shared_tiles(facts) if by_tiles else shared(facts)
     words: dict[str, Word] = {

@@ -101,15 +101,17 @@ def grid(step: int, columns: int, m: int, n: int, threads: int) -> tuple[int, in
     return nc, column_blocks, round_up(row_panels, grain), grain
 
 
-def block(element: Element, tile: Tile, m: int, n: int, k: int, batches: int, host: Machine) -> Blocking:
-    """Blocks of an m x n x k product for `host`."""
+def block(
+    element: Element, tile: Tile, m: int, n: int, k: int, batches: int, host: Machine, few_rows: bool = False
+) -> Blocking:  # fmt: skip
+    """Blocks of an m x n x k product for `host`. `few_rows`: b is read where it lies."""
     size = element.compute_bytes * element.parts
     kc = k_block(element, tile, k, host.l1_bytes)
     # Packing an element costs as much as 16 to 64 multiply-adds of it; rows far apart also crowd the caches. (Nothing
     # is packed for k <= 16: bound by writing c.)
     many = n > 384 or (n > 64 and m * k * size > host.l2_bytes // 4)
-    direct = element.parts == 1 and not element.converts and (k <= 16 or not many)
-    pack_b = k > 16 and (m > 64 or k * n * size > host.l2_bytes // 2)
+    direct = element.parts == 1 and not element.converts and (k <= 16 or few_rows or not many)
+    pack_b = k > 16 and not few_rows and (m > 64 or k * n * size > host.l2_bytes // 2)
     step = row_step(tile, m) if direct else tile.rows
     mc = max(1, host.l2_bytes // 2 // (kc * size) // step) * step
     mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), step)  # equal blocks: no thin last one

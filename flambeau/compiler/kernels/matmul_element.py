@@ -156,6 +156,26 @@ class Tile:
         half, quarter = (self.rows + 2) // 2, (self.rows + 2) // 4
         return tuple(sorted({self.rows, half, quarter}, reverse=True))
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths, in vectors, of the micro-kernels that finish the last columns, widest first."""
+        halves, left = [self.vectors], self.vectors
+        while left > 1:
+            left = (left + 1) // 2
+            halves.append(left)
+        return tuple(halves)
+
+
+FEW_ROWS = 32
+
+
+def few_rows_tile(tile: Tile, m: int, registers: int) -> Tile:
+    """The tile for a few rows times a matrix whose rows are contiguous, which is read where it lies: packing an element
+    of it would cost as much as 32 to 64 multiply-adds. Wide, to read long pieces; 16 to 24 accumulators."""
+    if registers < 32:
+        return tile
+    return Tile(2, 8, tile.width) if m <= 2 else Tile(4, 6, tile.width) if m <= 4 else Tile(8, 3, tile.width)
+
 
 def register_tile(element: Element, vector_bits: int, registers: int) -> Tile:
     """The tile for a machine with `registers` vector registers of `vector_bits`.

@@ -85,7 +85,7 @@ def _tile_module(facts: Facts, key: str) -> str:
 
     element, tile = facts.element, facts.tile
     # Products of few columns are read directly; for the others a last, half empty panel matters little.
-    widths = tuple(range(tile.vectors, 0, -1)) if facts.direct else (tile.vectors,)
+    widths = tile.widths if facts.direct else (tile.vectors,)
     writers: list[Callable[[Builder], str]] = [
         partial(
             micro_kernel, element=element, tile=tile, height=height, vectors=vectors, packed=not facts.direct,
