@@ -298,7 +298,8 @@ def relu(input: Tensor) -> Tensor:
 def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """x * log(y), 0 where x is 0 (NaN where y is NaN)."""
     x, y = promote_float(input, other)
-    zero = prim.bitwise_and(prim.eq(x, 0), prim.eq(y, y))
+    wild = prim.bitwise_or(prim.le(y, 0.0), prim.eq(y, float("inf")))  # where 0 * log(y) is not 0
+    zero = prim.bitwise_and(prim.eq(x, 0.0), wild)
     return prim.where(zero, 0.0, prim.mul(x, prim.log(prim.where(zero, 1.0, y))))
 
 

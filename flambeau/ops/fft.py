@@ -16,6 +16,7 @@ from flambeau.ops.primitives.host import call_host, gradient
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
 from flambeau.ops.shape import dim_of, roll
+from flambeau.ops.wrapper import write_out
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -222,7 +223,7 @@ def _irfftn(name: str, input: Any, s: Any, dim: Any, norm: Any) -> Any:
     scale = _norm(name, norm, hermitian)
     x = _input(name, input, complex=True)
     given = tuple(s) if isinstance(s, (tuple, list)) else (s,) if s is not None else None
-    dims, sizes = _lengths(name, x, None if given is None else given[:-1] + (1,) if given[-1] == -1 else given, dim)
+    dims, sizes = _lengths(name, x, None if given is None else (*given[:-1], 1) if given[-1] == -1 else given, dim)
     if not dims:
         raise RuntimeError(f"{name} must transform at least one axis")
     last = 2 * (x._meta.shape[dims[-1]] - 1) if given is None or given[-1] == -1 else sizes[-1]
@@ -260,12 +261,7 @@ ihfftn, ihfft2 = (_over_dims(f"ihfft{k}", _rfftn, k == "2", f"The inverse of hff
 def _frequencies(places: Any, n: int, d: float, dtype: Any, requires_grad: bool, out: Any) -> Any:
     kind = dtype or dtypes.get_default_dtype()
     result = (places.to(kind) * (1.0 / (n * d))).requires_grad_(requires_grad)
-    if out is None:
-        return result
-    from flambeau.trace.mutation import write_over
-
-    write_over(out, result, "fftfreq")
-    return out
+    return result if out is None else write_out(fft.operation, out, result)
 
 
 def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False) -> Any:

@@ -10,7 +10,8 @@ from flambeau.ops.promotion import promote_float
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import as_shape
 from flambeau.ops.special import trigamma
-from flambeau.ops.special_bessel import INFINITY, NAN
+from flambeau.ops.special_bessel import INFINITY, NAN, with_derivative
+from flambeau.ops.wrapper import write_out
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -78,7 +79,7 @@ def _cotangent_derivative(n: int) -> list[int]:
     return p
 
 
-@operation(name="polygamma_of", public=False)
+@operation(name="polygamma", public=False)
 def polygamma_of(input: Tensor, n: int) -> Tensor:
     """(-1)^(n+1) n! zeta(n + 1, x); left of 1/2 by the reflection formula (Abramowitz and Stegun 6.4.7)."""
     if n < 0:
@@ -109,12 +110,7 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
 def polygamma(n: int, input: Tensor, *, out: Any = None) -> Any:
     """The n-th derivative of digamma."""
     result = polygamma_of(input, n)
-    if out is None:
-        return result
-    from flambeau.trace.mutation import write_over
-
-    write_over(out, result, "polygamma")
-    return out
+    return result if out is None else write_out(polygamma_of.operation, out, result)
 
 
 # -- incomplete gamma functions -----------------------------------------------------------------------------------
@@ -179,9 +175,8 @@ def _incomplete(a: Any, x: Any, upper: bool) -> Any:
     low = d * (1 + x_below * _integral(safe_a, x_below, False))
     high = d * safe_a / x_above * _integral(safe_a, x_above, True)
     value = prim.where(below, 1 - low, high) if upper else prim.where(below, low, 1 - high)
-    density = prim.exp((safe_a - 1) * prim.log(live) - live - prim.lgamma(safe_a))
-    if x._meta.requires_grad:  # value + 0, whose gradient is the density
-        value = prim.detach(value) + (live - safe_x) * (-density if upper else density)
+    sign = -1.0 if upper else 1.0
+    value = with_derivative(value, live, lambda y: sign * prim.exp((safe_a - 1) * prim.log(y) - y - prim.lgamma(safe_a)))
     zero, one = prim.constant(0.0, kind), prim.constant(1.0, kind)
     at_zero, at_infinity = (one, zero) if upper else (zero, one)
     # x = 0: P is 0, but for a = 0; a = 0: P is 1; NaN where an argument is negative or NaN, or both are at the same end

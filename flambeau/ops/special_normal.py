@@ -108,5 +108,6 @@ def entr(x: Any) -> Any:
 def xlog1py(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """x * log1p(y), 0 where x is 0 (NaN where y is NaN)."""
     x, y = promote_float(input, other)
-    zero = prim.bitwise_and(prim.eq(x, 0), prim.eq(y, y))
+    wild = prim.bitwise_or(prim.le(y, -1.0), prim.eq(y, INFINITY))  # where 0 * log1p(y) is not 0
+    zero = prim.bitwise_and(prim.eq(x, 0.0), wild)
     return prim.where(zero, 0.0, prim.mul(x, prim.log1p(prim.where(zero, 0.0, y))))  # type: ignore[no-any-return]

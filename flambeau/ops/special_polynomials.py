@@ -11,9 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import primitives as prim
+from flambeau.ops.creation import full as filled
 from flambeau.ops.promotion import promote_float
 from flambeau.ops.registry import operation
 from flambeau.ops.special_bessel import either
+from flambeau.ops.wrapper import write_out
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -104,24 +106,17 @@ def _make(name: str, shifted: bool) -> Any:
     many = operation(name=f"special_{full}_orders", public=False)(of_tensor)
 
     def function(input: Any, n: Any, *, out: Any = None) -> Any:
-        if not hasattr(n, "_meta"):
-            result = one(input, math.trunc(n))
-        else:
-            from flambeau.ops.creation import full
-
-            x = input if hasattr(input, "_meta") else full((), float(input), dtype=n.dtype if n.dtype.is_floating_point else None)
+        if hasattr(n, "_meta"):
+            x = input if hasattr(input, "_meta") else filled((), float(input), dtype=n.dtype if n.dtype.is_floating_point else None)
             result = many(x, n, math.trunc(n.detach().max().item()) if n.numel() else 0)
-        if out is None:
-            return result
-        from flambeau.trace.mutation import write_over
+        else:
+            result = one(input, math.trunc(n))
+        return result if out is None else write_out(one.operation, out, result)
 
-        write_over(out, result, full_name)
-        return out
-
-    full_name = full
     function.__name__ = function.__qualname__ = full
-    letter = name.replace("_polynomial_", " ").split()
-    function.__doc__ = f"The {'shifted ' if shifted else ''}{letter[0].capitalize()} polynomial {letter[1].capitalize()} of order n at input{' (at 2 x - 1)' if shifted else ''}."
+    who, letter = name.split("_polynomial_")
+    where = "2 x - 1 for x the input" if shifted else "the input"
+    function.__doc__ = f"The {who.capitalize()} polynomial {letter.capitalize()} of order n (a number or a tensor) at {where}."
     return function
 
 

@@ -116,7 +116,7 @@ def istft(
     end = start + length if length is not None else total - n_fft // 2 if center else total
     kept = min(end, total) - start
     signal, weight = signal.narrow(1, start, kept), weight.narrow(1, start, kept)
-    if not bool((weight.detach().abs().amin() > 1e-11)):  # the bound of torch.istft
+    if not bool(weight.detach().abs().amin() > 1e-11):  # the bound of torch.istft
         raise RuntimeError(f"{name}: window overlap add min: {weight.detach().abs().amin().item()} is not above 1e-11: the signal cannot be recovered")
     signal = signal / weight
     if end > total:
