@@ -5,10 +5,11 @@ There is no tape besides the nodes. The rules record ordinary operations into a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd.accumulate import Gradients
+from flambeau import dtypes
 from flambeau.compiler.graph import Node, Value
 from flambeau.ops.primitive import PRIMITIVES
 from flambeau.trace.mutation import Assignment
@@ -24,13 +25,13 @@ class Region:
 
     `boundaries`: slots where gradients leave; `freed`: outputs of nodes whose forward values were given up;
     `used` collects the nodes whose forward values a rule has asked for, `slots_used` those values. `writes`: see
-    `overwritten`; in a dry run, which only collects, a use of what has been written over is no error.
+    `overwritten`. `indices`: run-time numbers. In a dry run, which only collects, a use of what has been written over is no error.
     """
 
     def __init__(
         self, fragment: Fragment, nodes: Sequence[Node], needs: Callable[[int], bool], value: Callable[[int], Value],
         forward: Callable[[int], Tensor], boundaries: set[int], freed: set[int], writes: dict[int, tuple[int, int]],
-        dry: bool = False,
+        indices: Container[int], dry: bool = False,
     ) -> None:  # fmt: skip
         self.fragment = fragment
         self.nodes = nodes
@@ -40,6 +41,7 @@ class Region:
         self.boundaries = boundaries
         self.freed = freed
         self.writes = writes
+        self.indices = indices
         self.dry = dry
         self.used: set[int] = set()
         self.slots_used: set[int] = set()
@@ -60,6 +62,8 @@ class Context:
     def _get(self, slot: int) -> Tensor:
         region = self.region
         first = self.node.outputs[0]
+        if slot in region.indices and region.value(slot).dtype is dtypes.int64:
+            return region.forward(slot)  # where a view starts is not given up
         if first in region.freed:
             raise RuntimeError(
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have "

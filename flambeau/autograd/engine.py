@@ -250,7 +250,7 @@ class Engine:
             tape = segment.tape
             region = Region(
                 fragment, tape.nodes, tape.requires.__contains__, tape.values.__getitem__, forward,
-                set(segment.boundaries) | set(segment.custom), segment.freed, tape.writes,
+                set(segment.boundaries) | set(segment.custom), segment.freed, tape.writes, tape.parameters,
             )  # fmt: skip
         grads: dict[int, Any] = dict(seeds)
 

@@ -75,8 +75,9 @@ def trace_region(tr: Trace, fragment: Fragment, path: list[State], dry: bool = F
     nodes = [n for s in path for n in s.nodes]
     requires: set[int] = set().union(*[s.requires for s in path])
     boundaries = set(tr.boundaries) | set(tr.custom)
+    indices = {slot for s in path for slot in s.parameters}
     return Region(
-        fragment, nodes, requires.__contains__, fragment.value, fragment.at, boundaries, freed_outputs(path), overwritten(path), dry
+        fragment, nodes, requires.__contains__, fragment.value, fragment.at, boundaries, freed_outputs(path), overwritten(path), indices, dry
     )  # fmt: skip
 
 

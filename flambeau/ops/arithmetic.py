@@ -29,15 +29,25 @@ def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) ->
     return prim.add(convert(input, d), _scaled(other, alpha, d))
 
 
+def _refuse_bool(a: Any, b: Any) -> None:
+    """PyTorch's errors for the subtraction of truth values."""
+    kinds = [x._meta.dtype is dtypes.bool_ if hasattr(x, "_meta") else isinstance(x, bool) for x in (a, b)]
+    if all(kinds):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
+        )
+    if any(kinds):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the `~` "
+            "or `logical_not()` operator instead."
+        )
+
+
 @operation(method=True, inplace=True, out=True, aliases=("subtract",))
 def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """input - alpha * other, with broadcasting and type promotion."""
     d = result_type(input, other)
-    if d is dtypes.bool_:
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `bitwise_xor()` or "
-            "`logical_xor()` operator instead."
-        )
+    _refuse_bool(input, other)
     return prim.sub(convert(input, d), _scaled(other, alpha, d))
 
 
@@ -45,8 +55,7 @@ def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) ->
 def rsub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """other - alpha * input."""
     d = result_type(input, other)
-    if d is dtypes.bool_:
-        raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
+    _refuse_bool(input, other)
     return prim.sub(convert(other, d), _scaled(input, alpha, d))
 
 

@@ -568,6 +568,13 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     else:
         if m.dtype.category < 2 and isinstance(value, float):
             value = int(value) if m.dtype.category == 1 else builtins.bool(value)
+        repeated = [d for d, (size, stride) in enumerate(zip(m.shape, m.strides, strict=True)) if stride == 0 and size > 1]
+        if repeated:  # expanded: every element once
+            once: Any = self
+            for d in repeated:
+                once = once.narrow(d, 0, 1)
+            fill_(once, value)
+            return self
         source = _full(value, tuple(m.shape), m.dtype)
     return assign(self, source, "copy_", fresh=not hasattr(value, "_meta"))
 

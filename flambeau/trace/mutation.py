@@ -22,16 +22,32 @@ if TYPE_CHECKING:
 ASSIGN = "assign"
 
 
+def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
+    """Whether the storage is a leaf's, of which the target is a view: found among the boundaries of the target's history."""
+    pending = [local.trace.boundaries]
+    if target._history is not None:
+        pending.append(target._history[0].boundaries)
+    for boundaries in pending:  # grows as views of earlier segments are met
+        for b in boundaries.values():
+            if b.tensor._storage is storage:
+                if b.history is None and b.tensor._meta.leaf:
+                    return True
+                if b.history is not None and not any(b.history[0].boundaries is known for known in pending):
+                    pending.append(b.history[0].boundaries)
+    return False
+
+
 class Assignment:
     """What an assignment edge remembers: the storage's slots before and after. `chain`: see `assign_all`."""
 
-    __slots__ = ("chain", "keeps_history", "own", "root_after", "root_before")
+    __slots__ = ("chain", "keeps_history", "own", "root_after", "root_before", "whole")
 
     def __init__(self, root_before: int, root_after: int, keeps_history: bool, own: int) -> None:
         self.own = own  # results from this slot on belong to the in-place operation itself: it may use what it writes over
         self.root_before = root_before
         self.root_after = root_after
         self.keeps_history = keeps_history
+        self.whole = False  # all of the storage
         self.chain: tuple[State, ...] = ()
 
 
@@ -45,9 +61,7 @@ def check_writable(target: Tensor, name: str) -> None:
                 "`with torch.no_grad():`, or write a new tensor instead."
             )
         storage = target._storage
-        if storage is not None and any(
-            b.history is None and b.tensor._storage is storage and b.tensor._meta.leaf for b in local.trace.boundaries.values()
-        ):
+        if storage is not None and _is_of_leaf(target, storage):
             raise RuntimeError(
                 f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
                 "update in `with torch.no_grad():`."
@@ -67,9 +81,9 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     tr = local.trace
     if type(tr) is Fragment:
         raise RuntimeError(f"{name}: an operation's body must not write in place")
+    check_writable(target, name)
     if source is target:
         return target
-    check_writable(target, name)
     gen = tr.gen
     target_slot = target._slot if target._gen == gen else tr.resolve(target)
     source_slot = source._slot if source._gen == gen else tr.resolve(source)
@@ -159,6 +173,8 @@ def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
     if state.info.keeps_history:
         boundary = tr.boundaries[state.slot] = Boundary(target, target._history)
         boundary.version = storage.version
+        if state.info.whole:
+            tr.faces[storage.slot] = state.slot  # views made before go on leading to the same leaf
     else:
         target._history = None
 
@@ -230,13 +246,17 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
     if keeps:
         state.meta = m
     else:
-        needs = new._meta.requires_grad
+        # as in PyTorch, what has required gradients goes on doing so, also where a constant has been written over it
+        needs = new._meta.requires_grad or (m.requires_grad and tr.grad_enabled and not target._detached)
+        if needs and not new._meta.requires_grad:
+            state.requires |= {new._slot, result["root"]}
         state.meta = m.variant(requires_grad=needs, leaf=not needs)
     operation: State | None = tr.state
     while fresh and operation is not None and operation.edge is not None and operation.edge[0] in (IN, ALIAS):
         operation = operation.parent
     own = operation.first_value if fresh and operation is not None else state.first_value
     state.info = Assignment(root_slot, result["root"], keeps, own)
+    state.info.whole = m.numel == root.numel
     state.external = tr.state.external
     state.depth += 1
     assert state.parent is not None
@@ -259,7 +279,7 @@ def _expand(s: Any, shape: tuple[int, ...], name: str) -> Any:
     from flambeau.ops import primitives as prim
 
     have = tuple(s._meta.shape)
-    while len(have) > len(shape) and have[0] == 1:
+    while name == "__setitem__" and len(have) > len(shape) and have[0] == 1:
         s = prim.reshape(s, shape=have[1:])
         have = have[1:]
     lead = len(shape) - len(have)

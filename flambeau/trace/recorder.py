@@ -321,6 +321,8 @@ class Trace:
                 history = t._history = None  # written over since: its values come from the storage's history
             if history is None and storage.history is not None:
                 face = self.face(storage)
+        elif self.faces and storage.gen == gen and m.requires_grad and not m.leaf and history is None and not t._detached:
+            face = self.faces.get(storage.slot, -1)
         leaf = m.requires_grad and (m.leaf or history is not None)
         if storage.gen == gen:
             plain_reread = not leaf and not t._detached

@@ -1,0 +1,117 @@
+"""Random whole programs, fused, unfused and by PyTorch: the same values, errors and gradients; pointwise bit for bit.
+
+`python -m tests.engine.test_whole_programs N [SEED]` runs N programs and prints the first that differs, made as short as it can be.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import flambeau as ft
+from flambeau.compiler.pipeline import disabled
+from flambeau.trace.evaluate import synchronize
+from flambeau.trace.replan import forget_plans
+from tests.engine.random_programs import ENDS, Event, Instruction, run
+
+torch = pytest.importorskip("torch")
+EVERY_PLAN = 1 << 30  # more threads than any plan was made for
+
+
+def difference(program: Sequence[Instruction], gradients: bool, unfused: bool = True) -> str | None:
+    """What differs between the ways to run a program, or None."""
+    with np.errstate(all="ignore"):
+        theirs, exact = run(torch, program, gradients)
+        first, _ = run(ft, program, gradients)
+        found = unlike(first, theirs, False)
+        if found:
+            return "flambeau, PyTorch: " + found
+        second, _ = run(ft, program, gradients)
+        found = unlike(second, first, True)
+        if found:
+            return "second run, first run: " + found
+        if unfused:
+            synchronize()
+            forget_plans(EVERY_PLAN)
+            with disabled("fuse"):
+                third, _ = run(ft, program, gradients)
+            synchronize()
+            forget_plans(EVERY_PLAN)
+            found = unlike(first, third, exact and not gradients)
+            if found:
+                return "fused, unfused: " + found
+    return None
+
+
+def unlike(a: list[Event], b: list[Event], exact: bool) -> str | None:
+    """The first difference of two lists of events."""
+    for i, (x, y) in enumerate(zip(a, b, strict=False)):
+        if "error" in (x[0], y[0]):
+            if y[0] == "error" and any(words in y[2] for words in ENDS):
+                return None  # what ours does not need, or can do
+            if x[:2] == y[:2]:
+                continue
+            return f"event {i}: {x} and {y}"
+        if x[:-1] != y[:-1]:
+            return f"event {i}: {x} and {y}"
+        p, q = np.asarray(x[-1]), np.asarray(y[-1])
+        if exact:
+            if not np.array_equal(p, q, equal_nan=p.dtype.kind == "f"):
+                return f"event {i}: {x} and {y}"
+            continue
+        scale = float(np.max(np.abs(np.where(np.isfinite(q), q, 0)), initial=1.0)) if q.dtype.kind == "f" else 0.0
+        if not np.allclose(p, q, rtol=2e-4 if scale else 0, atol=2e-4 * scale, equal_nan=True):
+            return f"event {i}: {x} and {y}"
+    if len(a) != len(b):
+        return f"{len(a)} events and {len(b)}: {a[len(b):][:1]} {b[len(a):][:1]}"
+    return None
+
+
+NUMBER = st.integers(0, 60)
+PROGRAMS = st.lists(st.tuples(NUMBER, NUMBER, NUMBER, NUMBER), min_size=3, max_size=14)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(PROGRAMS, st.booleans())
+def test_programs(program: list[Instruction], gradients: bool) -> None:
+    assert difference(program, gradients) is None
+
+
+def shorten(program: list[Instruction], gradients: bool) -> list[Instruction]:
+    """Leave instructions out as long as the program still differs."""
+    changed = True
+    while changed:
+        changed = False
+        for i in reversed(range(len(program))):
+            shorter = program[:i] + program[i + 1 :]
+            if shorter and difference(shorter, gradients):
+                program, changed = shorter, True
+    return program
+
+
+def main(count: int, seed: int) -> int:
+    """Run `count` programs; the number of the first that differs plus one, or 0."""
+    for k in range(count):
+        source = random.Random(seed + k)
+        program = [tuple(source.randrange(61) for _ in range(4)) for _ in range(source.randrange(3, 15))]
+        gradients = source.random() < 0.6
+        try:
+            found = difference(program, gradients)  # type: ignore[arg-type]
+        except Exception as error:
+            found = repr(error)
+            print(f"seed {seed + k} gradients={gradients}: {found}\n{program}", flush=True)
+            continue
+        if found:
+            short = shorten(program, gradients)  # type: ignore[arg-type]
+            print(f"seed {seed + k} gradients={gradients}: {difference(short, gradients)}\n{short}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0))
