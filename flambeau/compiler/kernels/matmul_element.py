@@ -174,7 +174,9 @@ def few_rows_tile(tile: Tile, m: int, registers: int) -> Tile:
     of it would cost as much as 32 to 64 multiply-adds. Wide, to read long pieces; 16 to 24 accumulators."""
     if registers < 32:
         return tile
-    return Tile(2, 8, tile.width) if m <= 2 else Tile(4, 6, tile.width) if m <= 4 else Tile(8, 3, tile.width)
+    if m <= 4:
+        return Tile(2, 8, tile.width) if m <= 2 else Tile(4, 6, tile.width)
+    return Tile(6, 4, tile.width) if -m % 6 < -m % 8 else Tile(8, 3, tile.width)
 
 
 def register_tile(element: Element, vector_bits: int, registers: int) -> Tile:

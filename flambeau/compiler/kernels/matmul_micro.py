@@ -18,18 +18,22 @@ from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.kernels.matmul_pack import transpose
 
+CHUNK = 16  # steps between two prefetches
+
 
 def micro_name(height: int, vectors: int) -> str:
     return f"micro_{height}x{vectors}"
 
 
 def micro_kernel(
-    b: Builder, element: Element, tile: Tile, height: int, vectors: int, packed: bool, name: str, unit_c: bool = True
+    b: Builder, element: Element, tile: Tile, height: int, vectors: int, packed: bool, name: str, unit_c: bool = True,
+    fetches_b: bool = False,
 ) -> str:  # fmt: skip
     """Text of one micro-kernel. `packed`: a and b are panels of `tile`; the strides are not read. `b` is a fresh
     builder (keeps declarations).
 
-    `unit_c`: columns of c lie next to each other; otherwise every tile is stored element by element.
+    `fetches_b`: while it reads b where it lies it fetches the next panel. (Measured, 192 bytes of rows of 4 KiB: 10 to 50 %
+    faster. Not worth it for longer pieces.) `unit_c`: columns of c lie next to each other; otherwise every tile is stored element by element.
     """
     width, type_ = tile.width, vector(element.compute, tile.width)
     size, parts = element.compute_bytes, element.parts
@@ -77,8 +81,29 @@ def micro_kernel(
                 following[at_ + 1] = element.multiply_add(b, width, left[1], real, partial)
         return following
 
-    zero = element.zero(width)
-    results = b.loop(0, "%k", 1, step, [(type_, zero)] * (height * vectors * parts))
+    def chunk(first: str, *accumulators: str) -> list[str]:
+        """Some steps, before which the same rows of the next panel of b are fetched, unless b is packed: the hardware
+        does not foresee short pieces of rows that lie far apart."""
+
+        def fetch(t: str) -> None:
+            line = b.gep(element.memory, "%b", b.add(b.mul(t, "%b_step"), tile.columns))
+            for at in range(0, lanes * size, 64):
+                b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("i8", line, at)), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+
+        end = b.min("%k", b.add(first, CHUNK))
+        in_place = b.op(f"icmp ne i64 %b_step, {tile.columns}")
+
+        def fetch_all() -> None:
+            b.loop(first, end, 1, fetch)
+
+        b.when(in_place, fetch_all)
+        return b.loop(first, end, 1, step, [(type_, value) for value in accumulators])
+
+    zeros = [(type_, element.zero(width))] * (height * vectors * parts)
+    if fetches_b:
+        results = b.loop(0, "%k", CHUNK, chunk, zeros)
+    else:
+        results = b.loop(0, "%k", 1, step, zeros)
     done = b.new_label("done")
     if unit_c:
         tall = b.op(f"icmp eq i64 %rows, {height}")

@@ -90,6 +90,7 @@ def _tile_module(facts: Facts, key: str) -> str:
         partial(
             micro_kernel, element=element, tile=tile, height=height, vectors=vectors, packed=not facts.direct,
             name=micro_name(height, vectors), unit_c=facts.c_unit == "column",
+            fetches_b=facts.direct and tile.vectors in (3, 4),
         )
         for height in tile.heights for vectors in widths
     ]  # fmt: skip
