@@ -114,7 +114,7 @@ class _Box(NamedTuple):
     steps: list[Any]
 
 
-def kernel_graph(plan: Plan, most: int = 160) -> str:
+def kernel_graph(plan: Plan, most: int = 400) -> str:
     """The kernels of each phase in a row, with lines from who writes a buffer to who reads it; empty if there are more than `most`."""
     found: dict[tuple[int, str], _Box] = {}
     for step, phase in zip(plan.steps, plan.phases, strict=True):

@@ -12,6 +12,7 @@ from typing import Any
 
 from flambeau.cli.charts import Point, Roof, kernel_graph, memory_plan, roofline
 from flambeau.compiler.explain import headline
+from flambeau.compiler.graph import CONTRACT
 from flambeau.profiler import machine
 from flambeau.profiler.events import FunctionEvent
 from flambeau.profiler.instrumented import TimedPlan
@@ -24,7 +25,7 @@ body{font:14px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1100px;paddi
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin:.2rem 0;display:inline}h3{font-size:1rem;margin:1.2rem 0 .3rem}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
 th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}th{background:#f4f4f4}
-td.l,th.l{text-align:left}td.w{white-space:normal;min-width:12rem;overflow-wrap:anywhere}.scroll{overflow-x:auto}
+td.l,th.l{text-align:left}td.w{white-space:normal;min-width:12rem;overflow-wrap:anywhere}.scroll{overflow:auto;max-height:60rem}
 pre{background:#f6f6f6;padding:.7rem;overflow:auto;max-height:26rem;font-size:12px}
 details{border:1px solid #ccc;border-radius:6px;padding:.5rem 1rem;margin:.8rem 0}summary{cursor:pointer}
 details details{border-color:#e4e4e4}svg{font-family:system-ui,sans-serif;max-width:100%;height:auto}
@@ -91,11 +92,10 @@ def page(watcher: Watcher, script: str) -> str:
     if evaluate.PROFILER is watcher:
         evaluate.PROFILER = None  # what measures the machine is not the script
     records = sorted((r for r in watcher.records.values() if r.timed.stages), key=lambda r: -r.runs * r.seconds)
-    dtypes = {machine.dtype_of(r.plan.graph, s): None for r in records for s in r.plan.steps if s.operations}
-    products = [d for d in dtypes if d.is_floating_point]
+    products = {r.plan.graph.values[n.inputs[0]].dtype for r in records for n in r.plan.graph.nodes if n.op in CONTRACT}
     roofs = [Roof(f"memory, {machine.bandwidth() / 1e9:.0f} GB/s", machine.bandwidth(), True)]
     roofs.append(Roof(f"caches of level 2, {machine.cache_bandwidth() / 1e9:.0f} GB/s", machine.cache_bandwidth(), True))
-    for d in sorted(products, key=lambda d: d.name) or [machine.dtypes.float32]:
+    for d in sorted((d for d in products if d.is_floating_point), key=lambda d: d.name) or [machine.dtypes.float32]:
         roofs.append(Roof(f"{d.name} products, {machine.peak(d) / 1e9:.0f} GFLOP/s", machine.peak(d), False))
     title = f"flambeau explain {script}"
     whole = sum(r.runs * r.seconds for r in records)
