@@ -154,9 +154,12 @@ class Driver:
                 column = b.add(self.j0, j)
                 wide = b.min(tile.columns, b.sub(self.columns, j))
                 source = self.at(self.bb, column, w["b_column"])
-                packs = "true"  # a micro-kernel reads whole vectors: a narrow last panel is packed too
+                packs = "true"  # a micro-kernel reads as many columns as it has: a last panel of another width is packed
                 if self.facts.b_unit == "lane":
-                    packs = b.op(f"or i1 {pack_b}, {b.op(f'icmp ne i64 {wide}, {tile.columns}')}")
+                    for vectors in tile.widths:
+                        odd = b.op(f"icmp ne i64 {wide}, {vectors * tile.width}")
+                        packs = odd if packs == "true" else b.op(f"and i1 {packs}, {odd}")
+                    packs = b.op(f"or i1 {packs}, {pack_b}")
                 b.when(packs, lambda: self.pack("b", source, wide, self.panels_b))
                 right = b.op(f"select i1 {packs}, ptr {self.panels_b}, ptr {source}")
                 b_step = b.op(f"select i1 {packs}, i64 {tile.columns}, i64 {w['b_row']}")
