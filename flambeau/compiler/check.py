@@ -20,7 +20,7 @@ from flambeau.dtypes import dtype
 Result = list[tuple[tuple[int, ...], dtype]]
 
 _FLOAT_ONLY = g.UNARY - frozenset("neg abs sgn floor ceil trunc round bitwise_not conj_physical".split())
-_REAL_FLOAT_ONLY = frozenset("erf erfc erfinv lgamma digamma isnan atan2 hypot copysign nextafter".split())
+_REAL_FLOAT_ONLY = frozenset("erf erf_plus_one erfc erfinv lgamma digamma isnan atan2 hypot copysign nextafter".split())
 _COMPLEX_TOO = frozenset("isnan".split())
 _BITS = frozenset("bitwise_and bitwise_or bitwise_xor bitwise_not".split())
 _SHIFTS = frozenset("shift_left shift_right".split())

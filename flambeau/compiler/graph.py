@@ -25,8 +25,8 @@ from flambeau.dtypes import dtype
 # Pointwise: all inputs broadcast together (NumPy's rule) and have one dtype; the output has it too, unless said.
 UNARY: Final = frozenset(
     "neg abs sgn floor ceil trunc round sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
-    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid bitwise_not conj_physical".split()
-)  # bitwise_not of bool is logical not; round is half-to-even; abs of complex gives the real dtype
+    "atan sinh cosh tanh asinh acosh atanh erf erf_plus_one erfc erfinv lgamma digamma sigmoid bitwise_not conj_physical".split()
+)  # erf_plus_one is exact to a place of 1; bitwise_not of bool is logical not; round is half-to-even; abs of complex gives the real dtype
 UNARY_TO_BOOL: Final = frozenset(("isnan",))
 UNARY_COMPLEX_TO_REAL: Final = frozenset(("real_part", "imag_part"))
 BINARY: Final = frozenset(
@@ -164,7 +164,8 @@ class Graph:
     `parameters`: value ids of run-time scalars, in the order of the numbers given at run time.
     `outputs`: value ids (never views) that must stand in a buffer of their own after the run, dense in their strides.
     `updates`: (position in `inputs`, value id): that external storage must hold this value (same numel and dtype,
-    materialised flat or of any dense shape) after the run, at the same address.
+    materialised flat or of any dense shape) after the run, at the same address. `late` is for `fuse` alone: a pass that
+    changes `nodes` drops it.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -173,6 +174,7 @@ class Graph:
     parameters: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     updates: list[tuple[int, int]] = field(default_factory=list)
+    late: frozenset[int] = frozenset()  # indices of nodes that compute a value again (recompute.py)
 
     def add_value(self, value: Value) -> int:
         self.values.append(value)

@@ -184,3 +184,15 @@ def test_scaling_by_two_products_or_by_one_instruction_gives_the_same_bits(monke
             results[-1].append(apply("exp", dtypes.float64, x.astype(np.float64) * 8))
     for two_products, one_instruction in zip(*results, strict=True):
         assert same(two_products, one_instruction).all()
+
+
+def test_one_plus_erf_is_exact_to_a_place_of_one() -> None:
+    """Its error against float64 is at most 1.5 places of 1, wherever it is; NaN and infinities as the sum has them."""
+    from scipy import special
+
+    x = np.concatenate([np.linspace(-6, 6, 1_000_001), [0.0, 1e-30, -1e-30, 3.92, -3.92]]).astype(np.float32)
+    got = apply("erf_plus_one", dtypes.float32, x)
+    assert np.abs(got - special.erfc(-x.astype(np.float64))).max() <= 1.6 * 2.0**-23
+    assert same(apply("erf_plus_one", dtypes.float32, x[::50], width=1), got[::50]).all()
+    odd = np.array([INF, -INF, NAN, 0.0, 5.0, -5.0], np.float32)
+    assert same(apply("erf_plus_one", dtypes.float32, odd), np.array([2, 0, NAN, 1, 2, 0], np.float32)).all()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau.compiler.emit.lanes import Lanes
-from flambeau.compiler.emit.math_erf import erf, erfc, erfinv
+from flambeau.compiler.emit.math_erf import erf, erf_plus_one, erfc, erfinv
 from flambeau.compiler.emit.math_exp import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
 from flambeau.compiler.emit.math_gamma import digamma, lgamma
 from flambeau.compiler.emit.math_log import acosh, asinh, atanh, log, log1p, log2, log10, pow
@@ -30,6 +30,7 @@ __all__ = [
     "cosh",
     "digamma",
     "erf",
+    "erf_plus_one",
     "erfc",
     "erfinv",
     "exp",
@@ -52,7 +53,7 @@ __all__ = [
 UNARY: dict[str, Callable[[Lanes], Lanes]] = {
     "exp": exp, "exp2": exp2, "expm1": expm1, "log": log, "log2": log2, "log10": log10, "log1p": log1p, "sin": sin,
     "cos": cos, "tan": tan, "asin": asin, "acos": acos, "atan": atan, "sinh": sinh, "cosh": cosh, "tanh": tanh,
-    "asinh": asinh, "acosh": acosh, "atanh": atanh, "erf": erf, "erfc": erfc, "erfinv": erfinv, "lgamma": lgamma,
+    "asinh": asinh, "acosh": acosh, "atanh": atanh, "erf": erf, "erfc": erfc, "erfinv": erfinv, "erf_plus_one": erf_plus_one, "lgamma": lgamma,
     "digamma": digamma, "sigmoid": sigmoid,
 }  # fmt: skip
 BINARY: dict[str, Callable[[Lanes, Lanes], Lanes]] = {"atan2": atan2, "hypot": hypot, "pow": pow}

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Number, Tensor, functional, widen
+from flambeau.nn.functional.engine import Number, Tensor, functional, primitives, widen
 
 
 @functional
@@ -101,7 +101,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x), Phi the normal distribution function (or its tanh approximation). Hendrycks and Gimpel, 2016."""
     x = widen(input)
     if approximate == "none":
-        y = x * 0.5 * (torch.erf(x * math.sqrt(0.5)) + 1)
+        y = x * 0.5 * primitives().erf_plus_one(x * math.sqrt(0.5))
     elif approximate == "tanh":
         y = x * 0.5 * (torch.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
     else:

@@ -192,16 +192,26 @@ def atanh(c, g):
     return g / (1 - x * x)
 
 
+def _bell(c: Any, g: Any, factor: float) -> Any:
+    """g factor 2 / sqrt(pi) e^(-x^2): the slope of the error function."""
+    x = c.input(0)
+    return g * (factor * 2 / math.sqrt(math.pi)) * exp(-(x * x))
+
+
 @_unary("erf")
 def erf(c, g):
-    x = c.input(0)
-    return g * (2 / math.sqrt(math.pi)) * exp(-(x * x))
+    return _bell(c, g, 1)
+
+
+@_unary("erf_plus_one")
+def erf_plus_one(c, g):
+    """1 + erf(x), exact to a place of 1: what gelu needs."""
+    return _bell(c, g, 1)
 
 
 @_unary("erfc")
 def erfc(c, g):
-    x = c.input(0)
-    return g * (-2 / math.sqrt(math.pi)) * exp(-(x * x))
+    return _bell(c, g, -1)
 
 
 @_unary("erfinv")
