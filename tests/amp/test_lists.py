@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch as pytorch
 
@@ -53,3 +55,31 @@ def test_names_in_the_lists_are_operations() -> None:
     known = {o.name.removeprefix("nn.functional.").replace(".", "_") for o in gc.get_objects() if type(o) is Operation}
     missing = (lists.LOWER | lists.FLOAT32 | lists.WIDEST | lists.INSIDE) - known
     assert not missing, f"no operation has the names {sorted(missing)}"
+
+
+def tensors(x: Any) -> Iterator[Any]:
+    if isinstance(x, (tuple, list)):
+        for item in x:
+            yield from tensors(item)
+    elif x is not None:
+        yield x
+
+
+# Their signs, or the order of their vectors, are a matter of taste.
+AMBIGUOUS = {"linalg.eigh", "linalg.qr", "linalg.svd", "svd", "qr"}
+
+
+@pytest.mark.parametrize("name", sorted(set(CALLS) - AMBIGUOUS))
+def test_values_are_pytorchs(name: str) -> None:
+    """The same numbers, but for a rounding to bfloat16 in another place."""
+    results = []
+    for module in (pytorch, flambeau):
+        module.manual_seed(0)  # the same arguments and initial weights
+        with module.autocast("cpu", dtype=module.bfloat16):
+            found = list(tensors(CALLS[name](module, lambda *shape, module=module: module.randn(*shape))))
+        if module is pytorch:
+            found = [t.resolve_conj() for t in found]
+        results.append([(t.detach().to(module.complex128) if t.is_complex() else t.detach().double()).numpy() for t in found])
+    for ours, theirs in zip(results[1], results[0], strict=True):
+        scale = np.nanmax(np.abs(theirs), initial=0.0) + 1e-6
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2.0**-7 * scale)

@@ -68,11 +68,10 @@ def _class_axis(name: str, input: Tensor, target: Tensor) -> int:
 
 def _nll(logp: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     """(weighted loss, weight, is counted) of each target. A class outside [0, C) that is not ignore_index stops the run
-    with IndexError: a negative one is made C, as the gather would let it wrap."""
-    classes = logp.shape[axis]
+    with IndexError."""
     target = target.to(torch.int64)
     counted = torch.ne(target, ignore_index)
-    index = torch.where(counted, torch.where(target < 0, classes, target), 0)
+    index = torch.where(counted, primitives().refuse_negative(target), 0)
     picked = -primitives().gather(logp, index.unsqueeze(axis), dim=axis).squeeze(axis)
     if weight is None:
         scale = counted.to(logp.dtype)
@@ -215,8 +214,8 @@ def _kl_div(input: Tensor, target: Tensor, reduction: str, log_target: bool) -> 
     if log_target:
         loss = torch.exp(target) * (target - input)
     else:
-        positive = target > 0
-        loss = torch.where(positive, target * torch.log(torch.where(positive, target, 1)), target * 0) - target * input
+        some = torch.ne(target, 0)  # a negative target is no probability: NaN, as in PyTorch
+        loss = torch.where(some, target * torch.log(torch.where(some, target, 1)), target * 0) - target * input
     if reduction == "batchmean":
         return loss.sum() / input.shape[0]
     return _reduce(loss, reduction)
