@@ -337,8 +337,8 @@ def test_epilogue_sees_each_element_once(
 def test_one_text_serves_many_sizes() -> None:
     """Few rows or columns: read directly; many: packed. Within each, sizes are run-time words."""
     for sizes in (
-        ((8, 40, 50), (16, 4000, 70), (32, 64, 20)), ((40, 40, 50), (500, 60, 700), (64, 64, 20)),
-        ((40, 400, 50), (500, 600, 700), (64, 1024, 20)),
+        ((8, 40, 50), (16, 4000, 70), (32, 64, 20)), ((60, 40, 50), (500, 60, 700), (64, 64, 20)),
+        ((60, 400, 50), (500, 600, 700), (64, 1024, 20)),
     ):  # fmt: skip
         keys = {make_matmul(Case((m, k), (k, n)).graph, 2)[0].key for m, n, k in sizes}
         assert len(keys) == 1

@@ -179,7 +179,7 @@ class Driver:
                         b.op(f"select i1 {odd}, i64 1, i64 {w['a_row']}"),
                         b.op(f"select i1 {odd}, i64 {tile.rows}, i64 {w['a_column']}"),
                     )
-                    self.multiply(left, (right, b_step), row, column, tall, wide)
+                    self.multiply(left, (right, b_step), row, column, tall, wide, b.op(f"icmp eq i64 {i}, 0"))
 
                 b.loop(0, rows, self.row_step, row_panel)
 
@@ -202,14 +202,16 @@ class Driver:
         ])  # fmt: skip
 
     def multiply(
-        self, left: tuple[str, str, str], right: tuple[str, str], row: str, column: str, tall: str, wide: str
-    ) -> None:
+        self, left: tuple[str, str, str], right: tuple[str, str], row: str, column: str, tall: str, wide: str,
+        fetch: str = "",
+    ) -> None:  # fmt: skip
         """One tile: `left` is (address, row stride, step) of a, `right` (address, step) of b."""
         w = self.w
         target = self.at(self.at(self.c, row, w["c_row"]), column, w["c_column"])
         self.b.call_address(w["tile"], [
             ("i64", self.k), ("ptr", left[0]), ("i64", left[1]), ("i64", left[2]), ("ptr", right[0]), ("i64", right[1]),
             ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]), ("i1", self.add), ("i64", tall), ("i64", wide),
+            *([("i1", fetch)] if self.facts.fetches_b else []),
         ])  # fmt: skip
 
     def finish(self, rows: tuple[str, str], columns: tuple[str, str]) -> None:

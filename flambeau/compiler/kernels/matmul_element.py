@@ -166,7 +166,7 @@ class Tile:
         return tuple(halves)
 
 
-FEW_ROWS = 32
+FEW_ROWS = 48
 
 
 def few_rows_tile(tile: Tile, m: int, registers: int) -> Tile:

@@ -22,10 +22,14 @@ from flambeau.compiler.kernels.matmul_pack import pack
 def tile_dispatch(
     b: Builder, element: Element, tile: Tile, heights: tuple[int, ...], widths: tuple[int, ...],
     names: Callable[[int, int], str], name: str = "tile", linkage: str = "internal",
+    fetches_b: bool = False,
 ) -> str:  # fmt: skip
     """Text of `tile(...)`: the least micro-kernel that covers rows x columns."""
     types = ["i64", "ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i1", "i64", "i64"]
     values = ["k", "a", "a_row", "a_step", "b", "b_step", "c", "c_row", "c_column", "add", "rows", "columns"]
+    if fetches_b:
+        types.append("i1")
+        values.append("fetch")
     arguments = [(type_, f"%{value}") for type_, value in zip(types, values, strict=True)]
     done = b.new_label("done")
 
@@ -90,13 +94,13 @@ def _tile_module(facts: Facts, key: str) -> str:
         partial(
             micro_kernel, element=element, tile=tile, height=height, vectors=vectors, packed=not facts.direct,
             name=micro_name(height, vectors), unit_c=facts.c_unit == "column",
-            fetches_b=facts.direct and tile.vectors in (3, 4),
+            fetches_b=facts.fetches_b,
         )
         for height in tile.heights for vectors in widths
     ]  # fmt: skip
     writers.append(partial(store_part, element=element, tile=tile, c_unit=facts.c_unit))
     writers.append(
-        lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name, symbol(key), linkage="")
+        lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name, symbol(key), "", facts.fetches_b)
     )
     return module_of(writers, facts.vector_bits)
 
