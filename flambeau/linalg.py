@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.ops.linalg.checks import LinAlgError
-from flambeau.ops.linalg.factors import cholesky, cholesky_ex, householder_product, lu, lu_factor, lu_factor_ex, qr
+from flambeau.ops.linalg.factors import (
+    cholesky,
+    cholesky_ex,
+    householder_product,
+    ldl_factor,
+    ldl_factor_ex,
+    ldl_solve,
+    lu,
+    lu_factor,
+    lu_factor_ex,
+    qr,
+)
 from flambeau.ops.linalg.norms import cond, cross, diagonal, matrix_norm, matrix_rank, multi_dot, norm, vander, vecdot, vector_norm
 from flambeau.ops.linalg.spectra import eig, eigh, eigvals, eigvalsh, svd, svdvals
 from flambeau.ops.linalg.systems import (
@@ -28,9 +39,9 @@ from flambeau.ops.linear import matmul
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
-    "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm",
-    "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals",
-    "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
+    "householder_product", "inv", "inv_ex", "ldl_factor", "ldl_factor_ex", "ldl_solve", "lstsq", "lu", "lu_factor", "lu_factor_ex",
+    "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
+    "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 

@@ -177,6 +177,20 @@ def test_householder() -> None:
         ft.geqrf(ft.ones(2, 2, requires_grad=True))[0].sum().backward()
 
 
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+@pytest.mark.parametrize("hermitian", [False, True])
+def test_ldl(hermitian: bool, kind: str) -> None:
+    for shape in ((1, 1), (3, 6, 6), (2, 7, 7), (50, 50)):
+        a = numbers(*shape, kind=kind)
+        a[..., 0, 0] = 0
+        x = a + np.swapaxes(a.conj() if hermitian else a, -1, -2) + (np.eye(1) if shape == (1, 1) else 0)
+        ours, theirs = (m.linalg.ldl_factor(m.tensor(x), hermitian=hermitian) for m in (ft, torch))
+        compare(ours, theirs, 1e-8, strides=False)
+        b = ft.tensor(numbers(shape[-1], 2, seed=1, kind=kind))
+        solution = ft.linalg.ldl_solve(*ours, b.expand(*shape[:-1], 2), hermitian=hermitian)
+        np.testing.assert_allclose((ft.tensor(x) @ solution).numpy(), b.expand(*shape[:-1], 2).numpy(), atol=1e-8)
+
+
 def test_least_squares() -> None:
     for shape, other in (((5, 3), (5, 2)), ((3, 5), (3, 2)), ((2, 5, 3), (2, 5)), ((2, 5, 3), (2, 5, 2))):
         a, b = numbers(*shape), numbers(*other, seed=1)

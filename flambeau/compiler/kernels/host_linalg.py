@@ -191,9 +191,9 @@ def cholesky(a: Array, upper: bool = False) -> tuple[Array, ...]:
     return with_info(lambda x: (np.linalg.cholesky(x),), _first_minor, a)
 
 
-def qr(a: Array, mode: str = "reduced") -> Any:
+def qr(a: Array, mode: Any = "reduced") -> Any:
     """(Q, R), or R alone for mode "r"."""
-    result = np.linalg.qr(a, mode)  # type: ignore[call-overload]
+    result = np.linalg.qr(a, mode)
     return result if mode == "r" else tuple(result)
 
 
@@ -213,14 +213,14 @@ def singular_values(a: Array) -> tuple[Array, ...]:
     return with_info(lambda x: (np.linalg.svd(_finite(x), compute_uv=False),), lambda x: 1, a)
 
 
-def eigh(a: Array, uplo: str = "L") -> tuple[Array, ...]:
+def eigh(a: Array, uplo: Any = "L") -> tuple[Array, ...]:
     """(eigenvalues, eigenvectors, info) of Hermitian matrices; reads one triangle only."""
-    return with_info(lambda x: tuple(np.linalg.eigh(_finite(x), uplo)), lambda x: 1, a)  # type: ignore[arg-type]
+    return with_info(lambda x: tuple(np.linalg.eigh(_finite(x), uplo)), lambda x: 1, a)
 
 
-def eigenvalues_hermitian(a: Array, uplo: str = "L") -> tuple[Array, ...]:
+def eigenvalues_hermitian(a: Array, uplo: Any = "L") -> tuple[Array, ...]:
     """(eigenvalues, info) of Hermitian matrices."""
-    return with_info(lambda x: (np.linalg.eigvalsh(_finite(x), uplo),), lambda x: 1, a)  # type: ignore[arg-type]
+    return with_info(lambda x: (np.linalg.eigvalsh(_finite(x), uplo),), lambda x: 1, a)
 
 
 def _complex(x: Array) -> Array:

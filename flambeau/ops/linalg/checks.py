@@ -99,6 +99,7 @@ _FAILURES = {
     ),
     "lu": "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the "
     "factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
+    "ldl": "The block {} of D is zero: the matrix is singular.",
     "converge": (
         "The algorithm failed to converge because the input matrix is ill-conditioned, has too many repeated eigenvalues "
         "or non-finite elements (error code: {})."

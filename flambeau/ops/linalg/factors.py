@@ -241,3 +241,56 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     return type(made)(
         made.P if unpack_pivots else empty, made.L if unpack_data else empty, made.U if unpack_data else empty
     )
+
+
+# -- LDL ----------------------------------------------------------------------------------------------------------
+ldl_factor_result = return_type("linalg_ldl_factor", "LD", "pivots")
+ldl_factor_ex_result = return_type("linalg_ldl_factor_ex", "LD", "pivots", "info")
+
+
+@operation(name="linalg_ldl_factor_ex", public=False)
+def _ldl_factor(input: Tensor, hermitian: bool, name: str) -> tuple[Tensor, Tensor, Tensor]:
+    require_square(name, input)
+    shape, batch = tuple(input._meta.shape), batch_of(input)
+    results = call_host("ldl", (input,), (shape, input.dtype), (shape[:-1], dtypes.int32), (batch, dtypes.int32), hermitian=hermitian)
+    return ldl_factor_ex_result(*results)  # type: ignore[no-any-return]
+
+
+@public("linalg.ldl_factor")
+def ldl_factor(input: Tensor, *, hermitian: bool = False) -> Any:
+    """(LD, pivots) of symmetric (Hermitian) matrices in LAPACK's layout, by the lower triangle. Without gradient, as in PyTorch."""
+    packed, pivots, info = _ldl_factor(input, hermitian, "linalg.ldl_factor")
+    raise_failures("torch.linalg.ldl_factor", info, "ldl")
+    return ldl_factor_result(packed, pivots)
+
+
+@public("linalg.ldl_factor_ex")
+def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
+    """(LD, pivots, info): as ldl_factor; info is the position from 1 of the first zero block of D, or 0."""
+    result = _ldl_factor(input, hermitian, "linalg.ldl_factor_ex")
+    if check_errors:
+        raise_failures("torch.linalg.ldl_factor_ex", result.info, "ldl")
+    return result
+
+
+@operation(name="linalg_ldl_solve", public=False)
+def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, hermitian: bool) -> Tensor:
+    name = "torch.linalg.ldl_solve"
+    require_square(name, LD, "LD")
+    require_matrix(name, B, "B")
+    require_same_dtype(name, LD, B)
+    if tuple(pivots._meta.shape) != tuple(LD._meta.shape[:-1]):
+        raise RuntimeError(f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with shape {tuple(pivots.shape)}")
+    if pivots.dtype.category != 1:
+        raise RuntimeError(f"{name}: Expected pivots to be integers. Got {pivots.dtype}")
+    if B._meta.shape[-2] != LD._meta.shape[-1]:
+        raise RuntimeError(f"{name}: Incompatible shapes of LD and B: {tuple(LD.shape)} and {tuple(B.shape)}")
+    ld, b = common_batch(name, LD, B)
+    order = prim.expand(pivots, shape=tuple(ld._meta.shape[:-1])) if tuple(pivots._meta.shape) != tuple(ld._meta.shape[:-1]) else pivots
+    return call_host("ldl_solve", (ld, order, b), (tuple(b._meta.shape), B.dtype), hermitian=hermitian)  # type: ignore[no-any-return]
+
+
+@public("linalg.ldl_solve")
+def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Any:
+    """X with A X = B from the factors that ldl_factor gives."""
+    return _ldl_solve(LD, pivots, B, hermitian)
