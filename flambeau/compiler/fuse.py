@@ -16,6 +16,7 @@ from math import prod
 from typing import Final
 
 from flambeau.compiler import graph as g
+from flambeau.compiler.apart import MAX_STREAMED_BYTES, MAX_STREAMS, products_apart
 from flambeau.compiler.domain import Domain, Lists, Mismatch, broadcast_strides
 from flambeau.compiler.graph import Graph, Node
 from flambeau.compiler.orient import orient
@@ -30,10 +31,6 @@ MAX_OPERANDS: Final = 40
 MAX_ROW_BYTES: Final = 1 << 20
 MIN_ROWS: Final = 8
 SMALL_WORK_BYTES: Final = 1 << 17
-
-# Arrays as large as the product that its epilogue reads or writes beside it, at most, up to this size of the product.
-MAX_STREAMS: Final = 2
-MAX_STREAMED_BYTES: Final = 4 << 20
 
 EPILOGUE_KINDS: Final = frozenset(("matmul", "convolution"))
 LOOPS: Final = "loops"
@@ -111,6 +108,7 @@ def _without_streams(graph: Graph, group: Group) -> list[Group]:
 class _Fusion:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self.apart = products_apart(graph)
         self.values = graph.values
         self.groups: list[_Open] = []
         self.home: dict[int, _Open] = {}  # root value -> the group that computes it
@@ -119,9 +117,14 @@ class _Fusion:
         self.parameters = frozenset(graph.parameters)
         self.uses: dict[int, int] = {}  # root value -> nodes that read it, two if it must outlive the plan
         self.leaves: dict[int, int] = {}  # root value of a leaf -> node, while no group computes it
+        self.goes_on: dict[int, bool] = {}  # root value -> whether pointwise nodes read it
         for index, node in enumerate(graph.nodes):
             for value in node.outputs:
                 self.producer[value] = index
+                self.goes_on[value] = False
+            if node.op in g.POINTWISE:
+                for value in node.inputs:
+                    self.goes_on[graph.root(value)] = True
 
     def run(self) -> list[Group]:
         wanted = {self.graph.root(v) for v in self.graph.outputs} | {v for _, v in self.graph.updates}
@@ -364,6 +367,8 @@ class _Fusion:
     ) -> str:
         """Why the node cannot follow the contraction on rectangles of (batch, rows, columns), or ""."""
         domain = group.domain
+        if group.head in self.apart:
+            return "what follows the product is reduced, which an epilogue cannot do"
         if domain.loops_of(lists) != domain.sizes.keys():
             return "an epilogue runs over the whole of the contraction's result"
         if node.op in ("take", "searchsorted", "random_uniform"):
@@ -525,6 +530,8 @@ class _Fusion:
                 tried.add(group.number)
                 if self.home.get(root) is group or self._cycle([group], node):
                     continue
+                if group.domain.reduced and self.goes_on[node.outputs[0]]:
+                    continue  # what follows may be reduced along other dims
                 lists = self._same_access(group, value, shape)
                 if lists is None or any(self.home.get(self.graph.root(v)) is group for v in node.inputs):
                     continue

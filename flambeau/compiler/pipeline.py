@@ -26,6 +26,7 @@ from flambeau.compiler.kernel import Address, Kernel
 from flambeau.compiler.kernels.host import HostCall, make_host_call
 from flambeau.compiler.place import place
 from flambeau.compiler.plan import Plan
+from flambeau.compiler.recompute import recompute
 from flambeau.compiler.schedule import Step, schedule
 
 
@@ -39,7 +40,7 @@ class Counter:
 
 
 PASSES: Final[dict[str, Counter]] = {
-    name: Counter() for name in (*[n for n, _ in simplify.PASSES], "fuse", "lower", "schedule", "place", "assemble")
+    name: Counter() for name in (*[n for n, _ in simplify.PASSES], "recompute", "fuse", "lower", "schedule", "place", "assemble")
 }
 _off: ContextVar[frozenset[str]] = ContextVar("passes switched off", default=frozenset())
 _CHECK: Final = os.environ.get("FLAMBEAU_CHECK", "0") not in ("", "0")
@@ -47,10 +48,10 @@ _CHECK: Final = os.environ.get("FLAMBEAU_CHECK", "0") not in ("", "0")
 
 @contextmanager
 def disabled(*names: str) -> Iterator[None]:
-    """Switch simplifying passes, or "fuse", off inside the block."""
-    unknown = set(names) - {*[n for n, _ in simplify.PASSES], "fuse"}
+    """Switch simplifying passes, "recompute" or "fuse", off inside the block."""
+    unknown = set(names) - {*[n for n, _ in simplify.PASSES], "recompute", "fuse"}
     if unknown:
-        raise ValueError(f"no such pass: {sorted(unknown)}; there are {[n for n, _ in simplify.PASSES] + ['fuse']}")
+        raise ValueError(f"no such pass: {sorted(unknown)}; there are {[n for n, _ in simplify.PASSES] + ['recompute', 'fuse']}")
     token = _off.set(_off.get() | frozenset(names))
     try:
         yield
@@ -73,6 +74,10 @@ def compile_graph(graph: Graph, *, fuse: bool = True, check_passes: bool | None 
             graph = _timed_pass(name, function, graph)
             if checking:
                 check(graph)
+    if fuse and not {"recompute", "fuse"} & off:
+        graph = _timed_pass("recompute", recompute, graph)
+        if checking:
+            check(graph)
     if not fuse or "fuse" in off:
         groups, steps = _one_by_one(graph)
     else:

@@ -313,6 +313,18 @@ def test_pools(window: Any, d: dtype) -> None:
     c.check(*results, tolerance=close(d, 4))
 
 
+@pytest.mark.parametrize("d", (FLOAT32, FLOAT64), ids=lambda d: d.name)
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(d: dtype, causal: bool) -> None:
+    c = Case()
+    q, k, v = c.tensor((2, 3, 5, 4), d), c.tensor((2, 3, 7, 4), d), c.tensor((2, 3, 7, 6), d)
+    attrs = {"causal": causal, "dropout": 0.0, "masked": False, "scale": 0.5}
+    out, lse = c.op("attention", q, k, v, **attrs)
+    g_ = c.op("neg", out)
+    delta = c.op("sum", c.op("mul", g_, out), dims=(3,))
+    c.check(out, lse, *c.op("attention_gradient", g_, q, k, v, lse, delta, **attrs), tolerance=close(d, 50))
+
+
 # -- Movement -------------------------------------------------------------------------------------------------------
 
 
