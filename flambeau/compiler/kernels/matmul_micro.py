@@ -32,7 +32,8 @@ def micro_kernel(
     """Text of one micro-kernel. `packed`: a and b are panels of `tile`; the strides are not read. `b` is a fresh
     builder (keeps declarations).
 
-    `fetches_b`: it has a last parameter, i1 fetch: whether to fetch the next panel of b, if b is no packed panel. `unit_c`: columns of c lie next to each other; otherwise every tile is stored element by element.
+    `fetches_b`: it has a last parameter, i1 fetch: whether to fetch the next panel of b, if b is no packed panel.
+    `unit_c`: columns of c lie next to each other; otherwise every tile is stored element by element.
     """
     width, type_ = tile.width, vector(element.compute, tile.width)
     size, parts = element.compute_bytes, element.parts

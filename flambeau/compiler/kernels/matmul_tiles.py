@@ -8,8 +8,7 @@ A tile register holds 16 rows of 64 bytes. One instruction adds to a 16 x 16 til
 where G = 4 bytes / itemsize neighbours of k are multiplied and added at once (Intel Architecture Instruction Set
 Extensions Reference, chapter 3). Four results of 32 x 32 stay in registers, so that a loaded tile is used twice.
 
-A panel is 32 rows of a (columns of b) and all of the block's k: for each step (64 bytes of k) two tiles, 2 KiB. Beyond
-the end of k both operands hold zeros; lanes beyond the last hold anything, their results are not stored.
+Panels of them are packed by matmul_tile_pack.py.
 
     for each block of columns (b_columns)
         for each block of rows (mc)
@@ -31,17 +30,15 @@ from dataclasses import replace
 from functools import partial
 
 from flambeau.compiler.emit.builder import Builder, vector
-from flambeau.compiler.kernel import Function, Word
+from flambeau.compiler.kernel import Word
 from flambeau.compiler.kernels.matmul_blocking import Blocking, Machine, ceil_div, grid, round_up
 from flambeau.compiler.kernels.matmul_driver import Driver, word_names
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.compiler.kernels.matmul_pack import transpose
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
 
-LANES = 32  # rows of a panel of a, columns of a panel of b
-STEP_BYTES = 2048  # two tiles: what 64 bytes of k take in a panel
 # Steps between two visits of a column panel, about: a's part of the panel takes 16 KiB of a first-level cache of 48. The
 # micro-kernel alone then runs at 90 % of its speed within that cache (measured; 12 steps: 80 %, 16: 70 %).
 STEPS = 8
@@ -265,153 +262,12 @@ def shared_tiles(facts: Facts) -> tuple[Facts, dict[str, Word]]:
     return replace(facts, a_unit="any", b_unit="any"), words | {"tile": 0}
 
 
-def tile_pack_function(facts: Facts, operand: str) -> Function:
-    """The packing of a or b."""
-    element, unit = facts.element, facts.a_unit if operand == "a" else facts.b_unit
-    key = f"matmul:tiles:pack_{operand}:{element.itemsize}:{unit}:{facts.vector_bits}"
-    return Function(key, partial(_pack_module, element, unit, operand == "a", facts.vector_bits, key))
-
-
-def _pack_module(element: Element, unit: str, by_lanes: bool, vector_bits: int, key: str) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([lambda b: pack_tiles(b, element, unit, by_lanes, symbol(key))], vector_bits)
-
-
-def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: str) -> str:
-    """Text of `name(source, lane_stride, k_stride, count, k, panels)`, which packs `count` lanes.
-
-    `unit`: which stride is 1, "lane", "k" or "none". `by_lanes`: a's tiles, whose rows are lanes; else b's.
-    """
-    size = element.itemsize
-    step, group, type_ = 64 // size, 4 // size, f"i{8 * size}"
-    steps = b.op(f"udiv i64 {b.add('%k', step - 1)}, {step}")
-
-    def panel_at(lane: str) -> str:
-        # Panels of 32 lanes follow each other; the upper 16 lanes of a step lie behind the lower ones.
-        panel = b.mul(b.op(f"udiv i64 {lane}, {LANES}"), b.mul(steps, STEP_BYTES))
-        return b.gep("i8", b.gep("i8", "%panels", panel), b.mul(b.op(f"and i64 {lane}, 31"), 64))
-
-    def one(first: str, s: str) -> None:
-        left = b.min(16, b.sub("%count", first))
-        source = b.gep(type_, "%source", b.mul(first, "%lane_stride"))
-        k = b.mul(s, step)
-        to = b.gep("i8", panel_at(first), b.mul(s, STEP_BYTES))
-        k_left = b.sub("%k", k)
-        if unit == "none":
-            _scalar_tile(b, element, source, k, left, k_left, by_lanes, to)
-        elif unit == "k":
-            _store(b, _rows_of_k(b, element, b.gep(type_, source, k), left, k_left), not by_lanes, to)
-        else:
-            at = b.gep(type_, source, b.mul(k, "%k_stride"))
-            full = b.op(f"and i1 {b.op(f'icmp sge i64 {k_left}, {step}')}, {b.op(f'icmp eq i64 {left}, 16')}")
-            b.when(full, lambda: _store(b, _groups_of_k(b, element, group, at, "", ""), by_lanes, to))
-            b.when(
-                b.op(f"xor i1 {full}, true"),
-                lambda: _store(b, _groups_of_k(b, element, group, at, left, k_left), by_lanes, to),
-            )
-
-    def copy_lane(lane: str) -> None:
-        source, to = b.gep(type_, "%source", b.mul(lane, "%lane_stride")), panel_at(lane)
-
-        def line(s: str) -> None:
-            k = b.mul(s, step)
-            mask = b.tail_mask(b.sub("%k", k), step)
-            value = b.masked_load(type_, step, b.gep(type_, source, k), mask, size)
-            b.store(vector(type_, step), value, b.gep("i8", to, b.mul(s, STEP_BYTES)), 64)
-
-        b.loop(0, steps, 1, line)
-
-    # In the order in which the source lies in memory as far as possible: the hardware fetches what follows.
-    if unit == "k" and by_lanes:
-        b.loop(0, "%count", 1, copy_lane)
-    elif unit == "lane":
-        b.loop(0, steps, 1, lambda s: b.loop(0, "%count", 16, lambda first: one(first, s)) and None)
-    else:
-        b.loop(0, "%count", 16, lambda first: b.loop(0, steps, 1, lambda s: one(first, s)) and None)
-    return b.function(
-        f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0"
-    )
-
-
-def _store(b: Builder, rows: list[str], turn: bool, target: str) -> None:
-    """16 vectors of 64 bytes as a tile; `turn`: transposed, in units of 4 bytes."""
-    for i, value in enumerate(transpose(b, "i32", 16, rows) if turn else rows):
-        b.store("<16 x i32>", value, b.gep("i8", target, 64 * i), 64)
-
-
-def _rows_of_k(b: Builder, element: Element, source: str, left: str, k_left: str) -> list[str]:
-    """For each lane 64 bytes of k; lanes past the last one repeat it."""
-    size = element.itemsize
-    step, type_ = 64 // size, f"i{8 * size}"
-    mask, last = b.tail_mask(k_left, step), b.sub(left, 1)
-    rows = []
-    for lane in range(16):
-        at = b.gep(type_, source, b.mul(b.min(lane, last), "%lane_stride"))
-        rows.append(b.op(f"bitcast {vector(type_, step)} {b.masked_load(type_, step, at, mask, size)} to <16 x i32>"))
-    return rows
-
-
-def _groups_of_k(b: Builder, element: Element, group: int, source: str, left: str, k_left: str) -> list[str]:
-    """For each group of neighbours of k a vector over 16 lanes; `left` and `k_left`: "" if all are there."""
-    size = element.itemsize
-    type_ = f"i{8 * size}"
-    lanes = b.tail_mask(left, 16) if left else ""
-    rows = []
-    for g in range(16):
-        row = ""
-        for i in range(group):
-            k = g * group + i
-            at = b.gep(type_, source, b.mul(k, "%k_stride"))
-            if lanes:
-                there = b.op(f"icmp sgt i64 {k_left}, {k}")
-                mask = b.op(f"select i1 {there}, <16 x i1> {lanes}, <16 x i1> zeroinitializer")
-                value = b.masked_load(type_, 16, at, mask, size)
-            else:
-                value = b.load(f"<16 x {type_}>", at, size)
-            wide = b.op(f"zext <16 x {type_}> {value} to <16 x i32>")
-            if i:
-                shift = "<" + ", ".join([f"i32 {8 * size * i}"] * 16) + ">"
-                row = b.op(f"or <16 x i32> {row}, {b.op(f'shl <16 x i32> {wide}, {shift}')}")
-            else:
-                row = wide
-        rows.append(row)
-    return rows
-
-
-def _scalar_tile(b: Builder, element: Element, source: str, k0: str, left: str, k_left: str, by_lanes: bool, target: str) -> None:
-    """Element by element, any strides; zeros past the end of k."""
-    size = element.itemsize
-    step, group, type_ = 64 // size, 4 // size, f"i{8 * size}"
-
-    def at_lane(lane: str) -> None:
-        from_lane = b.gep(type_, source, b.mul(lane, "%lane_stride"))
-
-        def at_k(k: str) -> None:
-            there = b.op(f"icmp slt i64 {k}, {k_left}")
-            safe = b.op(f"select i1 {there}, i64 {b.add(k0, k)}, i64 {k0}")
-            value = b.load(type_, b.gep(type_, from_lane, b.mul(safe, "%k_stride")), size)
-            value = b.op(f"select i1 {there}, {type_} {value}, {type_} 0")
-            if by_lanes:
-                at = b.add(b.mul(lane, step), k)
-            else:
-                row, rest = b.op(f"udiv i64 {k}, {group}"), b.op(f"urem i64 {k}, {group}")
-                at = b.add(b.add(b.mul(row, step), b.mul(lane, group)), rest)
-            b.store(type_, value, b.gep(type_, target, at), size)
-
-        b.loop(0, step, 1, at_k)
-
-    b.loop(0, left, 1, at_lane)
-
-
 def tile_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
     """The whole module's text."""
     element = facts.element
     constant = ", ".join(f"i8 {x}" for x in _CONFIGURATION)
     others = [f"@tile_configuration = internal constant [64 x i8] [{constant}], align 64"]
-    writers: list[Callable[[Builder], str]] = [
-        partial(micro, element=element, rows=r, columns=c) for r in (1, 2) for c in (1, 2)
-    ]
+    writers: list[Callable[[Builder], str]] = [partial(micro, element=element, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
     writers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
     writers.append(lambda b: TileDriver(b, facts, epilogue is not None).write(symbol))
     declarations: list[str] = []
