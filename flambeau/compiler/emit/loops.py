@@ -61,6 +61,12 @@ def emit_epilogue(
     return _Emitter(nest).rectangle(groups, by_rows, name, first_word)
 
 
+# How far ahead of the load a nest asks for what comes from memory: the hardware's own look ahead ends at a page of 4 KiB, and
+# behind some arithmetic the core does not see far enough itself (gelu of 64 MiB, 2 threads: 5.6 ms without; 2.85 ms with 2048
+# bytes, 2.65 with 4096, 2.8 with 8192; x + x stays at 2.4).
+FAR_BYTES = 4096
+
+
 class _Emitter:
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
@@ -201,6 +207,8 @@ class _Emitter:
                 value = self.b.op(f"add <{context.width} x i64> {splat}, {self._lanes(s.access, context.width)}")
             elif kind == ONE:
                 value = scalar.load(self.b, d, point, context.width, context.mask)
+                if self.nest.far and info.role == "load" and context.mask is None:
+                    self._ask(self.b.gep("i8", point, FAR_BYTES))
             else:
                 lanes = self._lanes(s.access, context.width)
                 value = scalar.gather(self.b, d, point, lanes, context.width, context.mask)
@@ -388,8 +396,11 @@ class _Emitter:
             size = dtypes.BY_NAME[self.nest.accesses[access].dtype].itemsize
             ahead = self._step(access, self._point(access, context, 0), self._stride(access, self.nest.outer - 1))
             for offset in range(0, context.copies * context.width * size, 64):
-                where = b.gep("i8", ahead, offset)
-                b.call("void", "llvm.prefetch.p0", [("ptr", where), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                self._ask(b.gep("i8", ahead, offset))
+
+    def _ask(self, where: str) -> None:
+        """Have a line of memory brought into the second-level cache."""
+        self.b.call("void", "llvm.prefetch.p0", [("ptr", where), ("i32", "0"), ("i32", "2"), ("i32", "1")])
 
     # -- stages -------------------------------------------------------------------------------------------------
     def _stage(self, block: Block, context: _Context) -> None:

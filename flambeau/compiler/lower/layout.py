@@ -139,9 +139,9 @@ def make_kernel(
     reductions = sum(isinstance(s, Reduce) for block in body.blocks for s in block.body)
     unroll = _unroll(max(weights, default=0), has_stage, columns, reductions) if width > 1 else 1
     wide = WIDE_COLUMNS * width
-    if columns and reductions == 1 and max(weights) <= 2 and width > 1 and sizes[row[-1]] >= wide:
-        if prod(sizes[loop] for loop in row) >= 8 * wide:  # units enough for the threads
-            unroll = WIDE_COLUMNS
+    light = columns and reductions == 1 and max(weights) <= 2 and width > 1
+    if light and sizes[row[-1]] >= wide and prod(sizes[loop] for loop in row) >= 8 * wide:  # units enough for the threads
+        unroll = WIDE_COLUMNS
     outer = list(row)
     split = -1
     if blocks_loop >= 0:
@@ -164,7 +164,7 @@ def make_kernel(
         tuple(d.name for d in body.dtypes),
         loops.index(split) if split >= 0 else -1, outer.index(blocks_loop) if split >= 0 else -1,
         outer.index(tile_loop) if tile_loop >= 0 else -1, transposed,
-        _streams(graph, body, sizes, loops[vector]),
+        _streams(graph, body, sizes, loops[vector]), not reduced_loops and _is_far(body, sizes, loops[vector]),
     )  # fmt: skip
     if CHECK[0]:
         check(nest, sizes_of(graph, body, sizes, loops))
@@ -189,6 +189,12 @@ def _streams(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> bo
             return False
         total += prod(sizes[loop] for loop in a.strides) * size
     return total >= STREAM_BYTES
+
+
+def _is_far(body: Body, sizes: dict[int, int], vector: int) -> bool:
+    """Whether what the vectors read is too much for the caches to have it."""
+    loads = [a for a in body.accesses if a.role == "load" and a.strides.get(vector) == 1]
+    return sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in loads]) >= STREAM_BYTES
 
 
 def _find_tile(
@@ -324,7 +330,7 @@ def _kernel(
 def key_of(nest: Nest) -> str:
     """The facts as text, short: every field of the nest, statements by letters."""
     parts = [f"{nest.outer},{nest.reduced},{nest.vector},{nest.width},{nest.unroll},{nest.split},{nest.split_by}"]
-    parts.append(f"{nest.tile},{nest.transposed},{int(nest.stream)}")
+    parts.append(f"{nest.tile},{nest.transposed},{int(nest.stream)},{int(nest.far)}")
     parts.append(",".join(f"{a.role}.{a.dtype}." + "".join(map(str, a.strides)) for a in nest.accesses))
     parts.append(",".join(nest.dtypes))
     for block in nest.blocks:

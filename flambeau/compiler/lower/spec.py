@@ -101,7 +101,7 @@ class Nest:
     """`dtypes[v]` is the dtype of value v. `vector`: the loop of the lanes (-1: none). `split`: the reduced loop of
     which the last-but-vector outer loop `split_by` gives blocks (-1: none). `transposed`: accesses that are
     contiguous along loop `tile` and not along the vector loop: they are read through a transposing tile. `stream`:
-    stores bypass the cache."""
+    stores bypass the cache. `far`: what is read comes from memory, and is asked for some time before."""
 
     outer: int
     reduced: int
@@ -116,6 +116,7 @@ class Nest:
     tile: int = -1
     transposed: tuple[int, ...] = ()
     stream: bool = False
+    far: bool = False
 
     @property
     def loops(self) -> int:
