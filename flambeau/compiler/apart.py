@@ -47,8 +47,10 @@ def _reduced(
     values = graph.values
     result = graph.nodes[head].outputs[0]
     size = values[result].numel
-    followers, after = {result}, set()  # `after`: what depends on a follower, but cannot be in the epilogue
-    waiting, seen = list(readers.get(result, ())), set()
+    followers: set[int] = {result}
+    after: set[int] = set()  # what depends on a follower, but cannot be in the epilogue
+    seen: set[int] = set()
+    waiting = list(readers.get(result, ()))
     is_reduced = False
     while waiting:
         index = min(waiting)  # in the order of the graph: inputs are decided before

@@ -97,9 +97,9 @@ class _Pass:
             else:
                 by_array.setdefault(arrays.pop(), []).append(root)
         for array, roots in by_array.items():
-            node = self.producer.get(array)
+            maker = self.producer.get(array)
             # A product's result that only a fused kernel reads is written over by that kernel: keeping it costs an array too.
-            kept = node is None or node.op in g.POINTWISE or array in self.graph.outputs or bool(self._late(array))
+            kept = maker is None or maker.op in g.POINTWISE or array in self.graph.outputs or bool(self._late(array))
             kept = kept or any(not self._fuses(reader) for reader in self.readers[array])
             if kept or len(roots) > 1:
                 chosen.update(roots)
