@@ -7,7 +7,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.compiler.graph import Value, contiguous_strides
 from flambeau.ops.primitive import constant, dense, primitive, same_dtype
-from flambeau.ops.primitives.pointwise import where
+from flambeau.ops.primitives.pointwise import iota, where
 from flambeau.trace.meta import Meta
 from flambeau.trace.recorder import local
 
@@ -150,8 +150,12 @@ def _gather_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
 
 @primitive("gather", _gather_rule)
 def gather(c, g):
-    zeros = zeros_of(tuple(c.shape(0)), g._meta.dtype)
-    return scatter(zeros, c.input(1), g, dim=c.attrs["dim"], mode="add"), None
+    dim, index, shape = c.attrs["dim"], c.input(1), tuple(c.shape(0))
+    if shape and tuple(c.shape(1)) == (*shape[:dim], 1, *shape[dim + 1 :]):
+        # One element of each row, as cross_entropy picks it: a comparison fuses with what follows, a scatter does not.
+        place = where(index < 0, index + shape[dim], index)
+        return where(iota(shape=shape, dim=dim).eq(place), g, constant(0, g._meta.dtype)), None
+    return scatter(zeros_of(shape, g._meta.dtype), index, g, dim=dim, mode="add"), None
 
 
 @primitive("scatter", _base_rule)
