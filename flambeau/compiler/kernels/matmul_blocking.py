@@ -85,16 +85,20 @@ def row_step(tile: Tile, m: int) -> int:
     return min(tile.heights[:2], key=lambda step: (cost(step), -step))
 
 
-def grid(step: int, columns: int, m: int, n: int, threads: int) -> tuple[int, int, int, int]:
+def grid(step: int, columns: int, m: int, n: int, threads: int, widest: int) -> tuple[int, int, int, int]:
     """(nc, column blocks, row panels, grain): m x n results, in panels of `step` rows and of `columns`, for `threads`.
 
     Threads share the product as a grid of equal rectangles, one each: each packs its own rows of a and columns of b, so
-    take the grid with the least to pack. Batch items share nothing: with enough of them, each is one rectangle.
+    take the grid with the least to pack: its columns of b once, its rows of a once for each block of b, of at most about
+    `widest` columns. Batch items share nothing: with enough of them, each is one rectangle.
     """
     row_panels = ceil_div(m, step)
-    across = min(
-        range(1, threads + 1), key=lambda c: ceil_div(row_panels, ceil_div(threads, c)) * step + ceil_div(n, c)
-    )
+
+    def packed(across: int) -> int:
+        columns_each = ceil_div(n, across)
+        return ceil_div(row_panels, ceil_div(threads, across)) * step * ceil_div(columns_each, widest) + columns_each
+
+    across = min(range(1, threads + 1), key=packed)
     nc = min(round_up(n, columns), round_up(ceil_div(n, across), columns))
     column_blocks = ceil_div(n, nc)
     grain = ceil_div(row_panels, min(row_panels, ceil_div(threads, column_blocks)))
@@ -117,15 +121,18 @@ def block(
     mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), step)  # equal blocks: no thin last one
     if k <= 16:  # run along the rows of c
         mc = step
-    nc, column_blocks, row_panels, grain = grid(step, tile.columns, m, n, ceil_div(host.threads, batches))
+    # Measured with 2 MiB: a quarter of the second level; a half and an eighth are up to 5 % slower.
+    widest = max(1, host.l2_bytes // 4 // (kc * size) // tile.columns) * tile.columns
+    widest += widest // 4  # no thin last block
+    nc, column_blocks, row_panels, grain = grid(
+        step, tile.columns, m, n, ceil_div(host.threads, batches), max(n, 1) if direct else widest
+    )
     slack = 2 * tile.width * element.compute_bytes
     if direct:
         b_columns = max(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
         panels = 1
     else:
-        # Measured with 2 MiB: a quarter of the second level; a half and an eighth are up to 5 % slower.
-        widest = max(1, host.l2_bytes // 4 // (kc * size) // tile.columns) * tile.columns
-        b_columns = round_up(ceil_div(nc, ceil_div(nc, widest + widest // 4)), tile.columns)  # no thin last block
+        b_columns = round_up(ceil_div(nc, ceil_div(nc, widest)), tile.columns)
         panels = min(nc, b_columns) // tile.columns
     a_panels = round_up(panels * tile.columns * kc * size + slack, 64)
     scratch = a_panels + round_up(tile.rows * kc * size + slack, 64)

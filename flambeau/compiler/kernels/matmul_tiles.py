@@ -56,8 +56,8 @@ def tile_block(element: Element, m: int, n: int, k: int, batches: int, host: Mac
     step = 64 // element.itemsize
     whole = round_up(max(k, 1), step)
     kc = round_up(ceil_div(whole, ceil_div(whole * element.itemsize, 8192)), step)
-    nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches))
     widest = max(1, host.l2_bytes // 2 // (kc * element.itemsize) // LANES) * LANES
+    nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
     b_columns = min(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
     rows = min(grain * LANES, round_up(m, LANES))
     # Where K has many blocks, the sums of all rows of a block wait for the next one.
