@@ -8,6 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
+
+# Added to an index (or taken from it) by who refuses it: outside of every range, and the error can still name the index.
+REFUSED: Final = 1 << 62
+
+
+class IndexRangeError(IndexError, RuntimeError):
+    """An index value out of range, found by a kernel. PyTorch raises IndexError or RuntimeError, depending on the function."""
+
+
+def refused_index(value: int) -> int:
+    """The index as it was given."""
+    return value - REFUSED if value > REFUSED // 2 else value + REFUSED if value < -REFUSED // 2 else value
 
 
 @dataclass(slots=True, frozen=True)

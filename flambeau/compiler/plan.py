@@ -18,7 +18,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from flambeau.compiler.graph import Graph
-from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch
+from flambeau.compiler.kernel import Address, ErrorRecord, Function, IndexRangeError, Kernel, Scratch, refused_index
 from flambeau.compiler.kernels import host
 from flambeau.compiler.kernels.host import HostCall
 from flambeau.compiler.place import ALIGNMENT, Placement
@@ -253,7 +253,7 @@ class _Assembly:
             step = steps[indices[code - 1]]
             assert isinstance(step, Kernel)
             text = step.fails or f"{step.name}: index {{value}} is out of bounds for dimension with size {{bound}}"
-            raise IndexError(text.format(value=record[1], bound=record[2]))
+            raise IndexRangeError(text.format(value=refused_index(record[1]), bound=record[2]))
 
         return fail
 

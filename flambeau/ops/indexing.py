@@ -11,7 +11,9 @@ from math import prod as product_of
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.compiler.kernel import REFUSED
 from flambeau.ops import primitives as prim
+from flambeau.ops.primitives.move import refuse_negative
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, select
@@ -92,15 +94,13 @@ def _basic(x: Any, items: list[Any]) -> tuple[Any, list[Any]]:
     used = sum([_consumes(i) for i in items])
     if used > m.ndim:
         raise IndexError(f"too many indices for tensor of dimension {m.ndim} (got {used})")
-    if sum([i is Ellipsis for i in items]) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
     if not any(i is Ellipsis for i in items):
         items = [*items, Ellipsis]
     tensors: list[Any] = []
     d = 0
     for i in items:
         if i is Ellipsis:
-            skip = m.ndim - used
+            skip = m.ndim - used  # also of a second ellipsis, which PyTorch takes for another jump of that length
             tensors.extend([None] * skip)
             d += skip
         elif i is None:
@@ -111,6 +111,8 @@ def _basic(x: Any, items: list[Any]) -> tuple[Any, list[Any]]:
             x = x.unsqueeze(d)
             tensors.append(_as_index([0] if i else []).to(dtypes.int64))
             d += 1
+        elif d >= x._meta.ndim:
+            raise IndexError(f"Dimension out of range: the index {i} follows an ellipsis that has passed all {x._meta.ndim} dimensions")
         elif isinstance(i, slice):
             x = _slice(x, d, i)
             tensors.append(None)
@@ -203,17 +205,17 @@ def _linear(x: Any, start: int, count: int, indices: list[Any]) -> Any:
     if count == 1:
         return indices[0]
     linear = None
+    half = REFUSED // 2
     for size, i in zip(shape, indices, strict=True):
         wrapped = prim.where(prim.lt(i, 0), prim.add(i, prim.constant(size, dtypes.int64)), i)
         bad = prim.bitwise_or(prim.lt(wrapped, 0), prim.ge(wrapped, prim.constant(size, dtypes.int64)))
         # an index outside its own dim must not land on another row: send it outside of everything
-        wrapped = prim.where(bad, prim.constant(1 << 62, dtypes.int64), wrapped)
-        scaled = wrapped if linear is None else prim.add(prim.mul(linear, prim.constant(size, dtypes.int64)), wrapped)
-        if linear is not None:
-            outside = prim.bitwise_or(bad, prim.lt(linear, 0))
-            outside = prim.bitwise_or(outside, prim.ge(linear, prim.constant(1 << 61, dtypes.int64)))
-            scaled = prim.where(outside, prim.constant(1 << 62, dtypes.int64), scaled)
-        linear = scaled
+        wrapped = prim.where(bad, prim.add(prim.minimum(prim.maximum(i, -half), half), REFUSED), wrapped)
+        if linear is None:
+            linear = wrapped
+            continue
+        scaled = prim.add(prim.mul(linear, prim.constant(size, dtypes.int64)), wrapped)
+        linear = prim.where(prim.ge(linear, half), linear, prim.where(bad, wrapped, scaled))
     return linear
 
 
@@ -320,10 +322,12 @@ def _tracks(*tensors: Any) -> bool:
 # -- gather, scatter and relatives --------------------------------------------------------------------------------
 
 
-def _check_index(index: Any, name: str) -> Any:
+def _check_index(index: Any, name: str, wraps: bool = False) -> Any:
+    """The index as int64. `wraps`: negative ones count from the end, as only some functions of PyTorch let them."""
     if index.dtype not in (dtypes.int64, dtypes.int32):
         raise RuntimeError(f"{name}(): Expected dtype int64 for index, got {index.dtype.name}; convert it with .long()")
-    return convert(index, dtypes.int64)
+    position = convert(index, dtypes.int64)
+    return position if wraps else refuse_negative(position)
 
 
 def _crop(x: Any, shape: tuple[int, ...], but: int, name: str) -> Any:
@@ -465,7 +469,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 def _put_rows(input: Any, dim: int, index: Any, source: Any, mode: str, name: str) -> Any:
     d = dim_of(dim, input._meta.ndim)
-    position = _lift(_check_index(index, name))
+    position = _lift(_check_index(index, name, wraps=name == "index_fill"))
     x, s = _lift(input), _lift(source)
     expected = (*x._meta.shape[:d], position._meta.shape[0], *x._meta.shape[d + 1 :])
     if tuple(s._meta.shape) != expected:
@@ -505,13 +509,13 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements of the flattened tensor."""
     flat = as_shape(input, (input._meta.numel,))
-    return prim.take_rows(flat, _check_index(index, "take"), dim=0)
+    return prim.take_rows(flat, _check_index(index, "take", wraps=True), dim=0)
 
 
 @operation(method=True, out=True)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with broadcasting of the other dims; over the flattened tensor without a dim."""
-    position = _check_index(indices, "take_along_dim")
+    position = _check_index(indices, "take_along_dim", wraps=dim is not None)
     if dim is None:
         return prim.gather(as_shape(input, (input._meta.numel,)), as_shape(position, (position._meta.numel,)), dim=0)
     d = dim_of(dim, input._meta.ndim)

@@ -111,13 +111,17 @@ def flush(tr: Trace, reason: str) -> None:
         given.append(storage.buffer)
     try:
         buffers: list[Buffer] = plan.run(given, params) if PROFILER is None else PROFILER.run(plan, state, given, params, reason)
-    except BaseException:
+    except BaseException as error:
         for position, _ in plan.assign:
             t = tensors[position]
             t._gen = -1
             if t._storage is None:
                 t._storage = Storage()
             t._storage.gen = -1
+        if isinstance(error, Exception) and "memory" not in str(error):
+            from flambeau.trace.salvage import salvage
+
+            salvage(plan, state, tensors, given, params)
         raise
     for position, output in plan.assign:
         t = tensors[position]

@@ -40,14 +40,13 @@ def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
 class Assignment:
     """What an assignment edge remembers: the storage's slots before and after. `chain`: see `assign_all`."""
 
-    __slots__ = ("chain", "keeps_history", "own", "root_after", "root_before", "whole")
+    __slots__ = ("chain", "keeps_history", "own", "root_after", "root_before")
 
     def __init__(self, root_before: int, root_after: int, keeps_history: bool, own: int) -> None:
         self.own = own  # results from this slot on belong to the in-place operation itself: it may use what it writes over
         self.root_before = root_before
         self.root_after = root_after
         self.keeps_history = keeps_history
-        self.whole = False  # all of the storage
         self.chain: tuple[State, ...] = ()
 
 
@@ -173,8 +172,6 @@ def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
     if state.info.keeps_history:
         boundary = tr.boundaries[state.slot] = Boundary(target, target._history)
         boundary.version = storage.version
-        if state.info.whole:
-            tr.faces[storage.slot] = state.slot  # views made before go on leading to the same leaf
     else:
         target._history = None
 
@@ -256,7 +253,6 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
         operation = operation.parent
     own = operation.first_value if fresh and operation is not None else state.first_value
     state.info = Assignment(root_slot, result["root"], keeps, own)
-    state.info.whole = m.numel == root.numel
     state.external = tr.state.external
     state.depth += 1
     assert state.parent is not None

@@ -250,7 +250,7 @@ def run(m: Any, program: Sequence[Instruction], gradients: bool) -> tuple[list[E
         _, a, b, _ = program[k % len(program)]
         shape, d = SHAPES[(a + k) % len(SHAPES)], DTYPES[b % len(DTYPES)] if k else "float32"
         data = generator.uniform(-2, 2, shape) if d.startswith("float") else generator.integers(-3, 4, shape)
-        t = m.tensor(np.asarray(data).tolist(), dtype=getattr(m, d)).reshape(shape)
+        t = m.tensor(np.asarray(data).tolist(), dtype=getattr(m, d))
         if gradients and t.dtype.is_floating_point:
             t.requires_grad_()
             s.leaves.append(t)

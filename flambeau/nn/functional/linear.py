@@ -66,8 +66,7 @@ def _embedding(input: Tensor, weight: Tensor, padding_idx: int = -1) -> Tensor:
             f"but got {input.dtype} instead; cast it with .long()"
         )
     index = input.to(torch.int64)
-    index = torch.where(index < 0, weight.shape[0], index)  # a negative index is out of range here, and must not wrap
-    rows = primitives().take_rows(weight, index, dim=0)
+    rows = primitives().take_rows(weight, primitives().refuse_negative(index), dim=0)
     if padding_idx < 0:
         return rows  # type: ignore[no-any-return]
     frozen = (index == padding_idx).unsqueeze(-1)

@@ -6,8 +6,9 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Value, contiguous_strides
+from flambeau.compiler.kernel import REFUSED
 from flambeau.ops.primitive import constant, dense, primitive, same_dtype
-from flambeau.ops.primitives.pointwise import iota, where
+from flambeau.ops.primitives.pointwise import iota, lt, maximum, sub, where
 from flambeau.trace.meta import Meta
 from flambeau.trace.recorder import local
 
@@ -97,6 +98,11 @@ def scatter_view_primitive(c, g):
         offsets = [c.input(i) for i in range(2, c.count)]
         g_base = scatter_view_primitive(dense_g, zeros, *offsets, **c.attrs)
     return (g_base, g_source) + (None,) * (c.count - 2)
+
+
+def refuse_negative(index: Any) -> Any:
+    """The index (int64), but where it is negative out of every range: kernels would count it from the end."""
+    return where(lt(index, 0), sub(maximum(index, -(REFUSED // 2)), REFUSED), index)
 
 
 def _take_rows_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
