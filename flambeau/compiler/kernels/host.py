@@ -16,6 +16,7 @@ import numpy as np
 
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernels import host_fft, host_ldl, host_linalg
+from flambeau.statistics import counters
 
 Array = np.ndarray[Any, Any]
 
@@ -74,6 +75,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {**host_linalg.FUNCTIONS, **ho
 
 def call(step: HostCall, inputs: list[Array], outputs: list[Array]) -> None:
     """Run the function and write its results into the output arrays."""
+    counters.host_calls += 1
     try:
         with np.errstate(all="ignore"):  # infinities and NaN are results, here as in kernels
             results = FUNCTIONS[step.function](*inputs, **step.kwargs)
