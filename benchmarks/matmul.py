@@ -120,8 +120,9 @@ def main() -> None:
             program, keep = product(m, n, k, ta, tb, d)
             functions: list[Callable[[], object]] = [lambda program=program: program.run(())]  # type: ignore[misc]
             if torch is not None:
-                a = torch.from_numpy(keep[0].reshape(k, m).T if ta else keep[0].reshape(m, k))
-                b = torch.from_numpy(keep[1].reshape(n, k).T if tb else keep[1].reshape(k, n))
+                a, b = (torch.from_numpy(array).view(getattr(torch, d.name)) for array in keep[:2])
+                a = a.reshape(k, m).T if ta else a.reshape(m, k)
+                b = b.reshape(n, k).T if tb else b.reshape(k, n)
                 c = torch.empty(m, n, dtype=a.dtype)
                 functions.append(lambda a=a, b=b, c=c: torch.mm(a, b, out=c))  # type: ignore[misc]
             flops = 2 * m * n * k / 1e9

@@ -17,11 +17,17 @@ Array = np.ndarray[Any, Any]
 
 
 def aligned(count: int, d: dtypes.dtype) -> Array:
-    """`count` random numbers at a multiple of 64."""
+    """`count` random numbers at a multiple of 64; integers are small, bfloat16 is held as its bits, in int16."""
     raw = np.ones(count * d.itemsize + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    array = raw[start : start + count * d.itemsize].view(d.numpy_name)
-    array[:] = np.random.default_rng(0).standard_normal(count)
+    array = raw[start : start + count * d.itemsize].view(d.numpy_name or np.int16)
+    numbers = np.random.default_rng(0).standard_normal(count)
+    if d.numpy_name is None:
+        array[:] = (numbers.astype(np.float32).view(np.int32) >> 16).astype(np.int16)
+    elif d.is_floating_point or d.is_complex:
+        array[:] = numbers
+    else:
+        array[:] = (numbers * 8).astype(np.int8)
     return array
 
 
