@@ -10,6 +10,7 @@ multiply-adds broadcast from memory. So no patch is ever formed and no vector ha
         for each phase (one, or the residues of a strided input gradient)
             copy the block's source, zero-padded, one plane a channel: a stride deals its rows and columns to
             sub-planes by their residue, so that the pixels of a tap always lie next to each other
+            (a 1x1 kernel reads its pixels where they lie, fetched while the unit before is computed)
             for each panel of output channels (`columns` lanes), for each block of K
                 for each row, each tile of pixels: the micro-kernel, into [pixel][lane] sums
             transpose the sums into the output
@@ -51,6 +52,9 @@ from flambeau.dtypes import BY_NAME
 # Rows of weights used together, whose products one accumulator sums: 128 give sums a little more exact than oneDNN's
 # (root mean square error against float64: 0.73 to 0.95 of PyTorch's; 320 rows: 1.4), at the same speed.
 _BLOCK_K = 128
+# In place every channel is another page: 64 of them stay in a first-level TLB of 96 entries, and 2 lines of each in a
+# first-level cache, whatever their distance.
+_BLOCK_K_IN_PLACE = 64
 _PLANES_BYTES = 768 << 10  # of one unit: with its sums, half of a second-level cache of 2 MiB
 _BLOCK_PIXELS = 1024  # of one unit: 128 KiB of float32 sums for a panel of 32 channels
 _BLOCK_COLUMNS = 448  # longer rows are cut
@@ -67,7 +71,10 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`direct`: the pixels of a block are neighbours in the output; else `unit_out`: those of a row are."""
+    """`direct`: the pixels of a block are neighbours in the output; else `unit_out`: those of a row are.
+
+    `in_place`: pixels are read from the source, no planes are made.
+    """
 
     element: Element
     tile: Tile
@@ -76,13 +83,13 @@ class Facts:
     direct: bool
     unit_out: bool
     phases: int
+    in_place: bool
 
     def key(self) -> str:
         t = self.tile
         store = "direct" if self.direct else "rows" if self.unit_out else "strided"
-        return (
-            f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.kind}:{store}:{self.phases}"
-        )
+        read = ":in_place" if self.in_place else ""
+        return f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.kind}:{store}:{self.phases}{read}"
 
 
 def direct_tile(element: Element, vector_bits: int, registers: int) -> Tile:
@@ -122,6 +129,7 @@ def make_direct_convolution(
         direct,
         out_x * scale_x == 1,
         len(phases),
+        _reads_in_place(element, phases, source.strides[1], out_height, out_width),
     )
 
     sides = [axes(g) for g in phases]
@@ -134,6 +142,8 @@ def make_direct_convolution(
     if len(phases) == 1 and width > _BLOCK_COLUMNS // 2:
         fitting = max(4 * tile.rows, min(_BLOCK_COLUMNS, places // (1 + reach_y) - reach_x))
         columns = balanced(width, fitting)
+        if facts.in_place:
+            columns = round_up(columns, tile.rows)
     block_rows = 1
     if columns == width:
         fitting = min(places // (width + reach_x) - reach_y, _BLOCK_PIXELS // width)
@@ -160,12 +170,13 @@ def make_direct_convolution(
     sub_rows = block_rows + reach_y
     first_word = len(_NAMES) + len(phases) * len(PHASE)
     first_shift = first_word + (0 if epilogue is None else len(epilogue.words))
+    block_k = _BLOCK_K_IN_PLACE if facts.in_place else _BLOCK_K
     all_shifts: list[int] = []
     blocked: list[Phase] = []
     bare: list[Geometry] = []
     weights_offset = 0
     pitch = columns + reach_x
-    plane = plane_elements(deal, sub_rows, pitch)
+    plane = first.stride_channel if facts.in_place else plane_elements(deal, sub_rows, pitch)
     for g, (y, x) in zip(phases, sides, strict=True):
         blocked.append(
             Phase(
@@ -174,7 +185,7 @@ def make_direct_convolution(
                 pitch, plane,
                 g.source_height, g.source_width, g.stride_channel, g.stride_y, g.stride_x, g.pixels // max(1, g.width),
                 g.width,
-                g.out_offset, g.out_y, g.out_x, weights_offset, balanced(channels, max(1, _BLOCK_K // max(1, g.taps))),
+                g.out_offset, g.out_y, g.out_x, weights_offset, balanced(channels, max(1, block_k // max(1, g.taps))),
             )
         )  # fmt: skip
         bare.append(replace(g, weights_offset=weights_offset, channel_block=blocked[-1].channel_block))
@@ -182,7 +193,7 @@ def make_direct_convolution(
         all_shifts += shifts(g, y, x, sub_rows, pitch)
     packed = temporary(graph, max(1, weights_offset * p.groups), BY_NAME[COMPUTE_DTYPE[element.compute]])
     slack = (tile.rows + 2 * tile.width) * size
-    planes_bytes = round_up(images * channels * plane * size + slack, 64)
+    planes_bytes = 0 if facts.in_place else round_up(images * channels * plane * size + slack, 64)
     sums_bytes = round_up((images * area + tile.rows + tile.width) * tile.columns * size, 64)
     table_bytes = round_up(max(q.channel_block * q.taps_y * q.taps_x for q in blocked) * 8, 64)
     scratch = planes_bytes + sums_bytes + table_bytes
@@ -213,6 +224,17 @@ def make_direct_convolution(
     ]  # fmt: skip
 
 
+def _reads_in_place(element: Element, phases: list[Geometry], channel: int, out_height: int, out_width: int) -> bool:
+    """True for 1x1 kernels with stride 1, whose pixels are one row (convolution_problem.py) of an even number.
+
+    Tiles of pixels have an even height: an odd row would be read one element beyond its end.
+    """
+    g = phases[0]
+    one = len(phases) == 1 and g.taps == 1 and (g.step_x, g.base_y, g.base_x) == (1, 0, 0)
+    row = out_height == 1 and g.source_height == 1 and g.source_width == out_width and g.stride_x == 1
+    return one and row and out_width % 2 == 0 and channel >= out_width and not element.converts
+
+
 def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
@@ -228,9 +250,10 @@ def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) ->
     heights = tuple(sorted({*range(2, facts.tile.rows + 1, 2), facts.tile.rows // 2}, reverse=True))
     for height in heights:
         for vectors in range(facts.tile.vectors, 0, -1):
-            define(partial(_micro_kernel, facts.element, facts.tile, height, vectors))
+            define(partial(_micro_kernel, facts, height, vectors))
     define(partial(_pixels, facts.tile, heights))
-    define(lambda b: copy_planes(b, facts.element, facts.tile.width, facts.kind))
+    if not facts.in_place:
+        define(lambda b: copy_planes(b, facts.element, facts.tile.width, facts.kind))
     define(partial(_store_sums, facts))
     define(partial(_driver, facts, epilogue is not None, symbol(key)))
     if epilogue is not None:
@@ -243,13 +266,17 @@ _MICRO = "i64 %k, ptr noalias %table, ptr noalias %pixels, ptr noalias %weights,
 _MICRO_TYPES = ("i64", "ptr", "ptr", "ptr", "ptr", "i1", "i64")
 
 
-def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:
+def _micro_kernel(facts: Facts, height: int, vectors: int, b: Builder) -> str:
     """sums[i][lane] (+)= sum over k of pixels[table[k] + i] * weights[k][lane]; `count`: height or height - 1."""
+    element, tile = facts.element, facts.tile
     compute, size, width = element.compute, element.compute_bytes, tile.width
     type_ = vector(compute, width)
 
     def step(k: str, *sums: str) -> list[str]:
         at = b.gep(compute, "%pixels", b.load("i64", b.gep("i64", "%table", k), 8))
+        if facts.in_place:  # the last pixel of the next tile: from the second level to the first
+            following_tile = b.gep(compute, at, height + tile.rows - 1)
+            b.call("void", "llvm.prefetch.p0", [("ptr", following_tile), ("i32", "0"), ("i32", "3"), ("i32", "1")])
         row = b.gep(compute, "%weights", b.mul(k, tile.columns))
         right = [b.load(type_, b.gep(compute, row, v * width), size) for v in range(vectors)]
         following = []
@@ -435,7 +462,8 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                 taps = b.mul(q["taps_y"], q["taps_x"])
                 any_taps = b.op(f"icmp sgt i64 {taps}, 0")
                 channels = b.op(f"select i1 {any_taps}, i64 {w['channels']}, i64 0")
-                image_planes = b.mul(w["channels"], q["plane"])
+                image_planes = w["source_batch"] if facts.in_place else b.mul(w["channels"], q["plane"])
+                pixels_at = b.gep(memory, source, x0) if facts.in_place else planes
                 area = b.mul(rows, columns)
 
                 def copy(i: str) -> None:
@@ -445,7 +473,11 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                         ("i64", channels), ("i64", y0), ("i64", x0), ("i64", rows),
                     ], declare=False)  # fmt: skip
 
-                b.loop(0, images, 1, copy)
+                if not facts.in_place:
+                    b.loop(0, images, 1, copy)
+                # A unit's share of fetching the next one's channels, in steps of a channel of all its pixels.
+                fetch_step = b.mul(b.op(f"udiv i64 {b.add(b.sub(o_high, o_low), tile.columns - 1)}, {tile.columns}"), area)
+                next_y, next_x = b.mul(next_by, w["block_rows"]), b.mul(next_bx, w["block_columns"])
                 weights_f = b.gep(compute, weights, q["weights_offset"])
                 panel_k = b.mul(w["channels"], taps)
 
@@ -460,18 +492,23 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                         write_table(b, "%args", q, table, count, by_rows=True)
                         add = b.op(f"icmp sgt i64 {c}, 0")
                         weights_c = b.gep(compute, weights_o, b.mul(b.mul(c, taps), tile.columns))
-                        planes_c = b.gep(compute, planes, b.mul(c, q["plane"]))
+                        planes_c = b.gep(compute, pixels_at, b.mul(c, q["plane"]))
+                        panels_done = b.op(f"udiv i64 {b.sub(o, o_low)}, {tile.columns}")
+                        fetch_at = b.mul(b.add(b.mul(panels_done, channels), c), area)
 
-                        def fetch(y: str) -> None:
-                            """Fetch the next unit's channels that are this row's share."""
-                            low = b.op(f"udiv i64 {b.mul(y, channels)}, {rows}")
-                            high = b.op(f"udiv i64 {b.mul(b.add(y, 1), channels)}, {rows}")
-                            next_y, next_x = b.mul(next_by, w["block_rows"]), b.mul(next_bx, w["block_columns"])
-                            fetch_planes(b, element, q, source_of(next_n0, next_g), next_y, next_x, low, high)
+                        def fetch(i: str, first: str, pixels: str) -> None:
+                            """Fetch the channels of the next unit's image that are the share of some pixels of this one.
 
-                        def row(y: str, line0: str, sums0: str) -> None:
-                            if facts.kind != "gather":
-                                b.when(b.op(f"icmp eq i64 {b.add(o, c)}, 0"), lambda: fetch(y))
+                            Fetched all at once, they would fill the queue of the memory, and the multiply-adds wait.
+                            """
+                            low = b.op(f"udiv i64 {b.add(fetch_at, b.mul(first, count))}, {fetch_step}")
+                            high = b.op(f"udiv i64 {b.add(fetch_at, b.mul(b.add(first, pixels), count))}, {fetch_step}")
+                            image = b.gep(memory, source_of(next_n0, next_g), b.mul(i, w["source_batch"]))
+                            fetch_planes(b, element, q, image, next_y, next_x, low, high)
+
+                        def row(i: str, y: str, line0: str, sums0: str) -> None:
+                            if facts.kind != "gather" and not facts.in_place:
+                                fetch(i, b.mul(y, columns), columns)
                             low, high = tap_rows(b, q, b.add(y0, y))
                             k0, k = b.mul(low, row_k), b.mul(b.sub(high, low), row_k)
                             table_y = b.gep("i64", table, k0)
@@ -480,10 +517,13 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                             sums_y = b.gep(compute, sums0, b.mul(b.mul(y, columns), tile.columns))
 
                             def pixels(x: str) -> None:
+                                wide = b.min(w["tile_pixels"], b.sub(columns, x))
+                                if facts.in_place:
+                                    fetch(i, x, wide)
                                 b.call("void", "pixels", [
                                     ("i64", k), ("ptr", table_y), ("ptr", b.gep(compute, line, x)), ("ptr", weights_y),
                                     ("ptr", b.gep(compute, sums_y, b.mul(x, tile.columns))), ("i1", add),
-                                    ("i64", b.min(w["tile_pixels"], b.sub(columns, x))), ("i64", vectors),
+                                    ("i64", wide), ("i64", vectors),
                                 ], declare=False)  # fmt: skip
 
                             b.loop(0, columns, w["tile_pixels"], pixels)
@@ -491,7 +531,7 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
                         def image(i: str) -> None:
                             line0 = b.gep(compute, planes_c, b.mul(i, image_planes))
                             sums0 = b.gep(compute, sums, b.mul(b.mul(i, area), tile.columns))
-                            b.loop(0, rows, 1, lambda y: row(y, line0, sums0))
+                            b.loop(0, rows, 1, lambda y: row(i, y, line0, sums0))
 
                         b.loop(0, images, 1, image)
 
