@@ -8,7 +8,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import Value, contiguous_strides
 from flambeau.compiler.kernel import REFUSED
 from flambeau.ops.primitive import constant, dense, primitive, same_dtype
-from flambeau.ops.primitives.pointwise import iota, lt, maximum, sub, where
+from flambeau.ops.primitives.pointwise import iota, lt, sub, where
 from flambeau.trace.meta import Meta
 from flambeau.trace.recorder import local
 
@@ -102,7 +102,7 @@ def scatter_view_primitive(c, g):
 
 def refuse_negative(index: Any) -> Any:
     """The index (int64), but where it is negative out of every range: kernels would count it from the end."""
-    return where(lt(index, 0), sub(maximum(index, -(REFUSED // 2)), REFUSED), index)
+    return where(lt(index, 0), sub(index, REFUSED), index)  # also where that wraps around, it is out of range
 
 
 def _take_rows_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
