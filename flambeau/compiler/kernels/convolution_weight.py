@@ -3,11 +3,11 @@
     dw^T[k][o] = sum over images and pixels of plane[place(p) + shift(k)] * g^T[p][o]     k = (channel, tap row, column)
 
     for each unit: (partial sum, group, range of channels)
-        for each block of an image's pixels in the partial sum
+        for each block of an image's pixels (or of several small images) in the partial sum
             copy the block of x, zero-padded, one plane a channel (convolution_planes.py)
-            for each chunk of the block (whole rows, or a piece of one; about `CHUNK` pixels)
-                transpose the chunk of g: panels [p][output channels], meant to stay in the first-level cache
-                for each tile of k, each panel of output channels               the micro-kernel,
+            for each chunk of the block (whole rows, or a piece of one, or images; about `CHUNK` pixels)
+                transpose the chunk of g: panels [p][output channels], of which one stays in the first-level cache
+                for each panel of output channels, each tile of k               the micro-kernel,
                 adding to the partial sum
     then add the partial sums in their order, transpose, and store              (a second kernel)
 
@@ -47,14 +47,14 @@ from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.dtypes import BY_NAME
 
 CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first-level cache of 48 KiB with the planes
+_IMAGES_PIXELS = 128  # of several small images: the fewer the pixels, the more often the sums come and go
 _PLANES_BYTES = 768 << 10
 _PARTIALS = 16  # at most: enough for the threads of one socket, and cheap to add
 _UNITS = 32
 _POINTERS = ("g", "x", "partial", "scratch")
 _NAMES = (
     *_POINTERS, "groups", "splits", "partials", "blocks", "blocks_y", "blocks_x", "block_rows", "block_columns",
-    "chunk_rows",
-    "chunk_columns", "outputs", "channels", "split_channels", "padded", "g_batch", "g_channel", "x_batch", "x_channel",
+    "chunk_rows", "chunk_columns", "batch", "images", "outputs", "channels", "split_channels", "padded", "g_batch", "g_channel", "x_batch", "x_channel",
     "scratch_bytes", "copied_at", "transposed_at", "table_at",
 )  # fmt: skip
 _SUM_POINTERS = ("partial", "out")
@@ -141,7 +141,11 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     blocks_y, blocks_x = ceil_div(out_height, block_rows), ceil_div(out_width, block_columns)
     chunk_columns = balanced(block_columns, CHUNK)
     chunk_rows = balanced(block_rows, max(1, CHUNK // block_columns))
-    blocks = p.batch * blocks_y * blocks_x
+    images = 1
+    if chunk_columns * chunk_rows == pixels:
+        fitting = places // ((out_height + side_y.reach) * (out_width + side_x.reach))
+        images = max(1, min(fitting, _IMAGES_PIXELS // pixels, p.batch)) if pixels else 1
+    blocks = ceil_div(p.batch, images) * blocks_y * blocks_x
 
     padded = round_up(outputs, tile.width)
     bytes_each = p.groups * k * padded * size
@@ -155,8 +159,8 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         plane_elements(deal, sub_rows, pitch), height, width, p.x.strides[1], p.x.strides[2], x_column, out_height,
         out_width, 0, 0, 0, 0, split_channels,
     )  # fmt: skip
-    longest = round_up(max(CHUNK, chunk_rows * chunk_columns), tile.width)
-    copied_at = round_up((split_channels * phase.plane + 2 * tile.width) * size, 64)
+    longest = round_up(max(CHUNK, chunk_rows * chunk_columns), tile.width) + (images - 1) * pixels
+    copied_at = round_up((images * split_channels * phase.plane + 2 * tile.width) * size, 64)
     transposed_at = copied_at + (0 if flat else outputs * CHUNK * size)
     transposed_at = round_up(transposed_at, 64)
     table_at = transposed_at + round_up(outputs, tile.columns) * longest * size
@@ -165,7 +169,8 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     words: list[Word] = [
         p.y.word, p.x.word, Address(temporary_id), Scratch(scratch), p.groups, splits, partials, blocks, blocks_y,
         blocks_x,
-        block_rows, block_columns, chunk_rows, chunk_columns, outputs, channels, split_channels, padded, p.y.strides[0],
+        block_rows, block_columns, chunk_rows, chunk_columns, p.batch, images, outputs, channels, split_channels,
+        padded, p.y.strides[0],
         p.y.strides[1], p.x.strides[0], p.x.strides[1], scratch, copied_at, transposed_at, table_at, *astuple(phase),
         *g_geometry.words(), *shifts(x_geometry, side_y, side_x, sub_rows, pitch),
     ]  # fmt: skip
@@ -223,13 +228,13 @@ def _emit_products(facts: Facts, key: str) -> str:
 
 
 _MICRO = (
-    "ptr noalias %table, ptr noalias %plane, i64 %pitch, i64 %rows, i64 %columns, ptr noalias %gradient, "
-    "ptr noalias %sums, i64 %sums_row, i1 %add, i64 %count"
+    "ptr noalias %table, ptr noalias %plane, i64 %image_step, i64 %images, i64 %pitch, i64 %rows, i64 %columns, "
+    "ptr noalias %gradient, ptr noalias %sums, i64 %sums_row, i1 %add, i64 %count"
 )
 
 
 def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:
-    """sums[i][lane] (+)= sum over pixels (y, x) of plane[table[i] + y * pitch + x] * gradient[y * columns + x][lane].
+    """sums[i][lane] (+)= sum over images n and pixels (y, x) of plane[n][table[i] + y * pitch + x] * gradient[n, y, x][lane].
 
     Only the sums of the first `count` taps are stored; the table has an entry for each of `height`.
     """
@@ -237,24 +242,29 @@ def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Bu
     type_ = vector(compute, width)
     starts = [b.gep(compute, "%plane", b.load("i64", b.gep("i64", "%table", i), 8)) for i in range(height)]
 
-    def row(y: str, *outer: str) -> list[str]:
-        line = b.mul(y, "%pitch")
-        gradient = b.gep(compute, "%gradient", b.mul(b.mul(y, "%columns"), tile.columns))
+    def image(n: str, *sums: str) -> list[str]:
+        first_line, first_row = b.mul(n, "%image_step"), b.mul(n, "%rows")
 
-        def pixel(x: str, *inner: str) -> list[str]:
-            at = b.gep(compute, gradient, b.mul(x, tile.columns))
-            right = [b.load(type_, b.gep(compute, at, v * width), size) for v in range(vectors)]
-            place = b.add(line, x)
-            following = []
-            for i, start in enumerate(starts):
-                left = b.splat(compute, width, b.load(compute, b.gep(compute, start, place), size))
-                for v in range(vectors):
-                    following.append(element.multiply_add(b, width, left, right[v], inner[i * vectors + v]))
-            return following
+        def row(y: str, *outer: str) -> list[str]:
+            line = b.add(first_line, b.mul(y, "%pitch"))
+            gradient = b.gep(compute, "%gradient", b.mul(b.mul(b.add(first_row, y), "%columns"), tile.columns))
 
-        return b.loop(0, "%columns", 1, pixel, [(type_, value) for value in outer])
+            def pixel(x: str, *inner: str) -> list[str]:
+                at = b.gep(compute, gradient, b.mul(x, tile.columns))
+                right = [b.load(type_, b.gep(compute, at, v * width), size) for v in range(vectors)]
+                place = b.add(line, x)
+                following = []
+                for i, start in enumerate(starts):
+                    left = b.splat(compute, width, b.load(compute, b.gep(compute, start, place), size))
+                    for v in range(vectors):
+                        following.append(element.multiply_add(b, width, left, right[v], inner[i * vectors + v]))
+                return following
 
-    results = b.loop(0, "%rows", 1, row, [(type_, element.zero(width))] * (height * vectors))
+            return b.loop(0, "%columns", 1, pixel, [(type_, value) for value in outer])
+
+        return b.loop(0, "%rows", 1, row, [(type_, value) for value in sums])
+
+    results = b.loop(0, "%images", 1, image, [(type_, element.zero(width))] * (height * vectors))
     done = b.new_label("done")
     for i in range(height):
         line = b.gep(compute, "%sums", b.mul(i, "%sums_row"))
@@ -325,10 +335,10 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
         g_channel = b.mul(b.mul(g, w["outputs"]), w["g_channel"])
 
         def decode(at: str) -> tuple[str, str, str]:
-            """(image, first row, first column) of a block."""
-            image, bx = b.op(f"udiv i64 {at}, {w['blocks_x']}"), b.op(f"urem i64 {at}, {w['blocks_x']}")
-            n, by = b.op(f"udiv i64 {image}, {w['blocks_y']}"), b.op(f"urem i64 {image}, {w['blocks_y']}")
-            return n, b.mul(by, w["block_rows"]), b.mul(bx, w["block_columns"])
+            """(first image, first row, first column) of a block."""
+            rest, bx = b.op(f"udiv i64 {at}, {w['blocks_x']}"), b.op(f"urem i64 {at}, {w['blocks_x']}")
+            n, by = b.op(f"udiv i64 {rest}, {w['blocks_y']}"), b.op(f"urem i64 {rest}, {w['blocks_y']}")
+            return b.mul(n, w["images"]), b.mul(by, w["block_rows"]), b.mul(bx, w["block_columns"])
 
         def block(at: str) -> None:
             n, y0, x0 = decode(at)
@@ -337,11 +347,14 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
             rows = b.min(w["block_rows"], b.sub(q["height"], y0))
             columns = b.min(w["block_columns"], b.sub(q["width"], x0))
             started = b.op(f"icmp sgt i64 {at}, {first}")
-            b.call("void", "copy_planes", [
-                ("ptr", phase), ("ptr", b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), x_channel))),
-                ("ptr", planes),
-                ("i64", count), ("i64", y0), ("i64", x0), ("i64", rows),
-            ], declare=False)  # fmt: skip
+            images = b.min(w["images"], b.sub(w["batch"], n))
+            image_planes = b.mul(count, q["plane"])
+            x = b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), x_channel))
+            b.loop(0, images, 1, lambda i: b.call("void", "copy_planes", [
+                ("ptr", phase), ("ptr", b.gep(memory, x, b.mul(i, w["x_batch"]))),
+                ("ptr", b.gep(compute, planes, b.mul(i, image_planes))), ("i64", count), ("i64", y0), ("i64", x0),
+                ("i64", rows),
+            ], declare=False))  # fmt: skip
             gradient = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), g_channel))
 
             def chunk_row(y: str) -> None:
@@ -349,7 +362,9 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
                 if facts.x_kind != GATHER:
                     low = b.op(f"udiv i64 {b.mul(y, count)}, {rows}")
                     high = b.op(f"udiv i64 {b.mul(b.add(y, tall), count)}, {rows}")
-                    fetch_planes(b, facts.element, q, next_x, next_y0, next_x0, low, high)
+                    b.loop(0, images, 1, lambda i: fetch_planes(
+                        b, facts.element, q, b.gep(memory, next_x, b.mul(i, w["x_batch"])), next_y0, next_x0, low, high
+                    ))  # fmt: skip
 
                 def chunk(x: str) -> None:
                     wide = b.min(w["chunk_columns"], b.sub(columns, x))
@@ -358,49 +373,65 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
                     pixels = b.mul(tall, wide)
                     earlier = b.op(f"icmp sgt i64 {b.add(x, y)}, 0")
                     add = b.op(f"or i1 {started}, {earlier}")
-                    source, step = b.gep(memory, gradient, p), w["g_channel"]
-                    if not facts.flat:
-                        b.call("void", "copy_gradient", [
-                            ("ptr", g_geometry), ("ptr", gradient), ("i64", p), ("i64", pixels), ("i64", w["outputs"]),
-                            ("ptr", copied),
+                    # Each image is written with whole vectors of pixels: what one writes too much, the next overwrites.
+                    whole = b.op(f"and i64 {b.add(pixels, tile.width - 1)}, {-tile.width}")
+                    panel_step = b.add(b.mul(b.sub(images, 1), pixels), whole)
+
+                    def transpose(i: str) -> None:
+                        here = b.gep(memory, gradient, b.mul(i, w["g_batch"]))
+                        source, step = b.gep(memory, here, p), w["g_channel"]
+                        if not facts.flat:
+                            b.call("void", "copy_gradient", [
+                                ("ptr", g_geometry), ("ptr", here), ("i64", p), ("i64", pixels), ("i64", w["outputs"]),
+                                ("ptr", copied),
+                            ], declare=False)  # fmt: skip
+                            source, step = copied, str(CHUNK)
+                        to = b.gep(compute, transposed, b.mul(b.mul(i, pixels), tile.columns))
+                        b.call("void", "transpose_chunk", [
+                            ("ptr", source), ("i64", step), ("ptr", to), ("i64", panel_step), ("i64", w["outputs"]),
+                            ("i64", pixels),
                         ], declare=False)  # fmt: skip
-                        source, step = copied, str(CHUNK)
-                    b.call("void", "transpose_chunk", [
-                        ("ptr", source), ("i64", step), ("ptr", transposed), ("i64", w["outputs"]), ("i64", pixels),
-                    ], declare=False)  # fmt: skip
+
+                    b.loop(0, images, 1, transpose)
                     plane = b.gep(compute, planes, b.add(b.mul(y, q["pitch"]), x))
-                    panel_step = b.op(f"and i64 {b.add(pixels, tile.width - 1)}, {-tile.width}")
 
                     following = b.add(p, pixels)
                     in_image = b.op(f"icmp slt i64 {following}, {b.mul(q['height'], q['width'])}")
-                    next_g = b.gep(memory, gradient, b.op(f"select i1 {in_image}, i64 {following}, i64 {w['g_batch']}"))
+                    next_block = b.mul(images, w["g_batch"])
+                    next_g = b.gep(memory, gradient, b.op(f"select i1 {in_image}, i64 {following}, i64 {next_block}"))
 
                     def fetch(r: str) -> None:
                         """Fetch the channels of the next chunk of g that are this tile's share."""
                         low = b.op(f"udiv i64 {b.mul(r, w['outputs'])}, {taps}")
                         high = b.op(f"udiv i64 {b.mul(b.min(b.add(r, tile.rows), taps), w['outputs'])}, {taps}")
-                        b.loop(low, high, 1, lambda o: fetch_lines(
-                            b, facts.element, b.gep(memory, next_g, b.mul(o, w["g_channel"])), pixels
-                        ))  # fmt: skip
 
-                    def tap_tile(r: str) -> None:
-                        if facts.flat:
-                            fetch(r)
-                        line = b.gep(compute, sums, b.mul(r, w["padded"]))
+                        def image(i: str) -> None:
+                            start = b.gep(memory, next_g, b.mul(i, w["g_batch"]))
+                            b.loop(low, high, 1, lambda o: fetch_lines(
+                                b, facts.element, b.gep(memory, start, b.mul(o, w["g_channel"])), pixels
+                            ))  # fmt: skip
 
-                        def panel(o: str) -> None:
-                            lanes = b.min(tile.columns, b.sub(w["padded"], o))
+                        b.loop(0, images, 1, image)
+
+                    def panel(o: str) -> None:
+                        lanes = b.min(tile.columns, b.sub(w["padded"], o))
+                        gradient_o = b.gep(compute, transposed, b.mul(o, panel_step))
+                        is_first = b.op(f"icmp eq i64 {o}, 0")
+
+                        def tap_tile(r: str) -> None:
+                            if facts.flat:
+                                b.when(is_first, lambda: fetch(r))
                             b.call("void", "taps", [
-                                ("ptr", b.gep("i64", table, r)), ("ptr", plane), ("i64", q["pitch"]), ("i64", tall),
-                                ("i64", wide), ("ptr", b.gep(compute, transposed, b.mul(o, panel_step))),
-                                ("ptr", b.gep(compute, line, o)), ("i64", w["padded"]), ("i1", add),
-                                ("i64", b.min(tile.rows, b.sub(taps, r))),
+                                ("ptr", b.gep("i64", table, r)), ("ptr", plane), ("i64", image_planes),
+                                ("i64", images), ("i64", q["pitch"]), ("i64", tall), ("i64", wide), ("ptr", gradient_o),
+                                ("ptr", b.gep(compute, sums, b.add(b.mul(r, w["padded"]), o))), ("i64", w["padded"]),
+                                ("i1", add), ("i64", b.min(tile.rows, b.sub(taps, r))),
                                 ("i64", b.op(f"udiv i64 {lanes}, {tile.width}")),
                             ], declare=False)  # fmt: skip
 
-                        b.loop(0, w["padded"], tile.columns, panel)
+                        b.loop(0, taps, tile.rows, tap_tile)
 
-                    b.loop(0, taps, tile.rows, tap_tile)
+                    b.loop(0, w["padded"], tile.columns, panel)
 
                 b.loop(0, columns, w["chunk_columns"], chunk)
 
@@ -413,19 +444,18 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
 
 
 def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
-    """Text of `transpose_chunk(source, step, transposed, outputs, pixels)`: rows o, `step` apart, to panels
+    """Text of `transpose_chunk(source, step, transposed, panel_step, outputs, pixels)`: rows o, `step` apart, to panels
     [p][columns].
 
-    A panel has as many pixels as a multiple of the width needs; lanes beyond the last output repeat it.
+    Panels are `panel_step` pixels apart; pixels are written up to a multiple of the width. Lanes beyond the last output repeat it.
     """
     width, size = tile.width, element.compute_bytes
     type_ = vector(element.compute, width)
-    panel_step = b.op(f"and i64 {b.add('%pixels', width - 1)}, {-width}")
     last = b.sub("%outputs", 1)
 
     def outputs(o: str) -> None:
         panel = b.mul(b.sdiv(o, tile.columns), tile.columns)
-        target = b.gep(element.compute, "%transposed", b.add(b.mul(panel, panel_step), b.sub(o, panel)))
+        target = b.gep(element.compute, "%transposed", b.add(b.mul(panel, "%panel_step"), b.sub(o, panel)))
         lines = [b.gep(element.compute, "%source", b.mul(b.min(b.add(o, i), last), "%step")) for i in range(width)]
 
         def pixels(p: str) -> None:
@@ -444,7 +474,7 @@ def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
 
     b.loop(0, "%outputs", width, outputs)
     return b.function(
-        "define internal void @transpose_chunk(ptr noalias %source, i64 %step, ptr noalias %transposed, i64 %outputs, "
+        "define internal void @transpose_chunk(ptr noalias %source, i64 %step, ptr noalias %transposed, i64 %panel_step, i64 %outputs, "
         "i64 %pixels) noinline #0"
     )
 
