@@ -19,9 +19,12 @@ from flambeau.compiler import graph as g
 from flambeau.compiler.graph import Graph, Node
 
 # Operations of a computation that is done again, in units of an addition: an array that is written and read back takes some
-# 16 cycles a vector from the second-level cache or beyond, an exponential 9 (measured, AVX-512).
+# 16 cycles a vector from the second-level cache or beyond, an exponential 9 (measured, AVX-512). This is for elements of 4
+# bytes: a mask of bytes is rather stored than made again.
 MOST_COST: Final = 48
-_COST: Final = dict.fromkeys(("exp", "exp2", "erf", "sigmoid", "tanh", "log", "sin", "cos"), 12) | {"sqrt": 6, "rsqrt": 8, "div": 6}
+_COST: Final = dict.fromkeys(("exp", "exp2", "erf", "sigmoid", "tanh", "log", "sin", "cos"), 12) | {
+    "sqrt": 6, "rsqrt": 8, "div": 6, "random_uniform": 200,
+}  # fmt: skip
 _DEARER: Final = 24  # what is left of the functions
 _CHEAP: Final = g.COMPARE | frozenset("neg abs sgn floor ceil trunc round add sub mul maximum minimum where cast constant iota".split())
 LEAST_ELEMENTS: Final = 1 << 14  # smaller arrays stay in the caches
@@ -90,7 +93,7 @@ class _Pass:
             if not self._late(root):
                 continue
             cost, arrays = self._cone(root, {})
-            if cost > MOST_COST or len(arrays) > 1:
+            if 4 * cost > MOST_COST * self.values[root].dtype.itemsize or len(arrays) > 1:
                 self.stored.add(root)  # as it is; what follows from it may be computed again
             elif not arrays:
                 chosen.add(root)
@@ -119,7 +122,7 @@ class _Pass:
             more, found = self._cone(i, seen)
             cost += more
             arrays |= {r for r in found if self.values[r].numel * SMALL >= self.values[root].numel}
-            if cost > MOST_COST:
+            if cost > 2 * MOST_COST:  # too much for elements of 8 bytes
                 break
         return cost, arrays
 
