@@ -60,6 +60,7 @@ _BLOCK_PIXELS = 1024  # of one unit: 128 KiB of float32 sums for a panel of 32 c
 _BLOCK_COLUMNS = 448  # longer rows are cut
 _FEW_PIXELS = 256  # of one unit: 18 tiles for each block of the weights
 _UNITS = 32  # blocks get smaller until there are as many
+_UNITS_PER_THREAD = 4  # ... and channels are split until there are as many; each split copies the planes again
 _POINTERS = ("source", "weights", "out", "scratch")
 _NAMES = (
     *_POINTERS, "batch", "images", "groups", "blocks_y", "blocks_x", "splits", "split_rows", "phases", "rows",
@@ -92,9 +93,15 @@ class Facts:
         return f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.kind}:{store}:{self.phases}{read}"
 
 
-def direct_tile(element: Element, vector_bits: int, registers: int) -> Tile:
-    """14 pixels by 2 vectors of channels (28 accumulators of 32 registers), 6 by 2 of 16 registers."""
-    return Tile(14 if registers >= 32 else 6, 2, max(1, vector_bits // (8 * element.compute_bytes)))
+def direct_tile(element: Element, vector_bits: int, registers: int, short_rows: bool = False) -> Tile:
+    """14 pixels by 2 vectors of channels (28 accumulators of 32 registers), 6 by 2 of 16 registers.
+
+    `short_rows`: 4 by 4 of 32 registers: rows of 4 pixels have too few sums with 2 vectors.
+    """
+    width = max(1, vector_bits // (8 * element.compute_bytes))
+    if short_rows and registers >= 32:
+        return Tile(4, 4, width)
+    return Tile(14 if registers >= 32 else 6, 2, width)
 
 
 def lanes_are_filled(p: Problem, gradient: bool) -> bool:
@@ -112,12 +119,15 @@ def make_direct_convolution(
     """Kernels of `convolution`, or with `gradient` of `convolution_input_gradient`; `phases` lack their blocking."""
     host = machine()
     element = element_of(p.dtype)
-    tile = direct_tile(element, host.vector_bits, host.registers)
     size = element.compute_bytes
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
     out_height, out_width = out.shape[2:]
     scale_y, scale_x = p.stride if len(phases) > 1 else (1, 1)
+    height, width = ceil_div(out_height, scale_y), ceil_div(out_width, scale_x)  # of the largest phase
+    tile = direct_tile(element, host.vector_bits, host.registers)
+    if width <= 4 and rows > tile.columns:
+        tile = direct_tile(element, host.vector_bits, host.registers, short_rows=True)
     out_x = 1 if out_width == 1 else out.strides[3]
     direct = len(phases) == 1 and out_x == 1 and (out.strides[2] == out_width or out_height == 1)
     first = phases[0]
@@ -134,7 +144,6 @@ def make_direct_convolution(
 
     sides = [axes(g) for g in phases]
     reach_y, reach_x = max(y.reach for y, _ in sides), max(x.reach for _, x in sides)
-    height, width = ceil_div(out_height, scale_y), ceil_div(out_width, scale_x)  # of the largest phase
     # A unit is a block of whole rows, or a piece of one row; the smaller, the more planes it copies twice.
     deal = first.step_y * first.step_x
     places = max(1, _PLANES_BYTES // (channels * deal * size))  # of a sub-plane
@@ -160,7 +169,7 @@ def make_direct_convolution(
         images = balanced(p.batch, max(1, min(fitting, p.batch * p.groups // 4)))
     blocks = ceil_div(p.batch, images) * p.groups * blocks_y * blocks_x
     panels = ceil_div(rows, tile.columns)
-    split_panels = ceil_div(panels, max(1, min(panels, _UNITS // 2 // blocks)))
+    split_panels = ceil_div(panels, max(1, min(panels, _UNITS_PER_THREAD * host.threads // blocks)))
     splits = ceil_div(panels, split_panels)
     # Even heights, as equal as can be: 26 pixels are 14 + 12, 24 are 12 + 12.
     tile_pixels = min(tile.rows, round_up(balanced(columns, tile.rows), 2))
