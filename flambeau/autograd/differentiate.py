@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flambeau.autograd.accumulate import Gradients
 from flambeau import dtypes
+from flambeau.autograd.accumulate import Gradients
 from flambeau.compiler.graph import Node, Value
 from flambeau.ops.primitive import PRIMITIVES
 from flambeau.trace.mutation import Assignment

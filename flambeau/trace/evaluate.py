@@ -56,16 +56,20 @@ def graph_of(state: State) -> Graph:
     return graph
 
 
-def final_roots(state: State) -> dict[int, int]:
-    """For each storage's slot at its first appearance: its slot after all in-place writes of the path."""
+def contents_of(state: State) -> dict[int, list[int]]:
+    """For each storage's slot at its first appearance: its slots after each in-place write of the path, in order."""
     origin: dict[int, int] = {}
-    final: dict[int, int] = {}
+    found: dict[int, list[int]] = {}
     for s in state.path():
         if type(s.info) is Assignment:
-            first = origin.pop(s.info.root_before, s.info.root_before)
-            origin[s.info.root_after] = first
-            final[first] = s.info.root_after
-    return final
+            first = origin[s.info.root_after] = origin.pop(s.info.root_before, s.info.root_before)
+            found.setdefault(first, []).append(s.info.root_after)
+    return found
+
+
+def final_roots(state: State) -> dict[int, int]:
+    """For each storage's slot at its first appearance: its slot after all in-place writes of the path."""
+    return {first: slots[-1] for first, slots in contents_of(state).items()}
 
 
 def flush(tr: Trace, reason: str) -> None:
@@ -236,6 +240,7 @@ def evaluate_elsewhere(t: Tensor) -> Storage:
     """The value of a tensor that is pending in another thread: that thread's prefix is run beside it, for this value only.
 
     The other thread's trace is left as it is (it may be recording at this moment); it runs again when it is observed there.
+    From now on the tensor, and what shares its storage, has this value: whoever wants to write to it can.
     """
     from flambeau.compiler.pipeline import compile_graph
 
@@ -260,8 +265,22 @@ def evaluate_elsewhere(t: Tensor) -> Storage:
     buffers = plan.run(held, params[: len(graph.parameters)])
     if tr.gen != gen and t._storage is not None and t._storage.gen < 0 and t._storage.buffer is not None:
         return t._storage  # the owner was faster
-    mine = Storage(buffers[0])
-    return mine
+    if storage is None:
+        storage = t._storage = Storage()
+    storage.buffer = buffers[0]
+    storage.gen = -1
+    return storage
+
+
+def end_traces_of_dead_threads() -> None:
+    """Run what threads that have ended left pending (their writes must be seen), and forget their traces."""
+    for index, tr in list(TRACES.items()):
+        if not tr.thread.is_alive():
+            TRACES.pop(index, None)
+            try:
+                flush(tr, "end of its thread")
+            except Exception:  # nobody waits for it: whoever reads a value of it is told that there is none
+                continue
 
 
 def synchronize(reason: str = "synchronize") -> None:

@@ -203,6 +203,8 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
         if whole:
             is_new = fresh or value is not s
             v = fragment.value(value._slot)
+            if m.requires_grad and not value._meta.requires_grad and tr.grad_enabled:
+                is_new = False  # the flag that it keeps needs a slot of its own
             if not is_new or v.base is not None or not same_layout(m.shape, v.strides, m.strides):
                 strides = m.strides if is_dense(m.shape, m.strides) else contiguous_strides(m.shape)
                 value = prim.copy(value, strides=_normal_strides(m.shape, strides))

@@ -155,6 +155,7 @@ class Trace:
     def __init__(self, index: int) -> None:
         self.gen = index
         self.index = index
+        self.thread = threading.current_thread()
         self.roots: dict[Any, State] = {}
         self.grad_enabled = True
         self.autocast: dtypes.dtype | None = None  # the lower precision of amp.autocast; None: off
@@ -653,6 +654,10 @@ class _Local(threading.local):
     trace: Any
 
     def __init__(self) -> None:
+        if TRACES:
+            from flambeau.trace.evaluate import end_traces_of_dead_threads
+
+            end_traces_of_dead_threads()
         index = next(_indices) % TRACE_SLOTS
         self.main = self.trace = TRACES[index] = Trace(index)
 

@@ -70,28 +70,48 @@ def dim(x: Any, number: int) -> int:
 
 
 UNARY: tuple[Callable[[Machine, Any], Any], ...] = (
-    lambda s, x: -x if x.dtype != s.m.bool else ~x, lambda s, x: bounded(s, x), lambda s, x: floating(s, x).tanh(), lambda s, x: x.abs() if x.dtype != s.m.bool else x.clone(),
-    lambda s, x: floating(s, x).relu(), lambda s, x: bounded(s, x).exp(), lambda s, x: floating(s, x).sigmoid(), lambda s, x: (floating(s, x).abs() + 0.5).sqrt(),
+    lambda s, x: -x if x.dtype != s.m.bool else ~x,
+    lambda s, x: bounded(s, x),
+    lambda s, x: floating(s, x).tanh(),
+    lambda s, x: x.abs() if x.dtype != s.m.bool else x.clone(),
+    lambda s, x: floating(s, x).relu(),
+    lambda s, x: bounded(s, x).exp(),
+    lambda s, x: floating(s, x).sigmoid(),
+    lambda s, x: (floating(s, x).abs() + 0.5).sqrt(),
     lambda s, x: x.clamp(-1, 2) if x.dtype != s.m.bool else x * 1, lambda s, x: x.clone(), lambda s, x: s.m.nn.functional.gelu(floating(s, x)),
 )  # fmt: skip
 BINARY: tuple[Callable[[Machine, Any, Any], Any], ...] = (
     lambda s, x, y: x + y, lambda s, x, y: x * y, lambda s, x, y: floating(s, x) - y, lambda s, x, y: x > y,
-    lambda s, x, y: s.m.where(floating(s, x) > 0.3712, x, y), lambda s, x, y: floating(s, x) / ((y if isinstance(y, (int, float)) else floating(s, y).abs()) + 1.5),
+    lambda s, x, y: s.m.where(floating(s, x) > 0.3712, x, y),
+    lambda s, x, y: floating(s, x) / ((y if isinstance(y, (int, float)) else floating(s, y).abs()) + 1.5),
     lambda s, x, y: s.m.maximum(floating(s, x), s.m.as_tensor(y, dtype=floating(s, x).dtype)), lambda s, x, y: x == y,
 )  # fmt: skip
 VIEWS: tuple[Callable[[Any, int, int], Any], ...] = (
-    lambda x, a, b: x.transpose(dim(x, a), dim(x, b)) if x.ndim else x.view(()), lambda x, a, b: x[a % x.shape[0]] if x.ndim and x.shape[0] else x.unsqueeze(0),
-    lambda x, a, b: x[a % (x.shape[0] + 1) :] if x.ndim else x[None], lambda x, a, b: x[..., :: 1 + b % 2] if x.ndim else x[...], lambda x, a, b: x.unsqueeze(a % (x.ndim + 1)),
-    lambda x, a, b: x.reshape(-1), lambda x, a, b: x.squeeze(), lambda x, a, b: x.expand(2, *x.shape), lambda x, a, b: x.permute(tuple(reversed(range(x.ndim)))),
-    lambda x, a, b: x.narrow(dim(x, a), b % max(x.shape[dim(x, a)], 1), min(1, x.shape[dim(x, a)])) if x.ndim else x.view(1), lambda x, a, b: x.diagonal() if x.ndim == 2 else x.flatten(),
+    lambda x, a, b: x.transpose(dim(x, a), dim(x, b)) if x.ndim else x.view(()),
+    lambda x, a, b: x[a % x.shape[0]] if x.ndim and x.shape[0] else x.unsqueeze(0),
+    lambda x, a, b: x[a % (x.shape[0] + 1) :] if x.ndim else x[None],
+    lambda x, a, b: x[..., :: 1 + b % 2] if x.ndim else x[...],
+    lambda x, a, b: x.unsqueeze(a % (x.ndim + 1)),
+    lambda x, a, b: x.reshape(-1),
+    lambda x, a, b: x.squeeze(),
+    lambda x, a, b: x.expand(2, *x.shape),
+    lambda x, a, b: x.permute(tuple(reversed(range(x.ndim)))),
+    lambda x, a, b: x.narrow(dim(x, a), b % max(x.shape[dim(x, a)], 1), min(1, x.shape[dim(x, a)])) if x.ndim else x.view(1),
+    lambda x, a, b: x.diagonal() if x.ndim == 2 else x.flatten(),
     lambda x, a, b: x.select(dim(x, a), -1) if x.ndim and x.shape[dim(x, a)] else x.view_as(x), lambda x, a, b: x.detach(),
 )  # fmt: skip
 REDUCTIONS: tuple[Callable[[Machine, Any, int, int], Any], ...] = (
-    lambda s, x, a, b: x.sum(dim(x, a), keepdim=bool(b % 2)), lambda s, x, a, b: floating(s, x).mean(), lambda s, x, a, b: floating(s, x).amax(dim(x, a), keepdim=bool(b % 2)),
-    lambda s, x, a, b: floating(s, x).softmax(dim(x, a)), lambda s, x, a, b: floating(s, x).var(dim(x, a), unbiased=False), lambda s, x, a, b: floating(s, x).logsumexp(dim(x, a)),
+    lambda s, x, a, b: x.sum(dim(x, a), keepdim=bool(b % 2)),
+    lambda s, x, a, b: floating(s, x).mean(),
+    lambda s, x, a, b: floating(s, x).amax(dim(x, a), keepdim=bool(b % 2)),
+    lambda s, x, a, b: floating(s, x).softmax(dim(x, a)),
+    lambda s, x, a, b: floating(s, x).var(dim(x, a), unbiased=False),
+    lambda s, x, a, b: floating(s, x).logsumexp(dim(x, a)),
     lambda s, x, a, b: bounded(s, x).cumsum(dim(x, a)), lambda s, x, a, b: x.to(s.m.bool).any(dim(x, a)),
     lambda s, x, a, b: s.m.nn.functional.layer_norm(floating(s, x), x.shape[-1:]) if x.ndim and x.shape[-1] > 1 else x.sum(),
-    lambda s, x, a, b: x.sum(), lambda s, x, a, b: x.argmax(dim(x, a)) if x.dtype != s.m.bool else x.sum(), lambda s, x, a, b: floating(s, x).prod(dim(x, a)) / 50,
+    lambda s, x, a, b: x.sum(),
+    lambda s, x, a, b: x.argmax(dim(x, a)) if x.dtype != s.m.bool else x.sum(),
+    lambda s, x, a, b: floating(s, x).prod(dim(x, a)) / 50,
 )  # fmt: skip
 
 

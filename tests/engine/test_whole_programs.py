@@ -60,7 +60,7 @@ def unlike(a: list[Event], b: list[Event], exact: bool) -> str | None:
             if x[:2] == y[:2]:
                 continue
             return f"event {i}: {x} and {y}"
-        if x[:-1] != y[:-1]:
+        if x[:-1] != y[:-1] and (x[:2] != y[:2] or "float" in x[0]):  # PyTorch 2.13 marks some integer results
             return f"event {i}: {x} and {y}"
         p, q = np.asarray(x[-1]), np.asarray(y[-1])
         if exact:

@@ -350,11 +350,15 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
             images = b.min(w["images"], b.sub(w["batch"], n))
             image_planes = b.mul(count, q["plane"])
             x = b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), x_channel))
-            b.loop(0, images, 1, lambda i: b.call("void", "copy_planes", [
-                ("ptr", phase), ("ptr", b.gep(memory, x, b.mul(i, w["x_batch"]))),
-                ("ptr", b.gep(compute, planes, b.mul(i, image_planes))), ("i64", count), ("i64", y0), ("i64", x0),
-                ("i64", rows),
-            ], declare=False))  # fmt: skip
+
+            def copy_image(i: str) -> None:
+                b.call("void", "copy_planes", [
+                    ("ptr", phase), ("ptr", b.gep(memory, x, b.mul(i, w["x_batch"]))),
+                    ("ptr", b.gep(compute, planes, b.mul(i, image_planes))), ("i64", count), ("i64", y0), ("i64", x0),
+                    ("i64", rows),
+                ], declare=False)  # fmt: skip
+
+            b.loop(0, images, 1, copy_image)
             gradient = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), g_channel))
 
             def chunk_row(y: str) -> None:

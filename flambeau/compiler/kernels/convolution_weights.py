@@ -7,13 +7,15 @@ Panels lie in the order [group][phase][panel].
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from math import gcd
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.kernel import Address, Kernel, Word
-from flambeau.compiler.kernels.convolution_patches import WORDS, Geometry, load_word, word_of
+from flambeau.compiler.kernels.convolution_patches import GATHER, WORDS, Geometry, load_word, masked_read, word_of
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
-from flambeau.compiler.kernels.matmul_blocking import ceil_div
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine
 from flambeau.compiler.kernels.matmul_element import Element
 
 _WEIGHTS_NAMES = (
@@ -36,17 +38,20 @@ def pack_weights(
     ]  # fmt: skip
     for g in phases:
         words += g.words()
-    key = f"convolution:weights:{element.name}:{height}:{'rows' if by_rows else 'channels'}"
+    bits = machine().vector_bits
+    lanes = gcd(height, max(1, bits // (8 * element.compute_bytes)))
+    key = f"convolution:weights:{element.name}:{height}:{lanes}:{bits}:{'rows' if by_rows else 'channels'}"
     count = numel(p.w)
     return Kernel(
         name=f"convolution_weights_{element.name}", key=key,
-        emit=partial(_emit_weights, element, height, by_rows, key), words=words,
+        emit=partial(_emit_weights, element, height, lanes, bits, by_rows, key), words=words,
         reads=(p.w.root,), writes=(packed,), units=p.groups * row_panels, bytes=2 * count * element.compute_bytes,
         nodes=(node,), min_units_per_thread=max(1, 16384 * p.groups * row_panels // max(1, count)),
     )  # fmt: skip
 
 
-def _emit_weights(element: Element, height: int, by_rows: bool, key: str) -> str:
+def _emit_weights(element: Element, height: int, lanes: int, bits: int, by_rows: bool, key: str) -> str:
+    """`lanes` rows are gathered at a time, all their K: the rows of a whole panel would share a few sets of the cache."""
     from flambeau.runtime.jit import symbol
 
     b = Builder()
@@ -88,7 +93,7 @@ def _emit_weights(element: Element, height: int, by_rows: bool, key: str) -> str
             )
             step_y, step_x = b.mul(field["skip_y"], w["tap_row"]), b.mul(field["skip_x"], w["tap_column"])
 
-            def channel(c: str) -> None:
+            def channel(r: str, read: Callable[[str], str], c: str) -> None:
                 inside = b.op(f"urem i64 {c}, {field['channel_block']}")
                 block = b.sub(c, inside)
                 block_channels = b.min(field["channel_block"], b.sub(w["channels"], block))
@@ -103,25 +108,23 @@ def _emit_weights(element: Element, height: int, by_rows: bool, key: str) -> str
                         at = b.add(b.mul(c, w["channel"]), b.add(b.mul(ty, step_y), b.mul(tx, step_x)))
                         to = b.gep(element.compute, target, b.mul(b.add(row_at, tx), height))
 
-                        def row(r: str) -> None:
-                            address = b.gep(element.memory, origin, b.add(at, b.mul(r, w["row"])))
-                            value = element.widen(b, 1, b.load(element.memory, address, element.memory_bytes))
-                            b.store(element.compute, value, b.gep(element.compute, to, r), element.compute_bytes)
-
-                        b.loop(0, valid, 1, row)
-                        zero = element.zero(1)
-                        b.loop(valid, height, 1, lambda r: b.store(
-                            element.compute, zero, b.gep(element.compute, to, r), element.compute_bytes
-                        ))  # fmt: skip
+                        value = element.widen(b, lanes, read(b.gep(element.memory, origin, b.add(at, b.mul(r, w["row"])))))
+                        type_ = vector(element.compute, lanes)
+                        b.store(type_, value, b.gep(element.compute, to, r), element.compute_bytes)
 
                     b.loop(0, field["taps_x"], 1, tap)
 
                 b.loop(0, field["taps_y"], 1, tap_row)
 
-            b.loop(0, w["channels"], 1, channel)
+            def rows(r: str) -> None:
+                left = b.sub(valid, r)
+                read = masked_read(b, element.memory, lanes, element.memory_bytes, GATHER, "0", left, w["row"])
+                b.loop(0, w["channels"], 1, partial(channel, r, read))
+
+            b.loop(0, height, lanes, rows)
 
         b.loop(0, w["phases"], 1, phase)
 
     b.loop("%begin", "%end", 1, unit)
     text = b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")
-    return module([text], b.declarations)
+    return module([text], b.declarations, bits)

@@ -139,8 +139,10 @@ def make_kernel(
     reductions = sum(isinstance(s, Reduce) for block in body.blocks for s in block.body)
     unroll = _unroll(max(weights, default=0), has_stage, columns, reductions) if width > 1 else 1
     wide = WIDE_COLUMNS * width
-    light = columns and reductions == 1 and max(weights) <= 2 and width > 1
-    if light and sizes[row[-1]] >= wide and prod(sizes[loop] for loop in row) >= 8 * wide:  # units enough for the threads
+    # What runs once a column (an optimizer's step on a bias, say) is short beside what runs on every row.
+    every_row = max([w for w, block in zip(weights, body.blocks, strict=True) if block.stage], default=0)
+    light = columns and reductions == 1 and every_row <= 2 and width > 1
+    if light and sizes[row[-1]] >= wide and prod(sizes[loop] for loop in row) >= 4 * wide:  # units enough for the threads
         unroll = WIDE_COLUMNS
     outer = list(row)
     split = -1
