@@ -71,8 +71,20 @@ def _reduce(x: Lanes, bounded: bool = False) -> tuple[Lanes, Lanes, Lanes]:
 def _sin_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
     """sin(high + low) as a large part and a small one."""
     z = high * high
-    tail = (high * z) * polynomial(z, _SIN[high.element])
-    return high, tail + z.fma(low * -0.5, low)
+    if high.element == "float":
+        tail = (high * z) * polynomial(z, _SIN["float"])
+        return high, tail + z.fma(low * -0.5, low)
+    # What the products round off is a tenth of a place of the result.
+    cube = high * z
+    cube_low = high.fma(z, -cube) + high * high.fma(high, -z)
+    first, *others = _SIN["double"]
+    rest = z * polynomial(z, others)
+    factor = rest + first
+    factor_low = rest - (factor - first)
+    tail = cube * factor
+    tail_low = cube.fma(factor, -tail) + cube_low * factor + cube * factor_low
+    head = high + tail
+    return head, (tail - (head - high)) + (tail_low + z.fma(low * -0.5, low))
 
 
 def _cos_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
@@ -81,6 +93,8 @@ def _cos_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
     half = z * 0.5
     head = 1.0 - half
     tail = (1.0 - head) - half
+    if high.element == "double":
+        tail = high.fma(high, -z).fma(-0.5, tail)  # what the square rounded off
     return head, tail + (z * z).fma(polynomial(z, _COS[high.element]), -(high * low))
 
 

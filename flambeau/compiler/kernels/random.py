@@ -235,6 +235,7 @@ def emit_normal(key: str, d: dtype) -> str:
     """Words: mean, std (doubles). At least 16 elements: Box and Muller 1958 on sixteens, u1 from the first eight and u2
     from the last eight; where the count is no multiple of 16, the last sixteen are drawn again."""
     from flambeau.compiler.emit import math as m
+    from flambeau.compiler.emit.math_log import log_rounded
 
     s = _Stream(["mean", "std"])
     c = s.c
@@ -256,7 +257,7 @@ def emit_normal(key: str, d: dtype) -> str:
             radius = (_cephes_log(u1) * -2.0).sqrt()
             sine, cosine = _cephes_sin_cos(u2 * (2.0 * math.pi))
         else:
-            radius = (m.log(u1) * -2.0).sqrt()
+            radius = (log_rounded(u1) * -2.0).sqrt()
             angle = u2 * (2.0 * math.pi)
             sine, cosine = m.sin(angle), m.cos(angle)
         halves = [
