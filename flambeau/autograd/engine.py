@@ -48,7 +48,10 @@ class Engine:
         self.tr: Trace = local.trace
         if type(self.tr) is Fragment:
             raise RuntimeError("an operation's body must not call backward")
-        if self.tr.custom or any(t._hooks for t in self.tr.hooked.values()):
+        if (
+            self.tr.custom or any(t._hooks for t in self.tr.hooked.values())
+            or any(boundary.tensor._post_hooks for boundary in self.tr.boundaries.values())
+        ):
             # Hooks and custom functions may look at values, which ends the trace: its history must not depend on it by then.
             flush(self.tr, "hooks of a backward pass")
         self.retain = retain or create
@@ -317,17 +320,18 @@ def backward(
             return
     before = tr.state
     engine = Engine(retain_graph, create_graph, inputs, accumulate=True)
-    _seed_all(engine, tensors, grad_tensors)
-    for t in inputs or ():
-        engine.want(t)
-    engine.run()
-    for t in inputs or ():
-        gradient = engine.found.get(id(t))
-        if gradient is not None:
-            if t.grad is None:
-                t.grad = gradient
-            else:
-                t.grad = t.grad + gradient
+    with tr.hold():
+        _seed_all(engine, tensors, grad_tensors)
+        for t in inputs or ():
+            engine.want(t)
+        engine.run()
+        for t in inputs or ():
+            gradient = engine.found.get(id(t))
+            if gradient is not None:
+                if t.grad is None:
+                    t.grad = gradient
+                else:
+                    t.grad = t.grad + gradient
     if key is not None and not tr.state.external:
         _remember(before, key, tr.state)
 
@@ -374,10 +378,11 @@ def grad(
         if not t.requires_grad:
             raise RuntimeError(f"autograd.grad: one of the differentiated Tensors does not require grad (inputs[{i}])")
     engine = Engine(retain_graph, create_graph, inputs, accumulate=False)
-    for t in inputs:
-        engine.want(t)
-    _seed_all(engine, outputs, grad_outputs)
-    engine.run()
+    with engine.tr.hold():
+        for t in inputs:
+            engine.want(t)
+        _seed_all(engine, outputs, grad_outputs)
+        engine.run()
     answer = []
     for i, t in enumerate(inputs):
         gradient = engine.found.get(id(t))

@@ -128,17 +128,18 @@ class Function:
         results: list[Any] = []
         tr = local.trace
         ctx._positions = [i for i, needs in enumerate(ctx.needs_input_grad) if needs]
-        for t in outputs:
-            if isinstance(t, Tensor) and (t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in ctx._non_differentiable:
-                results.append(_rooted(t))
-            else:
-                results.append(t)
-        ctx.input_slots = [_slot(tr, args[i]) for i in ctx._positions]
-        for t, made in zip(outputs, results, strict=True):
-            ctx.output_slots.append(made._slot if made is not t else None)
-            ctx._output_metas.append(made._meta if isinstance(made, Tensor) else None)
-            if made is not t:
-                tr.custom[made._slot] = ctx
+        with tr.hold():
+            for t in outputs:
+                if isinstance(t, Tensor) and (t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in ctx._non_differentiable:
+                    results.append(_rooted(t))
+                else:
+                    results.append(t)
+            ctx.input_slots = [_slot(tr, args[i]) for i in ctx._positions]
+            for t, made in zip(outputs, results, strict=True):
+                ctx.output_slots.append(made._slot if made is not t else None)
+                ctx._output_metas.append(made._meta if isinstance(made, Tensor) else None)
+                if made is not t:
+                    tr.custom[made._slot] = ctx
         return results[0] if single else type(output)(results) if isinstance(output, list) else tuple(results)
 
 

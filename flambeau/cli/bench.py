@@ -12,8 +12,8 @@ from pathlib import Path
 from flambeau.cli.cases import CASES, SWEEP, Case
 
 
-def _child(module: str, case: Case) -> tuple[float, float]:
-    """Seconds of one call in a fresh process (infinity if it failed), and its peak of memory in bytes."""
+def _child(module: str, case: Case) -> tuple[float, float, float]:
+    """Seconds of one call in a fresh process (infinity if it failed), its peak of memory in bytes, and its floor in seconds."""
     root = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
@@ -21,14 +21,14 @@ def _child(module: str, case: Case) -> tuple[float, float]:
     )
     if done.returncode:
         print(f"{case.name} ({module}) failed:\n{done.stderr}", file=sys.stderr)
-        return float("inf"), 0.0
-    seconds, peak = done.stdout.split()[-2:]
-    return float(seconds), float(peak)
+        return float("inf"), 0.0, 0.0
+    seconds, peak, floor = map(float, done.stdout.split()[-3:])
+    return seconds, peak, floor
 
 
 def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1 or unit == "us":
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9)):
+        if seconds * scale >= 1 or unit == "ns":
             return f"{seconds * scale:.3g} {unit}"
     raise AssertionError
 
@@ -47,8 +47,9 @@ def processor() -> str:
 
 
 def bench(names: Sequence[str], insist: bool, rounds: int, markdown: bool, sweep: bool = False, memory: bool = False) -> int:
-    """Measure the cases whose names contain one of `names` (all by default); returns the exit status. `memory`: also print the
-    peaks of resident memory in MiB."""
+    """Measure the cases whose names contain one of `names` (all by default); returns the exit status. Beside the ratios: the floor, the
+    least time for the kernels' bytes and operations on this machine, and its share of the time. `memory`: also the peaks of resident
+    memory in MiB."""
     cases = [c for c in (*CASES, *(SWEEP if sweep or names else ())) if not names or any(n.lower() in c.name.lower() for n in names)]
     if not cases:
         print(f"flambeau bench: no case matches; there are: {'; '.join(c.name for c in (*CASES, *SWEEP))}", file=sys.stderr)
@@ -60,23 +61,23 @@ def bench(names: Sequence[str], insist: bool, rounds: int, markdown: bool, sweep
     from flambeau.runtime import target
 
     print(f"{processor()}, {os.cpu_count()} processors, {target.vector_bits()}-bit vectors; 2 threads; best of {rounds} rounds")
-    head = ("case", "flambeau", "PyTorch", "ratio", "floor", "wanted", *(("MiB", "PyTorch") if memory else ()))
-    line = "| {:<58} | {:>9} | {:>9} | {:>6} | {:>5} | {:>6} |" if markdown else "{:<58} {:>9} {:>9} {:>6} {:>5} {:>6}"
+    head = ("case", "flambeau", "PyTorch", "ratio", "wanted", "floor", "share", *(("MiB", "PyTorch") if memory else ()))
+    line = "| {:<58} | {:>9} | {:>9} | {:>6} | {:>6} | {:>9} | {:>5} |" if markdown else "{:<58} {:>9} {:>9} {:>6} {:>6} {:>9} {:>5}"
     line += " {:>7} | {:>7} |" * memory if markdown else " {:>7} {:>7}" * memory
     print(line.format(*head))
     if markdown:
         print("|" + "---|" * len(head))
     for case in cases:
-        ours = theirs = float("inf")
+        ours = theirs = floor = float("inf")
         peaks = [0.0, 0.0]
         for _ in range(rounds):
-            seconds, peaks[0] = _child("flambeau", case)
-            ours = min(ours, seconds)
+            seconds, peaks[0], least = _child("flambeau", case)
+            ours, floor = min(ours, seconds), min(floor, least)
             if there:
-                seconds, peaks[1] = _child("torch", case)
+                seconds, peaks[1], _ = _child("torch", case)
                 theirs = min(theirs, seconds)
         known = theirs != float("inf")
         ratio = f"{theirs / ours:.2f}" if known and ours != float("inf") else "-"
-        print(line.format(case.name, _time(ours), _time(theirs) if known else "-", ratio, f"{case.floor:g}", f"{case.wanted:g}",
-                          *([f"{p / 2**20:.0f}" for p in peaks] if memory else ())), flush=True)
+        print(line.format(case.name, _time(ours), _time(theirs) if known else "-", ratio, f"{case.wanted:g}" if case.wanted else "-",
+                          _time(floor), f"{100 * floor / ours:.0f} %", *([f"{p / 2**20:.0f}" for p in peaks] if memory else ())), flush=True)
     return 0

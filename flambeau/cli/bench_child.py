@@ -1,5 +1,6 @@
 """One round of `flambeau bench` in a process of its own: `python -m flambeau.cli.bench_child MODULE CASE` prints the best time
-of one call in seconds, and the peak of the memory that calls take beyond the imported module, in bytes (0: cannot be told)."""
+of one call in seconds, the peak of the memory that calls take beyond the imported module, in bytes (0: cannot be told), and, of
+flambeau, the floor in seconds: the least time for its kernels' bytes and operations on this machine."""
 
 from __future__ import annotations
 
@@ -51,6 +52,16 @@ def peak(work: object, before: int) -> int:
     return max(0, _status("VmHWM") - before)
 
 
+def floor(work: object) -> float:
+    """Seconds that the kernels of one call take at least, by their bytes and operations (profiler/machine.py)."""
+    from flambeau.profiler import profile
+
+    assert callable(work)
+    with profile() as profiler:
+        work()
+    return sum([event.floor_us for event in profiler.events() if event.kind == "kernel"]) / 1e6
+
+
 def main() -> None:
     """Measure the named case."""
     from flambeau.cli.cases import CASES, SWEEP
@@ -63,7 +74,7 @@ def main() -> None:
     before = _status("VmRSS")
     work = by_name[sys.argv[2]].make(module)
     seconds = best(work)
-    print(seconds, peak(work, before))
+    print(seconds, peak(work, before), floor(work) if module.__name__ == "flambeau" else 0.0)
 
 
 if __name__ == "__main__":

@@ -169,7 +169,13 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
     function = not_cast(op.function) if op.name in _LISTED_IN_PLACE else op.function
 
     def inplace(input: Any, *args: Any, **kwargs: Any) -> Any:
-        assign(input, function(input, *args, **kwargs), op.name + "_", fresh=True)
+        tr = local.trace
+        held, tr.held = tr.held, True  # what the result needs of the old values must be known before they are written over
+        try:
+            result = function(input, *args, **kwargs)
+        finally:
+            tr.held = held
+        assign(input, result, op.name + "_", fresh=True)
         return input
 
     inplace.__name__ = inplace.__qualname__ = op.name + "_"

@@ -106,7 +106,7 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
         storage.cut = next(ORDER)
         storage.history = None
-    if state.external:
+    if state.external and not tr.held:
         from flambeau.trace.evaluate import flush
 
         flush(tr, "external memory")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -55,6 +56,8 @@ class Fragment:
         """A state without children: every look-up misses."""
 
         children: dict[Any, State] = {}
+
+    held = False
 
     def __init__(self, trace: Trace, grad_enabled: bool) -> None:
         self.gen = trace.next_generation()
@@ -166,6 +169,7 @@ class Trace:
         self.hooked: dict[int, Tensor] = {}
         self.faces: dict[int, int] = {}
         self.inference = False
+        self.held = False  # a call of several edges is under way: shared memory may wait for its end
         self.limit = DEPTH_LIMIT
         self._values: list[Value] = []
         self._values_of: State | None = None
@@ -196,6 +200,19 @@ class Trace:
             self.hooked = {}
         if self.faces:
             self.faces = {}
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Memory that others see ends the trace at every call: here not before all is recorded that counts on its slots."""
+        before, self.held = self.held, True
+        try:
+            yield
+        finally:
+            self.held = before
+            if self.state.external and not before:
+                from flambeau.trace.evaluate import flush
+
+                flush(self, "external memory")
 
     def values(self) -> list[Value]:
         """All values of the path so far, by slot."""
@@ -283,7 +300,7 @@ class Trace:
             results.append(t)
         structure = state.structure
         answer = structure(results) if structure is not None else results[0] if len(results) == 1 else tuple(results)
-        if state.external:
+        if state.external and not self.held:
             results.clear()
             from flambeau.trace.evaluate import flush
 

@@ -1,4 +1,5 @@
-"""Autograd as PyTorch does it: each program runs with both, as it is and with every marked value looked at as soon as it is made."""
+"""Autograd as PyTorch does it: each program runs with both, as it is, with every marked value looked at as soon as it is made,
+and with it shared with NumPy."""
 
 from __future__ import annotations
 
@@ -42,10 +43,35 @@ def same(a: Any, b: Any) -> None:
         assert a == b, (a, b)
 
 
-@pytest.mark.parametrize("seen", [False, True], ids=["pending", "observed"])
+@pytest.mark.parametrize("seen", ["pending", "observed", "shared"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program(name: str, seen: bool) -> None:
-    see = look if seen else (lambda t: t)
+def test_program(name: str, seen: str) -> None:
+    """`shared`: NumPy holds every marked value, so that nothing that follows from it may wait."""
+    arrays: list[Any] = []
+
+    def share(t: Any) -> Any:
+        arrays.append(t.detach().numpy())
+        return t
+
+    see = {"pending": lambda t: t, "observed": look, "shared": share}[seen]
     expected = plain(PROGRAMS[name](torch, see))
     for _ in range(3):  # the second and third time on known edges, with plans that exist
         same(plain(PROGRAMS[name](ft, see)), expected)
+
+
+def test_leaf_shared_with_numpy() -> None:
+    """Every call on it ends the trace, also those of the backward pass."""
+    array, outer = np.linspace(-1, 1, 12).reshape(3, 4), np.arange(12.0).reshape(3, 4)
+
+    def run(m: Any) -> Any:
+        x, g = m.from_numpy(array.copy()).requires_grad_(), m.from_numpy(outer.copy())
+        middle = (3 * x).exp()
+        y = middle.softmax(-1) * x
+        first = m.autograd.grad(y, [x, middle], g, create_graph=True)
+        second = m.autograd.grad(first[0].square().sum(), x)
+        y = (x * x).exp()
+        y.backward(g)
+        return [*first, *second, x.grad, (x.grad * 2).sum()]
+
+    for _ in range(3):
+        same(plain(run(ft)), plain(run(torch)))

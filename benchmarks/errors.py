@@ -1,0 +1,131 @@
+"""Errors of float32 results against float64, flambeau's beside PyTorch's on the same inputs: `python -m benchmarks.errors`
+prints the table of docs/performance.md. It needs PyTorch.
+
+Every case is written once, for either module. The referee is PyTorch in float64 on the same (float32) numbers. An error is
+measured in units of 2^-24 times the largest value of the result: its root mean square over all elements, and the worst one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+UNIT = 2.0**-24
+
+
+class Case(NamedTuple):
+    """`work(torch, *tensors)` gives a tensor; `shapes` are those of its inputs, standard normal numbers."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    work: Callable[..., Any]
+    positive: bool = False  # uniform in [0, 1) instead: nothing cancels
+
+
+def _gradient(forward: Callable[..., Any], of: int) -> Callable[..., Any]:
+    """The gradient with respect to input `of`, for an outer gradient that is the last input."""
+
+    def work(torch: Any, *tensors: Any) -> Any:
+        x = [t.requires_grad_(i == of) for i, t in enumerate(tensors[:-1])]
+        (gradient,) = torch.autograd.grad(forward(torch, *x), x[of], tensors[-1])
+        return gradient
+
+    return work
+
+
+def _matmul(torch: Any, a: Any, b: Any) -> Any:
+    return a @ b
+
+
+def _convolution(torch: Any, x: Any, w: Any) -> Any:
+    return torch.nn.functional.conv2d(x, w, padding=1)
+
+
+def _attention(torch: Any, q: Any, k: Any, v: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _layer_norm(torch: Any, x: Any) -> Any:
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],))
+
+
+def _softmax(torch: Any, x: Any) -> Any:
+    return torch.softmax(3 * x, -1)
+
+
+def _batch_norm(torch: Any, x: Any) -> Any:
+    return torch.nn.functional.batch_norm(x, None, None, training=True)
+
+
+def _gelu(torch: Any, x: Any) -> Any:
+    return torch.nn.functional.gelu(x)
+
+
+IMAGES, KERNELS = (8, 64, 28, 28), (64, 64, 3, 3)
+HEADS = (4, 8, 256, 64)
+CASES = (
+    Case("matmul 1024", ((1024, 1024), (1024, 1024)), _matmul),
+    Case("matmul 1024, positive", ((1024, 1024), (1024, 1024)), _matmul, True),
+    Case("matmul 64 x 4096 x 64", ((64, 4096), (4096, 64)), _matmul),
+    Case("matmul 300 x 7 x 300", ((300, 7), (7, 300)), _matmul),
+    Case("matrix-vector 4096", ((4096, 4096), (4096,)), _matmul),
+    Case("convolution 3x3", (IMAGES, KERNELS), _convolution),
+    Case("convolution 3x3, positive", (IMAGES, KERNELS), _convolution, True),
+    Case("its input's gradient", (IMAGES, KERNELS, IMAGES), _gradient(_convolution, 0)),
+    Case("its weight's gradient", (IMAGES, KERNELS, IMAGES), _gradient(_convolution, 1)),
+    Case("causal attention", (HEADS,) * 3, _attention),
+    Case("its query's gradient", (HEADS,) * 4, _gradient(_attention, 0)),
+    Case("its key's gradient", (HEADS,) * 4, _gradient(_attention, 1)),
+    Case("its value's gradient", (HEADS,) * 4, _gradient(_attention, 2)),
+    Case("softmax", ((512, 4096),), _softmax),
+    Case("its gradient", ((512, 4096),) * 2, _gradient(_softmax, 0)),
+    Case("log-softmax", ((512, 4096),), lambda torch, x: torch.log_softmax(3 * x, -1)),
+    Case("layer norm", ((512, 4096),), _layer_norm),
+    Case("its gradient", ((512, 4096),) * 2, _gradient(_layer_norm, 0)),
+    Case("batch norm in training", (IMAGES,), _batch_norm),
+    Case("its gradient", (IMAGES,) * 2, _gradient(_batch_norm, 0)),
+    Case("gelu", ((512, 4096),), _gelu),
+    Case("its gradient", ((512, 4096),) * 2, _gradient(_gelu, 0)),
+    Case("sum of 2^22", ((1 << 22,),), lambda torch, x: x.sum()),
+    Case("sum of 2^22, positive", ((1 << 22,),), lambda torch, x: x.sum(), True),
+    Case("column sums", ((4096, 512),), lambda torch, x: x.sum(0)),
+    Case("variance", ((64, 65536),), lambda torch, x: x.var(-1)),
+    Case("cumsum", ((64, 65536),), lambda torch, x: x.cumsum(-1)),
+    Case("logsumexp", ((512, 4096),), lambda torch, x: torch.logsumexp(x, -1)),
+    Case("exp", ((1 << 20,),), lambda torch, x: x.exp()),
+    Case("tanh", ((1 << 20,),), lambda torch, x: x.tanh()),
+    Case("sigmoid", ((1 << 20,),), lambda torch, x: x.sigmoid()),
+    Case("erf", ((1 << 20,),), lambda torch, x: torch.erf(x)),
+)  # fmt: skip
+
+
+def errors(case: Case) -> dict[str, tuple[float, float]]:
+    """(root mean square, worst) of each module."""
+    random = np.random.default_rng(0)
+    inputs = [(random.random(s) if case.positive else random.standard_normal(s)).astype(np.float32) for s in case.shapes]
+    referee = importlib.import_module("torch")
+    exact = case.work(referee, *[referee.from_numpy(x.astype(np.float64)) for x in inputs]).detach().numpy()
+    unit = UNIT * np.abs(exact).max()
+    found = {}
+    for name in ("flambeau", "torch"):
+        module = importlib.import_module(name)
+        result = case.work(module, *[module.from_numpy(x.copy()) for x in inputs]).detach().numpy()
+        error = np.abs(result.astype(np.float64) - exact) / unit
+        found[name] = float(np.sqrt(np.mean(error**2))), float(error.max())
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    print("| case | flambeau, rms | PyTorch, rms | flambeau, worst | PyTorch, worst |\n|---|---|---|---|---|")
+    for case in CASES:
+        found = errors(case)
+        (a, c), (b, d) = found["flambeau"], found["torch"]
+        print(f"| {case.name} | {a:.3g} | {b:.3g} | {c:.3g} | {d:.3g} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
