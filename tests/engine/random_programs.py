@@ -17,7 +17,7 @@ DTYPES = ("float32", "float64", "int64", "int32", "bool", "float32")
 SHAPES = ((3, 4), (4,), (2, 3, 4), (4, 4), (1, 4), (3, 1), (), (5,), (8, 4), (2, 1, 4))
 # Errors that end a program: how much of a backward pass was done is nobody's business; what PyTorch refuses of overlapping
 # memory, flambeau computes; and a fault of PyTorch 2.13 itself.
-ENDS = ("modified by an inplace operation", "second time", "some elements of the input tensor", "INTERNAL ASSERT")
+ENDS = ("modified by an inplace operation", "second time", "some elements of the input tensor", "INTERNAL ASSERT", "Autograd not support")
 NUMBERS = (0.5, -1.25, 3, -2, 0.1, 1.0, 0, 7)
 
 
@@ -30,7 +30,7 @@ class Machine:
         self.values: list[Any] = []
         self.leaves: list[Any] = []
         self.events: list[Event] = []
-        self.lines: list[str] = []
+        self.shared: list[Any] = []  # arrays that see the memory of values
         self.exact = True  # pointwise so far: no reduction whose order may differ
 
     def pick(self, number: int) -> Any:
@@ -257,8 +257,16 @@ def _modes(s: Machine, a: int, b: int, c: int) -> Any:
         return _write(s, a, b, c) if c % 2 else _unary(s, a, b, c)
 
 
+def _share(s: Machine, a: int, b: int, c: int) -> Any:
+    """NumPy sees a value from now on, or no longer."""
+    if b % 2 and s.shared:
+        s.shared.pop()
+    else:
+        s.shared.append(s.pick(a).detach().numpy())
+
+
 KINDS: tuple[Callable[[Machine, int, int, int], Any], ...] = (
-    _unary, _binary, _binary, _number, _view, _view, _reduce, _move, _write, _write, _cast, _drop, _look, _branch, _backward, _modes, _unary,
+    _unary, _binary, _binary, _number, _view, _view, _reduce, _move, _write, _write, _cast, _drop, _look, _branch, _backward, _modes, _unary, _share,
 )  # fmt: skip
 
 
