@@ -18,6 +18,7 @@ from flambeau.compiler.kernels.convolution_depthwise import make_depthwise
 from flambeau.compiler.kernels.convolution_direct import lanes_are_filled, make_direct_convolution
 from flambeau.compiler.kernels.convolution_gemm import make_gemm_convolution, phases
 from flambeau.compiler.kernels.convolution_problem import problem
+from flambeau.compiler.kernels.convolution_tiles import make_tile_convolution, tiles_apply
 from flambeau.compiler.kernels.convolution_weight import make_weight_gradient
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 
@@ -37,6 +38,9 @@ def make_convolution(graph: Graph, node_index: int, epilogue: Epilogue | None = 
     if node.op == "convolution_weight_gradient":
         return make_weight_gradient(graph, p, node_index, epilogue)
     gradient = node.op == "convolution_input_gradient"
+    bare = phases(p, gradient)
+    if tiles_apply(p, gradient, bare):
+        return make_tile_convolution(graph, p, gradient, bare[0], node_index, epilogue)
     if lanes_are_filled(p, gradient):
-        return make_direct_convolution(graph, p, gradient, phases(p, gradient), node_index, epilogue)
+        return make_direct_convolution(graph, p, gradient, bare, node_index, epilogue)
     return make_gemm_convolution(graph, p, gradient, node_index, epilogue)

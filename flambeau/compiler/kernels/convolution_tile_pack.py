@@ -1,0 +1,258 @@
+"""Convolutions by the matrix unit: what is packed for it (see convolution_tiles.py for what it is used for).
+
+    pixels: planes[pair of channels][part][sub-plane][image][row][column] of two bfloat16, one of each channel
+    weights: panels of 32 output channels, [step][part][two tiles of 16 output channels][32 channels] of bfloat16
+
+A step is a tap of 32 channels, in the order (32 channels, tap row, tap column). A float32 has three parts, a bfloat16 is
+its own. Channels beyond the last are zeros in both. A stride deals rows and columns to sub-planes by their residue. Rows
+share the zeros between them where padding on both sides allows, and so do images.
+
+With parts, the extent of the elements is noted (bfloat_parts.py): of an image block in the scratch, of a panel in its
+header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.kernel import Address, Function, Kernel, Word
+from flambeau.compiler.kernels.bfloat_parts import PARTS, Extent, split, split_pairs
+from flambeau.compiler.kernels.convolution_patches import GATHER, UNIT, masked_read
+from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
+from flambeau.compiler.kernels.matmul_blocking import ceil_div
+from flambeau.compiler.kernels.matmul_element import Element
+from flambeau.compiler.kernels.matmul_packed import module_of
+
+ROWS = 32  # output channels of a panel
+DEEP = 32  # channels of a step
+TILE_BYTES = 1024
+WIDTH = 16  # lanes of a vector of 512 bits, pixels of a tile
+SLACK = 2 * WIDTH  # pixels behind a sub-plane that whole vectors may overwrite
+HEADER = 64  # bytes a panel of weights, before all panels: its extent as two i32
+
+# What the packing of pixels and the exact loop know of the images. Strides in elements.
+SHAPE = (
+    "channels", "pairs", "pair_bytes", "part_bytes", "top", "left", "deal_y", "deal_x", "sub_pixels", "image_pixels",
+    "reach_y", "pitch", "source_height", "source_width", "stride_channel", "stride_y", "stride_x",
+    "taps_y", "taps_x", "base_y", "base_x", "tap_y", "tap_x",
+    "kernel_row", "kernel_channel", "kernel_y", "kernel_x", "out_row", "out_y", "block_channels",
+)  # fmt: skip
+
+_INTS, _SHORTS = f"<{WIDTH} x i32>", f"<{WIDTH} x i16>"
+
+
+def parts_of(element: Element) -> int:
+    """bfloat16 numbers that an element is the sum of."""
+    return PARTS if element.name == "float32" else 1
+
+
+EXTENT = Extent(WIDTH)
+
+
+def extent_in_memory(b: Builder, at: str) -> list[str]:
+    """The extent that lies in 128 bytes of memory."""
+    return [b.load(EXTENT.type, b.gep("i8", at, 64 * i), 64) for i in range(2)]
+
+
+def put_extent(b: Builder, at: str, values: list[str]) -> None:
+    for i, value in enumerate(values):
+        b.store(EXTENT.type, value, b.gep("i8", at, 64 * i), 64)
+
+
+def clear_extent(b: Builder, at: str) -> None:
+    put_extent(b, at, [value for _, value in EXTENT.start()])
+
+
+def lanes_inside(b: Builder, kind: str, start: str, step: str, size: str) -> tuple[str, str]:
+    """The lanes low <= i < high for which start + i * step lies in [0, size); high may be below low."""
+    low, high = b.sub(0, start), b.sub(size, start)
+    if kind != UNIT:
+        low, high = (b.op(f"udiv i64 {b.add(b.max(v, 0), b.sub(step, 1))}, {step}") for v in (low, high))
+    return b.max(low, 0), high
+
+
+def copy_function(element: Element, kind: str) -> Function:
+    """The packing of one image's block: `copy(shape, source, planes, extent, y, x, rows)`."""
+    key = f"convolution:tiles:planes:{element.name}:{kind}"
+    return Function(key, partial(_copy_module, element, kind, key))
+
+
+def _copy_module(element: Element, kind: str, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([lambda b: _copy(b, element, kind, symbol(key))], 512)
+
+
+def _copy(b: Builder, element: Element, kind: str, name: str) -> str:
+    """Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites."""
+    w = load_words(b, "%shape", 0, SHAPE)
+    memory, size = element.memory, element.itemsize
+    count = parts_of(element)
+    tracked = count > 1
+    last = b.add("%rows", w["reach_y"])
+    distance = b.mul(w["deal_x"], w["stride_x"])
+
+    def pair(j: str) -> None:
+        planes = b.gep("i8", "%planes", b.mul(j, w["pair_bytes"]))
+        channels = [b.mul(j, 2), b.add(b.mul(j, 2), 1)]
+        there = [b.op(f"icmp slt i64 {c}, {w['channels']}") for c in channels]
+        images = [b.gep(memory, "%source", b.mul(c, w["stride_channel"])) for c in channels]
+        both = there[1]
+
+        def residue_y(ry: str) -> None:
+            def residue_x(rx: str) -> None:
+                number = b.add(b.mul(ry, w["deal_x"]), rx)
+                plane = b.gep("i32", planes, b.mul(number, w["sub_pixels"]))
+                start = b.add(b.sub(b.mul("%x", w["deal_x"]), w["left"]), rx)
+                low, high = lanes_inside(b, kind, start, w["deal_x"], w["source_width"])
+                first_whole = b.min(b.op(f"and i64 {b.add(low, WIDTH - 1)}, {-WIDTH}"), w["pitch"])
+
+                def row(r: str) -> None:
+                    y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
+                    inside = b.op(f"icmp ult i64 {y}, {w['source_height']}")
+                    reachable = b.op(f"select i1 {inside}, i64 {b.min(high, w['pitch'])}, i64 0")
+                    line = b.add(b.mul(y, w["stride_y"]), b.mul(start, w["stride_x"]))
+                    target = b.gep("i32", plane, b.mul(r, w["pitch"]))
+
+                    def put(q: str, values: list[str], extremes: list[str]) -> list[str]:
+                        at = b.gep("i32", target, q)
+                        if tracked:
+                            together = list(split_pairs(b, WIDTH, *values))
+                        else:
+                            first, second = (b.op(f"zext {_SHORTS} {value} to {_INTS}") for value in values)
+                            sixteen = "<" + ", ".join(["i32 16"] * WIDTH) + ">"
+                            together = [b.op(f"or {_INTS} {first}, {b.op(f'shl {_INTS} {second}, {sixteen}')}")]
+                        for part, bits in enumerate(together):
+                            b.store(_INTS, bits, b.gep("i8", at, b.mul(w["part_bytes"], part)), 4)
+                        for value in values if tracked else ():
+                            extremes = EXTENT.include(b, value, *extremes)
+                        return extremes
+
+                    def chunk(q: str, *extremes: str) -> list[str]:
+                        values = []
+                        for image, exists in zip(images, there, strict=True):
+                            end = b.op(f"select i1 {exists}, i64 {b.sub(reachable, q)}, i64 0")
+                            read = masked_read(b, memory, WIDTH, size, kind, b.sub(low, q), end, distance)
+                            values.append(read(b.gep(memory, b.gep(memory, image, line), b.mul(q, distance))))
+                        return put(q, values, list(extremes))
+
+                    def whole_chunk(q: str, *extremes: str) -> list[str]:
+                        type_ = f"<{WIDTH} x {memory}>"
+                        values = [b.load(type_, b.gep(memory, b.gep(memory, i, line), q), size) for i in images]
+                        return put(q, values, list(extremes))
+
+                    def loop(start: str, stop: str, body: Callable[..., list[str]], carried: list[str]) -> list[str]:
+                        types = [(EXTENT.type, value) for value in carried]
+                        return b.loop(start, stop, WIDTH, body, types)
+
+                    extremes = extent_in_memory(b, "%extent") if tracked else []
+                    if kind == UNIT:  # masks are for the ends only
+                        until = b.op(f"select i1 {both}, i64 {reachable}, i64 0")
+                        whole = b.max(b.op(f"and i64 {until}, {-WIDTH}"), first_whole)
+                        extremes = loop("0", first_whole, chunk, extremes)
+                        extremes = loop(first_whole, whole, whole_chunk, extremes)
+                        extremes = loop(whole, w["pitch"], chunk, extremes)
+                    else:
+                        extremes = loop("0", w["pitch"], chunk, extremes)
+                    if tracked:
+                        put_extent(b, "%extent", extremes)
+
+                b.loop(0, last, 1, row)
+                # The zeros after the last row that it shares with a row that is not there.
+                end = b.gep("i32", plane, b.mul(last, w["pitch"]))
+                for part in range(count):
+                    b.store(_INTS, "zeroinitializer", b.gep("i8", end, b.mul(w["part_bytes"], part)), 4)
+
+            b.loop(0, w["deal_x"], 1, residue_x)
+
+        b.loop(0, w["deal_y"], 1, residue_y)
+
+    b.loop(0, w["pairs"], 1, pair)
+    return b.function(
+        f"define void @{name}(ptr noalias %shape, ptr noalias %source, ptr noalias %planes, ptr noalias %extent, "
+        "i64 %y, i64 %x, i64 %rows) noinline #0"
+    )
+
+
+_WEIGHTS_NAMES = (
+    "weights", "packed", "panels", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "taps_y",
+    "taps_x", "panel_bytes", "panels_at",
+)  # fmt: skip
+
+
+def pack_tile_weights(p: Problem, gradient: bool, element: Element, packed: int, panel_bytes: int, node: int) -> Kernel:
+    """The kernel that packs the panels, [group][panel], behind their headers."""
+    rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
+    out_stride, in_stride, tap_row, tap_column = p.w.strides
+    row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
+    panels = ceil_div(rows, ROWS)
+    words: list[Word] = [
+        p.w.word, Address(packed), panels, rows, channels, p.group_outputs * out_stride, row, channel, tap_row, tap_column,
+        p.w.shape[2], p.w.shape[3], panel_bytes, p.groups * panels * HEADER,
+    ]  # fmt: skip
+    key = f"convolution:tiles:weights:{element.name}"
+    count = numel(p.w)
+    return Kernel(
+        name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit_weights, element, key), words=words,
+        reads=(p.w.root,), writes=(packed,), units=p.groups * panels, bytes=count * element.itemsize + p.groups * panels * panel_bytes,
+        nodes=(node,), min_units_per_thread=max(1, 16384 * p.groups * panels // max(1, count)),
+    )  # fmt: skip
+
+
+def _emit_weights(element: Element, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([lambda b: _weights(b, element, symbol(key))], 512)
+
+
+def _weights(b: Builder, element: Element, name: str) -> str:
+    w = load_words(b, "%args", 2, _WEIGHTS_NAMES)
+    memory, size, count = element.memory, element.itemsize, parts_of(element)
+    b.allocas.append("  %extent = alloca [128 x i8], align 64")
+    step_bytes = count * 2 * TILE_BYTES
+
+    def unit(u: str) -> None:
+        g, panel = b.op(f"udiv i64 {u}, {w['panels']}"), b.op(f"urem i64 {u}, {w['panels']}")
+        r0 = b.mul(panel, ROWS)
+        source = b.gep(memory, w["weights"], b.add(b.mul(g, w["group"]), b.mul(r0, w["row"])))
+        target = b.gep("i8", w["packed"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))
+        clear_extent(b, "%extent")
+
+        def row(r: str) -> None:
+            exists = b.op(f"icmp slt i64 {b.add(r0, r)}, {w['rows']}")
+            tile = b.mul(b.op(f"lshr i64 {r}, 4"), TILE_BYTES)
+            to_row = b.gep("i8", target, b.add(tile, b.mul(b.op(f"and i64 {r}, 15"), 64)))
+            from_row = b.gep(memory, source, b.mul(r, w["row"]))
+
+            def channels(c: str) -> None:
+                left = b.op(f"select i1 {exists}, i64 {b.sub(w['channels'], c)}, i64 0")
+                read = masked_read(b, memory, WIDTH, size, GATHER, "0", left, w["channel"])
+                taps = b.mul(b.op(f"lshr i64 {c}, 5"), b.mul(w["taps_y"], w["taps_x"]))
+                half = b.gep("i8", to_row, b.mul(b.op(f"and i64 {c}, 16"), 2))
+                from_channels = b.gep(memory, from_row, b.mul(c, w["channel"]))
+
+                def tap_row(ty: str) -> None:
+                    def tap(tx: str) -> None:
+                        value = read(b.gep(memory, from_channels, b.add(b.mul(ty, w["tap_row"]), b.mul(tx, w["tap_column"]))))
+                        step = b.add(taps, b.add(b.mul(ty, w["taps_x"]), tx))
+                        to = b.gep("i8", half, b.mul(step, step_bytes))
+                        for part, bits in enumerate(split(b, WIDTH, value) if count > 1 else [value]):
+                            b.store(_SHORTS, bits, b.gep("i8", to, part * 2 * TILE_BYTES), 32)
+                        if count > 1:
+                            put_extent(b, "%extent", EXTENT.include(b, value, *extent_in_memory(b, "%extent")))
+
+                    b.loop(0, w["taps_x"], 1, tap)
+
+                b.loop(0, w["taps_y"], 1, tap_row)
+
+            b.loop(0, b.op(f"and i64 {b.add(w['channels'], DEEP - 1)}, {-DEEP}"), WIDTH, channels)
+
+        b.loop(0, ROWS, 1, row)
+        header = b.gep("i8", w["packed"], b.mul(u, HEADER))
+        for at, value in enumerate(EXTENT.reduce(b, *extent_in_memory(b, "%extent"))):
+            b.store("i32", value, b.gep("i32", header, at), 4)
+
+    b.loop("%begin", "%end", 1, unit)
+    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")

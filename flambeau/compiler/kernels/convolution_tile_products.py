@@ -1,0 +1,139 @@
+"""Convolutions by the matrix unit: the micro-kernel (see convolution_tiles.py).
+
+    sums[32 channels][32 places] = sum over steps of weights[step] * planes at table[step]
+
+Four tiles of 16 x 16 results stay in registers, or two or one where there are fewer channels or places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Function
+from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
+from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
+from flambeau.compiler.kernels.matmul_packed import module_of
+
+
+def _order(parts: int) -> list[tuple[str, int] | tuple[int, int]]:
+    """Loads of parts of weights ("weights", part) and of pixels, and products (weights' part, pixels' part).
+
+    Four registers hold sums and four operands.
+    """
+    order: list[tuple[str, int] | tuple[int, int]] = []
+    held: dict[str, int] = {}
+    for product in PRODUCTS if parts > 1 else ((0, 0),):
+        for operand, part in zip(("weights", "pixels"), product, strict=True):
+            if held.get(operand) != part:
+                held[operand] = part
+                order.append((operand, part))
+        order.append(product)
+    return order
+
+
+def products_function(parts: int) -> Function:
+    """`products(steps, longest, weights, planes, table, sums, others, sums_bytes, pair_bytes, part_bytes, which)`."""
+    key = f"convolution:tiles:products:{parts}"
+    return Function(key, partial(_products_module, parts, key))
+
+
+_ARGUMENTS = (
+    ("i64", "%steps"), ("i64", "%longest"), ("ptr", "%weights"), ("ptr", "%planes"), ("ptr", "%table"), ("ptr", "%sums"),
+    ("ptr", "%others"), ("i64", "%sums_bytes"), ("i64", "%pair_bytes"), ("i64", "%part_bytes"),
+)  # fmt: skip
+
+
+def _products_module(parts: int, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    text = ", ".join(f"{type_} {value}" for type_, value in _ARGUMENTS)
+    variants = [(r, c) for r in (1, 2) for c in (1, 2)]
+
+    def choose(b: Builder) -> str:
+        """`which`: 2 for more than 16 channels, and 1 for more than 16 places."""
+        done = b.new_label("done")
+        labels = [b.new_label("tiles") for _ in variants]
+        cases = " ".join(f"i64 {i}, label %{labels[i]}" for i in range(3))
+        b.emit(f"switch i64 %which, label %{labels[3]} [{cases}]")
+        for (r, c), label in zip(variants, labels, strict=True):
+            b.label(label)
+            b.call("void", f"products_{r}x{c}", _ARGUMENTS, declare=False)
+            b.branch(done)
+        b.label(done)
+        return b.function(f"define void @{symbol(key)}({text}, i64 %which) noinline #0")
+
+    writers: list[Callable[[Builder], str]] = [partial(_products, parts, r, c, text) for r, c in variants]
+    return module_of([*writers, choose], 512)
+
+
+def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -> str:
+    """rows x columns tiles of results; blocks of `longest` steps are added up outside of the registers.
+
+    With several blocks, what remains to be added to the sums lies in `others`.
+    """
+    results = [(r, c) for r in range(rows) for c in range(columns)]
+    def register(number: int) -> tuple[str, str]:
+        return "i8", str(number)
+
+    def store(to: str) -> None:
+        for r, c in results:
+            at = b.gep("i8", to, b.add(b.mul("%sums_bytes", 16 * r), 64 * c))
+            b.call("void", "llvm.x86.tilestored64", [register(2 * r + c), ("ptr", at), ("i64", "%sums_bytes")])
+
+    def step(s: str) -> None:
+        planes = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))
+        weights = b.gep("i8", "%weights", b.mul(s, parts * 2 * TILE_BYTES))
+        for action, part in _order(parts):
+            if action == "weights":
+                for r in range(rows):
+                    at = b.gep("i8", weights, (2 * part + r) * TILE_BYTES)
+                    b.call("void", "llvm.x86.tileloadd64", [register(4 + r), ("ptr", at), ("i64", "64")])
+            elif action == "pixels":
+                first = b.gep("i8", planes, b.mul("%part_bytes", part))
+                for c in range(columns):
+                    at = b.gep("i8", first, 64 * c)
+                    b.call("void", "llvm.x86.tileloadd64", [register(6 + c), ("ptr", at), ("i64", "%pair_bytes")])
+            else:
+                for r, c in results:
+                    b.call("void", "llvm.x86.tdpbf16ps", [register(2 * r + c), register(4 + r), register(6 + c)])
+
+    def block(start: str, stop: str, after_first: Callable[[], None] | None = None) -> None:
+        for r, c in results:
+            b.call("void", "llvm.x86.tilezero", [register(2 * r + c)])
+        if after_first is None:
+            b.loop(start, stop, 1, step)
+        else:
+            step(start)
+            after_first()
+            b.loop(b.add(start, 1), stop, 1, step)
+
+    def add_row(r: str) -> None:
+        floats = f"<{WIDTH} x float>"
+        for c in range(columns):
+            to, more = (b.gep("i8", b.gep("i8", sums, b.mul(r, "%sums_bytes")), 64 * c) for sums in ("%sums", "%others"))
+            b.store(floats, b.op(f"fadd {floats} {b.load(floats, to, 64)}, {b.load(floats, more, 64)}"), to, 64)
+
+    def add_rows() -> None:
+        b.loop(0, 16 * rows, 1, add_row)
+
+    if parts == 1:
+        block("0", "%steps")
+        store("%sums")
+    else:
+        # The block before is added while the matrix unit is busy.
+        block("0", b.min("%longest", "%steps"))
+        store("%sums")
+
+        def second() -> None:
+            block("%longest", b.min(b.mul("%longest", 2), "%steps"))
+            store("%others")
+
+        def another(start: str) -> None:
+            block(start, b.min(b.add(start, "%longest"), "%steps"), add_rows)
+            store("%others")
+
+        b.when(b.op("icmp slt i64 %longest, %steps"), second)
+        b.loop(b.mul("%longest", 2), "%steps", "%longest", another)
+    return b.function(f"define internal void @products_{rows}x{columns}({arguments}) noinline #0")
