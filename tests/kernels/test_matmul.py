@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from flambeau import dtypes
 from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 from flambeau.compiler.kernels.matmul import make_matmul
+from flambeau.runtime import tiles
 from tests.kernels.harness import Runner, aligned
 
 REAL = [d for d in dtypes.ALL if not d.is_complex and d is not dtypes.bool_ and d is not dtypes.bfloat16]
@@ -334,8 +335,9 @@ def test_epilogue_sees_each_element_once(
         np.testing.assert_array_equal(result, 2 * case.c + 1)
 
 
-def test_one_text_serves_many_sizes() -> None:
+def test_one_text_serves_many_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows or columns: read directly; many: packed. Within each, sizes are run-time words."""
+    monkeypatch.setattr(tiles, "dtypes", frozenset)
     for sizes in (
         ((8, 40, 50), (16, 4000, 70), (32, 64, 20)), ((60, 40, 50), (500, 60, 700), (64, 64, 20)),
         ((60, 400, 50), (500, 600, 700), (64, 1024, 20)),

@@ -19,6 +19,7 @@ from flambeau.compiler.kernels.matmul_driver import word_names
 from flambeau.compiler.kernels.matmul_element import FEW_ROWS, Element, Tile, element_of, few_rows_tile, register_tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_packed import packed_module, shared
+from flambeau.compiler.kernels.matmul_parts import parts_block, parts_module, parts_pay, parts_word_names, parts_words
 from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
 from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, TILE, shared_tiles, tile_block, tile_module
 from flambeau.compiler.kernels.matrix_vector import (
@@ -199,16 +200,24 @@ def _product_kernel(
             return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
     sizes = product.m, product.n, product.k, product.batches
     by_tiles = element.name in tiles.dtypes()
-    if by_tiles:
+    by_parts = element.name == "float32" and "bfloat16" in tiles.dtypes() and parts_pay(product.m, product.n, product.k)
+    names = word_names(facts)
+    if by_parts:
+        blocking, regions = parts_block(*sizes, host, tile.rows)
+        facts, functions = parts_words(facts, regions)
+        kind, writer, names = "parts", parts_module, parts_word_names(facts)
+    elif by_tiles:
         facts = replace(facts, element=replace(element, rounds_by=ROUNDS_BY.get(element.name, "")), tile=TILE)
         blocking = tile_block(element, *sizes, host)
+        facts, functions = shared_tiles(facts)
+        kind, writer = "tiles", tile_module
     else:
         few_rows = not element.converts and product.m <= FEW_ROWS and product.n >= product.m and facts.b_unit == "lane" and element.parts == 1
         if few_rows:
             facts = replace(facts, tile=few_rows_tile(tile, product.m, host.registers))
         blocking = block(element, facts.tile, *sizes, host, few_rows)
-    facts = replace(facts, direct=blocking.direct)
-    facts, functions = shared_tiles(facts) if by_tiles else shared(facts)
+        facts, functions = shared(replace(facts, direct=blocking.direct))
+        kind, writer = "blocked", packed_module
     words: dict[str, Word] = {
         "scratch": Scratch(blocking.scratch_bytes),
         "mc": blocking.mc, "nc": blocking.nc, "kc": blocking.kc,
@@ -217,9 +226,8 @@ def _product_kernel(
         "a_panels": blocking.a_panels, "row_step": blocking.row_step,
         "packs_b": int(blocking.pack_b), **functions,
     }  # fmt: skip
-    kind, writer = ("tiles", tile_module) if by_tiles else ("blocked", packed_module)
     return _kernel(
-        f"matmul:{kind}:{facts.key()}", writer, facts, epilogue, words, word_names(facts), product, node_index,
+        f"matmul:{kind}:{facts.key()}", writer, facts, epilogue, words, names, product, node_index,
         blocking.row_panels * blocking.column_blocks * product.batches, blocking.min_units, blocking.grain,
     )  # fmt: skip
 

@@ -42,12 +42,16 @@ class Driver:
 
     def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
         self.b, self.facts, self.tile, self.has_epilogue = b, facts, facts.tile, has_epilogue
-        self.w = w = load_words(b, word_names(facts))
+        self.w = w = load_words(b, self.names())
         scratch = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
         self.panels_b, self.panel_a = scratch, b.gep("i8", scratch, w["a_panels"])
         self.row_step = w["row_step"] if facts.direct else str(self.tile.rows)
         # The batch item, column block and block of K that are being worked on: see `group`.
         self.batch = self.a = self.bb = self.c = self.j0 = self.columns = self.k = self.add = self.is_last = ""
+
+    def names(self) -> list[str]:
+        """Names of the words before the epilogue's, in order."""
+        return word_names(self.facts)
 
     def write(self, symbol: str) -> str:
         b, row_panels = self.b, self.w["row_panels"]

@@ -9,8 +9,8 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Word
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 
-# Words that are addresses; the last three of functions.
-POINTERS = frozenset(("a", "b", "c", "scratch", "tile", "pack_a", "pack_b"))
+# Words that are addresses; from "tile" on, of functions.
+POINTERS = frozenset(("a", "b", "c", "scratch", "tile", "pack_a", "pack_b", "parts_a", "parts_b"))
 
 
 class Epilogue(Protocol):

@@ -51,6 +51,12 @@ ROUNDS_BY = {"bfloat16": "llvm.x86.avx512bf16.cvtneps2bf16.512"}
 _CONFIGURATION = bytes([1] + [0] * 15 + [64, 0] * 8 + [0] * 16 + [16] * 8 + [0] * 8)  # palette 1; 8 tiles of 16 x 64
 
 
+def configuration() -> str:
+    """Text of the constant that TileDriver configures the tile registers with."""
+    constant = ", ".join(f"i8 {x}" for x in _CONFIGURATION)
+    return f"@tile_configuration = internal constant [64 x i8] [{constant}], align 64"
+
+
 def tile_block(element: Element, m: int, n: int, k: int, batches: int, host: Machine) -> Blocking:
     """Blocks of an m x n x k product."""
     step = 64 // element.itemsize
@@ -160,8 +166,9 @@ class TileDriver(Driver):
         self.finish((row, b.add(row, tall)), (column, b.add(column, width)))
 
     def multiply_tiles(
-        self, steps: str, left: str, right: str, buffer: str, add: str, tall: str, wide: str
+        self, steps: str, left: str, right: str, buffer: str, add: str, tall: str, wide: str, row: str = ""
     ) -> None:  # fmt: skip
+        """One micro-kernel. It takes `add`, whether to add to the sums, or `row`, the bytes between rows of them."""
         b = self.b
         high = b.op(f"select i1 {b.op(f'icmp sgt i64 {tall}, 16')}, i64 2, i64 0")
         broad = b.op(f"select i1 {b.op(f'icmp sgt i64 {wide}, 16')}, i64 1, i64 0")
@@ -172,7 +179,7 @@ class TileDriver(Driver):
         b.emit(f"switch i64 {which}, label %{labels[3]} [{cases}]")
         for i, label in enumerate(labels):
             b.label(label)
-            arguments = [("i64", steps), ("ptr", left), ("ptr", right), ("ptr", buffer), ("i1", add)]
+            arguments = [("i64", steps), ("ptr", left), ("ptr", right), ("ptr", buffer), ("i64", row) if row else ("i1", add)]
             b.call("void", f"tiles_{i // 2 + 1}x{i % 2 + 1}", arguments, declare=False)
             b.branch(done)
         b.label(done)
@@ -265,8 +272,7 @@ def shared_tiles(facts: Facts) -> tuple[Facts, dict[str, Word]]:
 def tile_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
     """The whole module's text."""
     element = facts.element
-    constant = ", ".join(f"i8 {x}" for x in _CONFIGURATION)
-    others = [f"@tile_configuration = internal constant [64 x i8] [{constant}], align 64"]
+    others = [configuration()]
     writers: list[Callable[[Builder], str]] = [partial(micro, element=element, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
     writers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
     writers.append(lambda b: TileDriver(b, facts, epilogue is not None).write(symbol))

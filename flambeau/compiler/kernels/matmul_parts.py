@@ -1,0 +1,332 @@
+"""Matrix products of float32 by the processor's matrix unit (AMX): six products of bfloat16 parts (bfloat_parts.py).
+
+The unit does 2650 GFLOP/s of bfloat16 a core, a sixth of which, 441, is 2.4 times what float32 multiply-adds can do.
+Sums are float32's. Those of a block of K are made apart, by six additions (of 32 products' sum) for each 32 of K, and
+then added to the other blocks': errors are no larger than those of the multiply-adds of other machines, whose blocks
+have 256 additions.
+
+Panels of parts are packed by matmul_parts_pack.py.
+
+    for each block of columns (b_columns)
+        for each block of rows (mc)
+            for each block of K (kc)              pack b; meant to stay in the second-level cache
+                for each A_ROWS rows              pack a
+                    for each row panel
+                        for each column panel     the micro-kernel: 32 x 32 sums, to c where they fit, or to a buffer
+                        after the last block of K: store sums that wait in a buffer; the epilogue
+
+The unit takes denormals for zero, and the parts of an infinity are not finite. Where the extents of a panel of a and of
+one of b tell that this matters, their product is done by float32 multiply-adds, as on machines without the unit: both
+panels are packed again (once), and the sums go to the same place. They stay with multiply-adds for the rest of K, which
+could otherwise lose a denormal sum. Panels and blocks of K are laid out by sizes only, so the choice depends on values
+and sizes, not on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Word
+from flambeau.compiler.kernels.bfloat_parts import PRODUCTS, are_safe
+from flambeau.compiler.kernels.matmul_blocking import Blocking, Machine, ceil_div, grid, round_up
+from flambeau.compiler.kernels.matmul_driver import word_names
+from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
+from flambeau.compiler.kernels.matmul_micro import store_part
+from flambeau.compiler.kernels.matmul_packed import module_of, shared
+from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT, STEP, STEP_BYTES, parts_pack_function
+from flambeau.compiler.kernels.matmul_tile_pack import LANES
+from flambeau.compiler.kernels.matmul_tiles import A_ROWS, SUMS_BYTES, TileDriver, configuration
+
+# Both panels may come from the second-level cache: the micro-kernel alone runs at 405 to 418 GFLOP/s then, from the
+# first level at 420 (measured). So blocks of K are long, which saves visits of c; with 512, errors exceed PyTorch's by 6 %
+# where a few large terms make the sum.
+_LONGEST = 384
+_LONGEST_PLAIN = 256  # additions of a block of K by multiply-adds: as in matmul_blocking.k_block
+_PARTS_BYTES = 3 * 2  # of an element
+
+
+def parts_pay(m: int, n: int, k: int) -> bool:
+    """True where packing parts costs less than the matrix unit saves."""
+    return m >= 48 and n >= 48 and k >= 48
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """What a worker's scratch holds besides the panels of parts: offsets in bytes."""
+
+    extents: int  # of the panels of a, then of those of b
+    marks: int  # a byte for each 32 x 32 sums: whether they are in multiply-adds' hands
+    plain_a: int  # float32 panels
+    plain_b: int
+    sums: int
+    end: int
+
+
+def parts_block(m: int, n: int, k: int, batches: int, host: Machine, tile_rows: int) -> tuple[Blocking, Regions]:
+    """Blocks of an m x n x k product. kc depends on k only."""
+    whole = round_up(max(k, 1), STEP)
+    kc = round_up(ceil_div(whole, ceil_div(whole, _LONGEST)), STEP)
+    widest = max(1, host.l2_bytes // 2 // (kc * _PARTS_BYTES) // LANES) * LANES
+    nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
+    b_columns = min(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
+    rows = min(grain * LANES, round_up(m, LANES))
+    mc = min(rows, 1024) if kc < whole else rows  # sums of all rows of a block may wait in buffers for the next one
+    column_panels, panels = b_columns // LANES, mc // LANES
+    a_panels = b_columns * kc * _PARTS_BYTES
+    extents = a_panels + A_ROWS * kc * _PARTS_BYTES
+    marks = extents + (A_ROWS // LANES + column_panels) * SLOT
+    plain_a = marks + round_up(panels * column_panels, 64)
+    plain_b = plain_a + A_ROWS // LANES * plain_panel(kc, tile_rows)
+    sums = plain_b + b_columns * kc * 4
+    end = sums + column_panels * (panels if kc < whole else 1) * SUMS_BYTES
+    # A thread is worth its start from about 5 microseconds on: 2 million operations.
+    blocking = Blocking(
+        mc, nc, kc, row_panels, column_blocks, b_columns, a_panels, end,
+        min_units=max(1, 2_000_000 // (2 * LANES * min(n, nc) * max(k, 1))), direct=False, pack_b=True,
+        row_step=LANES, grain=grain,
+    )  # fmt: skip
+    return blocking, Regions(extents, marks, plain_a, plain_b, sums, end)
+
+
+def plain_panel(kc: int, tile_rows: int) -> int:
+    """Bytes of 32 rows of a as panels of `tile_rows`, and of what packing may write behind them."""
+    return round_up(LANES, tile_rows) * kc * 4 + 128
+
+
+def parts_word_names(facts: Facts) -> list[str]:
+    """Names of the words before the epilogue's, in order."""
+    return [*word_names(facts), "parts_a", "parts_b", "extents", "marks", "plain_a", "plain_b", "sums"]
+
+
+def parts_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]:
+    """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
+    _, words = shared(replace(facts, c_unit="column"))
+    words |= {f"parts_{operand}": parts_pack_function(facts, operand) for operand in ("a", "b")}
+    words |= {name: getattr(regions, name) for name in ("extents", "marks", "plain_a", "plain_b", "sums")}
+    return replace(facts, a_unit="any", b_unit="any"), words
+
+
+class PartsDriver(TileDriver):
+    """The loops around the matrix unit. It calls `tiles_RxC` and `store_part`, by address `parts_a` and `parts_b`, and
+    for multiply-adds `tile`, `pack_a` and `pack_b`."""
+
+    def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
+        super().__init__(b, facts, has_epilogue)
+        self.row_step = str(LANES)  # `facts.tile` is that of the multiply-adds
+        self.block_sums = b.fresh("block_sums")
+        b.allocas.append(f"  {self.block_sums} = alloca [{LANES * LANES} x float], align 64")
+
+    def names(self) -> list[str]:
+        return parts_word_names(self.facts)
+
+    def rectangle(self, first: str, after: str, a: str, bb: str, k_all: str) -> None:
+        """Rows [first, after) times the column block's columns."""
+        b, w = self.b, self.w
+        blocks = b.max("1", b.op(f"udiv i64 {b.add(k_all, b.sub(w['kc'], 1))}, {w['kc']}"))
+        one_block = b.op(f"icmp eq i64 {blocks}, 1")
+        self.extents_a = b.gep("i8", self.panels_b, w["extents"])
+        self.extents_b = b.gep("i8", self.extents_a, A_ROWS // LANES * SLOT)
+        self.column_panels = b.op(f"udiv i64 {w['b_columns']}, {LANES}")
+        per_panel = b.op(f"select i1 {one_block}, i64 0, i64 {b.mul(self.column_panels, SUMS_BYTES)}")
+
+        def columns(j: str) -> None:
+            width = b.min(w["b_columns"], b.sub(self.columns, j))
+
+            def rows(i0: str) -> None:
+                i1 = b.min(after, b.add(i0, w["mc"]))
+
+                def k_block(block: str) -> None:
+                    k0 = b.mul(block, w["kc"])
+                    self.k = b.min(w["kc"], b.sub(k_all, k0))
+                    self.steps = b.op(f"udiv i64 {b.add(self.k, STEP - 1)}, {STEP}")
+                    self.panel_bytes = b.mul(self.steps, STEP_BYTES)
+                    self.add = b.op(f"icmp sgt i64 {block}, 0")
+                    self.is_last = b.op(f"icmp eq i64 {b.add(block, 1)}, {blocks}")
+                    self.a, self.bb = self.at(a, k0, w["a_column"]), self.at(bb, k0, w["b_row"])
+                    self.source_b = self.at(self.bb, b.add(self.j0, j), w["b_column"])
+                    self.pack_parts("b", self.source_b, width, self.panels_b, self.extents_b)
+
+                    def some_rows(r0: str) -> None:
+                        r1 = b.min(i1, b.add(r0, A_ROWS))
+                        source = self.at(self.a, r0, w["a_row"])
+                        self.pack_parts("a", source, b.sub(r1, r0), self.panel_a, self.extents_a)
+
+                        def panel(row: str) -> None:
+                            index = b.op(f"udiv i64 {b.sub(row, r0)}, {LANES}")
+                            number = b.op(f"udiv i64 {b.sub(row, i0)}, {LANES}")
+                            sums = b.gep("i8", b.gep("i8", self.panels_b, w["sums"]), b.mul(number, per_panel))
+                            self.panel_of_rows(row, b.min(LANES, b.sub(r1, row)), index, number, j, width, sums)
+
+                        b.loop(r0, r1, LANES, panel)
+
+                    b.loop(i0, i1, A_ROWS, some_rows)
+
+                b.loop(0, blocks, 1, k_block)
+
+            b.loop(first, after, w["mc"], rows)
+
+        b.loop(0, self.columns, w["b_columns"], columns)
+
+    def panel_of_rows(self, row: str, tall: str, index: str, number: str, j: str, width: str, sums: str) -> None:
+        """`tall` rows from `row` on, panel `index` of those packed, `number` of the block of rows, times all packed
+        columns. `sums`: buffers."""
+        b, w = self.b, self.w
+        column = b.add(self.j0, j)
+        left = b.gep("i8", self.panel_a, b.mul(index, self.panel_bytes))
+        left_slot = b.gep("i8", self.extents_a, b.mul(index, SLOT))
+        marks = b.gep("i8", b.gep("i8", self.panels_b, w["marks"]), b.mul(number, self.column_panels))
+        in_c = self.facts.c_unit == "column"
+
+        def panel(at: str) -> None:
+            panel_number = b.op(f"udiv i64 {at}, {LANES}")
+            right = b.gep("i8", self.panels_b, b.mul(panel_number, self.panel_bytes))
+            right_slot = b.gep("i8", self.extents_b, b.mul(panel_number, SLOT))
+            wide = b.min(LANES, b.sub(width, at))
+            target = self.at(self.at(self.c, row, w["c_row"]), b.add(column, at), w["c_column"])
+            place, place_row = b.gep("i8", sums, b.mul(panel_number, SUMS_BYTES)), str(LANES)
+            waits = "true"
+            if in_c:
+                whole = b.op(f"icmp eq i64 {b.add(tall, wide)}, {2 * LANES}")
+                waits = b.op(f"xor i1 {whole}, true")
+                place = b.op(f"select i1 {whole}, ptr {target}, ptr {place}")
+                place_row = b.op(f"select i1 {whole}, i64 {w['c_row']}, i64 {LANES}")
+                self.fetch_c(target, tall)
+            buffer = place
+            exponents = [[b.load("i32", b.gep("i32", slot, at), 4) for at in range(2)] for slot in (left_slot, right_slot)]
+            safe = are_safe(b, (exponents[0][0], exponents[0][1]), (exponents[1][0], exponents[1][1]))
+            mark = b.gep("i8", marks, panel_number)
+            before = b.load("i8", mark, 1)
+            marked = b.op(f"and i1 {self.add}, {b.op(f'icmp ne i8 {before}, 0')}")
+            plain = b.op(f"or i1 {marked}, {b.op(f'xor i1 {safe}, true')}")
+            b.store("i8", b.op(f"zext i1 {plain} to i8"), mark, 1)
+            b.when(b.op(f"xor i1 {plain}, true"), lambda: self.multiply_parts(left, right, tall, wide, place, place_row))
+            b.when(plain, lambda: self.multiply_plain(row, tall, index, at, wide, left_slot, right_slot, place, place_row))
+            arguments = [
+                ("ptr", buffer), ("i64", str(LANES)), ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]),
+                ("i1", "false"), ("i64", tall), ("i64", wide),
+            ]  # fmt: skip
+            stores = b.op(f"and i1 {waits}, {self.is_last}")
+            b.when(stores, lambda: b.call("void", "store_part", arguments, declare=False) and None)
+
+        b.loop(0, width, LANES, panel)
+        self.finish((row, b.add(row, tall)), (column, b.add(column, width)))
+
+    def multiply_parts(self, left: str, right: str, tall: str, wide: str, place: str, place_row: str) -> None:
+        """One micro-kernel, whose sums go to `place`, or are added to what is there: rows `place_row` elements apart."""
+        b = self.b
+        sums = b.op(f"select i1 {self.add}, ptr {self.block_sums}, ptr {place}")
+        row = b.op(f"select i1 {self.add}, i64 {4 * LANES}, i64 {b.mul(place_row, 4)}")
+        self.multiply_tiles(self.steps, left, right, sums, "", tall, wide, row)
+
+        def add(i: str) -> None:
+            source = b.gep("i8", sums, b.mul(i, 4 * LANES))
+            target = b.gep("float", place, b.mul(i, place_row))
+            for v in range(LANES // 16):
+                at = b.gep("i8", target, 64 * v)
+                block = b.load("<16 x float>", b.gep("i8", source, 64 * v), 64)
+                b.store("<16 x float>", b.op(f"fadd <16 x float> {b.load('<16 x float>', at, 4)}, {block}"), at, 4)
+
+        b.when(self.add, lambda: b.loop(0, tall, 1, add) and None)
+
+    def multiply_plain(
+        self, row: str, tall: str, index: str, at: str, wide: str, left_slot: str, right_slot: str, place: str,
+        place_row: str,
+    ) -> None:  # fmt: skip
+        """The same product by multiply-adds."""
+        b, w = self.b, self.w
+        step = self.tile.rows
+        size = b.add(b.mul(w["kc"], round_up(LANES, step) * 4), 128)  # plain_panel
+        left = b.gep("i8", b.gep("i8", self.panels_b, w["plain_a"]), b.mul(index, size))
+        right = b.gep("i8", b.gep("i8", self.panels_b, w["plain_b"]), b.mul(b.mul(at, w["kc"]), 4))
+        self.pack_once("a", self.at(self.a, row, w["a_row"]), tall, left, left_slot)
+        self.pack_once("b", self.at(self.source_b, at, w["b_column"]), wide, right, right_slot)
+
+        def some_rows(r: str) -> None:
+            high = b.min(step, b.sub(tall, r))
+            rows, target = b.gep("float", left, b.mul(r, self.k)), b.gep("float", place, b.mul(r, place_row))
+
+            def some_k(k: str) -> None:
+                add = b.op(f"or i1 {self.add}, {b.op(f'icmp sgt i64 {k}, 0')}")
+                b.call_address(w["tile"], [
+                    ("i64", b.min(_LONGEST_PLAIN, b.sub(self.k, k))), ("ptr", b.gep("float", rows, b.mul(k, step))),
+                    ("i64", "1"), ("i64", str(step)), ("ptr", b.gep("float", right, b.mul(k, LANES))), ("i64", str(LANES)),
+                    ("ptr", target), ("i64", place_row), ("i64", "1"), ("i1", add), ("i64", high), ("i64", wide),
+                ])  # fmt: skip
+
+            b.loop(0, self.k, _LONGEST_PLAIN, some_k)
+
+        b.loop(0, tall, step, some_rows)
+
+    def pack_once(self, operand: str, source: str, count: str, target: str, slot: str) -> None:
+        """Pack a panel of float32, if this was not done since its parts were packed."""
+        b = self.b
+        done = b.gep("i32", slot, 2)
+
+        def pack() -> None:
+            self.pack(operand, source, count, target)
+            b.store("i32", "1", done, 4)
+
+        b.when(b.op(f"icmp eq i32 {b.load('i32', done, 4)}, 0"), pack)
+
+    def pack_parts(self, operand: str, source: str, count: str, target: str, extents: str) -> None:
+        strides = ("a_row", "a_column") if operand == "a" else ("b_column", "b_row")
+        self.b.call_address(self.w[f"parts_{operand}"], [
+            ("ptr", source), ("i64", self.w[strides[0]]), ("i64", self.w[strides[1]]), ("i64", count), ("i64", self.k),
+            ("ptr", target), ("ptr", extents),
+        ])  # fmt: skip
+
+
+def micro(b: Builder, rows: int, columns: int) -> str:
+    """Text of `tiles_RxC(steps, a, b, sums, row)`: rows x columns tiles of results, their rows `row` bytes apart."""
+    results = [(r, c) for r in range(rows) for c in range(columns)]
+
+    def register(number: int) -> tuple[str, str]:
+        return "i8", str(number)
+
+    def sums(r: int, c: int) -> list[tuple[str, str]]:
+        at = b.gep("i8", b.gep("i8", "%sums", b.mul("%row", 16 * r)), 64 * c)
+        return [register(2 * r + c), ("ptr", at), ("i64", "%row")]
+
+    for r, c in results:
+        b.call("void", "llvm.x86.tilezero", [register(2 * r + c)])
+
+    def step(s: str) -> None:
+        at = b.mul(s, STEP_BYTES)
+        panels = {"a": b.gep("i8", "%a", at), "b": b.gep("i8", "%b", at)}
+        held: dict[tuple[str, int], int] = {}
+
+        def hold(operand: str, tile: int, part: int) -> str:
+            number = tile + (4 if operand == "a" else 6)
+            if held.get((operand, tile)) != part:  # loaded just before its first use
+                held[operand, tile] = part
+                source = b.gep("i8", panels[operand], part * PART_BYTES + 1024 * tile)
+                b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", source), ("i64", "64")])
+            return str(number)
+
+        for left, right in PRODUCTS:
+            for r, c in ((0, 0), (0, 1), (1, 1), (1, 0)):
+                if r < rows and c < columns:
+                    operands = [("i8", hold("a", r, left)), ("i8", hold("b", c, right))]
+                    b.call("void", "llvm.x86.tdpbf16ps", [register(2 * r + c), *operands])
+
+    b.loop(0, "%steps", 1, step)
+    for r, c in results:
+        b.call("void", "llvm.x86.tilestored64", sums(r, c))
+    return b.function(
+        f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i64 %row) noinline #0"
+    )
+
+
+def parts_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+    """The whole module's text."""
+    writers: list[Callable[[Builder], str]] = [partial(micro, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
+    writers.append(partial(store_part, element=facts.element, tile=facts.tile, c_unit=facts.c_unit))
+    writers.append(lambda b: PartsDriver(b, facts, epilogue is not None).write(symbol))
+    others, declarations = [configuration()], []
+    if epilogue is not None:
+        others.append(epilogue.emit("epilogue", len(parts_word_names(facts))))
+        declarations = epilogue.declarations()
+    return module_of(writers, facts.vector_bits, others, declarations)
