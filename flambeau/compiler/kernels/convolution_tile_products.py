@@ -34,7 +34,8 @@ def _order(parts: int) -> list[tuple[str, int] | tuple[int, int]]:
 
 
 def products_function(parts: int) -> Function:
-    """`products(steps, longest, weights, planes, table, sums, others, sums_bytes, pair_bytes, part_bytes, which)`."""
+    """`products(steps, longest, weights, planes, table, sums, others, sums_bytes, pair_bytes, part_bytes,
+    fetched, fetched_lines, which)`: meanwhile so many cache lines a step are fetched to the second level."""
     key = f"convolution:tiles:products:{parts}"
     return Function(key, partial(_products_module, parts, key))
 
@@ -42,6 +43,7 @@ def products_function(parts: int) -> Function:
 _ARGUMENTS = (
     ("i64", "%steps"), ("i64", "%longest"), ("ptr", "%weights"), ("ptr", "%planes"), ("ptr", "%table"), ("ptr", "%sums"),
     ("ptr", "%others"), ("i64", "%sums_bytes"), ("i64", "%pair_bytes"), ("i64", "%part_bytes"),
+    ("ptr", "%fetched"), ("i64", "%fetched_lines"),
 )  # fmt: skip
 
 
@@ -84,6 +86,13 @@ def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -
 
     def step(s: str) -> None:
         planes = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))
+        fetched = b.gep("i8", "%fetched", b.mul(s, b.mul("%fetched_lines", 64)))
+
+        def fetch(line: str) -> None:
+            at = b.gep("i8", fetched, b.mul(line, 64))
+            b.call("void", "llvm.prefetch.p0", [("ptr", at), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+
+        b.loop(0, "%fetched_lines", 1, fetch)
         weights = b.gep("i8", "%weights", b.mul(s, parts * 2 * TILE_BYTES))
         for action, part in _order(parts):
             if action == "weights":

@@ -63,7 +63,8 @@ PLACES = 32  # places of a pass: two tiles
 # are then 0.6 to 0.9 of PyTorch's, for normal and for positive numbers (18 steps of 18: 1.5 for positive ones). To store
 # tiles costs as much as one or two steps (measured; the addition costs nothing).
 _BLOCK_STEPS = (9, 24)
-_PLANES_BYTES = 1 << 20  # of one unit: half of a second-level cache of 2 MiB
+_KEPT_BYTES = 1 << 20  # panels that stay in a second-level cache of 2 MiB; next to them:
+_PLANES_BYTES = 1 << 19  # of one unit, twice as much where panels do not stay
 _BLOCK_PIXELS = 1024  # of one unit: 128 KiB of sums
 _BLOCK_COLUMNS = 448  # longer rows are cut
 _UNITS = 32  # blocks get smaller until there are as many
@@ -74,7 +75,7 @@ _NAMES = (
     *_POINTERS, "batch", "images", "groups", "blocks_y", "blocks_x", "splits", "split_rows", "rows", "panels",
     "panel_bytes", "panels_at", "steps", "block_steps", "source_batch", "source_group", "kernel_group", "out_batch", "out_group",
     "scratch_bytes", "sums_at", "sums_bytes", "table_at", "block_rows", "block_columns", "image_places",
-    "out_height", "out_width", "taps", "shifts_at",
+    "out_height", "out_width", "taps", "shifts_at", "fetched_lines",
 )  # fmt: skip
 
 
@@ -137,13 +138,21 @@ def _shared_zeros(axis: Axis, step: int, size: int, source: int, blocks: int) ->
     return max(0, min(axis.before, size + axis.reach - axis.before - source, WIDTH))
 
 
+def _even(batch: int, most: int) -> int:
+    """Images of a unit: at most so many, and as many that the units are even in number (two threads), if there are."""
+    return next((n for n in range(most, most // 2, -1) if ceil_div(batch, n) % 2 == 0), balanced(batch, most))
+
+
 def _blocking(p: Problem, gradient: bool, g: Geometry) -> Blocking:
     parts = parts_of(element_of(p.dtype))
     out, channels = (p.x, p.group_outputs) if gradient else (p.y, p.group_inputs)
     height, width = out.shape[2:]
     axis_y, axis_x = axes(g)
     deal = g.step_y * g.step_x
-    places = max(1, _PLANES_BYTES // (2 * parts * round_up(channels, DEEP) * deal))  # of a sub-plane
+    rows_of_product = p.group_inputs if gradient else p.group_outputs
+    weights = 2 * parts * round_up(rows_of_product, ROWS) * round_up(channels, DEEP) * g.taps
+    planes = _PLANES_BYTES if weights <= _KEPT_BYTES else 2 * _PLANES_BYTES
+    places = max(1, planes // (2 * parts * round_up(channels, DEEP) * deal))  # of a sub-plane
     columns = width
     if width > _BLOCK_COLUMNS // 2:
         fitting = max(2 * PLACES, min(_BLOCK_COLUMNS, places // (1 + axis_y.reach) - axis_x.reach))
@@ -160,7 +169,7 @@ def _blocking(p: Problem, gradient: bool, g: Geometry) -> Blocking:
     images = 1
     if blocks_y * blocks_x == 1:
         fitting = min(places // (image_rows * pitch), _BLOCK_PIXELS // (rows * columns))
-        images = balanced(p.batch, max(1, min(fitting, p.batch * p.groups)))
+        images = _even(p.batch, max(1, min(fitting, p.batch)))
     return Blocking(columns, rows, images, pitch, image_rows, blocks_x, blocks_y)
 
 
@@ -171,6 +180,7 @@ def make_tile_convolution(
     host = machine()
     element = element_of(p.dtype)
     facts = Facts(element)
+    kind = read_kind(g.step_x, g.stride_x)
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
     height, width = out.shape[2:]
@@ -205,19 +215,23 @@ def make_tile_convolution(
     table_at = planes_bytes + (1 if block_steps == steps else 2) * ROWS * sums_bytes
     range_at = table_at + round_up(8 * steps, 64)
     scratch = range_at + 128
+    # Shares of a step of the next panel, where the panels of a unit do not stay in the cache.
+    stays = panels * panel_bytes <= _KEPT_BYTES
+    fetched_lines = 0 if stays else ceil_div(32 * facts.parts, ceil_div(block.used, PLACES))
     packed = temporary(graph, p.groups * panels * (HEADER + panel_bytes), BY_NAME["uint8"])
 
     out_stride, in_stride, kernel_y, kernel_x = p.w.strides
     row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
-    kind = read_kind(g.step_x, g.stride_x)
-    functions = [copy_function(element, kind), products_function(facts.parts), exact_function(element, kind)]
+    functions = [
+        copy_function(element, kind), products_function(facts.parts), exact_function(element, kind)
+    ]  # fmt: skip
     first_word = len(_NAMES) + len(SHAPE)
     words: list[Word] = [
         source.word, Address(packed), p.w.word, out.word, Scratch(scratch), *functions, p.batch, images, p.groups, block.blocks_y,
         block.blocks_x, splits, split_panels * ROWS, rows, panels, panel_bytes, p.groups * panels * HEADER, steps, block_steps,
         source.strides[0], channels * source.strides[1], p.group_outputs * out_stride, out.strides[0], rows * out.strides[1],
         scratch, planes_bytes, sums_bytes, table_at, block.rows, block.columns, image_places,
-        height, width, g.taps, first_word + (0 if epilogue is None else len(epilogue.words)),
+        height, width, g.taps, first_word + (0 if epilogue is None else len(epilogue.words)), fetched_lines,
     ]  # fmt: skip
     shape = {
         "channels": channels, "pairs": pairs, "pair_bytes": pair_bytes, "part_bytes": part_bytes, "top": axis_y.before,
@@ -327,13 +341,21 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
 
     b.loop(0, w["steps"], 1, write_table)
 
-    def unit(u: str) -> None:
+    def decode(u: str) -> tuple[str, str, str, str, str]:
+        """(range of channels, block column, block row, group, first image) of a unit."""
         digits = []
         for name in ("splits", "blocks_x", "blocks_y", "groups"):
             digits.append(b.op(f"urem i64 {u}, {w[name]}"))
             u = b.op(f"udiv i64 {u}, {w[name]}")
         part, bx, by, g = digits
-        n0 = b.mul(u, w["images"])
+        return part, bx, by, g, b.mul(u, w["images"])
+
+    def panel_at(number: str) -> str:
+        return b.gep("i8", w["weights"], b.add(w["panels_at"], b.mul(number, w["panel_bytes"])))
+
+    def unit(u: str) -> None:
+        part, bx, by, g, n0 = decode(u)
+        next_part, _, _, next_g, _ = decode(b.min(b.add(u, 1), b.sub("%end", 1)))
         images = b.min(w["images"], b.sub(w["batch"], n0))
         o_low = b.mul(part, w["split_rows"])
         o_high = b.min(w["rows"], b.add(o_low, w["split_rows"]))
@@ -359,6 +381,7 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
         b.loop(0, images, 1, copy)
         pixels = EXTENT.reduce(b, *extent_in_memory(b, extent))
         used = b.add(b.add(b.mul(b.sub(images, 1), w["image_places"]), b.mul(b.sub(rows, 1), q["pitch"])), columns)
+        next_panel = b.add(b.mul(next_g, w["panels"]), b.op(f"udiv i64 {b.mul(next_part, w['split_rows'])}, {ROWS}"))
 
         def panel(o: str) -> None:
             lanes = b.min(ROWS, b.sub(o_high, o))
@@ -366,16 +389,19 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
             out_o = b.gep(memory, out, b.mul(o, q["out_row"]))
 
             def by_tiles() -> None:
-                weights = b.gep("i8", w["weights"], b.add(w["panels_at"], b.mul(number, w["panel_bytes"])))
+                more = b.op(f"icmp slt i64 {b.add(o, ROWS)}, {o_high}")
+                fetched = panel_at(b.op(f"select i1 {more}, i64 {b.add(number, 1)}, i64 {next_panel}"))
                 tall = b.op(f"select i1 {b.op(f'icmp sgt i64 {lanes}, 16')}, i64 2, i64 0")
 
                 def places(at: str) -> None:
+                    ordinal = b.op(f"udiv i64 {at}, {PLACES}")
+                    fetched_part = b.gep("i8", fetched, b.mul(b.mul(ordinal, w["fetched_lines"]), b.mul(w["steps"], 64)))
                     broad = b.op(f"zext i1 {b.op(f'icmp sgt i64 {b.sub(used, at)}, 16')} to i64")
                     b.call_address(w["products"], [
-                        ("i64", w["steps"]), ("i64", w["block_steps"]), ("ptr", weights), ("ptr", b.gep("i32", planes, at)),
+                        ("i64", w["steps"]), ("i64", w["block_steps"]), ("ptr", panel_at(number)), ("ptr", b.gep("i32", planes, at)),
                         ("ptr", table), ("ptr", b.gep("float", sums, at)), ("ptr", b.gep("float", others, at)),
                         ("i64", w["sums_bytes"]), ("i64", q["pair_bytes"]), ("i64", q["part_bytes"]),
-                        ("i64", b.add(tall, broad)),
+                        ("ptr", fetched_part), ("i64", w["fetched_lines"]), ("i64", b.add(tall, broad)),
                     ])  # fmt: skip
 
                 b.loop(0, used, PLACES, places)
