@@ -111,21 +111,28 @@ def _max_pool2d_values(input: Tensor, kernel_size: Size, stride: Size | None, pa
 
 
 @functional
-def _max_pool3d(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> Tensor:
+def _max_pool3d(
+    input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool, with_indices: bool
+) -> Any:
     w = _Windows("max_pool3d", input, 3, kernel_size, stride, padding, dilation, ceil_mode)
     n, c, depth, height, width = w.x.shape
     pool = primitives().max_pool
     planes = w.x.reshape(n, c * depth, height, width)
-    y, _ = pool(
+    y, in_plane = pool(
         planes, kernel=w.kernel[1:], stride=w.stride[1:], padding=w.padding[1:], dilation=w.dilation[1:],
         shape=(n, c * depth, *w.out[1:]),
     )  # fmt: skip
     area = w.out[1] * w.out[2]
-    y, _ = pool(
+    y, in_depth = pool(
         y.reshape(n, c, depth, area), kernel=(w.kernel[0], 1), stride=(w.stride[0], 1), padding=(w.padding[0], 0),
         dilation=(w.dilation[0], 1), shape=(n, c, w.out[0], area),
     )  # fmt: skip
-    return w.finish(y.reshape(n, c, *w.out))
+    y = w.finish(y.reshape(n, c, *w.out))
+    if not with_indices:
+        return y
+    found = in_depth.reshape(n, c, -1)  # flat over (depth, area)
+    flat = in_plane.reshape(n, c, -1).gather(-1, found) + found // area * (height * width)
+    return y, w.finish(flat.reshape(n, c, *w.out))
 
 
 def max_pool1d(
@@ -149,21 +156,33 @@ def max_pool2d(
 def max_pool3d(
     input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
     ceil_mode: bool = False, return_indices: bool = False,
-) -> Tensor:  # fmt: skip
-    """Maxima over windows of (N, C, D, H, W)."""
-    if return_indices:
-        raise NotImplementedError("max_pool3d: return_indices=True is not supported")
-    return _max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode)
+) -> Any:  # fmt: skip
+    """Maxima over windows of (N, C, D, H, W); with return_indices also the flat index in D * H * W of each."""
+    return _max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def max_pool1d_with_indices(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+def max_pool1d_with_indices(
+    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """max_pool1d with return_indices=True."""
-    return max_pool1d(*args, **{**kwargs, "return_indices": True})  # type: ignore[no-any-return]
+    return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)  # type: ignore[no-any-return]
 
 
-def max_pool2d_with_indices(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+def max_pool2d_with_indices(
+    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """max_pool2d with return_indices=True."""
-    return max_pool2d(*args, **{**kwargs, "return_indices": True})  # type: ignore[no-any-return]
+    return max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, True)  # type: ignore[no-any-return]
+
+
+def max_pool3d_with_indices(
+    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """max_pool3d with return_indices=True."""
+    return max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, True)  # type: ignore[no-any-return]
 
 
 def _average(
@@ -221,6 +240,8 @@ def avg_pool3d(
 
 
 def _targets(name: str, input: Tensor, output_size: Any, dims: int) -> tuple[int, ...]:
+    if dims > 1 and input.ndim <= dims and not isinstance(output_size, int):
+        raise ValueError(f"{name}: Input dimension should be at least {dims + 1}, got an input of shape {list(input.shape)}")
     if input.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(f"{name}: Expected {dims + 1}D or {dims + 2}D tensor, but got {list(input.shape)}")
     given = (output_size,) * dims if isinstance(output_size, int) or output_size is None else tuple(output_size)
@@ -315,54 +336,47 @@ def adaptive_max_pool1d(input: Tensor, output_size: Size, return_indices: bool =
     return result if return_indices else result[0]
 
 
+def adaptive_max_pool1d_with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> tuple[Tensor, Tensor]:
+    """adaptive_max_pool1d with return_indices=True."""
+    return adaptive_max_pool1d(input, output_size, True)  # type: ignore[no-any-return]
+
+
 def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """Maxima over output_size windows that cover (H, W)."""
     result = _adaptive_max_pool2d(input, output_size)
     return result if return_indices else result[0]
 
 
-def _unpool(
-    name: str, input: Tensor, indices: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any, dims: int
+def adaptive_max_pool2d_with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> tuple[Tensor, Tensor]:
+    """adaptive_max_pool2d with return_indices=True."""
+    return adaptive_max_pool2d(input, output_size, True)  # type: ignore[no-any-return]
+
+
+def _lp_pool(
+    name: str, input: Tensor, dims: int, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
 ) -> Tensor:
-    kernel = entries(kernel, dims, "kernel_size", name)
-    stride = kernel if stride is None else entries(stride, dims, "stride", name)
-    padding = entries(padding, dims, "padding", name)
-    if output_size is None:
-        size = tuple(
-            (n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-dims:], stride, padding, kernel, strict=True)
-        )
-    else:
-        size = tuple(output_size)[-dims:]
-    leading = input.shape[:-dims]
-    flat = torch.zeros(*leading, math.prod(size), dtype=input.dtype)
-    return flat.scatter(-1, indices.flatten(-dims), input.flatten(-dims)).reshape(*leading, *size)
-
-
-def max_unpool1d(
-    input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
-) -> Tensor:
-    """Puts maxima back to where max_pool1d found them; zeros elsewhere."""
-    return _unpool("max_unpool1d", input, indices, kernel_size, stride, padding, output_size, 1)
-
-
-def max_unpool2d(
-    input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
-) -> Tensor:
-    """Puts maxima back to where max_pool2d found them; zeros elsewhere."""
-    return _unpool("max_unpool2d", input, indices, kernel_size, stride, padding, output_size, 2)
+    average, extreme = ((avg_pool1d, max_pool1d), (avg_pool2d, max_pool2d), (avg_pool3d, max_pool3d))[dims - 1]
+    if math.isinf(norm_type):
+        y: Tensor = extreme(input.abs() if norm_type > 0 else -input.abs(), kernel_size, stride, 0, 1, ceil_mode)
+        return y if norm_type > 0 else -y
+    y = average(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    count = math.prod(entries(kernel_size, dims, "kernel_size", name))
+    return (torch.sign(y) * _relu(torch.abs(y)) * count).pow(1.0 / norm_type)
 
 
 def lp_pool1d(input: Tensor, norm_type: float, kernel_size: int, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
     """p-norms over windows of (N, C, L)."""
-    y = avg_pool1d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    return (torch.sign(y) * _relu(torch.abs(y)) * kernel_size).pow(1.0 / norm_type)
+    return _lp_pool("lp_pool1d", input, 1, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool2d(input: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
     """p-norms over windows of (N, C, H, W)."""
-    kernel = entries(kernel_size, 2, "kernel_size", "lp_pool2d")
-    y = avg_pool2d(input.pow(norm_type), kernel, stride, 0, ceil_mode)
-    return (torch.sign(y) * _relu(torch.abs(y)) * (kernel[0] * kernel[1])).pow(1.0 / norm_type)
+    return _lp_pool("lp_pool2d", input, 2, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(input: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
+    """p-norms over windows of (N, C, D, H, W)."""
+    return _lp_pool("lp_pool3d", input, 3, norm_type, kernel_size, stride, ceil_mode)
 
 
 def _relu(x: Tensor) -> Tensor:
@@ -371,7 +385,8 @@ def _relu(x: Tensor) -> Tensor:
 
 
 __all__ = [
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "max_pool1d", "max_pool1d_with_indices", "max_pool2d",
-    "max_pool2d_with_indices", "max_pool3d", "max_unpool1d", "max_unpool2d",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool1d_with_indices",
+    "adaptive_max_pool2d", "adaptive_max_pool2d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d",
+    "lp_pool3d", "max_pool1d", "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d",
+    "max_pool3d_with_indices",
 ]  # fmt: skip

@@ -242,6 +242,18 @@ def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: st
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """interpolate(mode="nearest"); deprecated by PyTorch."""
+    warnings.warn("`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
+    return interpolate(input, size, scale_factor, mode="nearest")
+
+
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """interpolate(mode="bilinear", align_corners=True); deprecated by PyTorch."""
+    warnings.warn("`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
+    return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
+
+
 def _pixels(x: Tensor, size: int, align_corners: bool) -> Tensor:
     """Grid coordinates in [-1, 1] as positions in pixels."""
     return (x + 1) * ((size - 1) / 2) if align_corners else ((x + 1) * size - 1) * 0.5
@@ -368,4 +380,5 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 __all__ = [
     "affine_grid", "grid_sample", "interpolate", "pad", "pixel_shuffle", "pixel_unshuffle", "upsample",
+    "upsample_bilinear", "upsample_nearest",
 ]  # fmt: skip

@@ -87,6 +87,53 @@ class MaxUnpool2d(_MaxUnpoolNd):
     _dims, _function = 2, staticmethod(F.max_unpool2d)
 
 
+class MaxUnpool3d(_MaxUnpoolNd):
+    """Puts maxima of MaxPool3d back."""
+
+    _dims, _function = 3, staticmethod(F.max_unpool3d)
+
+
+class _FractionalMaxPoolNd(Module):
+    __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
+    _dims: int
+    _function: Callable[..., Any]
+
+    def __init__(
+        self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        many = _ntuple(self._dims)
+        self.kernel_size = many(kernel_size)
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else many(output_size)
+        self.output_ratio = None if output_ratio is None else many(output_ratio)
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{type(self).__name__} requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input: Tensor) -> Any:
+        return type(self)._function(
+            input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPoolNd):
+    """Maxima over windows of (N, C, H, W) at random distances (Graham, 2014)."""
+
+    _dims, _function = 2, staticmethod(F.fractional_max_pool2d)
+
+
+class FractionalMaxPool3d(_FractionalMaxPoolNd):
+    """Maxima over windows of (N, C, D, H, W) at random distances (Graham, 2014)."""
+
+    _dims, _function = 3, staticmethod(F.fractional_max_pool3d)
+
+
 class _AvgPoolNd(Module):
     kernel_size: Any
     stride: Any
@@ -177,6 +224,12 @@ class LPPool2d(_LPPoolNd):
     _function = staticmethod(F.lp_pool2d)
 
 
+class LPPool3d(_LPPoolNd):
+    """p-norms over windows of (N, C, D, H, W)."""
+
+    _function = staticmethod(F.lp_pool3d)
+
+
 class _AdaptiveNd(Module):
     __constants__ = ["output_size"]
     _function: Callable[..., Any]
@@ -229,3 +282,9 @@ class AdaptiveMaxPool2d(_AdaptiveMaxNd):
     """Maxima over output_size windows of (H, W)."""
 
     _function = staticmethod(F.adaptive_max_pool2d)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxNd):
+    """Maxima over output_size windows of (D, H, W)."""
+
+    _function = staticmethod(F.adaptive_max_pool3d)

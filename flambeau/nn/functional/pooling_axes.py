@@ -1,0 +1,230 @@
+"""Maxima over windows of any place and size, one axis after another: adaptive pooling, fractional pooling, volumes with indices.
+
+The last axis is pooled first, so that among equal values the first of a window in row-major order wins, as in PyTorch's kernels.
+Indices are flat over the spatial dimensions of the input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import flambeau as torch
+from flambeau.nn.functional.engine import Tensor, entries, functional
+from flambeau.nn.functional.pooling import _targets, max_pool3d_with_indices
+
+Size = int | Sequence[int]
+
+
+def axis_maxima(x: Tensor, flat: Tensor, axis: int, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    """Maxima over the intervals `bounds` of an axis, and what `flat` (of x's shape) holds where they stood."""
+    values, places = [], []
+    for start, end in bounds:
+        value, place = x.narrow(axis, start, end - start).max(axis)
+        values.append(value)
+        places.append(flat.narrow(axis, start, end - start).gather(axis, place.unsqueeze(axis)).squeeze(axis))
+    return torch.stack(values, axis), torch.stack(places, axis)
+
+
+def _row_major(shape: Sequence[int]) -> Tensor:
+    """The flat index of every element of the spatial dimensions."""
+    return torch.arange(math.prod(shape)).reshape(tuple(shape))
+
+
+def _adaptive_bounds(size: int, out: int) -> list[tuple[int, int]]:
+    return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+
+
+@functional
+def _adaptive_max_pool3d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
+    targets = _targets("adaptive_max_pool3d", input, output_size, 3)
+    if not input.is_floating_point():
+        raise RuntimeError(f"\"adaptive_max_pool3d_cpu\" not implemented for '{input.dtype}': it needs a floating dtype")
+    if min(input.shape[1:]) == 0:
+        raise RuntimeError(
+            "adaptive_max_pool3d(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
+            f"{list(input.shape)}"
+        )
+    x, flat = input, _row_major(input.shape[-3:]).expand(input.shape)
+    if not all(targets):
+        shape = (*input.shape[:-3], *targets)
+        return input.new_zeros(shape), flat.new_zeros(shape)
+    for axis in (-1, -2, -3):
+        x, flat = axis_maxima(x, flat, axis, _adaptive_bounds(input.shape[axis], targets[axis]))
+    return x, flat
+
+
+def adaptive_max_pool3d_with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> tuple[Tensor, Tensor]:
+    """adaptive_max_pool3d with return_indices=True."""
+    targets = _targets("adaptive_max_pool3d", input, output_size, 3)
+    if input.is_floating_point() and all(o and n and n % o == 0 for n, o in zip(input.shape[-3:], targets, strict=True)):
+        return max_pool3d_with_indices(input, tuple(n // o for n, o in zip(input.shape[-3:], targets, strict=True)))
+    return _adaptive_max_pool3d(input, output_size)
+
+
+def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Maxima over output_size windows that cover (D, H, W); None keeps a dimension."""
+    result = adaptive_max_pool3d_with_indices(input, output_size)
+    return result if return_indices else result[0]
+
+
+# -- fractional max pooling (Graham, 2014) ----------------------------------------------------------------------------
+def _starts(sample: Tensor, size: int, out: int, kernel: int) -> Tensor:
+    """(N, C, out): the first element of each window, from one random number in [0, 1) for each plane; the last window ends the axis."""
+    last = torch.full((*sample.shape, 1), size - kernel, dtype=torch.int64)
+    if out == 1:
+        return last
+    alpha = torch.full((), size - kernel, dtype=sample.dtype) / (out - 1)
+    steps = torch.arange(out - 1, dtype=sample.dtype)
+    place = sample.unsqueeze(-1)
+    starts = ((steps + place) * alpha).to(torch.int64) - (place * alpha).to(torch.int64)
+    return torch.cat([starts, last], -1)
+
+
+def _gathered_maxima(x: Tensor, flat: Tensor, axis: int, starts: Tensor, kernel: int) -> tuple[Tensor, Tensor]:
+    """Maxima over windows of `kernel` elements of an axis of (N, C, spatial) that start at `starts` (N, C, out)."""
+    n, c, out = starts.shape
+    taken = (starts.unsqueeze(-1) + torch.arange(kernel)).reshape(n, c, out * kernel)
+    rank, place = x.ndim, x.ndim + axis
+    taken = taken.reshape([n, c, *(out * kernel if d == place else 1 for d in range(2, rank))])
+    taken = taken.expand([out * kernel if d == place else size for d, size in enumerate(x.shape)])
+    windows = x.gather(place, taken).unflatten(place, (out, kernel))
+    value, best = windows.max(place + 1)
+    index = flat.gather(place, taken).unflatten(place, (out, kernel))
+    return value, index.gather(place + 1, best.unsqueeze(place + 1)).squeeze(place + 1)
+
+
+@functional
+def _fractional(input: Tensor, samples: Tensor, kernel: tuple[int, ...], out: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    dims = len(kernel)
+    batched = input.ndim == dims + 2
+    x = input if batched else input.unsqueeze(0)
+    flat = _row_major(x.shape[-dims:]).expand(x.shape)
+    sizes = x.shape[-dims:]
+    for axis in range(-1, -dims - 1, -1):
+        # PyTorch's 2-D kernel takes the first number for the width, the 3-D kernel for the depth
+        sample = samples[..., -1 - axis] if dims == 2 else samples[..., axis]
+        x, flat = _gathered_maxima(x, flat, axis, _starts(sample, sizes[axis], out[axis], kernel[axis]), kernel[axis])
+    return (x, flat) if batched else (x.squeeze(0), flat.squeeze(0))
+
+
+def _fractional_pool(name: str, dims: int, input: Tensor, kernel_size: Any, output_size: Any, ratio: Any, samples: Tensor | None) -> Any:
+    if output_size is None and ratio is None:
+        raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+    if input.ndim not in (dims + 1, dims + 2):
+        raise RuntimeError(f"{name}(): Expected {dims + 1}D or {dims + 2}D tensor, but got: {list(input.shape)}")
+    if output_size is None:
+        if not isinstance(ratio, (int, float)) and len(ratio) > dims:
+            raise ValueError(f"{name} requires output_ratio to either be a single Int or tuple of Ints.")
+        ratios = (ratio,) * dims if isinstance(ratio, (int, float)) else tuple(ratio)
+        output_size = [int(n * r) for n, r in zip(input.shape[-dims:], ratios, strict=True)]
+    kernel, out = entries(kernel_size, dims, "kernel_size", name), entries(output_size, dims, "output_size", name)
+    axes = ("height", "width") if dims == 2 else ("time", "height", "width")
+    for axis, size, k, o in zip(axes, input.shape[-dims:], kernel, out, strict=True):
+        if o + k - 1 > size:
+            raise RuntimeError(f"{name}(): pool {axis} {k} too large relative to input {axis} {size} for an output of {o}")
+    batch = 1 if input.ndim == dims + 1 else input.shape[0]
+    if samples is None:
+        samples = torch.rand(batch, input.shape[-dims - 1], dims, dtype=input.dtype)
+    if tuple(samples.shape) != (batch, input.shape[-dims - 1], dims):
+        raise RuntimeError(
+            f"{name}: Expect _random_samples of shape {(batch, input.shape[-dims - 1], dims)}, one number for each plane and "
+            f"dimension, but got {tuple(samples.shape)}"
+        )
+    if samples.dtype is not input.dtype:
+        raise RuntimeError(f"{name}: Expect _random_samples to have the same dtype as input, got {samples.dtype} and {input.dtype}")
+    return _fractional(input, samples, kernel, out)
+
+
+def fractional_max_pool2d_with_indices(
+    input: Tensor, kernel_size: Size, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """fractional_max_pool2d with return_indices=True."""
+    return _fractional_pool("fractional_max_pool2d", 2, input, kernel_size, output_size, output_ratio, _random_samples)  # type: ignore[no-any-return]
+
+
+def fractional_max_pool3d_with_indices(
+    input: Tensor, kernel_size: Size, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """fractional_max_pool3d with return_indices=True."""
+    return _fractional_pool("fractional_max_pool3d", 3, input, kernel_size, output_size, output_ratio, _random_samples)  # type: ignore[no-any-return]
+
+
+def fractional_max_pool2d(
+    input: Tensor, kernel_size: Size, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:  # fmt: skip
+    """Maxima over windows of `kernel_size` at random distances, (N, C, H, W) to output_size, or to a share of the input's."""
+    result = fractional_max_pool2d_with_indices(input, kernel_size, output_size, output_ratio, True, _random_samples)
+    return result if return_indices else result[0]
+
+
+def fractional_max_pool3d(
+    input: Tensor, kernel_size: Size, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:  # fmt: skip
+    """Maxima over windows of `kernel_size` at random distances, (N, C, D, H, W) to output_size, or to a share of the input's."""
+    result = fractional_max_pool3d_with_indices(input, kernel_size, output_size, output_ratio, True, _random_samples)
+    return result if return_indices else result[0]
+
+
+# -- unpooling --------------------------------------------------------------------------------------------------------
+def unpool(
+    name: str, input: Tensor, indices: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any, dims: int
+) -> Tensor:
+    """Zeros of the size before pooling, with `input` at `indices`."""
+    kernel = entries(kernel, dims, "kernel_size", name)
+    stride = kernel if stride is None else entries(stride, dims, "stride", name)
+    padding = entries(padding, dims, "padding", name)
+    if indices.dtype is not torch.int64:
+        raise RuntimeError(f"{name}: elements in indices should be type int64 but got: {indices.dtype}")
+    if tuple(indices.shape) != tuple(input.shape):
+        raise RuntimeError(
+            f"{name}: Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got indices "
+            f"tensor with shape: {list(indices.shape)}"
+        )
+    size = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-dims:], stride, padding, kernel, strict=True))
+    if output_size is not None:
+        given = tuple(output_size)
+        given = given[2:] if len(given) == dims + 2 else given
+        if len(given) != dims:
+            raise ValueError(
+                f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of '{len(given)}'"
+            )
+        for d, (wanted, usual, s) in enumerate(zip(given, size, stride, strict=True)):
+            if not usual - s < wanted < usual + s:
+                raise ValueError(f'invalid output_size "{list(given)}" (dim {d} must be between {usual - s} and {usual + s})')
+        size = given
+    leading = input.shape[:-dims]
+    flat = torch.zeros(*leading, math.prod(size), dtype=input.dtype)
+    return flat.scatter(-1, indices.flatten(-dims), input.flatten(-dims)).reshape(*leading, *size)
+
+
+def max_unpool1d(
+    input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
+) -> Tensor:
+    """Puts maxima back to where max_pool1d found them; zeros elsewhere."""
+    return unpool("max_unpool1d", input, indices, kernel_size, stride, padding, output_size, 1)
+
+
+def max_unpool2d(
+    input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
+) -> Tensor:
+    """Puts maxima back to where max_pool2d found them; zeros elsewhere."""
+    return unpool("max_unpool2d", input, indices, kernel_size, stride, padding, output_size, 2)
+
+
+def max_unpool3d(
+    input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
+) -> Tensor:
+    """Puts maxima back to where max_pool3d found them; zeros elsewhere."""
+    return unpool("max_unpool3d", input, indices, kernel_size, stride, padding, output_size, 3)
+
+
+__all__ = [
+    "adaptive_max_pool3d", "adaptive_max_pool3d_with_indices", "fractional_max_pool2d", "fractional_max_pool2d_with_indices",
+    "fractional_max_pool3d", "fractional_max_pool3d_with_indices", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+]  # fmt: skip
