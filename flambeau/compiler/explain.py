@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flambeau.compiler import graph as g
-from flambeau.compiler.kernels.host import HostCall
+from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.pipeline import PASSES
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.schedule import Step

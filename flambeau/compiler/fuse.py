@@ -54,15 +54,13 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A group that is being built. `bits`: the numbers it has, also those of groups merged into it; `ancestors`,
-    `descendants`: bits of all groups it depends on, and that depend on it, directly or not. `depth`: reductions a
-    value needs before it, inside the group."""
+    """A group that is being built. `bits`: the numbers it has, also those of groups merged into it; `ancestors`: bits of
+    all groups it depends on, directly or not. `depth`: reductions a value needs before it, inside the group."""
 
     number: int
     kind: str
     bits: int
     ancestors: int = 0
-    descendants: int = 0
     nodes: list[int] = field(default_factory=list)
     head: int | None = None
     notes: list[str] = field(default_factory=list)
@@ -110,7 +108,9 @@ class _Fusion:
         self.graph = graph
         self.apart = products_apart(graph)
         self.values = graph.values
+        self.root = [number if value.base is None else value.base for number, value in enumerate(graph.values)]
         self.groups: list[_Open] = []
+        self.needed = 0  # bits of all groups that another one depends on
         self.home: dict[int, _Open] = {}  # root value -> the group that computes it
         self.producer: dict[int, int] = {}  # root value -> node
         self.readers: dict[int, list[_Open]] = {}  # root value read from memory -> groups
@@ -127,12 +127,12 @@ class _Fusion:
                     self.goes_on[graph.root(value)] = True
 
     def run(self) -> list[Group]:
-        wanted = {self.graph.root(v) for v in self.graph.outputs} | {v for _, v in self.graph.updates}
+        wanted = {self.root[v] for v in self.graph.outputs} | {v for _, v in self.graph.updates}
         self.uses = dict.fromkeys(wanted, 2)
         for node in self.graph.nodes:
             if node.op not in g.VIEWS:
                 for value in node.inputs:
-                    root = self.graph.root(value)
+                    root = self.root[value]
                     self.uses[root] = self.uses.get(root, 0) + 1
         for index, node in enumerate(self.graph.nodes):
             if node.op in g.VIEWS:
@@ -159,7 +159,7 @@ class _Fusion:
         """Groups that compute inputs of the node (offset parameters of views have none)."""
         seen: dict[int, _Open] = {}
         for value in node.inputs:
-            group = self.home.get(self.graph.root(value))
+            group = self.home.get(self.root[value])
             if group is not None:
                 seen[group.number] = group
         return list(seen.values())
@@ -174,37 +174,38 @@ class _Fusion:
             self._spread_order(group)
 
     def _spread_order(self, group: _Open) -> None:
-        """Tell everybody above and below a group what is newly above or below it."""
-        bits, above, below = group.bits, group.ancestors, group.descendants
-        for other in self.groups:
-            if other.alive and other is not group:
-                if other.ancestors & bits:
-                    other.ancestors |= bits | above
-                if other.bits & above:
-                    other.descendants |= bits | below
+        """Tell everybody below a group what is newly above it."""
+        bits, above = group.bits, group.bits | group.ancestors
+        self.needed |= group.ancestors
+        if self.needed & bits:
+            for other in self.groups:
+                if other.ancestors & bits and other.alive and other is not group:
+                    other.ancestors |= above
 
     def _cycle(self, members: list[_Open], node: Node) -> bool:
-        """Whether making `members` and the node one group would close a cycle through a group outside."""
+        """Whether making `members` and the node one group would close a cycle through a group outside.
+
+        Everybody's `ancestors` are complete: one source that depends on a member tells of all groups between them.
+        """
         bits = 0
         for member in members:
             bits |= member.bits
-        above = 0
         for source in self._sources(node):
-            if not source.bits & bits:
-                above |= source.bits | source.ancestors
+            if source.ancestors & bits and not source.bits & bits:
+                return True
+        if len(members) == 1:
+            return False
+        above = 0
         for member in members:
             above |= member.ancestors
-        below = 0
-        for member in members:
-            below |= member.descendants
-        return bool(above & below & ~bits)
+        return any(other.ancestors & bits and other.bits & above and not other.bits & bits and other.alive for other in self.groups)
 
     def _add(self, group: _Open, index: int, node: Node) -> None:
         """Make the node a member, its loops being known."""
         group.nodes.append(index)
         for value in node.outputs:
             self.home[value] = group
-        depth = max((group.depth.get(self.graph.root(value), 0) for value in node.inputs), default=0)
+        depth = max((group.depth.get(self.root[value], 0) for value in node.inputs), default=0)
         self._read(group, node)
         if node.op in g.REDUCE or node.op in g.REDUCE_PAIR:
             depth += 1
@@ -215,7 +216,7 @@ class _Fusion:
     def _read(self, group: _Open, node: Node) -> None:
         """Note the arrays and parameters that the node reads from memory."""
         for value in node.inputs:
-            root = self.graph.root(value)
+            root = self.root[value]
             if self.home.get(root) is not group and root not in self.leaves and root not in group.reads:
                 group.reads.add(root)
                 self.readers.setdefault(root, []).append(group)
@@ -227,7 +228,6 @@ class _Fusion:
         group.late |= other.late
         group.bits |= other.bits
         group.ancestors = (group.ancestors | other.ancestors) & ~group.bits
-        group.descendants = (group.descendants | other.descendants) & ~group.bits
         self._spread_order(group)
         group.nodes = sorted({*group.nodes, *other.nodes})
         group.notes += other.notes
@@ -260,7 +260,7 @@ class _Fusion:
     def _pull_leaves(self, group: _Open, node: Node, lists: Lists, shape: tuple[int, ...]) -> None:
         """Compute the node's leaf inputs inside `group`, in the node's loops; those that cannot be go to memory."""
         for value in node.inputs:
-            root = self.graph.root(value)
+            root = self.root[value]
             if root not in self.leaves:
                 continue
             leaf = self.graph.nodes[self.leaves[root]]
@@ -298,13 +298,14 @@ class _Fusion:
         shape = self._shape(node)
         direct = node.inputs[1:] if node.op == "take" else node.inputs[1:] if node.op == "searchsorted" else node.inputs
         if len(direct) != len(node.inputs):
-            self._demand(self.graph.root(node.inputs[0]))
+            self._demand(self.root[node.inputs[0]])
         sources = [s for s in self._sources(node) if s.kind == LOOPS or s.kind in EPILOGUE_KINDS]
         # The group with the most loops first: its values fix the most of the node's loops.
         late = index in self.graph.late
         if late:  # never back into the kernel that computed the value first
             sources = [s for s in sources if s.late]
-        sources.sort(key=lambda s: (s.kind == LOOPS, -prod(s.domain.sizes.values()), s.number))
+        if len(sources) > 1:
+            sources.sort(key=lambda s: (s.kind == LOOPS, -prod(s.domain.sizes.values()), s.number))
         home: _Open | None = None
         notes = []
         for source in sources:
@@ -348,7 +349,7 @@ class _Fusion:
             return reason
         if self._cycle([group], node):
             return "it needs a kernel that needs this group"
-        if node.op in ("take", "searchsorted") and self.home.get(self.graph.root(node.inputs[0])) is group:
+        if node.op in ("take", "searchsorted") and self.home.get(self.root[node.inputs[0]]) is group:
             return "it looks up elements of a value of this group"
         try:
             lists = self._lists_for(group, node, shape)
@@ -381,7 +382,7 @@ class _Fusion:
         order = [loop for dim in vector_dims(self.graph, head) for loop in lists_of_head[dim]]
         accesses = [domain.factors(lists, self.values[node.outputs[0]].strides)]
         for value in node.inputs:
-            root = self.graph.root(value)
+            root = self.root[value]
             if root in self.leaves:
                 if self.values[root].shape:
                     return "an epilogue has no iota"
@@ -397,10 +398,13 @@ class _Fusion:
     def _lists_for(self, group: _Open, node: Node, shape: tuple[int, ...]) -> Lists:
         """The loops of a pointwise node from its inputs that the group computes. Raises Mismatch."""
         domain = group.domain
+        plain = self._plain_lists(group, node, shape)
+        if plain is not None:
+            return plain
         found: list[tuple[int, ...] | None] = [() if size == 1 else None for size in shape]
         inputs = []
         for value in node.inputs:
-            root = self.graph.root(value)
+            root = self.root[value]
             if self.home.get(root) is group:
                 inputs.append((self._access_of(value, root, shape), root))
         inputs.sort(key=lambda item: -prod(self.values[item[1]].shape))
@@ -428,13 +432,29 @@ class _Fusion:
             raise Mismatch("it reads values of the group in another order")
         return lists
 
+    def _plain_lists(self, group: _Open, node: Node, shape: tuple[int, ...]) -> Lists | None:
+        """The usual case of `_lists_for`: every input that the group computes is read whole, just as it is computed."""
+        domain = group.domain
+        lists: Lists | None = None
+        for value in node.inputs:
+            if self.home.get(self.root[value]) is group:
+                where = domain.where.get(value)  # none of a view
+                if where is None or self.values[value].shape != shape or (lists is not None and where != lists):
+                    return None
+                lists = where
+        if lists is not None and all(domain.sizes[loop] > 1 for dims in lists for loop in dims):
+            return lists
+        return None
+
     def _reads_as_computed(
         self, domain: Domain, where: dict[int, Lists], node: Node, lists: Lists, shape: tuple[int, ...], homes: tuple[_Open, ...]
     ) -> bool:  # fmt: skip
         """Whether at every point of its loops the node reads the very element that the group computes there."""
         for value in node.inputs:
-            root = self.graph.root(value)
+            root = self.root[value]
             if root not in where or self.home.get(root) not in homes:
+                continue
+            if value == root and where[root] == lists and self.values[root].shape == shape:
                 continue
             v, r = self.values[value], self.values[root]
             if v.dtype is not r.dtype or v.offset or v.dynamic:  # its bits, or a slice of it
@@ -500,7 +520,7 @@ class _Fusion:
         domain = group.domain
         if not domain.reduced & domain.loops_of(lists):
             return
-        depth = max((group.depth.get(self.graph.root(v), 0) for v in node.inputs), default=0)
+        depth = max((group.depth.get(self.root[v], 0) for v in node.inputs), default=0)
         if depth:
             self._check_group_row(group, node)
 
@@ -523,7 +543,7 @@ class _Fusion:
         """Join a group that reads the same memory over the same loops (the moments of one parameter, for instance)."""
         tried: set[int] = set()
         for value in node.inputs:
-            root = self.graph.root(value)
+            root = self.root[value]
             for group in reversed(self.readers.get(root, [])[-4:]):
                 if not group.alive or group.kind != LOOPS or group.number in tried or self._full(group):
                     continue
@@ -533,7 +553,7 @@ class _Fusion:
                 if group.domain.reduced and self.goes_on[node.outputs[0]]:
                     continue  # what follows may be reduced along other dims
                 lists = self._same_access(group, value, shape)
-                if lists is None or any(self.home.get(self.graph.root(v)) is group for v in node.inputs):
+                if lists is None or any(self.home.get(self.root[v]) is group for v in node.inputs):
                     continue
                 if group.domain.loops_of(lists) & group.domain.reduced or not group.domain.reduced:
                     self._place(group, index, node, lists, shape)
@@ -550,7 +570,7 @@ class _Fusion:
             reduces = node.op in g.REDUCE or node.op in g.REDUCE_PAIR
             for other in node.inputs:
                 o = self.values[other]
-                if (o.base if o.base is not None else other) != self.graph.root(value):
+                if (o.base if o.base is not None else other) != self.root[value]:
                     continue
                 if (o.shape, o.strides, o.offset, o.dynamic) != (v.shape, v.strides, v.offset, v.dynamic):
                     continue
@@ -674,7 +694,7 @@ class _Fusion:
         deepest = 0
         for index in sorted({*group.nodes, *other.nodes}):
             member = self.graph.nodes[index]
-            before = max((depth.get(self.graph.root(v), 0) for v in member.inputs), default=0)
+            before = max((depth.get(self.root[v], 0) for v in member.inputs), default=0)
             reduces = member.op in g.REDUCE or member.op in g.REDUCE_PAIR
             for value in member.outputs:
                 depth[value] = before + reduces
@@ -692,7 +712,7 @@ class _Fusion:
         return ""
 
     def _looks_up(self, index: int, group: _Open, other: _Open) -> bool:
-        home = self.home.get(self.graph.root(self.graph.nodes[index].inputs[0]))
+        home = self.home.get(self.root[self.graph.nodes[index].inputs[0]])
         return home is group or home is other
 
     def _translate(
@@ -701,7 +721,7 @@ class _Fusion:
         """Loops of `other` -> loops of `group`, as far as the node's inputs tell. Splits loops on both sides."""
         translation: dict[int, int] = {}
         for value in node.inputs:
-            root = self.graph.root(value)
+            root = self.root[value]
             if self.home.get(root) is not other:
                 continue
             strides = self._access_of(value, root, shape)
@@ -732,7 +752,7 @@ class _Fusion:
     # -- reductions ---------------------------------------------------------------------------------------------
     def _reduction(self, index: int, node: Node) -> None:
         value = node.inputs[0]
-        root = self.graph.root(value)
+        root = self.root[value]
         self._demand(root)
         shape = self.values[value].shape
         dims = tuple(node.attr("dims"))
@@ -795,7 +815,7 @@ class _Fusion:
             return "it reduces other dimensions than the group"
         elif domain.loops_of(lists) | loops != domain.sizes.keys():
             return "it reduces a value that does not run over all loops of the group"
-        elif group.depth.get(self.graph.root(node.inputs[0]), 0):
+        elif group.depth.get(self.root[node.inputs[0]], 0):
             try:
                 self._check_group_row(group, node)
             except Mismatch as reason:
@@ -812,7 +832,7 @@ class _Fusion:
     # -- the rest -----------------------------------------------------------------------------------------------
     def _other(self, index: int, node: Node) -> None:
         for value in node.inputs:
-            self._demand(self.graph.root(value))
+            self._demand(self.root[value])
         if node.op == "scatter_view" and self._extend_writes(index, node):
             return
         group = self._new(node.op)
@@ -830,7 +850,7 @@ class _Fusion:
         group = self.home.get(root)
         if group is None or group.kind != "scatter_view" or self.uses[root] > 1 or self._cycle([group], node):
             return False
-        if any(self.home.get(self.graph.root(value)) is group for value in node.inputs[1:]):
+        if any(self.home.get(self.root[value]) is group for value in node.inputs[1:]):
             return False
         if not all(are_disjoint(self.graph.nodes[other], node) for other in group.nodes):
             return False
@@ -849,7 +869,7 @@ class _Fusion:
                     unread = group.nodes[0]
             for index in group.nodes:
                 for value in self.graph.nodes[index].inputs[index == unread :]:
-                    users.setdefault(self.graph.root(value), set()).add(group.number)
+                    users.setdefault(self.root[value], set()).add(group.number)
         ordered = self._order([group for group in self.groups if group.alive])
         result = []
         for group in ordered:
@@ -868,7 +888,7 @@ class _Fusion:
 
     def _order(self, groups: list[_Open]) -> list[_Open]:
         """An order in which every group follows those it depends on; else the order of their first nodes."""
-        return sorted(groups, key=lambda group: (bin(group.ancestors).count("1"), group.nodes[0]))
+        return sorted(groups, key=lambda group: (group.ancestors.bit_count(), group.nodes[0]))
 
 
 def vector_dims(graph: Graph, head: Node) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from flambeau.compiler import simplify
 from flambeau.compiler.check import check
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel
-from flambeau.compiler.kernels.host import HostCall, make_host_call
+from flambeau.compiler.kernels.host_step import HostCall, make_host_call
 from flambeau.compiler.place import place
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.recompute import recompute

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, ErrorRecord, Function, IndexRangeError, Kernel, Scratch, refused_index
-from flambeau.compiler.kernels import host
-from flambeau.compiler.kernels.host import HostCall
+from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.place import ALIGNMENT, Placement
 from flambeau.compiler.schedule import Schedule, Step
 
@@ -259,6 +258,7 @@ class _Assembly:
 
     def host_part(self, step: HostCall) -> Callable[[Sequence[Any], Sequence[Buffer]], None]:
         """Run a host call over the memory that the io words name."""
+        from flambeau.compiler.kernels import host
         from flambeau.runtime.memory import view_as_numpy
 
         graph = self.plan.graph

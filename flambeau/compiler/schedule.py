@@ -21,7 +21,7 @@ from typing import Final
 
 from flambeau.compiler.graph import CONTRACT, Graph
 from flambeau.compiler.kernel import Kernel
-from flambeau.compiler.kernels.host import HostCall
+from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.kernels.memory import clear_kernel, copy_kernel
 
 Step = Kernel | HostCall

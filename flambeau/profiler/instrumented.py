@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any
 
-from flambeau.compiler.kernels.host import HostCall
+from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.plan import Plan, _Assembly, _nbytes
 from flambeau.compiler.schedule import Step
 from flambeau.runtime.buffers import Buffer, allocate

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from flambeau.compiler import graph as g
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch
-from flambeau.compiler.kernels.host import HostCall
+from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.place import ALIGNMENT, Placement, assign_offsets, place
 from flambeau.compiler.schedule import Schedule, Step, schedule
 from tests.graphs import FLOAT32, INT64, GraphBuilder

@@ -146,7 +146,8 @@ class Writer:
 
     def is_full(self, root: int) -> bool:
         """Whether a computed value varies along the reduced loops."""
-        return bool(self.domain.loops_of(self.domain.where[root]) & self.domain.reduced)
+        reduced = self.domain.reduced
+        return bool(reduced) and any(loop in reduced for dims in self.domain.where[root] for loop in dims)
 
     def weight_of(self, root: int) -> int:
         """Weight of computing a value again from memory (row-level values are there already)."""
@@ -169,17 +170,18 @@ class Writer:
 
         `lists` are the loops of the node's iteration space, of `shape`."""
         root = self.graph.root(value)
+        producer = self.producer.get(root)
+        if producer is not None and producer[1].op != "iota":
+            return self.value(root, at)
         v = self.graph.values[value]
         strides = {loop: s for loop, _, s in self.domain.factors(lists, broadcast_strides(v, shape)) if s}
-        if root in self.producer and self._is_read_as_computed(root, strides):
+        if producer is not None and self._is_read_as_computed(root, strides):
             return self.value(root, at)
         return self.load(RawAccess("load", v.dtype, root, v.offset, v.dynamic, strides), at)
 
     def _is_read_as_computed(self, root: int, strides: dict[int, int]) -> bool:
         """A leaf (iota) may be read in a second pattern, for which it stands in memory."""
-        node, r = self.producer[root][1], self.graph.values[root]
-        if node.op != "iota":
-            return True
+        r = self.graph.values[root]
         sizes = self.domain.sizes
         factors = self.domain.factors(self.domain.where[root], r.strides)
         own = {loop: s for loop, n, s in factors if s and n != 1}
