@@ -50,6 +50,11 @@ def accumulator(op: str, d: dtype) -> dtype:
     return d
 
 
+# Whole numbers of this size among floats may be counts (the divisor of a mean): they are run-time words, so that another size
+# is no other kernel. Smaller ones are constants of formulas, of which the compiler makes use.
+COUNTS = range(3, 1 << 24)
+
+
 @dataclass(slots=True)
 class RawAccess:
     """An access over the group's loops: `strides` by loop (absent: 0). `value`: root or parameter (None: index,
@@ -246,6 +251,8 @@ class Writer:
             assert self.stage is not None
             block = self.stage
         if node.op == "constant":
+            if d.name in ("float32", "float64") and abs(number := node.attr("value")) in COUNTS and number == int(number):
+                return self.cast(self.row, self.number(int(number)), d)
             return self.compute(block, "constant", d, (), value=node.attr("value"))
         if node.op == "iota":
             steps = [int(axis == node.attr("dim")) for axis in range(len(shape))]

@@ -128,7 +128,7 @@ def _batch_norm_train(
     if running_mean is None or running_var is None:
         return (y,)
     count = input.numel() // input.shape[1]
-    unbiased = variance.detach().reshape(-1) * (count / (count - 1))
+    unbiased = variance.detach().reshape(-1) * count / (count - 1)
     new_mean = running_mean * (1 - momentum) + mean.detach().reshape(-1) * momentum
     new_var = running_var * (1 - momentum) + unbiased * momentum
     return y, new_mean.to(running_mean.dtype), new_var.to(running_var.dtype)
@@ -185,7 +185,7 @@ def _instance_norm(
     if running_mean is None or running_var is None:
         return (y,)
     count = input.numel() // (input.shape[0] * input.shape[1])
-    unbiased = (variance.detach() * (count / (count - 1))).mean((0, *dims))
+    unbiased = (variance.detach() * count / (count - 1)).mean((0, *dims))
     new_mean = running_mean * (1 - momentum) + mean.detach().mean((0, *dims)) * momentum
     return y, new_mean.to(running_mean.dtype), (running_var * (1 - momentum) + unbiased * momentum).to(running_var.dtype)
 

@@ -97,8 +97,9 @@ def var_mean(c, g_var, g_mean):
         count *= c.shape(0)[d]
     grad = None
     if g_var is not None:
-        scale = 2.0 / max(count - c.attrs["correction"], 0) if count > c.attrs["correction"] else float("nan")
-        grad = spread(c, g_var * scale) * (c.input(0) - spread(c, c.output(1)))
+        freedom = count - c.attrs["correction"]  # as a divisor: a count is no fact of the kernel
+        part = g_var * 2.0 / freedom if freedom > 0 else g_var * float("nan")
+        grad = spread(c, part) * (c.input(0) - spread(c, c.output(1)))
     if g_mean is not None:
         part = spread(c, g_mean / count).expand(c.shape(0))
         grad = part if grad is None else grad + part

@@ -1,0 +1,134 @@
+"""What a new size costs: one plan and no kernel; and how many kernels known programs take, seen from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import flambeau as ft
+from flambeau.trace import evaluate
+
+nn, F = ft.nn, ft.nn.functional
+
+
+class Block(nn.Module):
+    """A transformer's block with causal attention."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attend = nn.Linear(width, 3 * width)
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Any) -> Any:
+        b, t, c = x.shape
+        q, k, v = (z.view(b, t, 2, c // 2).transpose(1, 2) for z in self.attend(self.first(x)).split(c, -1))
+        x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
+        return x + self.narrow(F.gelu(self.wide(self.second(x))))
+
+
+class Language(nn.Module):
+    """A small language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(30, 32), nn.Embedding(64, 32)
+        self.block, self.head = Block(32), nn.Linear(32, 30)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.head(self.block(self.tokens(tokens) + self.places(ft.arange(tokens.shape[1]))))
+
+
+def language_step() -> Callable[[int, int], float]:
+    model = Language()
+    optimizer = ft.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step(batch: int, length: int) -> float:
+        tokens = ft.randint(0, 30, (batch, length + 1))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    return step
+
+
+def image_step() -> Callable[[int, int], float]:
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10),
+    )  # fmt: skip
+    optimizer = ft.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    def step(batch: int, size: int) -> float:
+        x, y = ft.randn(batch, 3, size, size), ft.randint(0, 10, (batch,))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    return step
+
+
+def _cost(call: Callable[[], Any]) -> tuple[int, int]:
+    """(plans made, kernels compiled or loaded) in a call."""
+    before = ft.stats()
+    call()
+    now = ft.stats()
+    kernels = sum(now[name] - before[name] for name in ("kernels_compiled", "kernels_from_disk"))
+    return now["plans_made"] - before["plans_made"], kernels
+
+
+@pytest.mark.parametrize(("make", "usual", "others"), [
+    (language_step, (16, 64), [(11, 64), (16, 56), (16, 50)]),
+    (image_step, (32, 24), [(21, 24), (32, 27), (32, 33)]),
+])  # fmt: skip
+def test_a_new_size_is_one_plan_and_no_kernel(make: Any, usual: tuple[int, int], others: list[tuple[int, int]]) -> None:
+    """Sizes of one order: far smaller or larger ones have kernels of their own (the tiles of a product, for instance)."""
+    ft.manual_seed(0)
+    step = make()
+    for _ in range(3):
+        step(*usual)
+    assert _cost(lambda: step(*usual)) == (0, 0)
+    for other in others:
+        plans, kernels = _cost(lambda: step(*other))  # noqa: B023 - called at once
+        assert plans <= 2 and kernels == 0, other  # one for the random batch's kernel where its size is new, one for the step
+
+
+def kernels_of(call: Callable[[], Any]) -> list[str]:
+    """The native kernels of the one plan that a call makes, each once: a kernel may have many tasks."""
+    seen: list[Any] = []
+
+    def observer(plan: Any, reason: str) -> None:
+        seen.append(plan)
+
+    evaluate.OBSERVERS.append(observer)
+    try:
+        result = call()
+        evaluate.synchronize() if result is None else result.detach().flatten()[:1].tolist()
+    finally:
+        evaluate.OBSERVERS.remove(observer)
+    (plan,) = seen[:1]
+    return list({kernel.key: kernel.name for kernel in plan.plan.kernels}.values())
+
+
+def test_kernels_of_known_programs() -> None:
+    x, w, bias = ft.randn(37, 50), ft.randn(60, 50), ft.randn(60)
+    for t in (x, w, bias):
+        t.tolist()
+    assert len(kernels_of(lambda: x.softmax(-1))) == 1
+    assert len(kernels_of(lambda: F.layer_norm(x, (50,)))) == 1
+    assert len(kernels_of(lambda: (x * 2 + 1).sin().relu() - x.exp())) == 1
+    assert len(kernels_of(lambda: F.gelu(F.linear(x, w, bias)))) == 1
+    parameters = [nn.Parameter(ft.randn(n, 11)) for n in (3, 40, 17)]
+    optimizer = ft.optim.Adam(parameters)
+    for p in parameters:
+        p.grad = ft.randn(p.shape)
+        p.grad.tolist(), p.tolist()
+    optimizer.step()
+    parameters[0].tolist()
+    assert len(kernels_of(optimizer.step)) == 1
