@@ -12,8 +12,10 @@ Panels of parts are packed by matmul_parts_pack.py.
             for each block of K (kc)              pack b; meant to stay in the second-level cache
                 for each A_ROWS rows              pack a
                     for each row panel
-                        for each column panel     the micro-kernel: 32 x 32 sums, to c where they fit, or to a buffer
-                        after the last block of K: store sums that wait in a buffer; the epilogue
+                        for each part of K (STEPS)
+                            for each column panel the micro-kernel, whose 32 x 32 sums wait in a buffer
+                        add the block's sums to c, or, where a tile is not whole, to a buffer
+                        after the last block of K: store such buffers; the epilogue
 
 The unit takes denormals for zero, and the parts of an infinity are not finite. Where the extents of a panel of a and of
 one of b tell that this matters, their product is done by float32 multiply-adds, as on machines without the unit: both
@@ -44,13 +46,16 @@ from flambeau.compiler.kernels.matmul_tiles import A_ROWS, SUMS_BYTES, TileDrive
 # first level at 420 (measured). So blocks of K are long, which saves visits of c; with 512, errors exceed PyTorch's by 6 %
 # where a few large terms make the sum.
 _LONGEST = 384
+# Steps between two visits of a column panel at most: part of a's panel, 24 KiB, stays in the first-level cache, and storing the
+# tiles costs 150 cycles after up to 5 steps, but 900 after 6 or more (measured; the reason is not known).
+STEPS = 4
 _LONGEST_PLAIN = 256  # additions of a block of K by multiply-adds: as in matmul_blocking.k_block
 _PARTS_BYTES = 3 * 2  # of an element
 
 
 def parts_pay(m: int, n: int, k: int) -> bool:
-    """True where packing parts costs less than the matrix unit saves."""
-    return m >= 48 and n >= 48 and k >= 48
+    """True where packing parts costs less than the matrix unit saves (measured: 1.05 to 1.2 at these borders)."""
+    return min(m, n) >= 48 and k >= 24 and m * n * k >= 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class Regions:
     marks: int  # a byte for each 32 x 32 sums: whether they are in multiply-adds' hands
     plain_a: int  # float32 panels
     plain_b: int
+    block_sums: int  # of a row of tiles, one block of K
     sums: int
     end: int
 
@@ -70,6 +76,7 @@ def parts_block(m: int, n: int, k: int, batches: int, host: Machine, tile_rows: 
     whole = round_up(max(k, 1), STEP)
     kc = round_up(ceil_div(whole, ceil_div(whole, _LONGEST)), STEP)
     widest = max(1, host.l2_bytes // 2 // (kc * _PARTS_BYTES) // LANES) * LANES
+    widest += widest // 4  # no thin last block
     nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
     b_columns = min(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
     rows = min(grain * LANES, round_up(m, LANES))
@@ -80,7 +87,8 @@ def parts_block(m: int, n: int, k: int, batches: int, host: Machine, tile_rows: 
     marks = extents + (A_ROWS // LANES + column_panels) * SLOT
     plain_a = marks + round_up(panels * column_panels, 64)
     plain_b = plain_a + A_ROWS // LANES * plain_panel(kc, tile_rows)
-    sums = plain_b + b_columns * kc * 4
+    block_sums = plain_b + b_columns * kc * 4
+    sums = block_sums + column_panels * SUMS_BYTES
     end = sums + column_panels * (panels if kc < whole else 1) * SUMS_BYTES
     # A thread is worth its start from about 5 microseconds on: 2 million operations.
     blocking = Blocking(
@@ -88,7 +96,7 @@ def parts_block(m: int, n: int, k: int, batches: int, host: Machine, tile_rows: 
         min_units=max(1, 2_000_000 // (2 * LANES * min(n, nc) * max(k, 1))), direct=False, pack_b=True,
         row_step=LANES, grain=grain,
     )  # fmt: skip
-    return blocking, Regions(extents, marks, plain_a, plain_b, sums, end)
+    return blocking, Regions(extents, marks, plain_a, plain_b, block_sums, sums, end)
 
 
 def plain_panel(kc: int, tile_rows: int) -> int:
@@ -98,14 +106,14 @@ def plain_panel(kc: int, tile_rows: int) -> int:
 
 def parts_word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
-    return [*word_names(facts), "parts_a", "parts_b", "extents", "marks", "plain_a", "plain_b", "sums"]
+    return [*word_names(facts), "parts_a", "parts_b", "extents", "marks", "plain_a", "plain_b", "block_sums", "sums"]
 
 
 def parts_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]:
     """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
     _, words = shared(replace(facts, c_unit="column"))
     words |= {f"parts_{operand}": parts_pack_function(facts, operand) for operand in ("a", "b")}
-    words |= {name: getattr(regions, name) for name in ("extents", "marks", "plain_a", "plain_b", "sums")}
+    words |= {name: getattr(regions, name) for name in ("extents", "marks", "plain_a", "plain_b", "block_sums", "sums")}
     return replace(facts, a_unit="any", b_unit="any"), words
 
 
@@ -116,8 +124,6 @@ class PartsDriver(TileDriver):
     def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
         super().__init__(b, facts, has_epilogue)
         self.row_step = str(LANES)  # `facts.tile` is that of the multiply-adds
-        self.block_sums = b.fresh("block_sums")
-        b.allocas.append(f"  {self.block_sums} = alloca [{LANES * LANES} x float], align 64")
 
     def names(self) -> list[str]:
         return parts_word_names(self.facts)
@@ -154,6 +160,7 @@ class PartsDriver(TileDriver):
                         source = self.at(self.a, r0, w["a_row"])
                         self.pack_parts("a", source, b.sub(r1, r0), self.panel_a, self.extents_a)
 
+
                         def panel(row: str) -> None:
                             index = b.op(f"udiv i64 {b.sub(row, r0)}, {LANES}")
                             number = b.op(f"udiv i64 {b.sub(row, i0)}, {LANES}")
@@ -175,61 +182,86 @@ class PartsDriver(TileDriver):
         columns. `sums`: buffers."""
         b, w = self.b, self.w
         column = b.add(self.j0, j)
-        left = b.gep("i8", self.panel_a, b.mul(index, self.panel_bytes))
+        packed = b.gep("i8", self.panel_a, b.mul(index, self.panel_bytes))
         left_slot = b.gep("i8", self.extents_a, b.mul(index, SLOT))
         marks = b.gep("i8", b.gep("i8", self.panels_b, w["marks"]), b.mul(number, self.column_panels))
         in_c = self.facts.c_unit == "column"
+        parts = b.max("1", b.op(f"udiv i64 {b.add(self.steps, STEPS - 1)}, {STEPS}"))
+        longest = b.op(f"udiv i64 {b.sub(b.add(self.steps, parts), 1)}, {parts}")
+        # Sums that are visited once go where they belong; others wait close together.
+        one_part = b.op(f"icmp eq i64 {parts}, 1")
+        direct = b.op(f"and i1 {one_part}, {b.op(f'xor i1 {self.add}, true')}")
 
-        def panel(at: str) -> None:
-            panel_number = b.op(f"udiv i64 {at}, {LANES}")
-            right = b.gep("i8", self.panels_b, b.mul(panel_number, self.panel_bytes))
-            right_slot = b.gep("i8", self.extents_b, b.mul(panel_number, SLOT))
-            wide = b.min(LANES, b.sub(width, at))
-            target = self.at(self.at(self.c, row, w["c_row"]), b.add(column, at), w["c_column"])
-            place, place_row = b.gep("i8", sums, b.mul(panel_number, SUMS_BYTES)), str(LANES)
-            waits = "true"
-            if in_c:
-                whole = b.op(f"icmp eq i64 {b.add(tall, wide)}, {2 * LANES}")
-                waits = b.op(f"xor i1 {whole}, true")
-                place = b.op(f"select i1 {whole}, ptr {target}, ptr {place}")
-                place_row = b.op(f"select i1 {whole}, i64 {w['c_row']}, i64 {LANES}")
-                self.fetch_c(target, tall)
-            buffer = place
-            exponents = [[b.load("i32", b.gep("i32", slot, at), 4) for at in range(2)] for slot in (left_slot, right_slot)]
-            safe = are_safe(b, (exponents[0][0], exponents[0][1]), (exponents[1][0], exponents[1][1]))
-            mark = b.gep("i8", marks, panel_number)
-            before = b.load("i8", mark, 1)
-            marked = b.op(f"and i1 {self.add}, {b.op(f'icmp ne i8 {before}, 0')}")
-            plain = b.op(f"or i1 {marked}, {b.op(f'xor i1 {safe}, true')}")
-            b.store("i8", b.op(f"zext i1 {plain} to i8"), mark, 1)
-            b.when(b.op(f"xor i1 {plain}, true"), lambda: self.multiply_parts(left, right, tall, wide, place, place_row))
-            b.when(plain, lambda: self.multiply_plain(row, tall, index, at, wide, left_slot, right_slot, place, place_row))
-            arguments = [
-                ("ptr", buffer), ("i64", str(LANES)), ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]),
-                ("i1", "false"), ("i64", tall), ("i64", wide),
-            ]  # fmt: skip
-            stores = b.op(f"and i1 {waits}, {self.is_last}")
-            b.when(stores, lambda: b.call("void", "store_part", arguments, declare=False) and None)
+        def part(part_number: str) -> None:
+            start = b.mul(part_number, longest)
+            count = b.max("0", b.min(longest, b.sub(self.steps, start)))
+            left = b.gep("i8", packed, b.mul(start, STEP_BYTES))
+            is_last_part = b.op(f"icmp eq i64 {b.add(part_number, 1)}, {parts}")
+            other = b.op(f"or i1 {self.add}, {direct}")
+            sets = b.op(f"and i1 {is_last_part}, {b.op(f'xor i1 {other}, true')}")
+            goes_on = b.op(f"icmp sgt i64 {part_number}, 0")
 
-        b.loop(0, width, LANES, panel)
+            def panel(at: str) -> None:
+                panel_number = b.op(f"udiv i64 {at}, {LANES}")
+                right = b.gep("i8", self.panels_b, b.add(b.mul(panel_number, self.panel_bytes), b.mul(start, STEP_BYTES)))
+                right_slot = b.gep("i8", self.extents_b, b.mul(panel_number, SLOT))
+                wide = b.min(LANES, b.sub(width, at))
+                target = self.at(self.at(self.c, row, w["c_row"]), b.add(column, at), w["c_column"])
+                place, place_row = b.gep("i8", sums, b.mul(panel_number, SUMS_BYTES)), str(LANES)
+                waits = is_last_part
+                if in_c:
+                    whole = b.op(f"icmp eq i64 {b.add(tall, wide)}, {2 * LANES}")
+                    waits = b.op(f"and i1 {is_last_part}, {b.op(f'xor i1 {whole}, true')}")
+                    place = b.op(f"select i1 {whole}, ptr {target}, ptr {place}")
+                    place_row = b.op(f"select i1 {whole}, i64 {w['c_row']}, i64 {LANES}")
+                exponents = [[b.load("i32", b.gep("i32", slot, at), 4) for at in range(2)] for slot in (left_slot, right_slot)]
+                safe = are_safe(b, (exponents[0][0], exponents[0][1]), (exponents[1][0], exponents[1][1]))
+                mark = b.gep("i8", marks, panel_number)
+                before = b.load("i8", mark, 1)
+                marked = b.op(f"and i1 {self.add}, {b.op(f'icmp ne i8 {before}, 0')}")
+                plain = b.op(f"or i1 {marked}, {b.op(f'xor i1 {safe}, true')}")
+                b.store("i8", b.op(f"zext i1 {plain} to i8"), mark, 1)
+
+                def by_parts() -> None:
+                    waiting = b.gep("i8", b.gep("i8", self.panels_b, w["block_sums"]), b.mul(panel_number, SUMS_BYTES))
+                    sums = b.op(f"select i1 {direct}, ptr {place}, ptr {waiting}")
+                    sums_row = b.op(f"select i1 {direct}, i64 {b.mul(place_row, 4)}, i64 {4 * LANES}")
+                    self.multiply_tiles(count, left, right, sums, goes_on, tall, wide, sums_row)
+                    b.when(b.op(f"and i1 {self.add}, {is_last_part}"), lambda: self.put_sums(sums, place, place_row, tall, True))
+                    b.when(sets, lambda: self.put_sums(sums, place, place_row, tall, False))
+
+                b.when(b.op(f"xor i1 {plain}, true"), by_parts)
+                b.when(
+                    b.op(f"and i1 {plain}, {is_last_part}"),
+                    lambda: self.multiply_plain(row, tall, index, at, wide, left_slot, right_slot, place, place_row),
+                )
+                arguments = [
+                    ("ptr", place), ("i64", str(LANES)), ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]),
+                    ("i1", "false"), ("i64", tall), ("i64", wide),
+                ]  # fmt: skip
+                stores = b.op(f"and i1 {waits}, {self.is_last}")
+                b.when(stores, lambda: b.call("void", "store_part", arguments, declare=False) and None)
+
+            b.loop(0, width, LANES, panel)
+
+        b.loop(0, parts, 1, part)
         self.finish((row, b.add(row, tall)), (column, b.add(column, width)))
 
-    def multiply_parts(self, left: str, right: str, tall: str, wide: str, place: str, place_row: str) -> None:
-        """One micro-kernel, whose sums go to `place`, or are added to what is there: rows `place_row` elements apart."""
+    def put_sums(self, sums: str, place: str, place_row: str, tall: str, add: bool) -> None:
+        """Move a block's sums to `place`, whose rows are `place_row` elements apart, or add them to what is there."""
         b = self.b
-        sums = b.op(f"select i1 {self.add}, ptr {self.block_sums}, ptr {place}")
-        row = b.op(f"select i1 {self.add}, i64 {4 * LANES}, i64 {b.mul(place_row, 4)}")
-        self.multiply_tiles(self.steps, left, right, sums, "", tall, wide, row)
 
-        def add(i: str) -> None:
+        def row(i: str) -> None:
             source = b.gep("i8", sums, b.mul(i, 4 * LANES))
             target = b.gep("float", place, b.mul(i, place_row))
             for v in range(LANES // 16):
                 at = b.gep("i8", target, 64 * v)
                 block = b.load("<16 x float>", b.gep("i8", source, 64 * v), 64)
-                b.store("<16 x float>", b.op(f"fadd <16 x float> {b.load('<16 x float>', at, 4)}, {block}"), at, 4)
+                if add:
+                    block = b.op(f"fadd <16 x float> {b.load('<16 x float>', at, 4)}, {block}")
+                b.store("<16 x float>", block, at, 4)
 
-        b.when(self.add, lambda: b.loop(0, tall, 1, add) and None)
+        b.loop(0, tall, 1, row)
 
     def multiply_plain(
         self, row: str, tall: str, index: str, at: str, wide: str, left_slot: str, right_slot: str, place: str,
@@ -280,7 +312,7 @@ class PartsDriver(TileDriver):
 
 
 def micro(b: Builder, rows: int, columns: int) -> str:
-    """Text of `tiles_RxC(steps, a, b, sums, row)`: rows x columns tiles of results, their rows `row` bytes apart."""
+    """Text of `tiles_RxC(steps, a, b, sums, add, row)`: rows x columns tiles of results, their rows `row` bytes apart."""
     results = [(r, c) for r in range(rows) for c in range(columns)]
 
     def register(number: int) -> tuple[str, str]:
@@ -290,8 +322,16 @@ def micro(b: Builder, rows: int, columns: int) -> str:
         at = b.gep("i8", b.gep("i8", "%sums", b.mul("%row", 16 * r)), 64 * c)
         return [register(2 * r + c), ("ptr", at), ("i64", "%row")]
 
-    for r, c in results:
-        b.call("void", "llvm.x86.tilezero", [register(2 * r + c)])
+    def clear() -> None:
+        for r, c in results:
+            b.call("void", "llvm.x86.tilezero", [register(2 * r + c)])
+
+    def fetch() -> None:
+        for r, c in results:
+            b.call("void", "llvm.x86.tileloadd64", sums(r, c))
+
+    b.when("%add", fetch)
+    b.when(b.op("xor i1 %add, true"), clear)
 
     def step(s: str) -> None:
         at = b.mul(s, STEP_BYTES)
@@ -316,7 +356,7 @@ def micro(b: Builder, rows: int, columns: int) -> str:
     for r, c in results:
         b.call("void", "llvm.x86.tilestored64", sums(r, c))
     return b.function(
-        f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i64 %row) noinline #0"
+        f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add, i64 %row) noinline #0"
     )
 
 
