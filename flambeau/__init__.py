@@ -207,7 +207,9 @@ stats = _statistics.snapshot
 trace = linear.trace  # the function: the package of that name is reached by its modules
 del _family, _name
 
-_LAZY_MODULES = frozenset(("nn", "optim", "utils", "linalg", "fft", "cuda", "backends", "testing", "special", "version", "amp", "cpu", "profiler"))
+_LAZY_MODULES = frozenset(
+    "nn optim utils linalg fft cuda backends testing special version amp cpu profiler masked signal".split()
+)
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout feature_dropout "

@@ -56,7 +56,8 @@ def test_fractional_draws_as_torch():
     x = r(2, 3, 9, 8)
     torch.manual_seed(5)
     flambeau.manual_seed(5)
-    compare(flambeau.nn.FractionalMaxPool2d(3, output_ratio=0.5, return_indices=True), torch.nn.FractionalMaxPool2d(3, output_ratio=0.5, return_indices=True), x)
+    mine, theirs = (m.nn.FractionalMaxPool2d(3, output_ratio=0.5, return_indices=True) for m in (flambeau, torch))
+    compare(mine, theirs, x)
 
 
 def test_unpool():

@@ -1,0 +1,5 @@
+"""torch.signal."""
+
+from flambeau.signal import windows
+
+__all__ = ["windows"]
