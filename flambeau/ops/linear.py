@@ -154,6 +154,10 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
 
 def _affine(base: Any, product: Any, beta: Any, alpha: Any) -> Any:
     """beta * base + alpha * product; a beta of 0 ignores base, NaN included."""
+    narrow = product.dtype
+    if narrow in (dtypes.float16, dtypes.bfloat16):  # beta and alpha keep their digits, and the result is rounded once
+        product, base = convert(product, dtypes.float32), convert(base, dtypes.float32)
+        return convert(_affine(base, product, beta, alpha), narrow)
     if not (isinstance(alpha, (int, float)) and alpha == 1):
         product = prim.mul(product, convert(alpha, product.dtype))
     if isinstance(beta, (int, float)) and beta == 0:

@@ -5,11 +5,12 @@ from flambeau.optim.adam import Adam, AdamW
 from flambeau.optim.adaptive import Adadelta, Adagrad, RMSprop
 from flambeau.optim.classic import ASGD, Rprop
 from flambeau.optim.lbfgs import LBFGS
+from flambeau.optim.matrices import Adafactor, Muon
 from flambeau.optim.optimizer import Optimizer
 from flambeau.optim.sgd import SGD
 from flambeau.optim.variants import Adamax, NAdam, RAdam
 
 __all__ = [
-    "ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
+    "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
     "lr_scheduler",
 ]  # fmt: skip
