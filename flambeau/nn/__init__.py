@@ -2,6 +2,9 @@
 
 from flambeau.nn import attention, functional, init, modules, parallel, utils
 from flambeau.nn.modules import *
-from flambeau.nn.parameter import Buffer, Parameter
+from flambeau.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 
-__all__ = ["Buffer", "Parameter", "attention", "functional", "init", "modules", "parallel", "utils", *modules.__all__]
+__all__ = [
+    "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "attention", "functional", "init", "modules", "parallel",
+    "utils", *modules.__all__,
+]  # fmt: skip

@@ -46,6 +46,21 @@ from flambeau.nn.modules.dropout import AlphaDropout, Dropout, Dropout1d, Dropou
 from flambeau.nn.modules.flatten import Flatten, Unflatten
 from flambeau.nn.modules.fold import Fold, Unfold
 from flambeau.nn.modules.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from flambeau.nn.modules.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+)  # fmt: skip
 from flambeau.nn.modules.linear import Bilinear, Identity, Linear
 from flambeau.nn.modules.loss import (
     BCELoss,

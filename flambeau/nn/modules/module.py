@@ -14,7 +14,7 @@ from typing import Any, Self
 import flambeau as torch
 from flambeau.nn.modules.hooks import HookMixin
 from flambeau.nn.modules.state import StateMixin
-from flambeau.nn.parameter import Buffer, Parameter
+from flambeau.nn.parameter import Buffer, Parameter, is_lazy
 from flambeau.tensor import Tensor
 
 _HOOK_TABLES = (
@@ -362,7 +362,8 @@ class Module(HookMixin, StateMixin):
                         p.grad = new_grad
         for name, buffer in self._buffers.items():
             if buffer is not None:
-                self._buffers[name] = fn(buffer)
+                new = fn(buffer)
+                self._buffers[name] = type(buffer)(dtype=new.dtype) if is_lazy(buffer) else new
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
