@@ -330,7 +330,7 @@ def install_operators(cls: Any) -> None:
     """Python's operators on the Tensor class. The hot ones are the public functions themselves: no further call."""
     cls.__add__, cls.__sub__, cls.__mul__, cls.__truediv__ = add, sub, mul, div
     cls.__radd__, cls.__rsub__, cls.__rmul__ = add, rsub, mul
-    cls.__rtruediv__ = _reflected(div)
+    cls.__rtruediv__ = cls.__rdiv__ = _reflected(div)
     cls.__floordiv__, cls.__rfloordiv__ = floor_divide, _reflected(floor_divide)
     cls.__mod__, cls.__rmod__ = remainder, _reflected(remainder)
     cls.__pow__, cls.__rpow__ = pow_, _reflected(pow_)

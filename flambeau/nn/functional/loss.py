@@ -154,6 +154,41 @@ def cross_entropy(
     return _cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
+def linear_cross_entropy(
+    input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None, weight: Tensor | None = None,
+    reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0, options: Any = None,
+) -> Tensor:  # fmt: skip
+    """cross_entropy of input (in) or (N, in) times linear_weight (C, d1, ..., in); target as cross_entropy has it.
+
+    `options` choose how PyTorch cuts the batch into chunks; here the compiler plans memory, so only None is taken.
+    """
+    if options is not None:
+        raise NotImplementedError("linear_cross_entropy: chunking options are not supported, give options=None (docs/differences.md)")
+    if input.ndim not in (1, 2):
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
+    if linear_weight.ndim < 2:
+        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.ndim}")
+    features, shape = input.shape[-1], tuple(linear_weight.shape[:-1])
+    if features != linear_weight.shape[-1]:
+        raise RuntimeError(
+            f"expected equal input and linear_weight last dimensions (in_features), got {features} and {linear_weight.shape[-1]}, respectively"
+        )
+    if linear_bias is not None and tuple(linear_bias.shape) != shape:
+        raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
+    if len(shape) > 1 and input.ndim == 1:
+        raise RuntimeError(
+            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, (N, {features}), "
+            f"got unbatched input with shape {tuple(input.shape)}"
+        )
+    logits_shape = (*input.shape[:-1], *shape)
+    if tuple(target.shape) == logits_shape and ignore_index is not None:
+        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
+    bias = None if linear_bias is None else linear_bias.reshape(-1)
+    logits = torch.nn.functional.linear(input, linear_weight.reshape(-1, features), bias).reshape(logits_shape)
+    ignored = -100 if ignore_index is None else ignore_index
+    return cross_entropy(logits, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing)
+
+
 @functional
 def _binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     if tuple(target.shape) != tuple(input.shape):
@@ -581,6 +616,7 @@ def ctc_loss(
 
 
 __all__ = [
+    "linear_cross_entropy",
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "ctc_loss",
     "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
     "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",

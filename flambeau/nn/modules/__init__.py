@@ -31,6 +31,7 @@ from flambeau.nn.modules.activation import (
     Tanhshrink,
     Threshold,
 )  # fmt: skip
+from flambeau.nn.modules.adaptive import AdaptiveLogSoftmaxWithLoss, LinearCrossEntropyLoss
 from flambeau.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm
 from flambeau.nn.modules.container import (
     Container,
