@@ -14,6 +14,7 @@ class Counters:
     traces_run: int
     trace_end_reasons: dict[str, int]
     plans_made: int
+    plans_from_disk: int  # of those
     # Code: a function that is wanted was compiled now, read from the disk cache, or there already.
     kernels_compiled: int
     kernels_from_disk: int

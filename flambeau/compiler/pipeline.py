@@ -14,16 +14,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Final
 
 from flambeau.compiler import fuse as fusion
 from flambeau.compiler import graph as g
-from flambeau.compiler import simplify
+from flambeau.compiler import simplify, stored_plan
 from flambeau.compiler.check import check
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel
 from flambeau.compiler.kernels.host_step import HostCall, make_host_call
+from flambeau.compiler.lower import layout
 from flambeau.compiler.place import place
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.recompute import recompute
@@ -40,9 +42,10 @@ class Counter:
 
 
 PASSES: Final[dict[str, Counter]] = {
-    name: Counter() for name in (*[n for n, _ in simplify.PASSES], "recompute", "fuse", "lower", "schedule", "place", "assemble")
+    name: Counter() for name in (*[n for n, _ in simplify.PASSES], "recompute", "fuse", "lower", "schedule", "place", "assemble", "load")
 }
 _off: ContextVar[frozenset[str]] = ContextVar("passes switched off", default=frozenset())
+USE_STORED: Final = [os.environ.get("FLAMBEAU_STORED_PLANS", "1") not in ("", "0")]  # of earlier processes; tests switch it off
 _CHECK: Final = os.environ.get("FLAMBEAU_CHECK", "0") not in ("", "0")
 
 
@@ -66,6 +69,28 @@ def compile_graph(graph: Graph, *, fuse: bool = True, check_passes: bool | None 
     """
     checking = _CHECK if check_passes is None else check_passes
     off = _off.get()
+    if checking or off or not fuse or layout.CHECK[0] or not USE_STORED[0]:
+        return assemble(*_lowered(graph, fuse, checking, off))
+    from flambeau.runtime import threads
+
+    workers = threads.count()
+    key = stored_plan.key_of(graph, workers)
+    if key is None:
+        return assemble(*_lowered(graph))
+    start = perf_counter()
+    stored = stored_plan.load(key, graph, stored_plan.Lowered(partial(_lowered, graph), workers))
+    _count("load", start)
+    if stored is not None:
+        return stored
+    plan = assemble(*_lowered(graph))
+    stored_plan.store(key, graph, plan)
+    return plan
+
+
+def _lowered(
+    graph: Graph, fuse: bool = True, checking: bool = False, off: frozenset[str] = frozenset()
+) -> tuple[Graph, list[list[Step]]]:  # fmt: skip
+    """The graph after all passes, and the steps of its groups."""
     if checking:
         check(graph)
     graph = replace(graph, values=list(graph.values))
@@ -79,14 +104,13 @@ def compile_graph(graph: Graph, *, fuse: bool = True, check_passes: bool | None 
         if checking:
             check(graph)
     if not fuse or "fuse" in off:
-        groups, steps = _one_by_one(graph)
-    else:
-        start = perf_counter()
-        groups = fusion.fuse(graph)
-        start = _count("fuse", start)
-        steps = [lower_group(graph, group) for group in groups]
-        _count("lower", start)
-    return assemble(graph, steps)
+        return graph, _one_by_one(graph)[1]
+    start = perf_counter()
+    groups = fusion.fuse(graph)
+    start = _count("fuse", start)
+    steps = [lower_group(graph, group) for group in groups]
+    _count("lower", start)
+    return graph, steps
 
 
 def assemble(graph: Graph, steps: list[list[Step]]) -> Plan:

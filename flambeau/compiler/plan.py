@@ -51,8 +51,12 @@ class Plan:
     meets an index out of range, RuntimeError if a host call fails; external buffers are updated after what can fail.
     """
 
-    def __init__(self, graph: Graph, order: Schedule, placement: Placement) -> None:
-        self.graph = graph
+    def __init__(
+        self, graph: Graph, order: Schedule, placement: Placement, final: Callable[[], Graph] | None = None
+    ) -> None:  # fmt: skip
+        """`graph` after all passes; or, with `final`, which gives that one, any with the same inputs, parameters and outputs."""
+        self.interface = graph
+        self._final = final
         self.schedule = order
         self.placement = placement
         self.steps: list[Step] = []
@@ -71,6 +75,13 @@ class Plan:
             "tasks": len(self.steps), "phases": len(set(self.phases)), "unshared_bytes": placement.unshared_bytes,
         }  # fmt: skip
         self.run: Run = _Assembly(self).make_run()
+
+    @property
+    def graph(self) -> Graph:
+        """The graph after all passes, as the steps' value ids and nodes mean it."""
+        if self._final is not None:
+            self.interface, self._final = self._final(), None
+        return self.interface
 
     def __repr__(self) -> str:
         return f"<Plan of {self.kernel_count} kernels, {len(self.steps)} tasks, arena {self.arena_bytes} bytes>"
@@ -108,7 +119,7 @@ class _Assembly:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        graph = plan.graph
+        graph = plan.interface
         homes = plan.placement.places
         self.parts = _split(plan)
         self.fresh = [j for j in range(len(graph.outputs)) if j not in plan.schedule.returned]
@@ -200,7 +211,7 @@ class _Assembly:
         """Python code for exactly this plan: allocate, pack, call, return."""
         from flambeau.runtime import buffers
 
-        plan, graph = self.plan, self.plan.graph
+        plan, graph = self.plan, self.plan.interface
         scope: dict[str, Any] = {"kept": self.kept}
         lines = ["def run(inputs, parameters):"]
         count = len(graph.inputs)

@@ -1,4 +1,4 @@
-"""Compiled object code on disk: one file an entry, in one folder for each (processor, version of the generators).
+"""Compiled object code and plans on disk: one file an entry, in one folder for each (processor, version of the generators).
 
 A file is a line that names the format, the SHA-256 of the content, the content. It is written under a temporary name
 and then renamed, so that any number of processes may write at once. A lost, torn or foreign entry is only a miss. A
@@ -22,6 +22,7 @@ from flambeau.runtime import target
 _MAGIC: Final = b"flambeau object 1\n"
 _HEAD: Final = len(_MAGIC) + hashlib.sha256().digest_size
 _FOLDER: Final = re.compile(r".+-.+-\d+-[0-9a-f]{16}-[0-9a-f]{12}")  # see `folder`
+_MOST_PLANS: Final = 2000  # of a folder; the largest that were seen take 50 KB
 _KEEP_SECONDS: Final = 30 * 86400  # folders of other versions that nothing was added to for so long are deleted
 
 
@@ -54,14 +55,14 @@ def folder() -> Path:
     return directory() / f"{target.fingerprint()}-{version()}"
 
 
-def _path(key: str) -> str:
-    return os.path.join(folder(), hashlib.sha256(key.encode()).hexdigest()[:32] + ".o")
+def _path(key: str, suffix: str = ".o") -> str:
+    return os.path.join(folder(), hashlib.sha256(key.encode()).hexdigest()[:32] + suffix)
 
 
-def load(key: str) -> bytes | None:
-    """The entry's content, or None."""
+def load(key: str, suffix: str = ".o") -> bytes | None:
+    """The entry's content, or None. `suffix`: ".o" of object code, ".plan" of plans (compiler/stored_plan.py)."""
     try:
-        with open(_path(key), "rb") as file:
+        with open(_path(key, suffix), "rb") as file:
             data = file.read()
     except OSError:
         return None
@@ -70,9 +71,9 @@ def load(key: str) -> bytes | None:
     return data[_HEAD:]
 
 
-def store(key: str, content: bytes) -> None:
+def store(key: str, content: bytes, suffix: str = ".o") -> None:
     """Keep an entry; does nothing if the directory cannot be written."""
-    path = _path(key)
+    path = _path(key, suffix)
     temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.new"
     try:
         if not os.path.isdir(os.path.dirname(path)):
@@ -81,9 +82,20 @@ def store(key: str, content: bytes) -> None:
         with open(temporary, "wb") as file:
             file.write(_MAGIC + hashlib.sha256(content).digest() + content)
         os.replace(temporary, path)
+        if suffix == ".plan":
+            _drop_plans(os.path.dirname(path))
     except OSError:
         with suppress(OSError):
             os.unlink(temporary)
+
+
+def _drop_plans(where: str) -> None:
+    """Delete the older half of the plans if there are too many: a program of many sizes makes one for each."""
+    plans = [entry for entry in os.scandir(where) if entry.name.endswith(".plan")]
+    if len(plans) > _MOST_PLANS:
+        for entry in sorted(plans, key=lambda x: x.stat().st_mtime)[: len(plans) // 2]:
+            with suppress(OSError):
+                os.unlink(entry.path)
 
 
 def _delete_old() -> None:
@@ -102,7 +114,7 @@ def _folders() -> list[Path]:
 
 def _delete(other: Path) -> int:
     """Delete a folder of ours, but nothing that is not ours in it; returns how many entries there were."""
-    files = list(other.glob("*.o"))
+    files = [*other.glob("*.o"), *other.glob("*.plan")]
     for path in [*files, *other.glob("*.new")]:
         with suppress(OSError):
             path.unlink()
@@ -112,17 +124,20 @@ def _delete(other: Path) -> int:
 
 
 def entries() -> list[Path]:
-    """The files of all entries of this processor and version."""
+    """The files of all compiled code of this processor and version."""
     return sorted(folder().glob("*.o"))
 
 
 def statistics() -> dict[str, Any]:
-    """Where the cache is; how many entries it has, and their bytes, of all processors and versions."""
-    sizes = []
-    for path in [file for other in _folders() for file in other.glob("*.o")]:
+    """Where the cache is; how many entries of code and how many plans it has, and their bytes, of all processors and versions."""
+    sizes: dict[str, list[int]] = {".o": [], ".plan": []}
+    for path in [file for other in _folders() for suffix in sizes for file in other.glob("*" + suffix)]:
         with suppress(OSError):
-            sizes.append(path.stat().st_size)
-    return {"directory": str(directory()), "entries": len(sizes), "bytes": sum(sizes)}
+            sizes[path.suffix].append(path.stat().st_size)
+    return {
+        "directory": str(directory()), "entries": len(sizes[".o"]), "plans": len(sizes[".plan"]),
+        "bytes": sum([sum(found) for found in sizes.values()]),
+    }  # fmt: skip
 
 
 def clear() -> int:

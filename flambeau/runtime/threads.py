@@ -11,7 +11,8 @@ import os
 import platform
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from flambeau.runtime import native, target
@@ -32,6 +33,17 @@ def count() -> int:
 
 
 get_num_threads = count
+
+
+@contextmanager
+def counted_as(n: int) -> Iterator[None]:
+    """`count()` is `n` inside the block: for what plans and runs nothing. No thread starts or stops."""
+    global _count
+    before, _count = _count, n
+    try:
+        yield
+    finally:
+        _count = before
 
 
 def set_num_threads(n: int) -> None:

@@ -54,7 +54,7 @@ def test_a_function_is_compiled_once_then_found(cache: Path) -> None:
     assert len(emitted) == 1
     assert len(object_cache.entries()) == 1
     assert object_cache.statistics() == {
-        "directory": str(cache), "entries": 1, "bytes": object_cache.entries()[0].stat().st_size,
+        "directory": str(cache), "entries": 1, "plans": 0, "bytes": object_cache.entries()[0].stat().st_size,
     }  # fmt: skip
     (cache / "mine.txt").write_text("not ours")
     assert object_cache.clear() == 1 and object_cache.entries() == []
