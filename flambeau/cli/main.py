@@ -16,8 +16,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--out", metavar="DIR", default="flambeau-demo", help="where the checkpoint and the picture go")
     demo.add_argument("--seed", type=int, default=1, help="of the random numbers")
     run = commands.add_parser("run", help="run a PyTorch script: `import torch` gives flambeau")
-    run.add_argument("script", help="the Python file, or - m MODULE")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+    run.add_argument("-m", dest="module", metavar="MODULE", help="run a module instead of a file")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="SCRIPT [ARGS]", help="the Python file, and its own arguments")
     bench = commands.add_parser("bench", help="measure; beside PyTorch where it is installed")
     bench.add_argument("cases", nargs="*", help="names of cases, or parts of them; all by default")
     bench.add_argument("--torch", action="store_true", help="insist on PyTorch")
@@ -32,6 +32,8 @@ def _parser() -> argparse.ArgumentParser:
     cache = commands.add_parser("cache", help="show, clear or fill the compiled code on disk")
     cache.add_argument("action", nargs="?", choices=("show", "clear", "warm"), default="show")
     cache.add_argument("arguments", nargs=argparse.REMAINDER, help="of warm: [--settled SECONDS] SCRIPT [its arguments]")
+    coverage = commands.add_parser("coverage", help="compare names and signatures with the installed PyTorch's; prints a page")
+    coverage.add_argument("--out", metavar="FILE", help="write the page to FILE (docs/coverage.md)")
     commands.add_parser("info", help="print versions, processor, threads, memory, cache")
     return parser
 
@@ -48,7 +50,8 @@ def _html_option(html: str | None, arguments: list[str]) -> tuple[str | None, li
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
     if options.command == "demo":
         from flambeau.cli.demo import demo
 
@@ -56,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command == "run":
         from flambeau.cli.run import run
 
-        return run(options.script, options.arguments)
+        if options.module is None and not options.arguments:
+            parser.error("run: give a script, or -m MODULE")
+        return run(options.arguments, options.module)
     if options.command == "bench":
         from flambeau.cli.bench import bench
 
@@ -71,12 +76,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if options.action != "warm":
             return show_cache(options.action)
-        parser = argparse.ArgumentParser(prog="flambeau cache warm", description="Run a script, so that all its kernels are in the cache.")
-        parser.add_argument("--settled", metavar="SECONDS", type=float, help="end the script when nothing was compiled for so long")
-        parser.add_argument("script", help="the script whose kernels are compiled")
-        parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
-        given = parser.parse_args(options.arguments)
+        warming = argparse.ArgumentParser(prog="flambeau cache warm", description="Run a script, so that all its kernels are in the cache.")
+        warming.add_argument("--settled", metavar="SECONDS", type=float, help="end the script when nothing was compiled for so long")
+        warming.add_argument("script", help="the script whose kernels are compiled")
+        warming.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+        given = warming.parse_args(options.arguments)
         return warm(given.script, given.arguments, given.settled)
+    if options.command == "coverage":
+        from flambeau.cli.coverage import coverage
+
+        return coverage(options.out)
     from flambeau.cli.info import info
 
     return info()

@@ -127,6 +127,6 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
         return memo[id(self)]  # type: ignore[no-any-return]
 
 
-def is_lazy(value: Any) -> bool:
+def is_lazy(param: Any) -> bool:
     """Whether a parameter or buffer has no shape yet."""
-    return isinstance(value, UninitializedTensorMixin)
+    return isinstance(param, UninitializedTensorMixin)

@@ -266,21 +266,30 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
     return _fill_in_place(self, lambda p, n: _state(generator).normal(p, n, d, float(mean), float(std), contiguous=dense), "normal_")
 
 
-def _simple(name: str, text: str, defaults: tuple[float, ...], method: str) -> Any:
-    def fill(self: Tensor, *parameters: float, generator: Any = None) -> Tensor:
-        given = [float(p) for p in (*parameters, *defaults[len(parameters) :])]
-        d = self.dtype
-        return _fill_in_place(self, lambda p, n: getattr(_state(generator), method)(p, n, d, *given), name)
-
-    fill.__name__ = fill.__qualname__ = name
-    fill.__doc__ = text
-    return fill
+def _drawn(self: Tensor, name: str, method: str, *parameters: float, generator: Any) -> Tensor:
+    d = self.dtype
+    given = [float(p) for p in parameters]
+    return _fill_in_place(self, lambda p, n: getattr(_state(generator), method)(p, n, d, *given), name)
 
 
-exponential_ = _simple("exponential_", "Fill with exponentially distributed numbers of the given rate (1).", (1.0,), "exponential")
-geometric_ = _simple("geometric_", "Fill with the number of trials until the first success of probability p.", (), "geometric")
-cauchy_ = _simple("cauchy_", "Fill with Cauchy numbers of the given median (0) and scale (1).", (0.0, 1.0), "cauchy")
-log_normal_ = _simple("log_normal_", "Fill with exp of normal numbers of mean 1 and deviation 2.", (1.0, 2.0), "log_normal")
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fill with exponentially distributed numbers of the rate `lambd`."""
+    return _drawn(self, "exponential_", "exponential", lambd, generator=generator)
+
+
+def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
+    """Fill with the number of trials until the first success of probability p."""
+    return _drawn(self, "geometric_", "geometric", p, generator=generator)
+
+
+def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fill with Cauchy numbers of this median and scale."""
+    return _drawn(self, "cauchy_", "cauchy", median, sigma, generator=generator)
+
+
+def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Tensor:
+    """Fill with exp of normal numbers of this mean and deviation."""
+    return _drawn(self, "log_normal_", "log_normal", mean, std, generator=generator)
 
 
 def random_(self: Tensor, *bounds: int, generator: Any = None) -> Tensor:
