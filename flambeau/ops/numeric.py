@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 histogram_result = namedtuple("histogram_result", ("hist", "bin_edges"))
+histogramdd_result = namedtuple("histogramdd_result", ("hist", "bin_edges"))
 frexp_result = namedtuple("frexp_result", ("mantissa", "exponent"))
 
 
@@ -186,6 +187,67 @@ def histogram(
     return histogram_result(sums, edges)
 
 
+def histogramdd(
+    input: Tensor, bins: Any, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False
+) -> Any:
+    """(hist, bin_edges) of points (..., N) in N dimensions: `bins` is a number, a number for each dimension, or vectors of edges.
+
+    `range`: lowest and highest edge of each dimension, 2 N numbers. `weight`: of each point, (...).
+    """
+    from flambeau.ops.creation import linspace
+    from flambeau.ops.selection import bincount
+    from flambeau.ops.sorting import searchsorted
+
+    if input.ndim < 2:
+        raise RuntimeError(f"torch.histogramdd: input tensor should have at least 2 dimensions, but got {input.ndim}")
+    dims = input.shape[-1]
+    counts = [bins] * dims if isinstance(bins, int) else list(bins)
+    if len(counts) != dims:
+        raise RuntimeError(
+            f"torch.histogramdd: the size of bins should be equal to the innermost dimension of the input: {len(counts)} and {dims}"
+        )
+    if not input.dtype.is_floating_point:
+        raise NotImplementedError(f'"histogramdd" not implemented for {input.dtype.name}: convert it to floating point first')
+    x = input.detach().reshape(-1, dims)
+    if weight is not None and tuple(weight.shape) != tuple(input.shape[:-1]):
+        raise RuntimeError(
+            "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor excluding its "
+            f"innermost dimension, got {tuple(weight.shape)} and {tuple(input.shape)}"
+        )
+    if range is not None and len(range) != 2 * dims:
+        raise RuntimeError(f"torch.histogramdd: range should have {2 * dims} elements, two for each dimension, but got {len(range)}")
+    edges: list[Any] = []
+    for d, count in enumerate(counts):
+        if hasattr(count, "_meta"):
+            edges.append(count)
+            continue
+        if count <= 0:
+            raise RuntimeError(f"torch.histogramdd(): bins must be > 0, but got {count} for dimension {d}")
+        if range is not None:
+            low, high = float(range[2 * d]), float(range[2 * d + 1])
+        else:
+            low, high = (float(x[:, d].min().item()), float(x[:, d].max().item())) if x.numel() else (0.0, 0.0)
+        if not (math.isfinite(low) and math.isfinite(high)) or low > high:
+            raise RuntimeError(f"torch.histogramdd(): dimension {d}'s range [{low}, {high}] is not finite and ascending")
+        low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+        edges.append(linspace(low, high, count + 1, dtype=x.dtype))
+    shape = [e.shape[0] - 1 for e in edges]
+    keep, flat = x.new_ones(x.shape[:1], dtype=dtypes.bool_), x.new_zeros(x.shape[:1], dtype=dtypes.int64)
+    for d, (edge, size) in enumerate(zip(edges, shape, strict=True)):
+        column = x[:, d].contiguous()
+        place = searchsorted(edge, column, right=True) - 1
+        place = place.where(column != edge[-1], place - 1)  # the last edge belongs to the last bin
+        keep = keep & (place >= 0) & (place < size) & (column == column)
+        flat = flat * size + place
+    weights = x.new_ones(x.shape[:1]) if weight is None else weight.detach().reshape(-1).to(x.dtype)
+    sums = bincount(flat.where(keep, 0), weights.where(keep, 0), math.prod(shape)).to(x.dtype).reshape(shape)
+    if density:
+        sums = sums / sums.sum()
+        for d, edge in enumerate(edges):
+            sums = sums / edge.diff().reshape([-1 if i == d else 1 for i, _ in enumerate(shape)])
+    return histogramdd_result(sums, tuple(edges))
+
+
 # -- vectors and norms ----------------------------------------------------------------------------------------------
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
     """The cross product along a dim of size 3 (by default the first such dim)."""
@@ -317,4 +379,4 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 
 METHODS = (cov, corrcoef, histogram, cross, dist, float_power, frexp, gcd, lcm)
-FUNCTIONS = (*METHODS, trapezoid, cumulative_trapezoid, gradient, vander)
+FUNCTIONS = (*METHODS, histogramdd, trapezoid, cumulative_trapezoid, gradient, vander)
