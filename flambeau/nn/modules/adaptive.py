@@ -74,7 +74,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             )
         input = input_ if target_.ndim else input_.unsqueeze(0)
         target = target_ if target_.ndim else target_.unsqueeze(0)
-        if target.numel() and not (0 <= (low := int(target.min().item())) and int(target.max().item()) < self.n_classes):
+        if target.numel() and not ((low := int(target.min().item())) >= 0 and int(target.max().item()) < self.n_classes):
             raise RuntimeError(
                 f"Target values should be in [0, {self.n_classes - 1}], but values in range [{low}, {target.max().item()}] were found. "
             )
