@@ -48,7 +48,7 @@ def warm(script: str, arguments: Sequence[str], settled: float | None) -> int:
         signal.setitimer(signal.ITIMER_REAL, settled)
         evaluate.OBSERVERS.append(again)
     try:
-        status = run(script, arguments)
+        status = run([script, *arguments])
     except _Settled:
         print(f"nothing was compiled for {settled:g} seconds: the script was ended")
     except SystemExit as end:

@@ -28,7 +28,7 @@ def explain(script: str, arguments: Sequence[str], html: str | None = None) -> i
             print(compiler.explain(plan.plan, bandwidth=bandwidth, peak=peak))
 
     atexit.register(report)
-    return run(script, arguments)
+    return run([script, *arguments])
 
 
 def _explain_html(script: str, arguments: Sequence[str], html: str) -> int:
@@ -41,7 +41,7 @@ def _explain_html(script: str, arguments: Sequence[str], html: str) -> int:
         raise SystemExit(f"flambeau explain: no such directory: {target.parent}")
     watcher = watch()
     try:
-        return run(script, arguments)
+        return run([script, *arguments])
     finally:  # also if the script fails or calls sys.exit
         evaluate.synchronize("end of the script")
         target.write_text(page(watcher, script), encoding="utf-8")

@@ -59,14 +59,20 @@ def install() -> None:
     sys.modules["torch"] = flambeau
 
 
-def run(script: str, arguments: Sequence[str]) -> int:
-    """Run the script as __main__ with its own arguments."""
-    path = Path(script)
-    if not path.exists():
-        print(f"flambeau run: no such file: {script}", file=sys.stderr)
-        return 2
+def run(arguments: Sequence[str], module: str | None = None) -> int:
+    """Run a script (the first of the arguments) or a module as __main__, with its own arguments."""
+    if module is None:
+        path = Path(arguments[0])
+        if not path.exists():
+            print(f"flambeau run: no such file: {path}", file=sys.stderr)
+            return 2
     install()
-    sys.argv = [script, *arguments]
+    if module is not None:
+        sys.argv = [module, *arguments]
+        sys.path.insert(0, "")
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return 0
+    sys.argv = list(arguments)
     sys.path.insert(0, str(path.resolve().parent))
     runpy.run_path(str(path), run_name="__main__")
     return 0

@@ -52,7 +52,8 @@ def accumulator(op: str, d: dtype) -> dtype:
 
 # Whole numbers of this size among floats may be counts (the divisor of a mean): they are run-time words, so that another size
 # is no other kernel. Smaller ones are constants of formulas, of which the compiler makes use.
-COUNTS = range(3, 1 << 24)
+LEAST_COUNT: Final = 3
+MOST_COUNT: Final = 1 << 24
 
 
 @dataclass(slots=True)
@@ -251,7 +252,8 @@ class Writer:
             assert self.stage is not None
             block = self.stage
         if node.op == "constant":
-            if d.name in ("float32", "float64") and abs(number := node.attr("value")) in COUNTS and number == int(number):
+            number = node.attr("value")
+            if d.name in ("float32", "float64") and LEAST_COUNT <= abs(number) < MOST_COUNT and number == int(number):
                 return self.cast(self.row, self.number(int(number)), d)
             return self.compute(block, "constant", d, (), value=node.attr("value"))
         if node.op == "iota":

@@ -1,0 +1,98 @@
+"""The commands as a user types them, and the code that the README and the pages show."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SNIPPETS = [
+    pytest.param(code, id=f"{page.stem}-{i}")
+    for page in PAGES for i, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S))
+]  # fmt: skip
+
+
+def run(folder: Path, *arguments: str, timeout: int = 300) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    return subprocess.run(
+        [sys.executable, "-m", "flambeau", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout
+    )
+
+
+@pytest.mark.parametrize("code", SNIPPETS)
+def test_code_of_the_pages_runs(code: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_demo_reaches_its_accuracy_and_writes_its_files(tmp_path: Path) -> None:
+    pytest.importorskip("tqdm"), pytest.importorskip("matplotlib")
+    done = run(tmp_path, "demo", "--out", "made")
+    assert done.returncode == 0, done.stderr
+    accuracy = re.search(r"([\d.]+) % of the held-out images are right", done.stdout)
+    assert accuracy and float(accuracy[1]) >= 98.0, done.stdout
+    assert (tmp_path / "made" / "model.pt").stat().st_size > 10_000
+    assert (tmp_path / "made" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert str(Path("made") / "model.pt") in done.stdout and str(Path("made") / "curves.png") in done.stdout
+
+
+def test_demo_without_its_data(tmp_path: Path) -> None:
+    done = run(tmp_path, "demo", "--data", str(tmp_path))
+    assert done.returncode != 0 and str(tmp_path) in done.stderr + done.stdout and "Traceback" not in done.stderr
+
+
+SCRIPT = """
+import sys
+import torch, torch.nn as nn
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+assert __name__ == "__main__"
+x = torch.linspace(0, 1, 32).unsqueeze(1)
+for a, b in DataLoader(TensorDataset(x, 2 * x), batch_size=16):
+    assert isinstance(F.mse_loss(nn.Linear(1, 1)(a), b), Tensor)
+print(torch.__name__, sys.argv[1:])
+"""
+
+
+def test_run_gives_flambeau_as_torch(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = run(tmp_path, "run", "script.py", "--size", "3")
+    assert done.returncode == 0 and done.stdout.strip() == "flambeau ['--size', '3']", done.stderr
+    done = run(tmp_path, "run", "-m", "script", "x")
+    assert done.returncode == 0 and done.stdout.strip() == "flambeau ['x']", done.stderr
+
+
+def test_run_names_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch\ntorch.nn.functional.sofmax\n")
+    done = run(tmp_path, "run", "a.py")
+    assert done.returncode == 1 and "sofmax" in done.stderr and "softmax" in done.stderr
+    (tmp_path / "b.py").write_text("import torch.no_such_part\n")
+    done = run(tmp_path, "run", "b.py")
+    assert done.returncode == 1 and "torch.no_such_part" in done.stderr and "flambeau" in done.stderr
+    assert run(tmp_path, "run", "none.py").returncode == 2
+    assert run(tmp_path, "run").returncode == 2
+
+
+def test_explain_prints_graph_and_kernels(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("import torch\nx = torch.ones(50, 60)\nprint(x.softmax(-1).sum().item())\n")
+    done = run(tmp_path, "explain", "s.py")
+    assert done.returncode == 0, done.stderr
+    for words in ("softmax", "amax(", "kernels", "bytes", "floor", "observation"):
+        assert words in done.stdout, words
+
+
+def test_info_and_bench(tmp_path: Path) -> None:
+    done = run(tmp_path, "info")
+    assert done.returncode == 0 and re.search(r"primitives\s+\d+", done.stdout) and "threads" in done.stdout, done.stderr
+    done = run(tmp_path, "bench", "no such case")
+    assert done.returncode == 2 and "X + X" in done.stderr
+    done = run(tmp_path, "bench", "100 dependent", "--rounds", "1")
+    assert done.returncode == 0 and re.search(r"100 dependent operations.* us ", done.stdout), done.stderr + done.stdout
