@@ -90,10 +90,10 @@ def parts_block(m: int, n: int, k: int, batches: int, host: Machine, tile_rows: 
     block_sums = plain_b + b_columns * kc * 4
     sums = block_sums + column_panels * SUMS_BYTES
     end = sums + column_panels * (panels if kc < whole else 1) * SUMS_BYTES
-    # A thread is worth its start from about 5 microseconds on: 2 million operations.
+    # A thread is worth its start from about 5 microseconds on: a million operations.
     blocking = Blocking(
         mc, nc, kc, row_panels, column_blocks, b_columns, a_panels, end,
-        min_units=max(1, 2_000_000 // (2 * LANES * min(n, nc) * max(k, 1))), direct=False, pack_b=True,
+        min_units=max(1, 1_000_000 // (2 * LANES * min(n, nc) * max(k, 1))), direct=False, pack_b=True,
         row_step=LANES, grain=grain,
     )  # fmt: skip
     return blocking, Regions(extents, marks, plain_a, plain_b, block_sums, sums, end)
