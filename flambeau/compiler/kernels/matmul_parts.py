@@ -240,7 +240,11 @@ class PartsDriver(TileDriver):
                     ("i1", "false"), ("i64", tall), ("i64", wide),
                 ]  # fmt: skip
                 stores = b.op(f"and i1 {waits}, {self.is_last}")
-                b.when(stores, lambda: b.call("void", "store_part", arguments, declare=False) and None)
+
+                def store() -> None:
+                    b.call("void", "store_part", arguments, declare=False)
+
+                b.when(stores, store)
 
             b.loop(0, width, LANES, panel)
 
