@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from flambeau.compiler.emit.builder import Builder
-from flambeau.compiler.kernel import Word
+from flambeau.compiler.kernel import Function, Word
 from flambeau.compiler.kernels.bfloat_parts import PRODUCTS, are_safe
 from flambeau.compiler.kernels.matmul_blocking import Blocking, Machine, ceil_div, grid, round_up
 from flambeau.compiler.kernels.matmul_driver import word_names
@@ -106,20 +106,48 @@ def plain_panel(kc: int, tile_rows: int) -> int:
 
 def parts_word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
-    return [*word_names(facts), "parts_a", "parts_b", "extents", "marks", "plain_a", "plain_b", "block_sums", "sums"]
+    return [*word_names(facts), "parts_a", "parts_b", "parts_tiles", "parts_store", "extents", "marks", "plain_a", "plain_b", "block_sums", "sums"]
 
 
 def parts_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]:
     """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
     _, words = shared(replace(facts, c_unit="column"))
     words |= {f"parts_{operand}": parts_pack_function(facts, operand) for operand in ("a", "b")}
+    words |= {"parts_tiles": _tiles_function(facts), "parts_store": _store_function(facts)}
     words |= {name: getattr(regions, name) for name in ("extents", "marks", "plain_a", "plain_b", "block_sums", "sums")}
     return replace(facts, a_unit="any", b_unit="any"), words
 
 
+def _tiles_function(facts: Facts) -> Function:
+    """The micro-kernels, and the choice among them."""
+    key = f"matmul:parts:tiles:{facts.vector_bits}"
+    return Function(key, partial(_tiles_module, facts, key))
+
+
+def _tiles_module(facts: Facts, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    writers: list[Callable[[Builder], str]] = [partial(micro, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
+    writers.append(partial(dispatch, name=symbol(key)))
+    return module_of(writers, facts.vector_bits)
+
+
+def _store_function(facts: Facts) -> Function:
+    """Storing what waits in a buffer."""
+    key = f"matmul:parts:store:{facts.c_unit}:{facts.vector_bits}"
+    return Function(key, partial(_store_module, facts, key))
+
+
+def _store_module(facts: Facts, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    write = partial(store_part, element=facts.element, tile=facts.tile, c_unit=facts.c_unit)
+    return module_of([lambda b: write(b).replace("define internal void @store_part", f"define void @{symbol(key)}")], facts.vector_bits)
+
+
 class PartsDriver(TileDriver):
-    """The loops around the matrix unit. It calls `tiles_RxC` and `store_part`, by address `parts_a` and `parts_b`, and
-    for multiply-adds `tile`, `pack_a` and `pack_b`."""
+    """The loops around the matrix unit. It calls, by their addresses, `parts_tiles`, `parts_store`, `parts_a` and
+    `parts_b`, and for multiply-adds `tile`, `pack_a` and `pack_b`."""
 
     def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
         super().__init__(b, facts, has_epilogue)
@@ -226,7 +254,10 @@ class PartsDriver(TileDriver):
                     waiting = b.gep("i8", b.gep("i8", self.panels_b, w["block_sums"]), b.mul(panel_number, SUMS_BYTES))
                     sums = b.op(f"select i1 {direct}, ptr {place}, ptr {waiting}")
                     sums_row = b.op(f"select i1 {direct}, i64 {b.mul(place_row, 4)}, i64 {4 * LANES}")
-                    self.multiply_tiles(count, left, right, sums, goes_on, tall, wide, sums_row)
+                    b.call_address(w["parts_tiles"], [
+                        ("i64", count), ("ptr", left), ("ptr", right), ("ptr", sums), ("i1", goes_on), ("i64", sums_row),
+                        ("i64", tall), ("i64", wide),
+                    ])  # fmt: skip
                     b.when(b.op(f"and i1 {self.add}, {is_last_part}"), lambda: self.put_sums(sums, place, place_row, tall, True))
                     b.when(sets, lambda: self.put_sums(sums, place, place_row, tall, False))
 
@@ -242,7 +273,7 @@ class PartsDriver(TileDriver):
                 stores = b.op(f"and i1 {waits}, {self.is_last}")
 
                 def store() -> None:
-                    b.call("void", "store_part", arguments, declare=False)
+                    b.call_address(w["parts_store"], arguments)
 
                 b.when(stores, store)
 
@@ -364,13 +395,26 @@ def micro(b: Builder, rows: int, columns: int) -> str:
     )
 
 
+def dispatch(b: Builder, name: str) -> str:
+    """Text of `name(steps, a, b, sums, add, row, tall, wide)`: the least micro-kernel that covers tall x wide results."""
+    types = [("i64", "%steps"), ("ptr", "%a"), ("ptr", "%b"), ("ptr", "%sums"), ("i1", "%add"), ("i64", "%row")]
+    high = b.op(f"select i1 {b.op('icmp sgt i64 %tall, 16')}, i64 2, i64 0")
+    which = b.add(high, b.op(f"zext i1 {b.op('icmp sgt i64 %wide, 16')} to i64"))
+    done, labels = b.new_label("done"), [b.new_label("tiles") for _ in range(4)]
+    b.emit(f"switch i64 {which}, label %{labels[3]} [{' '.join(f'i64 {i}, label %{labels[i]}' for i in range(3))}]")
+    for i, label in enumerate(labels):
+        b.label(label)
+        b.call("void", f"tiles_{i // 2 + 1}x{i % 2 + 1}", types, declare=False)
+        b.branch(done)
+    b.label(done)
+    text = ", ".join(f"{type_} {value}" for type_, value in [*types, ("i64", "%tall"), ("i64", "%wide")])
+    return b.function(f"define void @{name}({text}) noinline #0")
+
+
 def parts_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
-    """The whole module's text."""
-    writers: list[Callable[[Builder], str]] = [partial(micro, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
-    writers.append(partial(store_part, element=facts.element, tile=facts.tile, c_unit=facts.c_unit))
-    writers.append(lambda b: PartsDriver(b, facts, epilogue is not None).write(symbol))
+    """The kernel's text: the loops and the epilogue."""
     others, declarations = [configuration()], []
     if epilogue is not None:
         others.append(epilogue.emit("epilogue", len(parts_word_names(facts))))
         declarations = epilogue.declarations()
-    return module_of(writers, facts.vector_bits, others, declarations)
+    return module_of([lambda b: PartsDriver(b, facts, epilogue is not None).write(symbol)], facts.vector_bits, others, declarations)

@@ -166,9 +166,8 @@ class TileDriver(Driver):
         self.finish((row, b.add(row, tall)), (column, b.add(column, width)))
 
     def multiply_tiles(
-        self, steps: str, left: str, right: str, buffer: str, add: str, tall: str, wide: str, row: str = ""
+        self, steps: str, left: str, right: str, buffer: str, add: str, tall: str, wide: str
     ) -> None:  # fmt: skip
-        """One micro-kernel; `row`: bytes between rows of the sums, if it takes them."""
         b = self.b
         high = b.op(f"select i1 {b.op(f'icmp sgt i64 {tall}, 16')}, i64 2, i64 0")
         broad = b.op(f"select i1 {b.op(f'icmp sgt i64 {wide}, 16')}, i64 1, i64 0")
@@ -179,7 +178,7 @@ class TileDriver(Driver):
         b.emit(f"switch i64 {which}, label %{labels[3]} [{cases}]")
         for i, label in enumerate(labels):
             b.label(label)
-            arguments = [("i64", steps), ("ptr", left), ("ptr", right), ("ptr", buffer), ("i1", add), *([("i64", row)] if row else [])]
+            arguments = [("i64", steps), ("ptr", left), ("ptr", right), ("ptr", buffer), ("i1", add)]
             b.call("void", f"tiles_{i // 2 + 1}x{i % 2 + 1}", arguments, declare=False)
             b.branch(done)
         b.label(done)
