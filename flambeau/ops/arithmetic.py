@@ -13,20 +13,32 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 
-def _scaled(other: Any, alpha: Any, d: dtypes.dtype) -> Any:
-    """other * alpha in dtype d."""
+_NARROW = (dtypes.float16, dtypes.bfloat16)
+
+
+def _wide(d: dtypes.dtype, *scalars: Any) -> dtypes.dtype:
+    """What to compute a result of dtype `d` in: 16 bits with a number among `scalars` are computed in float32 and rounded once, as
+    PyTorch does."""
+    if d in _NARROW and any(isinstance(x, (int, float)) or x._meta.ndim == 0 for x in scalars):
+        return dtypes.float32
+    return d
+
+
+def _scaled_sum(combine: Any, a: Any, b: Any, alpha: Any, d: dtypes.dtype) -> Any:
+    """combine(a, alpha * b) in dtype d. For 16 bits: in float32, of alpha rounded to them, and rounded once."""
     if isinstance(alpha, (int, float, complex)) and alpha == 1:
-        return convert(other, d)
+        return combine(convert(a, d), convert(b, d))
     if d.category < 2 and (alpha._meta.dtype.category if hasattr(alpha, "_meta") else dtypes.of_number(alpha).category) > 1:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
-    return prim.mul(convert(other, d), convert(alpha, d))
+    w = dtypes.float32 if d in _NARROW else d
+    return convert(combine(convert(a, w), prim.mul(convert(b, w), convert(convert(alpha, d), w))), d)
 
 
 @operation(method=True, inplace=True, out=True)
 def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """input + alpha * other, with broadcasting and type promotion."""
     d = result_type(input, other)
-    return prim.add(convert(input, d), _scaled(other, alpha, d))
+    return _scaled_sum(prim.add, input, other, alpha, d)
 
 
 def _refuse_bool(a: Any, b: Any) -> None:
@@ -48,7 +60,7 @@ def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) ->
     """input - alpha * other, with broadcasting and type promotion."""
     d = result_type(input, other)
     _refuse_bool(input, other)
-    return prim.sub(convert(input, d), _scaled(other, alpha, d))
+    return _scaled_sum(prim.sub, input, other, alpha, d)
 
 
 @operation(method=True)
@@ -56,21 +68,30 @@ def rsub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -
     """other - alpha * input."""
     d = result_type(input, other)
     _refuse_bool(input, other)
-    return prim.sub(convert(other, d), _scaled(input, alpha, d))
+    return _scaled_sum(prim.sub, other, input, alpha, d)
 
 
 @operation(method=True, inplace=True, out=True, aliases=("multiply",))
 def mul(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """input * other, with broadcasting and type promotion."""
-    a, b = promote(input, other)
-    return prim.mul(a, b)
+    d = result_type(input, other)
+    w = _wide(d, input, other)
+    return convert(prim.mul(convert(input, w), convert(other, w)), d)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """a / b of floating numbers."""
+    d = result_type(a, b)
+    if d in _NARROW and (w := _wide(d, a, b)) is not d:
+        return convert(prim.div(convert(a, w), convert(b, w)), d)
+    return prim.div(*promote_float(a, b))
 
 
 @operation(method=True, inplace=True, out=True, aliases=("divide",))
 def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
     """input / other; true division unless `rounding_mode` is "floor" or "trunc"."""
     if rounding_mode is None:
-        return prim.div(*promote_float(input, other))
+        return _quotient(input, other)
     if rounding_mode == "floor":
         return prim.div_floor(*promote(input, other))
     if rounding_mode == "trunc":
@@ -81,7 +102,7 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
 @operation(method=True, inplace=True, out=True)
 def true_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """input / other as floating numbers."""
-    return prim.div(*promote_float(input, other))
+    return _quotient(input, other)
 
 
 @operation(method=True, inplace=True, out=True)
@@ -268,18 +289,22 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
     """input + weight * (end - input), evaluated from the nearer end so that weight 1 gives `end` exactly."""
     if input.dtype is not end.dtype:
         raise RuntimeError(f"lerp: expected dtype {input.dtype} for `end` but got dtype {end.dtype}")
-    w = convert(weight, input.dtype)
+    d = dtypes.float32 if input.dtype in _NARROW else input.dtype
+    w, first, last = convert(weight, d), convert(input, d), convert(end, d)
     near = prim.lt(prim.abs(w), 0.5)
-    gap = prim.sub(end, input)
-    return prim.where(near, prim.add(input, prim.mul(w, gap)), prim.sub(end, prim.mul(gap, prim.sub(prim.constant(1, w.dtype), w))))
+    gap = prim.sub(last, first)
+    result = prim.where(near, prim.add(first, prim.mul(w, gap)), prim.sub(last, prim.mul(gap, prim.sub(prim.constant(1, d), w))))
+    return convert(result, input.dtype)
 
 
 @operation(method=True, inplace=True, out=True)
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     d = result_type(input, tensor1, tensor2)
-    product = prim.mul(convert(tensor1, d), convert(tensor2, d))
-    return prim.add(convert(input, d), _scaled(product, value, d))
+    if d in _NARROW:
+        a, b, c, factor = (convert(x, dtypes.float32) for x in (input, tensor1, tensor2, value))
+        return convert(prim.add(a, prim.mul(prim.mul(factor, b), c)), d)
+    return _scaled_sum(prim.add, input, prim.mul(convert(tensor1, d), convert(tensor2, d)), value, d)
 
 
 @operation(method=True, inplace=True, out=True)
@@ -288,8 +313,10 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     d = result_type(input, tensor1, tensor2)
     if d.category < 2:
         raise RuntimeError("Integer division with addcdiv is no longer supported: convert the tensors to floating point first")
-    quotient = prim.div(convert(tensor1, d), convert(tensor2, d))
-    return prim.add(convert(input, d), _scaled(quotient, value, d))
+    if d in _NARROW:
+        a, b, c, factor = (convert(x, dtypes.float32) for x in (input, tensor1, tensor2, value))
+        return convert(prim.add(a, prim.div(prim.mul(factor, b), c)), d)
+    return _scaled_sum(prim.add, input, prim.div(convert(tensor1, d), convert(tensor2, d)), value, d)
 
 
 @operation(out=True)
