@@ -94,6 +94,15 @@ def nextafter(a: Lanes, c: Lanes) -> Lanes:
     return (a.isnan() | c.isnan()).select(a + c, moved)
 
 
+def rsqrt(a: Lanes) -> Lanes:
+    """1 / sqrt(a), the two roundings taken back by a step of Newton's method in which a r^2 is exact to twice the precision."""
+    r = 1.0 / a.sqrt()
+    square = a * r
+    lost = a.fma(r, -square)
+    error = r.fma(-square, 1.0) - r * lost
+    return error.isnan().select(r, (r * 0.5).fma(error, r))  # NaN where a or r is 0 or infinite
+
+
 UNARY: dict[str, Callable[[Lanes], Lanes]] = {
     "neg": lambda a: -a,
     "abs": abs,
@@ -103,7 +112,7 @@ UNARY: dict[str, Callable[[Lanes], Lanes]] = {
     "trunc": lambda a: a.trunc(),
     "round": lambda a: a.rint(),
     "sqrt": lambda a: a.sqrt(),
-    "rsqrt": lambda a: 1.0 / a.sqrt(),
+    "rsqrt": rsqrt,
     "reciprocal": lambda a: 1.0 / a,
     "conj_physical": lambda a: a,
     **m.UNARY,
