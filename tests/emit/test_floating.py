@@ -26,7 +26,8 @@ def _sign(x: Array) -> Array:
 
 UNARY: dict[str, Callable[[Array], Array]] = {
     "neg": np.negative, "abs": np.abs, "sgn": _sign, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
-    "round": np.rint, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": np.reciprocal,
+    "round": np.rint, "sqrt": np.sqrt, "reciprocal": np.reciprocal,
+    "rsqrt": lambda x: (1 / np.sqrt(x.astype(np.longdouble))).astype(x.dtype),
 }  # fmt: skip
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "fmod": np.fmod, "copysign": np.copysign,
