@@ -82,7 +82,8 @@ def mul(input: Tensor | Number, other: Tensor | Number) -> Tensor:
 def _quotient(a: Any, b: Any) -> Any:
     """a / b of floating numbers."""
     d = result_type(a, b)
-    if d in _NARROW and (w := _wide(d, a, b)) is not d:
+    w = _wide(d, a, b)
+    if w is not d:
         return convert(prim.div(convert(a, w), convert(b, w)), d)
     return prim.div(*promote_float(a, b))
 
@@ -297,14 +298,19 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
     return convert(result, input.dtype)
 
 
+def _plus_scaled(combine: Any, a: Any, b: Any, c: Any, factor: Any, d: dtypes.dtype) -> Any:
+    """a + factor * combine(b, c) in dtype d. For 16 bits: in float32, the factor first, and rounded once."""
+    if d in _NARROW:
+        a, b, c, factor = (convert(x, dtypes.float32) for x in (a, b, c, factor))
+        return convert(prim.add(a, combine(prim.mul(factor, b), c)), d)
+    return _scaled_sum(prim.add, a, combine(convert(b, d), convert(c, d)), factor, d)
+
+
 @operation(method=True, inplace=True, out=True)
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     d = result_type(input, tensor1, tensor2)
-    if d in _NARROW:
-        a, b, c, factor = (convert(x, dtypes.float32) for x in (input, tensor1, tensor2, value))
-        return convert(prim.add(a, prim.mul(prim.mul(factor, b), c)), d)
-    return _scaled_sum(prim.add, input, prim.mul(convert(tensor1, d), convert(tensor2, d)), value, d)
+    return _plus_scaled(prim.mul, input, tensor1, tensor2, value, d)
 
 
 @operation(method=True, inplace=True, out=True)
@@ -313,10 +319,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     d = result_type(input, tensor1, tensor2)
     if d.category < 2:
         raise RuntimeError("Integer division with addcdiv is no longer supported: convert the tensors to floating point first")
-    if d in _NARROW:
-        a, b, c, factor = (convert(x, dtypes.float32) for x in (input, tensor1, tensor2, value))
-        return convert(prim.add(a, prim.div(prim.mul(factor, b), c)), d)
-    return _scaled_sum(prim.add, input, prim.div(convert(tensor1, d), convert(tensor2, d)), value, d)
+    return _plus_scaled(prim.div, input, tensor1, tensor2, value, d)
 
 
 @operation(out=True)

@@ -41,7 +41,7 @@ from flambeau.compiler.kernels.convolution_planes import (
     tap_rows,
     write_table,
 )
-from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
+from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, call_epilogue, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_weights import pack_weights
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
@@ -573,13 +573,7 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
             first = b.add(b.mul(y_low, w["out_width"]), x_low)
             after = b.add(b.mul(b.sub(y_high, 1), w["out_width"]), x_high)
 
-            def finish(i: str) -> None:
-                b.call("void", "epilogue", [
-                    ("ptr", "%args"), ("i64", b.add(n0, i)), ("i64", b.add(row, o_low)), ("i64", b.add(row, o_high)),
-                    ("i64", first), ("i64", after),
-                ], declare=False)  # fmt: skip
-
-            b.loop(0, images, 1, finish)
+            call_epilogue(b, n0, images, (b.add(row, o_low), b.add(row, o_high)), (first, after))
 
     b.loop("%begin", "%end", 1, unit)
     return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")

@@ -123,3 +123,14 @@ def _reshaped(o: Operand, size: tuple[int, int], strides: tuple[int, int]) -> Op
 def load_words(b: Builder, start: str, pointers: int, names: Sequence[str]) -> dict[str, str]:
     """Load the words at `start`, by name; the first `pointers` are addresses."""
     return {name: b.load("ptr" if at < pointers else "i64", b.gep("i64", start, at), 8) for at, name in enumerate(names)}
+
+
+def call_epilogue(b: Builder, first_image: str, images: str, rows: tuple[str, str], pixels: tuple[str, str]) -> None:
+    """Call the epilogue on output channels `rows` and neighbouring `pixels` (each from, to) of some images."""
+
+    def finish(i: str) -> None:
+        b.call("void", "epilogue", [
+            ("ptr", "%args"), ("i64", b.add(first_image, i)), *(("i64", value) for value in (*rows, *pixels)),
+        ], declare=False)  # fmt: skip
+
+    b.loop(0, images, 1, finish)

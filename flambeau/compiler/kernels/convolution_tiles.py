@@ -32,7 +32,7 @@ from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
 from flambeau.compiler.kernels.convolution_patches import Geometry, bit_mask, read_kind
 from flambeau.compiler.kernels.convolution_planes import Axis, axes, balanced
-from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel, temporary
+from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_tile_exact import exact_function
 from flambeau.compiler.kernels.convolution_tile_pack import (
     DEEP,
@@ -54,7 +54,7 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_u
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.compiler.kernels.matmul_tiles import _CONFIGURATION, ROUNDS_BY
+from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, configuration
 from flambeau.dtypes import BY_NAME
 
 MOST_TERMS = 1 << 15  # of a sum whose overflow `are_safe` excludes
@@ -265,8 +265,7 @@ def make_tile_convolution(
 def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    constant = ", ".join(f"i8 {x}" for x in _CONFIGURATION)
-    others = [f"@tile_configuration = internal constant [64 x i8] [{constant}], align 64"]
+    others = [configuration()]
     declarations: list[str] = []
     if epilogue is not None:
         others.append(epilogue.emit("epilogue", first_word))
@@ -442,13 +441,7 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
             first = b.add(b.mul(y0, w["out_width"]), x0)
             after = b.add(b.add(b.mul(b.add(y0, b.sub(rows, 1)), w["out_width"]), x0), columns)
 
-            def finish(i: str) -> None:
-                b.call("void", "epilogue", [
-                    ("ptr", "%args"), ("i64", b.add(n0, i)), ("i64", b.add(row, o_low)), ("i64", b.add(row, o_high)),
-                    ("i64", first), ("i64", after),
-                ], declare=False)  # fmt: skip
-
-            b.loop(0, images, 1, finish)
+            call_epilogue(b, n0, images, (b.add(row, o_low), b.add(row, o_high)), (first, after))
 
     b.loop("%begin", "%end", 1, unit)
     b.call("void", "llvm.x86.tilerelease", [])

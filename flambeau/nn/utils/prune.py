@@ -203,8 +203,8 @@ class Identity(BasePruningMethod):
         return super().apply(module, name)
 
 
-class RandomUnstructured(BasePruningMethod):
-    """Random elements."""
+class _Unstructured(BasePruningMethod):
+    """Single elements, `amount` of them: those that `_chosen` picks."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -212,31 +212,33 @@ class RandomUnstructured(BasePruningMethod):
         _check_amount(amount)
         self.amount = amount
 
+    def _chosen(self, t: Tensor, count: int) -> Tensor:
+        """The flat indices of `count` elements."""
+        raise NotImplementedError
+
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         count = _count(self.amount, t.numel())
         if count == 0:
             return default_mask.clone()  # type: ignore[no-any-return, attr-defined]
-        return _without(default_mask, torch.rand_like(t).reshape(-1).topk(count).indices)  # type: ignore[attr-defined]
+        return _without(default_mask, self._chosen(t, count))
+
+
+class RandomUnstructured(_Unstructured):
+    """Random elements."""
+
+    def _chosen(self, t: Tensor, count: int) -> Tensor:
+        return torch.rand_like(t).reshape(-1).topk(count).indices  # type: ignore[no-any-return, attr-defined]
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float) -> BasePruningMethod:  # type: ignore[override]
         return super().apply(module, name, amount=amount)
 
 
-class L1Unstructured(BasePruningMethod):
+class L1Unstructured(_Unstructured):
     """The elements that are smallest in magnitude."""
 
-    PRUNING_TYPE = "unstructured"
-
-    def __init__(self, amount: float) -> None:
-        _check_amount(amount)
-        self.amount = amount
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        count = _count(self.amount, t.numel())
-        if count == 0:
-            return default_mask.clone()  # type: ignore[no-any-return, attr-defined]
-        return _without(default_mask, t.abs().reshape(-1).topk(count, largest=False).indices)  # type: ignore[attr-defined]
+    def _chosen(self, t: Tensor, count: int) -> Tensor:
+        return t.abs().reshape(-1).topk(count, largest=False).indices  # type: ignore[no-any-return, attr-defined]
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None) -> BasePruningMethod:  # type: ignore[override]
