@@ -1,0 +1,1 @@
+"""Programs written for PyTorch, run unmodified by both frameworks."""
