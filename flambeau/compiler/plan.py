@@ -74,6 +74,7 @@ class Plan:
             "bytes": sum([s.bytes for s in self.steps]), "operations": sum([s.operations for s in self.steps]),
             "tasks": len(self.steps), "phases": len(set(self.phases)), "unshared_bytes": placement.unshared_bytes,
         }  # fmt: skip
+        self.direct: dict[str, Any] | None = None  # what makes its only result, if it is one small program (trace/immediate.py)
         self.run: Run = _Assembly(self).make_run()
 
     @property
@@ -92,12 +93,12 @@ def time_steps(plan: Plan, inputs: Sequence[Buffer], parameters: Sequence[Number
 
     Writes into the inputs that the plan updates, as `run` does, but once for every repetition.
     """
-    from flambeau.runtime.buffers import allocate
+    from flambeau.runtime.buffers import allocate, arena
 
     assembly = _Assembly(plan)
-    arena = [allocate(plan.arena_bytes)] if assembly.pooled else []
+    temporary = [arena(plan.arena_bytes)] if assembly.pooled else []
     fresh = [allocate(_nbytes(plan.graph, plan.graph.outputs[j])) for j in assembly.fresh]
-    values = (*[b.address for b in (*arena, *inputs, *fresh)], *parameters)
+    values = (*[b.address for b in (*temporary, *inputs, *fresh)], *parameters)
     for part in assembly.parts:  # once in order, so that every step meets sensible numbers
         if not isinstance(part, HostCall):
             assembly.program(part).run(values)
@@ -224,7 +225,7 @@ class _Assembly:
         scope |= {f"allocate{j}": buffers.allocator(_nbytes(graph, graph.outputs[j])) for j in self.fresh}
         lines += [f"    o{j} = allocate{j}()" for j in self.fresh]
         if self.pooled:
-            scope["allocate"] = buffers.allocator(plan.arena_bytes)
+            scope["allocate"] = buffers.allocator(plan.arena_bytes, temporary=True)
             lines.append("    arena = allocate()")
         head = "arena.address, " if self.pooled else ""
         made = "".join([f"o{j}.address, " for j in self.fresh])
@@ -243,6 +244,9 @@ class _Assembly:
             if program.keeps_gil:
                 scope |= {f"native{number}": program.native, f"pack{number}": program.pack, f"head{number}": program.address}
                 words = values[1:-1] if values != "io" else "*io"
+                if values != "io" and len(graph.outputs) == len(self.fresh) == 1:
+                    plan.direct = {"native": program.native, "pack": program.pack, "head": program.address,
+                                   "allocate": scope[f"allocate{self.fresh[0]}"], "program": program}  # fmt: skip
                 lines.append(f"    code = native{number}(pack{number}(head{number}, 0, {words}))")
             else:
                 scope[f"execute{number}"] = program.run

@@ -13,7 +13,7 @@ from typing import Any
 from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.plan import Plan, _Assembly, _nbytes
 from flambeau.compiler.schedule import Step
-from flambeau.runtime.buffers import Buffer, allocate
+from flambeau.runtime.buffers import Buffer, allocate, arena
 
 
 class Stage:
@@ -56,8 +56,8 @@ class TimedPlan:
         """The outputs' buffers, and (begin, end) of each stage."""
         plan, assembly = self.plan, self.assembly
         fresh = [allocate(n) for n in self._sizes]
-        arena = [allocate(plan.arena_bytes)] if assembly.pooled else []
-        io = (*[b.address for b in (*arena, *inputs, *fresh)], *parameters)
+        temporary = [arena(plan.arena_bytes)] if assembly.pooled else []
+        io = (*[b.address for b in (*temporary, *inputs, *fresh)], *parameters)
         times = []
         for stage in self.stages:
             begin = perf_counter_ns()

@@ -2,7 +2,8 @@
 
 Classes: powers of two up to 1 MiB, above that steps of an eighth of the power of two below. Blocks above 1 MiB are
 anonymous mappings that ask for huge pages. The pool keeps freed blocks up to a limit; above it, the class unused for
-longest gives.
+longest gives. Arenas (a plan's temporaries, which nobody sees outside of its run) above 1 MiB have no classes: a run takes any
+free arena that is large enough, so that a process keeps one for each run at the same time, and not one for each plan.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _HUGE_PAGE: Final = 2 << 20  # bytes, on x86-64 and on AArch64 with 4 KiB pages
 _LOOK_FROM: Final = 256 << 20  # from this size on, look first whether the kept blocks must make room
 _KEEP_LIMIT: Final = target.physical_memory() // 3
 
-_Block = tuple[int, Any]  # (address, what owns the memory)
+_Block = tuple[int, Any]  # (address, what owns the memory; for an arena, that and its bytes)
 _clock = count()
 
 
@@ -46,12 +47,40 @@ class _Class(list[_Block]):
             return
         self.used = next(_clock)
         self.append(block)
-        while sum([c.size * len(c) for c in list(_large.values())]) > _KEEP_LIMIT:
-            oldest = min([c for c in list(_large.values()) if c], key=_last_use, default=None)
+        classes = [*list(_large.values()), _arenas]
+        while sum([c.kept() for c in classes]) > _KEEP_LIMIT:
+            oldest = min([c for c in classes if c], key=_last_use, default=None)
             if oldest is None:
                 return
             with suppress(IndexError):  # another thread took it
                 oldest.pop()
+
+    def kept(self) -> int:
+        """Bytes of the free blocks."""
+        return self.size * len(self)
+
+
+class _Arenas(_Class):
+    """The free arenas, of any sizes above that of small blocks."""
+
+    __slots__ = ()
+
+    def kept(self) -> int:
+        return sum([size for _, (_, size) in self.copy()])
+
+    def take(self, nbytes: int) -> _Block | None:
+        """The smallest that holds `nbytes`; if none does, None, and the largest goes back to the system: a larger one takes its place."""
+        free = sorted(self.copy(), key=_arena_size)
+        for block in [b for b in free if _arena_size(b) >= nbytes] or free[-1:]:
+            with suppress(ValueError):  # another thread took it
+                self.remove(block)
+                return block if _arena_size(block) >= nbytes else None
+        return None
+
+
+def _arena_size(block: _Block) -> int:
+    size: int = block[1][1]
+    return size
 
 
 def _last_use(c: _Class) -> int:
@@ -61,6 +90,7 @@ def _last_use(c: _Class) -> int:
 # Small classes by the bit length of (bytes - 1) | 63; 64 bytes is the least, also for 0 bytes, where that gives 1.
 _small: Final = [_Class(size := max(64, 1 << bits), max(_SMALL_KEPT // size, 1)) for bits in range(21)]
 _large: Final[dict[int, _Class]] = {}
+_arenas: Final = _Arenas(_SMALL + 1, 0)
 
 
 class Buffer:
@@ -112,6 +142,10 @@ def allocate(nbytes: int) -> Buffer:
     except IndexError:
         block = _from_system(home.size, nbytes)
         counters.bytes_from_system += home.size
+    return _buffer(nbytes, home, block)
+
+
+def _buffer(nbytes: int, home: _Class, block: _Block) -> Buffer:
     b = _new(Buffer)
     b.nbytes = nbytes
     b.address = block[0]
@@ -121,10 +155,25 @@ def allocate(nbytes: int) -> Buffer:
     return b
 
 
-def allocator(nbytes: int) -> Callable[[], Buffer]:
-    """`allocate` for one size: what depends on the size only is done once."""
+def arena(nbytes: int) -> Buffer:
+    """A buffer of uninitialised memory for the temporaries of one run; it must not outlive the run by long."""
+    if nbytes <= _SMALL:
+        return allocate(nbytes)
+    block = _arenas.take(nbytes)
+    if block is not None:
+        counters.bytes_from_pool += nbytes
+    else:
+        size = size_class(nbytes)
+        address, mapping = _from_system(size, nbytes)
+        block = address, (mapping, size)
+        counters.bytes_from_system += size
+    return _buffer(nbytes, _arenas, block)
+
+
+def allocator(nbytes: int, *, temporary: bool = False) -> Callable[[], Buffer]:
+    """`allocate` (or `arena`) for one size: what depends on the size only is done once."""
     if nbytes > _SMALL:
-        return partial(allocate, nbytes)
+        return partial(arena if temporary else allocate, nbytes)
     home = _small[((nbytes - 1) | 63).bit_length()]
     pop = home.pop
 
@@ -208,7 +257,7 @@ def foreign(address: int, nbytes: int, owner: Any) -> Buffer:
 
 
 def _classes() -> list[_Class]:
-    return [*_small, *list(_large.values())]
+    return [*_small, *list(_large.values()), _arenas]
 
 
 def empty_pool() -> int:
@@ -216,12 +265,14 @@ def empty_pool() -> int:
     freed = 0
     for home in _classes():
         while home:
+            before = home.kept()
             with suppress(IndexError):  # another thread took it
                 home.pop()
-                freed += home.size
+                freed += before - home.kept()
     return freed
 
 
 def statistics() -> dict[str, int]:
-    """`kept_bytes` that the pool keeps for reuse, and the `limit_bytes` of large blocks that it would keep."""
-    return {"kept_bytes": sum([c.size * len(c) for c in _classes()]), "limit_bytes": _KEEP_LIMIT}
+    """`kept_bytes` that the pool keeps for reuse, the `arena_bytes` above 1 MiB among them, and the `limit_bytes` of large blocks
+    that it would keep."""
+    return {"kept_bytes": sum([c.kept() for c in _classes()]), "arena_bytes": _arenas.kept(), "limit_bytes": _KEEP_LIMIT}

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import flambeau as ft
+from flambeau.runtime import buffers
+from flambeau.trace import evaluate
 
 TRAINING = """
 import flambeau as torch
@@ -43,6 +45,28 @@ def test_training_leaves_the_resident_size_flat(look: int) -> None:
     out = subprocess.run([sys.executable, "-c", TRAINING.replace("LOOK", str(look))], capture_output=True, text=True, check=True).stdout
     since_50, since_1000 = map(int, out.split())
     assert since_50 < 8 << 20 and since_1000 < 2 << 20, (since_50, since_1000)
+
+
+def test_the_plans_of_a_process_share_one_arena() -> None:
+    """The first step of a training (new momentum), its other steps and other batch sizes have plans of their own, but not arenas."""
+    buffers.empty_pool()
+    net = ft.nn.Sequential(ft.nn.Linear(64, 512), ft.nn.GELU(), ft.nn.Linear(512, 64))
+    optimizer = ft.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    arenas: list[int] = []
+
+    def observer(plan: Any, reason: str) -> None:
+        arenas.append(plan.plan.arena_bytes)
+
+    evaluate.OBSERVERS.append(observer)
+    try:
+        for batch in (1024, 1024, 2048, 1536):
+            optimizer.zero_grad()
+            net(ft.ones(batch, 64)).square().mean().backward()
+            optimizer.step()
+    finally:
+        evaluate.OBSERVERS.remove(observer)
+    assert len([size for size in arenas if size > 1 << 20]) >= 4
+    assert buffers.statistics()["arena_bytes"] == buffers.size_class(max(arenas))
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------

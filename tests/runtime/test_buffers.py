@@ -78,6 +78,40 @@ def test_kept_memory_stays_below_the_limit_and_the_oldest_goes(monkeypatch: pyte
     assert buffers.statistics()["kept_bytes"] <= 64 << 20
 
 
+def test_arenas_of_different_sizes_share_one_block() -> None:
+    """A process has one arena for each run at the same time: plans of growing and of falling sizes do not add up."""
+    buffers.empty_pool()
+    most = 0
+    for megabytes in (3, 9, 30, 14, 2, 28, 31, 5):
+        held = buffers.arena(megabytes << 20)
+        assert held.nbytes == megabytes << 20 and held.address % 64 == 0
+        ctypes.memset(held.address, 1, held.nbytes)
+        most = max(most, buffers.size_class(megabytes << 20))
+        del held
+        assert buffers.statistics()["arena_bytes"] == most
+    both = buffers.arena(20 << 20), buffers.arena(20 << 20)
+    assert abs(both[0].address - both[1].address) >= 20 << 20
+    del both
+    assert buffers.statistics()["arena_bytes"] == most + (20 << 20)
+    first = buffers.arena(1 << 20)  # small ones come from the classes of small blocks
+    del first
+    assert buffers.statistics()["arena_bytes"] == most + (20 << 20)
+    kept = buffers.statistics()["kept_bytes"]
+    assert buffers.empty_pool() == kept and buffers.statistics()["kept_bytes"] == buffers.statistics()["arena_bytes"] == 0
+
+
+def test_arenas_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffers.empty_pool()
+    monkeypatch.setattr(buffers, "_KEEP_LIMIT", 64 << 20)
+    del [buffers.arena(40 << 20)][:]
+    del [buffers.allocate(20 << 20)][:]
+    assert buffers.statistics()["kept_bytes"] == 60 << 20
+    del [buffers.allocate(10 << 20)][:]
+    assert buffers.statistics()["arena_bytes"] == 0 and buffers.statistics()["kept_bytes"] == 30 << 20
+    del [buffers.arena(100 << 20)][:]
+    assert buffers.statistics()["kept_bytes"] == 0
+
+
 class _Owner:
     pass
 
