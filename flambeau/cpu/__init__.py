@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import re
+from contextlib import AbstractContextManager
 from typing import Any
 
 from flambeau.cpu import amp as amp
@@ -48,12 +49,66 @@ class Stream:
     def wait_stream(self, stream: Any) -> None:
         """Nothing to wait for."""
 
+    def record_event(self, event: Any = None) -> Event:
+        """An event; everything before it is done when it is waited for."""
+        return Event() if event is None else event  # type: ignore[no-any-return]
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing to wait for."""
+
+
+class Event:
+    """A point in a stream of a device without streams: it is always reached."""
+
+    def query(self) -> bool:
+        """True."""
+        return True
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing to record."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing to wait for."""
+
+
+class StreamContext(AbstractContextManager[None]):
+    """A block that changes nothing."""
+
+    cur_stream: Stream | None
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
+        return None
+
 
 def current_stream(device: Any = None) -> Stream:
     """The one stream."""
-    return Stream()
+    return _THE_STREAM
 
 
-def stream(stream: Any) -> AbstractContextManager[None]:
+def stream(stream: Stream) -> AbstractContextManager[None]:
     """A context that changes nothing."""
-    return nullcontext()
+    return StreamContext(stream)
+
+
+def get_capabilities() -> dict[str, Any]:
+    """What the processor can do, by PyTorch's names: {"avx2": True, "avx512_f": True, ...}; what is not named is not there."""
+    import os
+    import platform
+
+    from flambeau.runtime import target
+
+    flags = {re.sub(r"^(avx512)_?(?=.)", r"\1_", name): True for name in sorted(target.flags())}
+    sizes = {"l1d_cache_size": target.cache_bytes(1), "l2_cache_size": target.cache_bytes(2)}
+    return {"architecture": platform.machine(), "num_logical_cores": os.cpu_count(), **sizes, **flags}
+
+
+_THE_STREAM = Stream()

@@ -1,47 +1,152 @@
-"""`torch.cuda` on a machine without CUDA: questions are answered, settings are accepted, devices are refused."""
+"""`torch.cuda` on a machine without CUDA: questions are answered, settings are accepted, devices are refused.
+
+memory (statistics, allocators), random (generators' states), streams (streams, events), graphs; nvtx and profiler mark ranges of a
+tool that is not here.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from flambeau import absent as _absent
+from flambeau.devices import Device as _Device
 
-def is_available() -> bool:
-    """False: there is no CUDA device yet."""
-    return False
+_refuse = _absent.refusal(AssertionError, "Torch not compiled with CUDA enabled")
+_TABLE = """
+is_available() = False
+is_initialized() = False
+is_bf16_supported(including_emulation=True) = False
+is_tf32_supported() = False
+device_count() = 0
+get_arch_list() = []
+get_gencode_flags() = ''
+init() !
+current_device() !
+can_device_access_peer(device, peer_device) !
+cudart() !
+current_blas_handle() !
+current_solver_handle() !
+check_error(res) ok
+get_device_capability(device=None) !
+get_device_name(device=None) !
+get_device_properties(device=None) !
+get_sync_debug_mode() !
+set_sync_debug_mode(debug_mode) !
+ipc_collect() ok
+utilization(device=None) !
+temperature(device=None) !
+power_draw(device=None) !
+clock_rate(device=None) !
+"""
+_NAMES = _absent.define(globals(), _TABLE, _refuse, "CUDA")
+_TENSORS = _absent.classes(
+    globals(),
+    "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor".split(),
+    _absent.refusal(TypeError, "this type is not available: Torch not compiled with CUDA enabled."), "CUDA",
+)  # fmt: skip
+_STORAGES = _absent.classes(
+    globals(),
+    "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage FloatStorage HalfStorage "
+    "IntStorage LongStorage ShortStorage".split(),
+    _refuse, "CUDA",
+)  # fmt: skip
+
+default_generators: tuple[Any, ...] = ()
+has_half = True
+has_magma = False
 
 
-def device_count() -> int:
-    """0."""
-    return 0
+class CudaError(RuntimeError):
+    """What CUDA would report."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"CUDA error {code}")
 
 
-def manual_seed(seed: int) -> None:
-    """Accepted: there is no CUDA generator."""
+class DeferredCudaCallError(Exception):
+    """A call that was waiting for CUDA's initialisation failed."""
 
 
-manual_seed_all = manual_seed
+class cudaStatus:
+    """CUDA's codes that PyTorch names."""
+
+    SUCCESS = 0
+    ERROR_NOT_READY = 34
 
 
-def empty_cache() -> None:
-    """Accepted: gives nothing back, as there is no CUDA memory."""
+def set_device(device: Any) -> None:
+    """A negative index is accepted, as in PyTorch; a device is refused."""
+    if isinstance(device, str):
+        device = _Device(device)
+    if isinstance(device, _Device):
+        if device.type != "cuda":
+            raise ValueError(f"Expected a cuda device, but got: {device}")
+        device = device.index
+    if device is None:
+        raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+    if device >= 0:
+        _refuse("set_device")
 
 
 def synchronize(device: Any = None) -> None:
-    """Accepted: nothing runs on a CUDA device."""
+    """Run what is recorded and pending. (PyTorch's CPU build refuses; timing code calls it.)"""
+    from flambeau.trace.evaluate import synchronize as run
+
+    run()
 
 
-def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """False: there is no CUDA device."""
+class device:
+    """`with device(index)`: a negative index or None changes nothing; a device is refused when the block is entered."""
+
+    def __init__(self, device: Any) -> None:
+        self.idx = device if isinstance(device, int) else -1 if device is None else _Device(device).index
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        if self.idx is None or self.idx >= 0:
+            raise RuntimeError("PyTorch was compiled without CUDA support: flambeau runs on the CPU so far")
+
+    def __exit__(self, type: Any, value: Any, traceback: Any) -> bool:
+        return False
+
+
+class device_of(device):
+    """`with device_of(tensor)`: changes nothing, as no tensor is on CUDA."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(-1)
+
+
+from flambeau.cuda.graphs import CUDAGraph, GreenContext, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables
+from flambeau.cuda.memory import *
+from flambeau.cuda.random import get_rng_state, get_rng_state_all, initial_seed, manual_seed, manual_seed_all, seed, seed_all, set_rng_state, set_rng_state_all
+from flambeau.cuda.streams import Event, ExternalStream, Stream, StreamContext, current_stream, default_stream, get_stream_from_external, set_stream, stream
+
+_MODULES = frozenset("amp nvtx profiler comm nccl graphs memory random streams jiterator sparse tunable gds".split())
+__all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("annotations", "Any"))
+
+
+def _is_compiled() -> bool:
+    """False."""
     return False
 
 
+def _lazy_init() -> None:
+    """Refused, as init()."""
+    _refuse("_lazy_init")
+
+
 def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
+    import importlib
 
-    if name == "amp":
-        import importlib
-
-        return importlib.import_module("flambeau.cuda.amp")
+    if name in _MODULES:
+        try:
+            return importlib.import_module(f"flambeau.cuda.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"flambeau.cuda.{name}":
+                raise
     if name.startswith("__"):
         raise AttributeError(name)
+    from flambeau.names import missing
+
     raise missing("torch.cuda", name, globals())

@@ -29,7 +29,7 @@ def _cpuinfo() -> dict[str, str]:
 
 
 @cache
-def _flags() -> frozenset[str]:
+def flags() -> frozenset[str]:
     """The processor's feature words as Linux prints them; from LLVM elsewhere."""
     info = _cpuinfo()
     for name in ("flags", "Features"):
@@ -47,10 +47,10 @@ def vector_bits() -> int:
     forced = os.environ.get("FLAMBEAU_VECTOR_BITS")
     if forced:
         return int(forced)
-    flags = _flags()
-    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
+    known = flags()
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= known:
         return 512
-    return 256 if {"avx2", "fma"} <= flags else 128
+    return 256 if {"avx2", "fma"} <= known else 128
 
 
 @cache
@@ -60,7 +60,7 @@ def fingerprint() -> str:
 
     info = _cpuinfo()
     model = [info.get(name, "") for name in _MODEL]
-    digest = hashlib.sha256(" ".join([*model, *sorted(_flags())]).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(" ".join([*model, *sorted(flags())]).encode()).hexdigest()[:16]
     return f"{platform.machine()}-{platform.system()}-{vector_bits()}-{digest}"
 
 

@@ -1,0 +1,8 @@
+"""torch.backends.kleidiai: a library that is not used."""
+
+from __future__ import annotations
+
+
+def is_available() -> bool:
+    """False."""
+    return False

@@ -1,0 +1,5 @@
+"""torch.backends.xnnpack: a library that is not used."""
+
+from __future__ import annotations
+
+enabled = False

@@ -1,0 +1,60 @@
+"""torch.cuda.memory: statistics of a device that is not here are zero or empty; resets are accepted."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from flambeau import absent
+
+_refuse = absent.refusal(AssertionError, "Torch not compiled with CUDA enabled")
+_TABLE = """
+empty_cache() ok
+memory_allocated(device=None) = 0
+max_memory_allocated(device=None) = 0
+memory_reserved(device=None) = 0
+max_memory_reserved(device=None) = 0
+memory_cached(device=None) = 0
+max_memory_cached(device=None) = 0
+memory_stats(device=None) = OrderedDict()
+memory_stats_as_nested_dict(device=None) = {}
+host_memory_stats() = OrderedDict()
+host_memory_stats_as_nested_dict() = {}
+memory_snapshot(mempool_id=None, include_traces=True) = []
+memory_summary(device=None, abbreviated=False) = 'no CUDA device'
+list_gpu_processes(device=None) = 'no CUDA device'
+reset_accumulated_memory_stats(device=None) ok
+reset_accumulated_host_memory_stats() ok
+reset_max_memory_allocated(device=None) ok
+reset_max_memory_cached(device=None) ok
+reset_peak_memory_stats(device=None) ok
+reset_peak_host_memory_stats() ok
+mem_get_info(device=None) !
+device_memory_used(device=None) !
+memory_usage(device=None) !
+get_per_process_memory_fraction(device=None) !
+set_per_process_memory_fraction(fraction, device=None) !
+caching_allocator_alloc(size, device=None, stream=None) !
+caching_allocator_delete(mem_ptr) !
+caching_allocator_enable(value=True) ok
+change_current_allocator(allocator) !
+get_allocator_backend() !
+_record_memory_history(enabled='all', *args, **kwargs) ok
+_snapshot(device=None) = {}
+_dump_snapshot(filename='dump_snapshot.pickle') !
+"""
+__all__ = [n for n in absent.define(globals(), _TABLE, _refuse, "CUDA") if not n.startswith("_")]
+__all__ += absent.classes(globals(), ("CUDAPluggableAllocator", "MemPool"), _refuse, "CUDA")
+
+
+def caching_allocator_disabled() -> AbstractContextManager[None]:
+    """A block that changes nothing."""
+    return nullcontext()
+
+
+def use_mem_pool(pool: Any, device: Any = None) -> AbstractContextManager[None]:
+    """A block that changes nothing."""
+    return nullcontext()
+
+
+__all__ += ["caching_allocator_disabled", "use_mem_pool"]  # noqa: PLE0604 - the rest is in the table

@@ -1,0 +1,22 @@
+"""torch.cuda.nvtx: ranges for NVIDIA's tools, which are not here. torch.profiler.record_function names a range of flambeau's profile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau import absent
+
+_TABLE = """
+range_push(msg) !
+range_pop() !
+range_start(msg) !
+range_end(range_id) !
+mark(msg) !
+range(msg, *args, **kwargs) !
+"""
+_MESSAGE = "NVTX functions not installed. Are you sure you have a CUDA build? torch.profiler.record_function names ranges here"
+__all__ = absent.define(globals(), _TABLE, absent.refusal(RuntimeError, _MESSAGE), "CUDA")
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"module 'torch.cuda.nvtx' has no attribute {name!r}")
