@@ -208,7 +208,7 @@ trace = linear.trace  # the function: the package of that name is reached by its
 del _family, _name
 
 _LAZY_MODULES = frozenset(
-    "nn optim utils linalg fft cuda backends testing special version amp cpu profiler masked signal".split()
+    "nn optim utils linalg fft cuda backends testing special version amp cpu profiler masked signal multiprocessing serialization storage".split()
 )
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
@@ -223,6 +223,10 @@ _LAZY_NAMES |= dict.fromkeys(
     "is_autocast_cache_enabled set_autocast_cache_enabled autocast_increment_nesting autocast_decrement_nesting "
     "clear_autocast_cache".split(), "flambeau.amp.autocast_mode"
 )  # fmt: skip
+_LAZY_NAMES |= dict.fromkeys(("UntypedStorage", "TypedStorage", "from_file"), "flambeau.storage")
+_LAZY_NAMES |= dict.fromkeys(
+    (f"{kind}Storage" for kind in "Double Float Half BFloat16 Long Int Short Char Byte Bool ComplexFloat ComplexDouble".split()), "flambeau.storage"
+)
 _LINALG_METHODS = (
     "cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve matrix_exp matrix_power orgqr ormqr pinverse qr slogdet "
     "svd triangular_solve".split()

@@ -38,7 +38,7 @@ class dtype:
         return f"torch.{self.name}"
 
     def __reduce__(self) -> str:
-        return self.name
+        return "bool_" if self.name == "bool" else self.name  # the name of the object in this module
 
     def to_real(self) -> dtype:
         """The dtype of the real part of a complex dtype; any other dtype is its own."""

@@ -75,7 +75,7 @@ def is_tensor(obj: Any) -> bool:
 
 def is_storage(obj: Any) -> bool:
     """Whether an object is a storage."""
-    return type(obj).__name__.endswith("Storage")
+    return type(obj).__module__ == "flambeau.storage" and type(obj).__name__ in ("TypedStorage", "UntypedStorage")
 
 
 def is_floating_point(input: Any) -> bool:

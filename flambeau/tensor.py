@@ -16,6 +16,9 @@ from flambeau.trace.meta import Meta, Size, meta
 from flambeau.trace.recorder import local, storage_of
 from flambeau.trace.storage import Storage
 
+if TYPE_CHECKING:
+    from flambeau.trace.immediate import Immediate
+
 _new: Callable[[type], Any] = object.__new__
 
 
@@ -34,6 +37,7 @@ class Tensor:
     _key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
     _history: tuple[Any, int] | None = None
     _detached: bool = False
+    _immediate: Immediate | None = None  # what made it without a trace, until a trace takes it
     _hooks: dict[int, Any] | None = None
     _post_hooks: dict[int, Any] | None = None
     _retains_grad: bool = False
@@ -270,6 +274,10 @@ class Tensor:
         return self._storage is not None and (not self._meta.is_contiguous or self._meta.offset != 0)
 
     # -- values -------------------------------------------------------------------------------------------------
+    def const_data_ptr(self) -> int:
+        """The address of the first element, for reading."""
+        return self.data_ptr()
+
     def data_ptr(self) -> int:
         """The address of the first element; runs what is pending."""
         storage = observe(self)
@@ -283,7 +291,9 @@ class Tensor:
         m = self._meta
         if m.numel != 1:
             raise RuntimeError(f"a Tensor with {m.numel} elements cannot be converted to Scalar (shape {tuple(m.shape)})")
-        storage = observe(self)
+        storage = self._storage
+        if storage is None or storage.gen >= 0 or storage.buffer is None:
+            storage = observe(self)
         return memory.READERS[m.dtype](
             storage.buffer.address + (self._offset if m.dynamic else m.offset) * m.dtype.itemsize  # type: ignore[union-attr]
         )
@@ -316,9 +326,21 @@ class Tensor:
 
     def untyped_storage(self) -> Any:
         """The bytes that this tensor and its views share."""
-        from flambeau.io.storage_bytes import UntypedStorage
+        from flambeau.storage import untyped_storage
 
-        return UntypedStorage(self)
+        return untyped_storage(self)
+
+    def storage(self) -> Any:
+        """The elements that this tensor and its views share, as a TypedStorage (deprecated)."""
+        from flambeau.storage import typed_storage
+
+        return typed_storage(self)
+
+    def storage_type(self) -> Any:
+        """The class of its legacy storage (FloatStorage, ...)."""
+        from flambeau.storage import LEGACY, NAME_OF_DTYPE
+
+        return LEGACY[NAME_OF_DTYPE[self.dtype]]
 
     def __bool__(self) -> bool:
         m = self._meta
@@ -384,16 +406,23 @@ class Tensor:
             raise RuntimeError(
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
             )
+        from copy import deepcopy
+
         copied: Tensor = _new(type(self))
-        source = self.detach().clone()  # type: ignore[attr-defined]
-        copied.__dict__.update({k: v for k, v in self.__dict__.items() if not k.startswith("_")})
-        copied._take(source)
+        memo[id(self)] = copied
+        copied._take(self._copied_layout(memo))
+        copied.__dict__.update({k: deepcopy(v, memo) for k, v in self.__dict__.items() if k not in _INTERNAL})
         if self.requires_grad:
             copied.requires_grad_()
         if self._grad is not None:
             copied._grad = self._grad.__deepcopy__(memo)
-        memo[id(self)] = copied
         return copied
+
+    def _copied_layout(self, memo: dict[Any, Any]) -> Tensor:
+        """A tensor like this one over a copy of its storage: the same copy for all tensors of one deepcopy that share it."""
+        copied = self.untyped_storage().__deepcopy__(memo)
+        m = self._meta
+        return from_storage(copied._storage, meta(tuple(m.shape), m.strides, m.dtype, self.storage_offset()))  # type: ignore[no-any-return]
 
     # -- storage ------------------------------------------------------------------------------------------------
     def _take(self, source: Tensor) -> None:
@@ -430,9 +459,25 @@ class Tensor:
             raise TypeError(f"data must be a Tensor, not {type(value).__name__}")
         self._replace(value)
 
-    def set_(self, source: Tensor) -> Tensor:
-        """Share the memory, shape and strides of `source` from now on."""
-        self._replace(source)
+    def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+        """Share the memory of a tensor (with its shape and strides, unless a size is given) or of a storage; empty without a source."""
+        from flambeau import storage as storages
+
+        if source is None:
+            source = storages.UntypedStorage(0)
+        if isinstance(source, Tensor):
+            if source.dtype is not self.dtype:
+                raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}")
+            if size is None:
+                self._replace(source)
+                return self
+            source = source.untyped_storage()
+        if not isinstance(source, (storages.UntypedStorage, storages.TypedStorage)):
+            raise TypeError(f"set_(): argument 'source' must be a Tensor or a Storage, not {type(source).__name__}")
+        if isinstance(source, storages.TypedStorage) and source.dtype is not self.dtype:
+            raise RuntimeError(f"Expected a Storage of type {self.dtype} or an UntypedStorage, but got type {source.dtype} for argument 1 'storage'")
+        shape = (source.nbytes() // self.element_size(),) if size is None else size
+        self._replace(storages.tensor_over(source.untyped(), self.dtype, shape, stride or None, storage_offset))
         return self
 
     # -- gradients ----------------------------------------------------------------------------------------------
@@ -499,12 +544,13 @@ class Tensor:
         return False
 
     def share_memory_(self) -> Tensor:
-        """Accepted; memory is shared with worker processes when it is sent to them."""
+        """Move the elements, in place, to memory that processes share: what one writes, the others see. Returns this tensor."""
+        self.untyped_storage().share_memory_()
         return self
 
     def is_shared(self) -> bool:
-        """False: memory is moved to shared memory only on its way to another process."""
-        return False
+        """Whether the elements lie in memory that processes share."""
+        return bool(self.untyped_storage().is_shared())
 
     def get_device(self) -> int:
         """-1: the CPU."""
@@ -541,4 +587,5 @@ def from_buffer(buffer: Any, shape: Sequence[int], d: dtype, strides: tuple[int,
     return from_storage(Storage(buffer), meta(shape, strides or contiguous_strides(shape), d, offset))  # type: ignore[no-any-return]
 
 
+_INTERNAL = frozenset(name for name in Tensor.__annotations__ if name.startswith("_"))  # what an instance has besides the user's attributes
 recorder._TENSOR[0] = Tensor

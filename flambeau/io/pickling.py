@@ -1,19 +1,42 @@
-"""Tensors under Python's own pickle and copy: the elements in row-major order; sharing is not kept (io.save keeps it)."""
+"""Tensors and generators under Python's own pickle: tensors that share a storage do so again if they are in one pickle."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from flambeau.io.storage_bytes import NAMED, contiguous_bytes, tensor_from_bytes
-from flambeau.tensor import Tensor
+from flambeau.io.storage_bytes import tensor_over
+from flambeau.tensor import _INTERNAL, Tensor
+
+
+def attributes(t: Tensor) -> dict[str, Any]:
+    """What a user has set on a tensor object."""
+    return {name: value for name, value in t.__dict__.items() if name not in _INTERNAL}
 
 
 def reduce_tensor(t: Tensor) -> Any:
     """What Tensor.__reduce_ex__ returns."""
-    return restore_tensor, (contiguous_bytes(t), t.dtype.name, tuple(t.shape), t.requires_grad)
+    storage = t.untyped_storage()
+    layout = t.dtype, t.storage_offset(), tuple(t.shape), tuple(t.stride())
+    return restore_tensor, (type(t), storage, *layout, t.requires_grad, attributes(t))
 
 
-def restore_tensor(data: bytes, name: str, shape: tuple[int, ...], requires_grad: bool) -> Tensor:
+def restore_tensor(
+    cls: type, storage: Any, d: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool, state: dict[str, Any]
+) -> Tensor:  # fmt: skip
     """The inverse of reduce_tensor."""
-    t = tensor_from_bytes(data, NAMED[name], shape)
+    t = tensor_over(storage._storage, d, size, stride, offset)
+    if cls is not Tensor:
+        t = Tensor._make_subclass(cls, t)
+    t.__dict__.update(state)
     return t.requires_grad_() if requires_grad else t
+
+
+def restore_generator(seed: int, drawn: int, state: bytes) -> Any:
+    """A generator in a state that was pickled."""
+    from flambeau.ops.random import Generator
+
+    made = Generator()
+    made._seed = seed
+    made.drawn = drawn
+    made.state.set_state(state)
+    return made

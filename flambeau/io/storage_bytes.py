@@ -86,30 +86,3 @@ def tensor_from_bytes(data: Any, d: dtype, shape: Sequence[int]) -> Tensor:
         raise ValueError(f"{len(data)} bytes do not make a tensor of shape {shape} and {d}, which has {nbytes}")
     return tensor_over(storage_from(data) if nbytes else new_storage(0), d, shape, contiguous_strides(shape), 0)
 
-
-class UntypedStorage:
-    """torch.UntypedStorage: the bytes that a tensor and its views share."""
-
-    def __init__(self, t: Tensor) -> None:
-        self._storage = storage_of(t)
-
-    def data_ptr(self) -> int:
-        """The address of the first byte."""
-        assert self._storage.buffer is not None
-        return self._storage.buffer.address
-
-    def nbytes(self) -> int:
-        """The number of bytes."""
-        assert self._storage.buffer is not None
-        return self._storage.buffer.nbytes
-
-    size = nbytes
-    __len__ = nbytes
-
-    def __getitem__(self, index: Any) -> Any:
-        chosen = bytes_of(self._storage)[index]
-        return chosen.tolist()
-
-    def tolist(self) -> list[int]:
-        """The bytes as numbers."""
-        return bytes_of(self._storage).tolist()  # type: ignore[no-any-return]

@@ -27,15 +27,12 @@ class Parameter(Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         if id(self) in memo:
             return memo[id(self)]  # type: ignore[no-any-return]
-        copied = type(self)(self.detach().clone(), self.requires_grad)
+        copied = type(self)(self._copied_layout(memo), self.requires_grad)
         memo[id(self)] = copied
         return copied
 
     def __repr__(self) -> str:  # type: ignore[override]
         return "Parameter containing:\n" + super().__repr__()
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return Parameter, (self.detach(), self.requires_grad)
 
 
 class Buffer(Tensor):

@@ -62,6 +62,11 @@ class Generator:
             raise TypeError(f"expected a torch.ByteTensor, but got {new_state.dtype}")
         self.state.set_state(new_state.numpy().tobytes())
 
+    def __reduce__(self) -> Any:
+        from flambeau.io.pickling import restore_generator
+
+        return restore_generator, (self._seed, self.drawn, self.state.get_state())
+
     def clone_state(self) -> Generator:
         """A new generator in the same state."""
         made = Generator()

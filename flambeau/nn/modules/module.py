@@ -409,8 +409,8 @@ class Module(HookMixin, StateMixin):
         return self._apply(lambda t: torch.empty_like(t), recurse)
 
     def share_memory(self) -> Self:
-        """PyTorch moves the tensors to shared memory; here it does nothing (docs/differences.md)."""
-        return self
+        """Move all parameters and buffers, in place, to memory that processes share."""
+        return self._apply(lambda t: t.share_memory_())
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Nothing to do: every program is recorded and compiled as it runs."""

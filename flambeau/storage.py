@@ -1,0 +1,590 @@
+"""torch.storage: the memory under tensors as objects of its own: UntypedStorage (bytes), TypedStorage, FloatStorage and its like.
+
+They are handles on the engine's Storage (trace/storage.py), one UntypedStorage for each. Reading one runs what is pending; so does writing,
+first, so that recorded operations see the memory as it was when they were called.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+import weakref
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from flambeau import devices, dtypes
+from flambeau.compiler.graph import contiguous_strides
+from flambeau.dtypes import dtype
+from flambeau.runtime import shared_memory
+from flambeau.runtime.buffers import allocate
+from flambeau.runtime.memory import view_as_numpy
+from flambeau.tensor import Tensor, from_storage
+from flambeau.trace.meta import meta
+from flambeau.trace.storage import Storage
+
+_PREFIX = {
+    "Double": dtypes.float64, "Float": dtypes.float32, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Long": dtypes.int64,
+    "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8, "Bool": dtypes.bool_,
+    "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128,
+}  # fmt: skip
+_METHODS = {
+    "double": dtypes.float64, "float": dtypes.float32, "half": dtypes.float16, "bfloat16": dtypes.bfloat16, "long": dtypes.int64,
+    "int": dtypes.int32, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8, "bool": dtypes.bool_,
+    "complex_float": dtypes.complex64, "complex_double": dtypes.complex128,
+}  # fmt: skip
+_HANDLES: weakref.WeakValueDictionary[int, UntypedStorage] = weakref.WeakValueDictionary()
+
+
+class _StorageBase:
+    """What typed and untyped storages share."""
+
+    is_cuda = is_sparse = is_sparse_csr = is_hpu = False
+
+    @property
+    def device(self) -> devices.Device:
+        """The CPU."""
+        return devices.CPU
+
+    def get_device(self) -> int:
+        """-1: the CPU."""
+        return -1
+
+    def cpu(self) -> Any:
+        """This storage: it is on the CPU."""
+        return self
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
+        """There is no CUDA device: raises."""
+        return Tensor(0).cuda()
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> Any:
+        """This storage: other devices than the CPU raise RuntimeError."""
+        devices.check(device)
+        return self
+
+    def pin_memory(self, device: Any = None) -> Any:
+        """This storage: there is no accelerator to pin memory for."""
+        return self
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """False."""
+        return False
+
+    def resizable(self) -> bool:
+        """Whether resize_ works: not on memory that others see."""
+        return not self.is_shared()  # type: ignore[attr-defined]
+
+    def __copy__(self) -> Any:
+        return self.clone()  # type: ignore[attr-defined]
+
+
+class UntypedStorage(_StorageBase):
+    """A run of bytes: `UntypedStorage(n)` uninitialised, `UntypedStorage([1, 2])` with these values."""
+
+    _storage: Storage
+    _witness: Tensor  # a tensor over it, by which the engine finds what is pending
+
+    def __new__(cls, *args: Any, device: Any = None, wrap: Any = None) -> UntypedStorage:
+        devices.check(device)
+        if wrap is None:
+            data = args[0] if args else 0
+            if isinstance(data, int):
+                wrap = Storage(allocate(data))
+            else:
+                raw = bytes([int(x) & 0xFF for x in _items(data)])
+                wrap = Storage(allocate(len(raw)))
+                view_as_numpy(wrap.buffer.address, len(raw), wrap)[...] = list(raw)
+        found = _HANDLES.get(id(wrap))
+        if found is not None and found._storage is wrap:
+            return found
+        made = object.__new__(cls)
+        made._storage = wrap
+        made._witness = from_storage(wrap, meta((0,), (1,), dtypes.uint8))
+        _HANDLES[id(wrap)] = made
+        return made
+
+    # -- the bytes ------------------------------------------------------------------------------------------------
+    def _observed(self) -> Storage:
+        from flambeau.trace.evaluate import observe
+
+        return observe(self._witness)
+
+    def _bytes(self, write: bool = False) -> Any:
+        """All bytes as a NumPy uint8 array over the memory."""
+        storage = self._observed()
+        if write:
+            from flambeau.trace.evaluate import synchronize
+
+            if storage.gen >= 0:  # an input of what is pending, which must see it as it is
+                synchronize("write to a storage")
+            storage.version += 1
+        buffer = storage.buffer
+        assert buffer is not None
+        return view_as_numpy(buffer.address, buffer.nbytes, storage)
+
+    def data_ptr(self) -> int:
+        """The address of the first byte; 0 if there is none."""
+        buffer = self._observed().buffer
+        assert buffer is not None
+        return buffer.address if buffer.nbytes else 0
+
+    def nbytes(self) -> int:
+        """The number of bytes."""
+        buffer = self._observed().buffer
+        assert buffer is not None
+        return buffer.nbytes
+
+    size = nbytes
+    __len__ = nbytes
+
+    def element_size(self) -> int:
+        """1."""
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        raw = self._bytes()
+        if isinstance(index, slice):
+            if index.step not in (None, 1):
+                raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
+            return _untyped_from(raw[index])
+        return int(raw[_checked(index, len(raw))])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raw = self._bytes(write=True)
+        raw[index if isinstance(index, slice) else _checked(index, len(raw))] = value
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.tolist())
+
+    def tolist(self) -> list[int]:
+        """The bytes as numbers."""
+        return self._bytes().tolist()  # type: ignore[no-any-return]
+
+    def fill_(self, value: int) -> UntypedStorage:
+        """Set every byte."""
+        self._bytes(write=True)[...] = value
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
+        """Take over the bytes of another storage of the same size."""
+        theirs = source.untyped()._bytes()
+        mine = self._bytes(write=True)
+        if len(theirs) != len(mine):
+            raise RuntimeError(f"UntypedStorage.copy_: sizes do not match: {len(mine)} bytes here, {len(theirs)} in the source")
+        mine[...] = theirs
+        return self
+
+    def clone(self) -> UntypedStorage:
+        """A copy with memory of its own."""
+        return _untyped_from(self._bytes())
+
+    def new(self) -> UntypedStorage:
+        """An empty storage."""
+        return UntypedStorage(0)
+
+    def resize_(self, size: int) -> UntypedStorage:
+        """Another number of bytes: the first are kept, new ones are uninitialised. Tensors over it keep their layout."""
+        if self.is_shared():
+            raise RuntimeError("Trying to resize storage that is not resizable: it is shared with other processes")
+        before = self._bytes(write=True)
+        buffer = allocate(size)
+        kept = min(size, len(before))
+        if kept:
+            view_as_numpy(buffer.address, size, buffer)[:kept] = before[:kept]
+        self._storage.buffer = buffer
+        self._storage.external = True  # what the recorder remembers of its size does not hold any more
+        return self
+
+    def byteswap(self, dtype: dtype) -> None:
+        """Reverse the bytes of every element of this dtype (of both parts of complex ones), in place."""
+        unit = dtype.itemsize // (2 if dtype.is_complex else 1)
+        raw = self._bytes(write=True)
+        raw[...] = raw.reshape(-1, unit)[:, ::-1].reshape(-1)
+
+    def untyped(self) -> UntypedStorage:
+        """This storage."""
+        return self
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The name of the class; a copy of another type is not there for bytes."""
+        if dtype is None or dtype is UntypedStorage:
+            return "torch.storage.UntypedStorage" if dtype is None else self
+        raise RuntimeError("UntypedStorage.type: only the name of its type can be asked for; use TypedStorage(wrap_storage=..., dtype=...)")
+
+    # -- sharing --------------------------------------------------------------------------------------------------
+    def share_memory_(self) -> UntypedStorage:
+        """Move the bytes to memory that processes can share, unless they are there already."""
+        self._shared_block()
+        return self
+
+    def _shared_block(self, strategy: str | None = None) -> shared_memory.Block:
+        storage = self._observed()
+        found = shared_memory.block_of(storage.buffer)
+        if found is not None:
+            return found
+        raw = self._bytes(write=True)
+        storage.version -= 1  # the values stay
+        if strategy is None:
+            from flambeau.multiprocessing import get_sharing_strategy
+
+            strategy = get_sharing_strategy()
+        block = (shared_memory.named if strategy == "file_system" else shared_memory.anonymous)(len(raw))
+        buffer = block.buffer()
+        if len(raw):
+            view_as_numpy(buffer.address, buffer.nbytes, buffer)[...] = raw
+        storage.buffer = buffer
+        storage.external = True  # nothing about it is left pending: others read it at any time
+        return block
+
+    def is_shared(self) -> bool:
+        """Whether other processes may see the bytes."""
+        return shared_memory.block_of(self._observed().buffer) is not None
+
+    @property
+    def filename(self) -> str | None:
+        """The file that it maps (from_file, or the sharing strategy "file_system"); None for other memory."""
+        block = shared_memory.block_of(self._observed().buffer)
+        return None if block is None else block.name
+
+    # -- making ---------------------------------------------------------------------------------------------------
+    @classmethod
+    def from_buffer(
+        cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, *, dtype: dtype | None = None
+    ) -> UntypedStorage:
+        """A copy of elements of `dtype` in an object with the buffer protocol; byte_order is "native", "big" or "little"."""
+        if dtype is None:
+            raise TypeError("from_buffer(): missing argument 'dtype'")
+        if byte_order is None and dtype.itemsize > 1:
+            raise RuntimeError("function missing required argument 'byte_order' (pos 2)")
+        if byte_order not in (None, "native", "big", "little"):
+            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
+        raw = memoryview(buffer).cast("B")
+        if not 0 <= offset < max(len(raw), 1):
+            raise ValueError(f"offset must be non-negative and no greater than buffer length ({len(raw)}) , but got {offset}")
+        if count < 0:
+            if (len(raw) - offset) % dtype.itemsize:
+                raise ValueError(f"buffer size ({len(raw)}) must be a multiple of element size ({dtype.itemsize})")
+            count = (len(raw) - offset) // dtype.itemsize
+        if offset + count * dtype.itemsize > len(raw):
+            raise ValueError(f"buffer has only {len(raw) - offset} elements after offset {offset}, but specified a size of {count}")
+        made = _untyped_from(raw[offset : offset + count * dtype.itemsize])
+        if byte_order not in (None, "native", sys.byteorder):
+            made.byteswap(dtype)
+        return made
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The bytes of a file. `shared`: changes go to the file; else they stay in this process."""
+        storage = Storage(shared_memory.from_file(os.fspath(filename), shared, nbytes).buffer())
+        storage.external = True
+        return cls(wrap=storage)
+
+    # -- objects --------------------------------------------------------------------------------------------------
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and self._storage is other._storage
+
+    def __hash__(self) -> int:
+        return id(self._storage)
+
+    def __repr__(self) -> str:
+        return _lines(self.tolist()) + f"[torch.storage.UntypedStorage(device=cpu) of size {len(self)}]"
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
+        copies = memo.setdefault("torch", {})
+        key = id(self._storage)
+        if key not in copies:
+            copies[key] = self, self.clone()  # itself, so that its id stays its own
+        return copies[key][1]  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> Any:
+        return _restore_untyped, (self._bytes().tobytes(),)
+
+
+class TypedStorage(_StorageBase):
+    """A run of elements of one dtype: an UntypedStorage and how its bytes are read. `wrap_storage` is shared, not copied."""
+
+    _untyped: UntypedStorage
+    dtype: dtype
+
+    def __init__(self, *args: Any, device: Any = None, dtype: dtype | None = None, wrap_storage: Any = None, _internal: bool = False) -> None:
+        devices.check(device)
+        self.dtype = dtypes.get_default_dtype() if dtype is None else dtype
+        if wrap_storage is not None:
+            if not isinstance(wrap_storage, UntypedStorage):
+                raise TypeError(f"Argument 'wrap_storage' must be UntypedStorage, but got {type(wrap_storage).__name__}")
+            self._untyped = wrap_storage
+        elif not args or isinstance(args[0], int):
+            self._untyped = UntypedStorage((args[0] if args else 0) * self.dtype.itemsize)
+        else:
+            from flambeau.ops.creation import tensor
+
+            self._untyped = tensor(list(_items(args[0])), dtype=self.dtype).untyped_storage()
+
+    def _tensor(self) -> Tensor:
+        """The elements as a tensor over the same memory."""
+        return tensor_over(self._untyped, self.dtype, (self.size(),))
+
+    def untyped(self) -> UntypedStorage:
+        """The bytes."""
+        return self._untyped
+
+    def size(self) -> int:
+        """The number of elements."""
+        return self._untyped.nbytes() // self.dtype.itemsize
+
+    __len__ = size
+
+    def nbytes(self) -> int:
+        """The number of bytes."""
+        return self._untyped.nbytes()
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return self._untyped.data_ptr()
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
+        if not isinstance(index, int):
+            raise RuntimeError(f"can't index a {type(self).__name__} with {type(index).__name__}")
+        return self._tensor()[_checked(index, self.size())].item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not isinstance(index, (int, slice)):
+            raise RuntimeError(f"can't index a {type(self).__name__} with {type(index).__name__}")
+        self._untyped._bytes(write=True)
+        self._tensor()[index if isinstance(index, slice) else _checked(index, self.size())] = value
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def tolist(self) -> list[Any]:
+        """The elements as Python numbers."""
+        return self._tensor().tolist()  # type: ignore[no-any-return]
+
+    def fill_(self, value: Any) -> TypedStorage:
+        """Set every element."""
+        self[:] = value
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
+        """Take over another storage's elements, cast to this dtype."""
+        if isinstance(source, UntypedStorage):
+            self._untyped.copy_(source)
+        else:
+            self[:] = source._tensor()
+        return self
+
+    def clone(self) -> TypedStorage:
+        """A copy with memory of its own."""
+        return TypedStorage(wrap_storage=self._untyped.clone(), dtype=self.dtype)
+
+    def resize_(self, size: int) -> TypedStorage:
+        """Another number of elements: the first are kept, new ones are uninitialised."""
+        self._untyped.resize_(size * self.dtype.itemsize)
+        return self
+
+    def share_memory_(self) -> TypedStorage:
+        """Move the elements to memory that processes can share."""
+        self._untyped.share_memory_()
+        return self
+
+    def is_shared(self) -> bool:
+        """Whether other processes may see the elements."""
+        return self._untyped.is_shared()
+
+    @property
+    def filename(self) -> str | None:
+        """The file that it maps."""
+        return self._untyped.filename
+
+    def _cast(self, d: dtype) -> TypedStorage:
+        return self if d is self.dtype else TypedStorage(wrap_storage=self._tensor().to(d).untyped_storage(), dtype=d)  # type: ignore[attr-defined]
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The name of the legacy class, or a copy of another dtype (a class, a dtype or a name)."""
+        if dtype is None:
+            return "torch." + self.pickle_storage_type()
+        if isinstance(dtype, str):
+            dtype = LEGACY[dtype.rpartition(".")[2]]
+        return self._cast(getattr(dtype, "dtype", dtype))
+
+    def pickle_storage_type(self) -> str:
+        """The name of the legacy class: "FloatStorage"."""
+        return NAME_OF_DTYPE[self.dtype]
+
+    _pickle_storage_type = pickle_storage_type
+
+    @classmethod
+    def from_buffer(cls, *args: Any, dtype: dtype | None = None, device: Any = None, **kwargs: Any) -> TypedStorage:
+        """A copy of the elements in an object with the buffer protocol; see UntypedStorage.from_buffer."""
+        devices.check(device)
+        own: Any = getattr(cls, "dtype", None)
+        if own is not None and dtype is not None:
+            raise RuntimeError("from_buffer: 'dtype' can only be specified in UntypedStorage.from_buffer and TypedStorage.from_buffer")
+        kind = own or dtype or dtypes.get_default_dtype()
+        return TypedStorage(wrap_storage=UntypedStorage.from_buffer(*args, dtype=kind, **kwargs), dtype=kind)
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
+        """`size` elements of a file; see UntypedStorage.from_file."""
+        kind: Any = getattr(cls, "dtype", None)
+        if kind is None:
+            raise RuntimeError("from_file can only be called on derived classes")
+        return TypedStorage(wrap_storage=UntypedStorage.from_file(filename, shared, size * kind.itemsize), dtype=kind)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypedStorage) and self._untyped == other._untyped
+
+    def __hash__(self) -> int:
+        return hash(self._untyped)
+
+    def __repr__(self) -> str:
+        return _lines(self.tolist()) + f"[torch.storage.TypedStorage(dtype={self.dtype}, device=cpu) of size {self.size()}]"
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped.__deepcopy__(memo), dtype=self.dtype)
+
+    def __reduce__(self) -> Any:
+        return _restore_typed, (self._untyped, self.dtype)
+
+
+class _LegacyMeta(type):
+    """FloatStorage(...) makes a TypedStorage, and `isinstance(x, FloatStorage)` asks for its dtype."""
+
+    dtype: dtype
+
+    def __call__(cls, *args: Any, wrap_storage: Any = None, **kwargs: Any) -> Any:
+        if "dtype" in kwargs:
+            raise RuntimeError(f"{cls.__name__}.__new__: got an unexpected keyword argument: dtype")
+        return TypedStorage(*args, wrap_storage=wrap_storage, dtype=cls.dtype, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, TypedStorage) and instance.dtype is cls.dtype
+
+
+class LegacyStorage(TypedStorage, metaclass=_LegacyMeta):
+    """The base of FloatStorage and its like."""
+
+    dtype: ClassVar[dtype]  # type: ignore[misc]
+
+
+LEGACY: dict[str, _LegacyMeta] = {
+    f"{prefix}Storage": _LegacyMeta(f"{prefix}Storage", (LegacyStorage,), {"dtype": d, "__module__": "flambeau"}) for prefix, d in _PREFIX.items()
+}
+NAME_OF_DTYPE = {kind.dtype: name for name, kind in LEGACY.items()}
+globals().update(LEGACY)
+
+
+def _conversion(name: str, d: dtype) -> Any:
+    def convert(self: Any) -> TypedStorage:
+        typed = self if isinstance(self, TypedStorage) else TypedStorage(wrap_storage=self, dtype=dtypes.uint8)
+        return typed._cast(d)
+
+    convert.__name__ = convert.__qualname__ = name
+    convert.__doc__ = f"The elements (bytes, of an untyped storage) as {d.name}."
+    return convert
+
+
+for _name, _dtype in _METHODS.items():
+    setattr(_StorageBase, _name, _conversion(_name, _dtype))
+
+
+def _items(data: Any) -> Any:
+    if isinstance(data, (str, bytes)) or not hasattr(data, "__iter__"):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+    return data
+
+
+def _checked(index: int, size: int) -> int:
+    if not -size <= index < size:
+        raise IndexError(f"index {index} out of range for storage of size {size}")
+    return index + size if index < 0 else index
+
+
+def _lines(values: list[Any]) -> str:
+    return " " + "\n ".join(str(v) for v in values) + "\n"
+
+
+def _untyped_from(data: Any) -> UntypedStorage:
+    import numpy
+
+    source = numpy.frombuffer(data, numpy.uint8) if len(data) else numpy.empty(0, numpy.uint8)
+    made = UntypedStorage(source.size)
+    made._bytes()[...] = source
+    return made
+
+
+def _load_from_bytes(data: bytes) -> Any:
+    """What PyTorch's pickles of storages name: the storage in a small checkpoint."""
+    import io
+
+    from flambeau.io import load
+
+    return load(io.BytesIO(data), weights_only=False)
+
+
+def _restore_untyped(data: bytes) -> UntypedStorage:
+    return _untyped_from(data)
+
+
+def _restore_typed(untyped: UntypedStorage, d: dtype) -> TypedStorage:
+    return TypedStorage(wrap_storage=untyped, dtype=d)
+
+
+def untyped_storage(t: Tensor) -> UntypedStorage:
+    """`Tensor.untyped_storage()`."""
+    from flambeau.trace.evaluate import observe
+
+    return UntypedStorage(wrap=observe(t))
+
+
+_warned = False
+
+
+def typed_storage(t: Tensor) -> TypedStorage:
+    """`Tensor.storage()`: deprecated, as in PyTorch."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. "
+            "This should only matter to you if you are using storages directly.  To access UntypedStorage directly, use "
+            "tensor.untyped_storage() instead of tensor.storage()",
+            stacklevel=3,
+        )
+    return TypedStorage(wrap_storage=untyped_storage(t), dtype=t.dtype)
+
+
+def tensor_over(untyped: UntypedStorage, d: dtype, size: Any, stride: Any = None, offset: int = 0) -> Tensor:
+    """A tensor over a storage, which grows if the tensor does not lie inside."""
+    from flambeau.trace.evaluate import synchronize
+
+    size = tuple(size)
+    stride = contiguous_strides(size) if stride is None else tuple(stride)
+    storage = untyped._observed()
+    assert storage.buffer is not None
+    if 0 not in size:
+        needed = (offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1) * d.itemsize
+        if needed > storage.buffer.nbytes:
+            untyped.resize_(needed)
+    if storage.external is not True:  # tensors of another dtype may lie over it: all of them go through memory
+        if storage.gen >= 0:
+            synchronize("view of a storage")
+        storage.external = True
+    return from_storage(storage, meta(size, stride, d, offset))  # type: ignore[no-any-return]
+
+
+def from_file(
+    filename: str, shared: bool | None = None, size: int | None = 0, *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+    pin_memory: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """`torch.from_file`: `size` elements of a file as a vector. `shared`: changes go to the file."""
+    devices.check(device)
+    d = dtypes.get_default_dtype() if dtype is None else dtype
+    return tensor_over(UntypedStorage.from_file(filename, bool(shared), (size or 0) * d.itemsize), d, (size or 0,))
