@@ -208,7 +208,7 @@ trace = linear.trace  # the function: the package of that name is reached by its
 del _family, _name
 
 _LAZY_MODULES = frozenset(
-    "nn optim utils linalg fft cuda backends testing special version amp cpu profiler masked signal multiprocessing serialization storage".split()
+    "nn optim utils linalg fft distributions cuda backends testing special version amp cpu profiler masked signal multiprocessing serialization storage".split()
 )
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
@@ -237,6 +237,9 @@ _LAZY_NAMES |= dict.fromkeys(
 for _name in _LINALG_METHODS:
     setattr(Tensor, _name, _lazy_method(_name, "flambeau.ops.linalg.legacy"))
 _LAZY_NAMES |= {"i0": "flambeau.ops.special_bessel"} | dict.fromkeys(("polygamma", "igamma", "igammac"), "flambeau.ops.special_gamma")
+_LAZY_NAMES |= dict.fromkeys(
+    "poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad".split(), "flambeau.ops.random_rejection"
+)
 _LAZY_NAMES |= dict.fromkeys(("stft", "istft"), "flambeau.ops.stft") | dict.fromkeys(("svd_lowrank", "pca_lowrank"), "flambeau.ops.linalg.lowrank")
 for _name in ("i0", "igamma", "igammac", "stft", "istft", "polygamma"):
     setattr(Tensor, _name, _lazy_method("polygamma_of" if _name == "polygamma" else _name, _LAZY_NAMES[_name]))

@@ -52,14 +52,16 @@ _ARGUMENT_BYTES: Final = 56
 
 
 def _compile(key: str, emitter: str, facts: dict[str, Any]) -> Callable[..., int]:
-    """The native function of a key, from `emitter`(key, **facts) of compiler/kernels/random.py."""
+    """The native function of a key, from `emitter`(key, **facts) of compiler/kernels/random.py or random_rejection.py."""
     from flambeau.compiler.kernels import random as kernels
+    from flambeau.compiler.kernels import random_rejection
     from flambeau.runtime import jit
 
     global _draw
     draw_key = "random:draw"
+    emit = getattr(kernels, emitter, None) or getattr(random_rejection, emitter)
     _draw, address = jit.functions((
-        (draw_key, partial(kernels.emit_draw, draw_key)), (key, partial(getattr(kernels, emitter), key, **facts)),
+        (draw_key, partial(kernels.emit_draw, draw_key)), (key, partial(emit, key, **facts)),
     ))  # fmt: skip
     signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     _functions[key] = signature(address)
@@ -233,6 +235,23 @@ class MersenneState:
             raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
         if status == 2:
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+
+    def _rejected(self, kind: str, address: int, numel: int, d: dtype, *parameters: int) -> int:
+        layout = "q" * len(parameters)
+        return self._run(f"random:{kind}:{d.name}", f"emit_{kind}", {"d": d}, address, numel, layout, *parameters)
+
+    def gamma(self, address: int, numel: int, d: dtype, shape_address: int) -> None:
+        """`_standard_gamma(shape)`: `numel` dense shapes of the floating dtype `d`."""
+        self._rejected("gamma", address, numel, d, shape_address)
+
+    def poisson(self, address: int, numel: int, d: dtype, rate_address: int) -> None:
+        """`poisson(rate)`: `numel` dense rates of the floating dtype `d`."""
+        if self._rejected("poisson", address, numel, d, rate_address):
+            raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+
+    def binomial(self, address: int, numel: int, d: dtype, count_address: int, probability_address: int) -> None:
+        """`binomial(count, prob)`: `numel` dense counts and probabilities of the floating dtype `d`."""
+        self._rejected("binomial", address, numel, d, count_address, probability_address)
 
 
 def full_range(d: dtype) -> tuple[int, bool]:

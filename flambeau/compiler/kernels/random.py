@@ -95,7 +95,7 @@ def emit_draw(key: str) -> str:
     return module([c.b.function(header)], c.b.declarations, machine().vector_bits)
 
 
-class _Stream:
+class Stream:
     """Code of one fill: `draw` words to a stage, then use them."""
 
     def __init__(self, names: list[str]) -> None:
@@ -166,6 +166,40 @@ class _Stream:
         assert isinstance(name, str)
         return Lanes(self.c.b, convert.register_element(target), value.width, name)
 
+    def single(self) -> Lanes:
+        """The next uniform double of [0, 1)."""
+        self.draw(2)
+        return self.uniform(True, self.c.i64(0), 1)
+
+    def normals(self) -> Callable[[], Lanes]:
+        """A function that draws the next normal double: they come in pairs (Box and Muller 1958), and the second of each pair is
+        kept in the state for the next call, whoever makes it."""
+        from flambeau.compiler.emit import math as m
+
+        c = self.c
+        cached = self.state.after_bytes(c.i64(CACHED), "double")
+        has_cached = self.state.after_bytes(c.i64(HAS_CACHED), "i64")
+        sample = c.cell("double")
+
+        def use() -> None:
+            sample.set(cached[0])
+            has_cached.store(0, 0)
+
+        def make() -> None:
+            self.draw(4)
+            u1, u2 = self.uniform(True, c.i64(0), 1), self.uniform(True, c.i64(1), 1)
+            radius = (m.log1p(-u2) * -2.0).sqrt()
+            angle = u1 * (2.0 * math.pi)
+            cached.store(0, radius * m.sin(angle))
+            has_cached.store(0, 1)
+            sample.set(radius * m.cos(angle))
+
+        def draw() -> Lanes:
+            c.when(has_cached[0].ne(0), use, make)
+            return sample.get()
+
+        return draw
+
     def finish(self, key: str) -> str:
         from flambeau.runtime.jit import symbol
 
@@ -176,7 +210,7 @@ class _Stream:
 # --------------------------------------------------------------------------------------------------------
 def emit_uniform(key: str, d: dtype) -> str:
     """Words: low, high (doubles). u (high - low) + low, fused; what rounds up to `high` becomes `low`."""
-    s = _Stream(["low", "high"])
+    s = Stream(["low", "high"])
     wide = d.itemsize == 8
     low, high = s.double("low"), s.double("high")
     if not wide:
@@ -237,7 +271,7 @@ def emit_normal(key: str, d: dtype) -> str:
     from flambeau.compiler.emit import math as m
     from flambeau.compiler.emit.math_log import log_rounded
 
-    s = _Stream(["mean", "std"])
+    s = Stream(["mean", "std"])
     c = s.c
     wide = d.itemsize == 8
     mean, std = s.double("mean"), s.double("std")
@@ -301,28 +335,12 @@ def emit_normal_serial(key: str, d: dtype, logarithmic: bool) -> str:
     makes it. `logarithmic`: exp of it."""
     from flambeau.compiler.emit import math as m
 
-    s = _Stream(["mean", "std"])
+    s = Stream(["mean", "std"])
     c = s.c
-    cached = s.state.after_bytes(c.i64(CACHED), "double")
-    has_cached = s.state.after_bytes(c.i64(HAS_CACHED), "i64")
-    sample = c.cell("double")
+    draw = s.normals()
 
     def one(i: Lanes) -> None:
-        def use() -> None:
-            sample.set(cached[0])
-            has_cached.store(0, 0)
-
-        def make() -> None:
-            s.draw(4)
-            u1, u2 = s.uniform(True, c.i64(0), 1), s.uniform(True, c.i64(1), 1)
-            radius = (m.log1p(-u2) * -2.0).sqrt()
-            angle = u1 * (2.0 * math.pi)
-            cached.store(0, radius * m.sin(angle))
-            has_cached.store(0, 1)
-            sample.set(radius * m.cos(angle))
-
-        c.when(has_cached[0].ne(0), use, make)
-        value = sample.get().fma(s.double("std"), s.double("mean"))
+        value = draw().fma(s.double("std"), s.double("mean"))
         if logarithmic:
             value = m.exp(value)
         s.store(d, i, s.cast(BY_NAME["float64"], d, value))
@@ -337,7 +355,7 @@ def emit_transformed(key: str, d: dtype, kind: str) -> str:
     sigma): a + b tan(pi (u - 1/2)); "bernoulli" (a: p): u < p."""
     from flambeau.compiler.emit import math as m
 
-    s = _Stream(["a", "b"])
+    s = Stream(["a", "b"])
     c = s.c
     a, b = s.double("a"), s.double("b")
     double, boolean = BY_NAME["float64"], BY_NAME["bool"]
@@ -364,7 +382,7 @@ def emit_transformed(key: str, d: dtype, kind: str) -> str:
 
 def emit_bernoulli_each(key: str, d: dtype, probability: dtype) -> str:
     """Words: p (address of as many probabilities as elements). u < p, in float, or in double where p is."""
-    s = _Stream(["p"])
+    s = Stream(["p"])
     wide = probability.name == "float64"
     boolean, real = BY_NAME["bool"], BY_NAME["float64" if wide else "float32"]
     p = s.c.array("p", "i8")
@@ -381,7 +399,7 @@ def emit_bernoulli_each(key: str, d: dtype, probability: dtype) -> str:
 
 def emit_integers(key: str, d: dtype, wide: bool) -> str:
     """Words: range, base. (draw % range) + base of 32-bit or 64-bit draws; a range of 0 means 2^64, without a base."""
-    s = _Stream(["range", "base"])
+    s = Stream(["range", "base"])
     c = s.c
     base, range_ = c.word("base"), c.word("range")
     integer = BY_NAME["int64"]
@@ -408,7 +426,7 @@ def emit_integers(key: str, d: dtype, wide: bool) -> str:
 
 def emit_permutation(key: str, wide: bool) -> str:
     """A permutation of 0 ... count - 1 as i64: Fisher and Yates, element i exchanged with i + draw % (count - i)."""
-    s = _Stream([])
+    s = Stream([])
     c = s.c
     to = s.to.at(0, "i64")
     width = s.bits // 64
@@ -450,7 +468,7 @@ def emit_multinomial(key: str, d: dtype) -> str:
     with replacement from each row of p, as i64, by bisection of the running sums (float, or double where p is).
 
     Returns 1 if a probability is negative, infinite or NaN, 2 if a row's sum is not positive."""
-    s = _Stream(["p", "categories", "samples", "sums"])
+    s = Stream(["p", "categories", "samples", "sums"])
     c = s.c
     wide = d.name == "float64"
     real = BY_NAME["float64" if wide else "float32"]
