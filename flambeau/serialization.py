@@ -1,6 +1,51 @@
 """torch.serialization: saving, loading, and the list of what a checkpoint may contain."""
 
-from flambeau.io.checkpoint import load, save
+from flambeau.io.checkpoint import get_unsafe_globals_in_checkpoint, load, save
 from flambeau.io.globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+from flambeau.io.options import (
+    MAP_PRIVATE,
+    MAP_SHARED,
+    LoadEndianness,
+    SourceChangeWarning,
+    check_module_version_greater_or_equal,
+    default_restore_location,
+    get_crc32_options,
+    get_default_load_endianness,
+    get_default_mmap_options,
+    location_tag,
+    mkdtemp,
+    normalize_storage_type,
+    register_package,
+    set_crc32_options,
+    set_default_load_endianness,
+    set_default_mmap_options,
+    skip_data,
+    storage_to_tensor_type,
+    validate_cuda_device,
+    validate_hpu_device,
+)  # fmt: skip
+from flambeau.storage import LEGACY
 
-__all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]
+MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+PROTOCOL_VERSION = 1001
+DEFAULT_PROTOCOL = 2
+
+
+class StorageType:
+    """What stands for a legacy storage class while a file is read: its name and dtype."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dtype = LEGACY[name].dtype
+
+    def __str__(self) -> str:
+        return f"StorageType(dtype={self.dtype})"
+
+
+__all__ = [
+    "LoadEndianness", "SourceChangeWarning", "StorageType", "add_safe_globals", "check_module_version_greater_or_equal", "clear_safe_globals",
+    "default_restore_location", "get_crc32_options", "get_default_load_endianness", "get_default_mmap_options", "get_safe_globals",
+    "get_unsafe_globals_in_checkpoint", "load", "location_tag", "mkdtemp", "normalize_storage_type", "register_package", "safe_globals", "save",
+    "set_crc32_options", "set_default_load_endianness", "set_default_mmap_options", "skip_data", "storage_to_tensor_type",
+    "validate_cuda_device", "validate_hpu_device",
+]  # fmt: skip

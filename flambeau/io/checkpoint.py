@@ -13,22 +13,31 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import struct
 import tempfile
+import warnings
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
 from pickle import UnpicklingError
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, BinaryIO
 
 from flambeau.devices import Device
-from flambeau.dtypes import dtype
+from flambeau.dtypes import dtype, uint8
 from flambeau.io import globals as names
-from flambeau.io import legacy
+from flambeau.io import legacy, safetensors
+from flambeau.io.options import MAP_SHARED, SETTINGS, LoadEndianness, location_tag, restorer
+from flambeau.io.pickling import attributes
 from flambeau.io.restricted import Reader
-from flambeau.io.storage_bytes import bytes_of, new_storage, storage_of
+from flambeau.io.storage_bytes import bytes_of, new_storage
 from flambeau.nn.parameter import Parameter
+from flambeau.storage import NAME_OF_DTYPE, TypedStorage, UntypedStorage
 from flambeau.tensor import Tensor
+from flambeau.runtime import shared_memory
+from flambeau.runtime.buffers import foreign
 from flambeau.trace.meta import Size
+from flambeau.trace.storage import Storage
 
 _ALIGNMENT = 64  # of records, as PyTorch's writer has it, so that files can be mapped
 
@@ -67,6 +76,10 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
         return self._globals.setdefault((module, name), _Global(module, name))
 
     def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, UntypedStorage):
+            obj = TypedStorage(wrap_storage=obj, dtype=uint8)
+        if isinstance(obj, TypedStorage):
+            obj = self._reference(obj)
         return obj.identity if type(obj) is _StorageReference else None
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
@@ -85,38 +98,57 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
         return None
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, Parameter):
-            plain: tuple[Any, ...] = (obj.detach(), obj.requires_grad, OrderedDict())
-            return self._name("torch._utils", "_rebuild_parameter"), plain
-        if isinstance(obj, Tensor):
-            reference = self._reference(obj)
-            layout = (obj.storage_offset(), tuple(obj.shape), tuple(obj.stride()))
-            return self._name("torch._utils", "_rebuild_tensor_v2"), (reference, *layout, obj.requires_grad, OrderedDict())
+        if isinstance(obj, Tensor) and type(obj).__reduce_ex__ is Tensor.__reduce_ex__:
+            return self._tensor(obj)
         if isinstance(obj, Size):
             return self._name("torch", "Size"), (tuple(obj),)
         if isinstance(obj, Device):
             return self._name("torch", "device"), ("cpu",)
         return NotImplemented
 
-    def _reference(self, t: Tensor) -> _StorageReference:
-        """The storage under a tensor; the same for all tensors that share it."""
-        storage = storage_of(t)
-        found = self._references.get(id(storage))
-        kind = self._name("torch", names.STORAGE_NAME[t.dtype])
+    def _tensor(self, t: Tensor) -> Any:
+        """What rebuilds a tensor: a function of PyTorch's, and its arguments."""
+        state = attributes(t)
+        if isinstance(t, Parameter):
+            data: tuple[Any, ...] = (t.detach(), t.requires_grad, OrderedDict())
+            if type(t) is Parameter:
+                if state:
+                    return self._name("torch._utils", "_rebuild_parameter_with_state"), (*data, state)
+                return self._name("torch._utils", "_rebuild_parameter"), data
+        storage = TypedStorage(wrap_storage=t.untyped_storage(), dtype=t.dtype)
+        layout = (t.storage_offset(), tuple(t.shape), tuple(t.stride()))
+        function = self._name("torch._utils", "_rebuild_tensor_v2")
+        arguments = self._reference(storage), *layout, t.requires_grad, OrderedDict()
+        if type(t) is Tensor and not state:
+            return function, arguments
+        return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, type(t), arguments, state)
+
+    def _reference(self, storage: TypedStorage) -> _StorageReference:
+        """What stands for a storage in the pickle; the same for all tensors that share it."""
+        untyped = storage.untyped()
+        found = self._references.get(id(untyped._storage))
+        kind = self._name("torch", NAME_OF_DTYPE[storage.dtype])
         if found is None:
-            numel = len(bytes_of(storage)) // t.dtype.itemsize
-            found = _StorageReference(("storage", kind, str(len(self.storages)), "cpu", numel))
-            self._references[id(storage)] = found
-            self.storages.append(storage)  # also keeps it alive, so that its id stays its own
+            found = _StorageReference(("storage", kind, str(len(self.storages)), location_tag(untyped), storage.size()))
+            self._references[id(untyped._storage)] = found
+            self.storages.append(untyped)  # also keeps it alive, so that its id stays its own
         elif found.identity[1] is not kind:
-            raise RuntimeError("Cannot save multiple tensors or storages that view the same data as different types")
+            raise RuntimeError(
+                "Cannot save multiple tensors or storages that view the same data as different types: "
+                f"{found.identity[1].name} and {kind.name}; save a clone() of one of them"
+            )
         return found
 
 
 def save(
     obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2, _use_new_zipfile_serialization: bool = True
 ) -> None:
-    """Write an object to a path (a temporary file, then a rename) or to a binary file object, so that PyTorch can read it."""
+    """Write an object to a path or to a binary file object, so that PyTorch can read it.
+
+    A path gets its content by a rename at the end, so that whatever happens before leaves the old file whole.
+    """
+    if pickle_module is not None and pickle_module is not pickle:
+        raise NotImplementedError(f"save: pickle_module={pickle_module!r} is not supported: checkpoints are written by Python's own pickle")
     if not _use_new_zipfile_serialization:
         raise NotImplementedError("save: the legacy format is read, but not written; leave out _use_new_zipfile_serialization")
     if hasattr(f, "write"):
@@ -152,7 +184,8 @@ def _write(obj: Any, file: Any, stem: str, protocol: int) -> None:
         _record(archive, f"{stem}/.storage_alignment", str(_ALIGNMENT).encode())
         _record(archive, f"{stem}/byteorder", b"little")
         for key, storage in enumerate(pickler.storages):
-            _record(archive, f"{stem}/data/{key}", memoryview(bytes_of(storage)))
+            data_of = bytes(storage.nbytes()) if SETTINGS.skips_data else memoryview(storage._bytes())
+            _record(archive, f"{stem}/data/{key}", data_of)
         _record(archive, f"{stem}/version", b"3\n")
 
 
@@ -172,53 +205,121 @@ def load(
 ) -> Any:  # fmt: skip
     """Read what `save` or PyTorch wrote, from a path or a binary file object.
 
-    Nothing in the file is executed, unless weights_only=False is given: then it is an ordinary pickle, which can do anything.
-    All tensors come to the CPU, wherever they were.
+    Nothing in the file is executed, unless weights_only=False is given: then it is an ordinary pickle, which can do anything, and a
+    warning says what it named. All tensors come to the CPU, wherever they were, unless a registered package or `map_location` (a device,
+    a dict of locations, a function of storage and location) moves them. With `mmap` the elements of a file by path are mapped, not read.
     """
-    _check_location(map_location)
+    safe = _weights_only(weights_only)
+    if safe and pickle_module is not None:
+        raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
+    if safe and pickle_load_args:
+        warnings.warn("pickle_load_args only works if `weights_only=False`.", stacklevel=2)
+    restore = restorer(map_location)
     if hasattr(f, "read"):
+        if mmap:
+            raise ValueError("f must be a file path in order to use the mmap argument")
         if not hasattr(f, "seek"):
             f = io.BytesIO(f.read())
-        return _read(f, weights_only is not False, pickle_load_args)
-    with open(os.fspath(f), "rb") as file:
-        return _read(file, weights_only is not False, pickle_load_args)
+        return _Loader(f, safe, restore, pickle_load_args).load()
+    path = os.fspath(f)
+    if str(path).endswith(".safetensors"):
+        if isinstance(map_location, dict) or callable(map_location):
+            raise RuntimeError("Loading safetensors file with dict map_location is not supported. Use a device string or torch.device instead.")
+        return safetensors.load_file(path)
+    with open(path, "rb") as file:
+        return _Loader(file, safe, restore, pickle_load_args, path if mmap else None).load()
 
 
-def _check_location(location: Any) -> None:
-    if isinstance(location, (str, Device)):
-        from flambeau import devices
+def _weights_only(given: bool | None) -> bool:
+    """Whether nothing may be executed: the argument, or PyTorch's environment variables."""
+    force, force_not = (os.getenv(f"TORCH_FORCE_{name}_LOAD", "0").lower() in ("1", "y", "yes", "true") for name in ("WEIGHTS_ONLY", "NO_WEIGHTS_ONLY"))
+    if force and force_not:
+        raise RuntimeError("Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set.")
+    if force:
+        return True
+    if force_not and given is None:
+        warnings.warn(
+            "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the `weights_only` argument was not explicitly passed to "
+            "`torch.load`, forcing weights_only=False.",
+            stacklevel=3,
+        )
+        return False
+    return given is not False
 
-        devices.check(location)
 
+class _Loader:
+    """One call of load. `path`: of the file, if its storages are to be mapped."""
 
-def _read(file: BinaryIO, safe: bool, options: dict[str, Any]) -> Any:
-    start = file.tell()
-    head = file.read(4)
-    file.seek(start)
-    if head != b"PK\x03\x04":
-        if not head:
+    def __init__(
+        self, file: BinaryIO, safe: bool, restore: Callable[[Any, str], Any], options: dict[str, Any], path: Any = None
+    ) -> None:  # fmt: skip
+        self.file = file
+        self.safe = safe
+        self.restore = restore
+        self.options = options
+        self.path = path
+        self.executed: set[str] = set()
+
+    def load(self) -> Any:
+        """The object in the file."""
+        file = self.file
+        start = file.tell()
+        head = file.read(4)
+        file.seek(start)
+        if head == b"PK\x03\x04":
+            try:
+                archive = zipfile.ZipFile(file)
+            except (zipfile.BadZipFile, ValueError, OSError) as error:
+                raise RuntimeError(f"load: failed reading the zip archive: {error}; the file is truncated or damaged") from error
+            with archive:
+                result = _Archive(archive, self).read()
+        elif self.path is not None:
+            raise RuntimeError(
+                f"mmap can only be used with files saved with `torch.save({self.path}, _use_new_zipfile_serialization=True), please "
+                "torch.save your checkpoint with this option in order to use mmap."
+            )
+        elif not head:
             raise EOFError("load: the file is empty")
-        return legacy.read(file, lambda stream, persistent: _unpickle(stream, persistent, safe, options))
-    try:
-        archive = zipfile.ZipFile(file)
-    except (zipfile.BadZipFile, ValueError, OSError) as error:
-        raise RuntimeError(f"load: failed reading the zip archive: {error}; the file is truncated or damaged") from error
-    with archive:
-        return _Archive(archive, file).read(safe, options)
+        elif legacy.is_tar(file):
+            if self.safe:
+                raise RuntimeError("Cannot use ``weights_only=True`` with files saved in the legacy .tar format. " + names.FULL_LOAD)
+            result = legacy.read_tar(file, self.unpickle, self.restore)
+        else:
+            result = legacy.read(file, self.unpickle, self.restore)
+        if self.executed:
+            warnings.warn(
+                f"load(weights_only=False) imported and may have executed what the file names: {', '.join(sorted(self.executed))}. A file from "
+                "an untrusted source can run any code this way; save state_dict()s, which need no code.",
+                stacklevel=3,
+            )
+        return result
+
+    def unpickle(self, stream: BinaryIO, persistent: Callable[[Any], Any]) -> Any:
+        """The object of one pickle."""
+        if self.safe:
+            try:
+                return Reader(stream, names.find, persistent, names.may_build, names.may_call).load()
+            except UnpicklingError as error:
+                raise names.refusal(str(error)) from None
+        unpickler = _FullUnpickler(stream, self.executed, **self.options)
+        unpickler.persistent_load = persistent  # type: ignore[method-assign]
+        return unpickler.load()
 
 
 class _Archive:
     """A zip checkpoint that is being read."""
 
-    def __init__(self, archive: zipfile.ZipFile, file: BinaryIO) -> None:
+    def __init__(self, archive: zipfile.ZipFile, loader: _Loader) -> None:
         self.archive = archive
+        self.loader = loader
+        self.whole: Any = None  # the mapped file
         self.records = {info.filename: info for info in archive.infolist()}
         pickles = [name for name in self.records if name == "data.pkl" or name.endswith("/data.pkl")]
         if len(pickles) != 1:
             raise RuntimeError("load: the zip archive has no data.pkl: it is no PyTorch checkpoint (TorchScript is not supported)")
         self.root = pickles[0].removesuffix("data.pkl")
-        self.storages: dict[str, names.TypedStorage] = {}
-        size = file.seek(0, os.SEEK_END)
+        self.storages: dict[str, TypedStorage] = {}
+        size = loader.file.seek(0, os.SEEK_END)
         if sum(info.file_size for info in self.records.values()) > size:
             raise RuntimeError("load: the records of the zip archive are larger than the file: it is damaged or hostile")
 
@@ -234,31 +335,71 @@ class _Archive:
         except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
             raise RuntimeError(f"load: the record {name!r} is damaged: {error}") from error
 
-    def read(self, safe: bool, options: dict[str, Any]) -> Any:
-        order = self.record("byteorder") if self.root + "byteorder" in self.records else b"little"
-        if order not in (b"little", b"big"):
-            raise RuntimeError(f"load: unknown byte order {order!r}")
-        self.swap = order == b"big"
-        return _unpickle(io.BytesIO(self.record("data.pkl")), self.persistent, safe, options)
+    def read(self) -> Any:
+        """The object, with its storages."""
+        if self.root + "constants.pkl" in self.records and self.root + "version" in self.records:
+            raise RuntimeError(
+                "load: the file is a TorchScript archive, which holds compiled code: save the module's state_dict() in PyTorch, and load that"
+            )
+        if self.root + "byteorder" in self.records:
+            order = self.record("byteorder")
+            if order not in (b"little", b"big"):
+                raise RuntimeError(f"load: unknown byte order {order!r}")
+            self.swap = order == b"big"
+        else:
+            self.swap = SETTINGS.endianness is LoadEndianness.BIG
+        return self.loader.unpickle(io.BytesIO(self.record("data.pkl")), self.persistent)
 
-    def persistent(self, identity: Any) -> names.TypedStorage:
+    def persistent(self, identity: Any) -> TypedStorage:
         d, key, numel = storage_identity(identity)
         found = self.storages.get(key)
         if found is None:
-            data = self.record(f"data/{key}")
-            if len(data) < numel * d.itemsize:
-                raise UnpicklingError(f"the storage {key} has {len(data)} bytes, but its {numel} elements of {d} need {numel * d.itemsize}")
-            storage = new_storage(numel * d.itemsize)
-            if numel:
-                import numpy
-
-                source = numpy.frombuffer(data, numpy.uint8, numel * d.itemsize)
-                unit = d.itemsize // (2 if d.is_complex else 1)
-                bytes_of(storage)[...] = source.reshape(-1, unit)[:, ::-1].reshape(-1) if self.swap else source
-            found = self.storages[key] = names.TypedStorage(storage, d, numel)
+            untyped = UntypedStorage(wrap=self._storage(key, d, numel))
+            moved = self.loader.restore(untyped, identity[3] if isinstance(identity[3], str) else "cpu")
+            if not isinstance(moved, UntypedStorage) or moved.nbytes() < numel * d.itemsize:
+                raise RuntimeError(f"load: map_location gave {type(moved).__name__} for a storage of {numel * d.itemsize} bytes")
+            found = self.storages[key] = TypedStorage(wrap_storage=moved, dtype=d)
         elif found.dtype is not d:
             raise UnpicklingError(f"the storage {key} is named with two dtypes, {found.dtype} and {d}")
         return found
+
+    def _storage(self, key: str, d: dtype, numel: int) -> Storage:
+        nbytes = numel * d.itemsize
+        if SETTINGS.skips_data:
+            return new_storage(nbytes)
+        if self.loader.path is not None and not self.swap and nbytes:
+            mapped = self._mapped(f"data/{key}", nbytes, d.itemsize)
+            if mapped is not None:
+                return mapped
+        data = self.record(f"data/{key}")
+        if len(data) < nbytes:
+            raise UnpicklingError(f"the storage {key} has {len(data)} bytes, but its {numel} elements of {d} need {nbytes}")
+        storage = new_storage(nbytes)
+        if numel:
+            import numpy
+
+            source = numpy.frombuffer(data, numpy.uint8, nbytes)
+            unit = d.itemsize // (2 if d.is_complex else 1)
+            bytes_of(storage)[...] = source.reshape(-1, unit)[:, ::-1].reshape(-1) if self.swap else source
+        return storage
+
+    def _mapped(self, name: str, nbytes: int, itemsize: int) -> Storage | None:
+        """The record's bytes in the mapped file; None where its elements are not aligned. Its checksum is not looked at."""
+        info = self.records.get(self.root + name)
+        if info is None or info.compress_type != zipfile.ZIP_STORED or info.file_size < nbytes:
+            return None  # reading it says what is wrong
+        file = self.loader.file
+        file.seek(info.header_offset + 26)  # the lengths of name and extra field, which stand before the data
+        start = info.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
+        if start % itemsize:
+            return None
+        if self.whole is None:
+            shared = SETTINGS.mmap_flags == MAP_SHARED
+            size = file.seek(0, os.SEEK_END)
+            self.whole = shared_memory.from_file(os.fspath(self.loader.path), shared, size).buffer()
+        if start + nbytes > self.whole.nbytes:
+            raise RuntimeError(f"load: the record {name!r} lies outside the file: it is damaged")
+        return Storage(foreign(self.whole.address + start, nbytes, self.whole))
 
 
 def storage_identity(identity: Any) -> tuple[dtype, str, int]:
@@ -266,18 +407,25 @@ def storage_identity(identity: Any) -> tuple[dtype, str, int]:
     if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":
         raise UnpicklingError("the file has a persistent id that names no storage")
     kind, key, numel = identity[1], identity[2], identity[4]
-    if not isinstance(kind, names.StorageType) or not isinstance(key, str) or type(numel) is not int or numel < 0:
+    if kind is UntypedStorage:
+        kind = names.LEGACY["ByteStorage"]
+    if kind not in names.LEGACY.values() or not isinstance(key, str) or type(numel) is not int or numel < 0:
         raise UnpicklingError("the file has a malformed reference to a storage")
     return kind.dtype, key, numel
 
 
 class _FullUnpickler(pickle.Unpickler):
-    """Python's pickle, with our objects for PyTorch's names. It executes what the file says."""
+    """Python's pickle, with our objects for PyTorch's names. It executes what the file says, and notes what that is in `executed`."""
+
+    def __init__(self, stream: BinaryIO, executed: set[str], **options: Any) -> None:
+        super().__init__(stream, **options)
+        self.executed = executed
 
     def find_class(self, module: str, name: str) -> Any:
         found = names.ALLOWED.get((module, name))
         if found is not None and module != "_codecs":
             return found
+        self.executed.add(f"{module}.{name}")
         if module == "torch" or module.startswith("torch."):
             try:
                 return names.import_torch_name(module, name)
@@ -286,9 +434,14 @@ class _FullUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _unpickle(stream: BinaryIO, persistent: Any, safe: bool, options: dict[str, Any]) -> Any:
-    if safe:
-        return Reader(stream, names.find, persistent, names.may_build, names.may_call).load()
-    unpickler = _FullUnpickler(stream, **options)
-    unpickler.persistent_load = persistent  # type: ignore[method-assign]
-    return unpickler.load()
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """The functions and classes that a checkpoint names beyond what `load` allows; nothing is executed. Files in the zip format only."""
+    if not hasattr(f, "read"):
+        with open(os.fspath(f), "rb") as file:
+            return get_unsafe_globals_in_checkpoint(file)
+    if not zipfile.is_zipfile(f):
+        raise ValueError("get_unsafe_globals_in_checkpoint only supports loading files saved in the zip format (PyTorch >= 1.6)")
+    f.seek(0)
+    with zipfile.ZipFile(f) as archive:
+        loader = _Loader(f, True, restorer(None), {})
+        return sorted(names.unsafe_names(io.BytesIO(_Archive(archive, loader).record("data.pkl"))))

@@ -3,56 +3,27 @@
 from __future__ import annotations
 
 import importlib
+import pickletools
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, BinaryIO
 
 from flambeau.devices import Device
-from flambeau.dtypes import ALL, dtype
+from flambeau.dtypes import ALL
 from flambeau.io.storage_bytes import check_layout, tensor_over
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.storage import LEGACY, TypedStorage, UntypedStorage
 from flambeau.trace.meta import Size
-from flambeau.trace.storage import Storage
-
-_PREFIX = {
-    "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
-    "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
-}  # fmt: skip
-
-
-class StorageType:
-    """torch.FloatStorage and its like: in files they only say the dtype."""
-
-    def __init__(self, name: str, d: dtype) -> None:
-        self.__name__ = name
-        self.dtype = d
-
-
-class TypedStorage:
-    """A storage as a file refers to it: the bytes, the dtype of its elements, how many."""
-
-    def __init__(self, storage: Storage, d: dtype, numel: int) -> None:
-        self.storage = storage
-        self.dtype = d
-        self.numel = numel
-
-
-_DTYPES = {d.name: d for d in ALL}
-STORAGE_TYPES = {f"{prefix}Storage": StorageType(f"{prefix}Storage", _DTYPES[name]) for prefix, name in _PREFIX.items()}
-STORAGE_NAME = {t.dtype: name for name, t in STORAGE_TYPES.items()}
-
 
 def rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Tensor:
     """torch._utils._rebuild_tensor: a view of a storage, after a check that it lies inside."""
     if not isinstance(storage, TypedStorage) or not isinstance(size, tuple) or not isinstance(stride, tuple):
         raise UnpicklingError("a tensor in the file is not described by a storage, an offset, sizes and strides")
-    error = check_layout(storage.numel, size, stride, offset)
+    error = check_layout(storage.size(), size, stride, offset)
     if error is not None:
         raise UnpicklingError(f"a tensor in the file lies outside its storage: {error}")
-    return tensor_over(storage.storage, storage.dtype, size, stride, offset)
+    return tensor_over(storage.untyped()._storage, storage.dtype, size, stride, offset)
 
 
 def rebuild_tensor_v2(
@@ -122,7 +93,8 @@ ALLOWED: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_parameter_with_state"): rebuild_parameter_with_state,
     ("torch._tensor", "_rebuild_from_type_v2"): rebuild_from_type,
     ("torch.nn.parameter", "Parameter"): Parameter,
-    **{("torch", name): t for name, t in STORAGE_TYPES.items()},
+    ("torch.storage", "UntypedStorage"): UntypedStorage,
+    **{("torch", name): t for name, t in LEGACY.items()},
     **{("torch", d.name): d for d in ALL},
 }
 _CALLABLE = {OrderedDict, Counter, set, frozenset, complex, Size, decode, make_device, rebuild_from_type, *_REBUILDERS}
@@ -130,16 +102,41 @@ _BUILDABLE = {OrderedDict}
 _ADDED: dict[tuple[str, str], Any] = {}
 
 
+_BLOCKED = frozenset(("sys", "os", "posix", "nt"))  # never allowed, whatever a user adds
+
+
 def find(module: str, name: str) -> Any:
     """An allowed object; UnpicklingError, which names it, for any other."""
+    full = f"{module}.{name}"
+    if module in _BLOCKED:
+        raise UnpicklingError(f"Trying to load unsupported GLOBAL {full} whose module {module} is blocked.")
     found = ALLOWED.get((module, name), _ADDED.get((module, name)))
     if found is None:
+        shown = full.removeprefix("builtins.")
         raise UnpicklingError(
-            f"Weights only load failed: the file names the global {module}.{name}, which is not on the list of what a checkpoint "
-            "may contain. If you trust the file, allow it with torch.serialization.add_safe_globals([...]), or pass "
-            "weights_only=False, which executes whatever the file says."
+            f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
+            f"`torch.serialization.add_safe_globals([{shown}])` or the `torch.serialization.safe_globals([{shown}])` context manager "
+            "to allowlist this global if you trust this class/function."
         )
     return found
+
+
+FULL_LOAD = (
+    "In PyTorch 2.6, we changed the default value of the `weights_only` argument in `torch.load` from `False` to `True`. Re-running "
+    "`torch.load` with `weights_only` set to `False` will likely succeed, but it can result in arbitrary code execution. Do it only if you "
+    "got the file from a trusted source."
+)
+
+
+def refusal(message: str) -> UnpicklingError:
+    """The error of a weights-only load, with what a user can do."""
+    if "was not an allowed global" in message:
+        return UnpicklingError(
+            "Weights only load failed. This file can still be loaded, to do so you have two options, do those steps only if you trust the "
+            f"source of the checkpoint. \n\t(1) {FULL_LOAD}\n\t(2) Alternatively, to load with `weights_only=True` please check the "
+            f"recommended steps in the following error message.\n\tWeightsUnpickler error: {message}"
+        )
+    return UnpicklingError(f"Weights only load failed. {FULL_LOAD}\n\nWeightsUnpickler error: {message}")
 
 
 def may_call(function: Any) -> bool:
@@ -176,10 +173,17 @@ def torch_module(module: str) -> str:
 
 def import_torch_name(module: str, name: str) -> Any:
     """Our object for a name of PyTorch; AttributeError or ImportError if there is none."""
-    found: Any = importlib.import_module("flambeau" + module.removeprefix("torch"))
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
+    path = "flambeau" + module.removeprefix("torch")
+    while True:  # classes may lie in another file of the same package: torch.optim.rmsprop.RMSprop
+        try:
+            found: Any = importlib.import_module(path)
+            for part in name.split("."):
+                found = getattr(found, part)
+            return found
+        except (ImportError, AttributeError):
+            path, _, _ = path.rpartition(".")
+            if path in ("", "flambeau"):
+                raise
 
 
 def add_safe_globals(safe_globals: list[Any]) -> None:
@@ -197,13 +201,40 @@ def get_safe_globals() -> list[Any]:
     return list(_ADDED.values())
 
 
-@contextmanager
-def safe_globals(items: list[Any]) -> Iterator[None]:
-    """Allow functions and classes inside a `with` block."""
-    before = dict(_ADDED)
-    add_safe_globals(items)
-    try:
-        yield
-    finally:
+class safe_globals:  # noqa: N801
+    """Allow functions and classes (or (object, "module.name") pairs) inside a `with` block."""
+
+    def __init__(self, safe_globals: list[Any]) -> None:
+        self.safe_globals = safe_globals
+
+    def __enter__(self) -> None:
+        self._before = dict(_ADDED)
+        add_safe_globals(self.safe_globals)
+
+    def __exit__(self, type: Any, value: Any, tb: Any) -> None:
         _ADDED.clear()
-        _ADDED.update(before)
+        _ADDED.update(self._before)
+
+
+def unsafe_names(stream: BinaryIO) -> set[str]:
+    """The globals that a pickle names and that are neither on the list nor added; nothing is executed."""
+    found: set[str] = set()
+    texts: list[str] = []  # strings in the order in which they are pushed: a STACK_GLOBAL takes the last two
+    memo: dict[int, str] = {}
+    count = 0  # of memo entries
+    for code, argument, _ in pickletools.genops(stream):
+        if code.name == "GLOBAL":
+            found.add(str(argument).replace(" ", "."))
+        elif code.name == "STACK_GLOBAL" and len(texts) >= 2:
+            found.add(f"{texts[-2]}.{texts[-1]}")
+        elif code.name in ("BINGET", "LONG_BINGET") and argument in memo:
+            texts.append(memo[argument])
+        elif code.name in ("MEMOIZE", "BINPUT", "LONG_BINPUT"):
+            if texts and was_text:
+                memo[count if argument is None else argument] = texts[-1]
+            count += 1
+        elif isinstance(argument, str):
+            texts.append(argument)
+        was_text = isinstance(argument, str) and code.name != "GLOBAL"
+    known = {f"{module}.{name}" for module, name in (*ALLOWED, *_ADDED)}
+    return found - known

@@ -124,7 +124,7 @@ class Evil:
 def test_code_is_refused_by_name(tmp_path, legacy, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"a": Evil()}, "h.pt", _use_new_zipfile_serialization=not legacy)
-    with pytest.raises(pickle.UnpicklingError, match=r"the global (posix|nt)\.system"):
+    with pytest.raises(pickle.UnpicklingError, match=r"GLOBAL (posix|nt)\.system"):
         flambeau.load("h.pt")
     assert not os.path.exists("PWNED")
 
@@ -189,10 +189,9 @@ def test_hostile_pickles():
     "layout", [(0, (4, 4), (4, 1)), (9, (2, 2), (2, 1)), (0, (2, 2), (100, 1)), (-1, (1,), (1,)), (0, (2,), (-1,)), (0, (1 << 62,), (0,))]
 )
 def test_tensors_outside_their_storage(layout):
-    from flambeau.io.globals import TypedStorage, rebuild_tensor
-    from flambeau.io.storage_bytes import new_storage
+    from flambeau.io.globals import rebuild_tensor
 
-    storage = TypedStorage(new_storage(48), flambeau.float32, 12)
+    storage = flambeau.TypedStorage(12, dtype=flambeau.float32)
     offset, size, stride = layout
     if size == (1 << 62,):  # an expanded tensor lies inside, however large it is
         assert rebuild_tensor(storage, offset, size, stride).shape[0] == 1 << 62
