@@ -81,3 +81,8 @@ def test_collate_errors():
         our_data.default_collate([[1], [1, 2]])
     with pytest.raises(AssertionError, match="Size mismatch"):
         our_data.TensorDataset(flambeau.ones(2), flambeau.ones(3))
+
+
+def test_draws_without_end_start_at_once() -> None:
+    sampler = our_data.RandomSampler(range(5), replacement=True, num_samples=10**15)
+    assert {i for i, _ in zip(sampler, range(200), strict=False)} == set(range(5))

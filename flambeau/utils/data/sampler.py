@@ -65,7 +65,7 @@ class RandomSampler(Sampler[int]):
             generator = torch.Generator()
             generator.manual_seed(seed)
         if self.replacement:
-            for size in (32,) * (self.num_samples // 32) + (self.num_samples % 32,):
+            for size in itertools.chain(itertools.repeat(32, self.num_samples // 32), (self.num_samples % 32,)):  # num_samples may be 10**10
                 yield from torch.randint(high=n, size=(size,), dtype=torch.int64, generator=generator).tolist()
             return
         for _ in range(self.num_samples // n):
