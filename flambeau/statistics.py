@@ -10,6 +10,7 @@ class Counters:
 
     # Recording and planning.
     operations_recorded: int
+    immediate_calls: int  # not among the recorded: run at once, without a trace (trace/immediate.py)
     slow_path_entries: int
     traces_run: int
     trace_end_reasons: dict[str, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from flambeau import dtypes
+from flambeau import dtypes, layouts
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import CPU, Device
 from flambeau.dtypes import dtype
@@ -71,12 +71,30 @@ class Tensor:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """Legacy constructor: `Tensor(2, 3)` is uninitialised, `Tensor([1, 2])` has these values (default dtype)."""
-        if cls is not Tensor and not args:
-            t: Tensor = _new(cls)
-            return t
         from flambeau.ops import creation
 
-        return creation.legacy_constructor(dtypes.get_default_dtype(), *args, **kwargs)
+        t: Tensor = creation.legacy_constructor(dtypes.get_default_dtype(), *args, **kwargs)
+        return t if cls is Tensor else t.as_subclass(cls)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.__module__.startswith(("flambeau.nn.", "flambeau.sparse.", "flambeau.ops.")):
+            from flambeau.ops.dispatch import admit
+
+            admit(cls)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What a subclass does with a function of which it is an argument: the plain function, results as the subclass."""
+        from flambeau.ops.dispatch import torch_function
+
+        return torch_function(cls, func, types, args, kwargs)
+
+    def as_subclass(self, cls: Any) -> Any:
+        """The same memory and history as a tensor of another class."""
+        from flambeau.ops.dispatch import as_subclass
+
+        return as_subclass(self, cls)
 
     @staticmethod
     def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
@@ -171,7 +189,8 @@ class Tensor:
         return self._meta.dtype.is_signed
 
     is_cuda = is_sparse = is_quantized = is_mps = is_xpu = is_meta = is_nested = False
-    layout = "torch.strided"
+    is_sparse_csr = is_mkldnn = is_vulkan = False
+    layout = layouts.strided
     names: Any = None
 
     @property

@@ -83,14 +83,14 @@ class Watcher:
 def watch() -> Watcher:
     """Note all plans that run from now on."""
     watcher = Watcher()
-    evaluate.PROFILER = watcher
+    evaluate.set_profiler(watcher)
     return watcher
 
 
 def page(watcher: Watcher, script: str) -> str:
     """The page."""
     if evaluate.PROFILER is watcher:
-        evaluate.PROFILER = None  # what measures the machine is not the script
+        evaluate.set_profiler(None)  # what measures the machine is not the script
     records = sorted((r for r in watcher.records.values() if r.timed.stages), key=lambda r: -r.runs * r.seconds)
     products = {r.plan.graph.values[n.inputs[0]].dtype for r in records for n in r.plan.graph.nodes if n.op in CONTRACT}
     roofs = [Roof(f"memory, {machine.bandwidth() / 1e9:.0f} GB/s", machine.bandwidth(), True)]

@@ -18,11 +18,23 @@ if TYPE_CHECKING:
     from flambeau.ops.registry import Operation
 
 
+_LEAST_INT, _MOST_INT = -(2**63), 2**63 - 1  # of an integer operand
+
+
+class NotStrided(TypeError, NotImplementedError):
+    """A sparse tensor was asked for its storage. Operations give the whole call to sparse/dispatch.py (see `recover`)."""
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__(
+            f"this needs a strided tensor, but got layout {tensor.layout} (shape {tuple(tensor._meta.shape)}); use its values or to_dense()"
+        )
+
+
 def make_wrapper(op: Operation) -> Callable[..., Any]:
     """The public function of an operation."""
     signature = inspect.signature(op.body)
     parameters = list(signature.parameters.values())
-    scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover}
+    scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover, "L_": _LEAST_INT, "M_": _MOST_INT}
     head: list[str] = []
     star = False
     for i, p in enumerate(parameters):
@@ -36,26 +48,33 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     names = [p.name for p in parameters]
     body: list[str] = []
     keys: list[str] = []
+    learned: list[str] = []  # the keys of immediate calls: metadata where the trace's have slots
     pushes: list[str] = []
     flat: list[str] = []
     simple = True  # every tensor argument always present and single
+    learnable = True
+    head_lines: list[str] = []  # before the look-ups: the classes of what may be a number
     for i, (p, kind) in enumerate(zip(parameters, op.kinds, strict=True)):
         n = p.name
         slot = f"{n}._slot if {n}._gen == g_ else tr_.resolve({n})"
         if kind == "tensor":
             body.append(f"k{i} = {slot}")
+            learned.append(f"{n}._meta")
             flat.append(n)
         elif kind == "tensor?":
             body.append(f"k{i} = None if {n} is None else ({slot})")
+            learned.append(f"None if {n} is None else {n}._meta")
             flat.append(n)
             simple = False
         elif kind in ("operand", "operand?", "exponent"):
-            body.append(f"c{i} = {n}.__class__")
+            head_lines.append(f"c{i} = {n}.__class__")
+            number = f"(c{i}, {n})" if kind == "exponent" else f"c{i} if c{i} is float or c{i} is int else (c{i}, {n})"
+            learned.append(f"{n}._meta if c{i} is T_ else None if {n} is None else {number}")
             body.append(f"if c{i} is T_: k{i} = {slot}")  # the usual case first
             if kind == "exponent":
                 body.append(f"elif c{i} is float or c{i} is int or c{i} is bool or c{i} is complex: k{i} = (c{i}, {n})")
             else:
-                body.append(f"elif c{i} is float or c{i} is int: k{i} = c{i}")
+                body.append(f"elif c{i} is float or c{i} is int and L_ <= {n} <= M_: k{i} = c{i}")
                 body.append(f"elif c{i} is bool or c{i} is complex: k{i} = (c{i}, {n})")
                 pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
             if kind == "operand?":
@@ -64,15 +83,17 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             flat.append(n)
             simple = False
         elif kind == "number":
-            body.append(f"c{i} = {n}.__class__")
+            head_lines.append(f"c{i} = {n}.__class__")
+            learned.append(f"c{i} if (c{i} is float or c{i} is int) and {n} != D{i} else (c{i}, {n})")
             body.append(f"k{i} = c{i} if (c{i} is float or c{i} is int) and {n} != D{i} else (c{i}, {n})")
             pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
         elif kind == "tensors":
             body.append(f"k{i} = tuple([None if t_ is None else t_._slot if t_._gen == g_ else tr_.resolve(t_) for t_ in {n}])")
             flat.append("*" + n)
-            simple = False
+            simple = learnable = False
         else:
             body.append(f"k{i} = {n}")
+            learned.append(n)
         keys.append(f"k{i}")
     arguments = ", ".join(names) + ("," if len(names) == 1 else "")
     tensors = ", ".join(flat) + ("," if len(flat) == 1 else "")
@@ -84,10 +105,20 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         )
         source += ["    if out is not None:", f"        return write_out(OP, out, not_cast(OP.function)({call}))"]
         scope |= {"write_out": write_out, "not_cast": not_cast}
+    immediately = [
+        "        l_ = tr_.state.immediate",
+        "        if l_ is not None and not tr_.held:",
+        f"            l_ = l_.get((OP, {', '.join(learned)}))",
+        "            if l_ is not None:",
+        f"                l_ = l_({', '.join(names)})",
+        "                if l_ is not None: return l_",
+    ]
     source += [
         "    tr_ = local.trace",
         "    g_ = tr_.gen",
         "    try:",
+        *[f"        {line}" for line in head_lines],
+        *(immediately if learnable and flat else []),
         *[f"        {line}" for line in body],
         f"        key_ = (OP, {', '.join(keys)})" if keys else "        key_ = (OP,)",
         "        n_ = tr_.state.children.get(key_)",
@@ -125,12 +156,13 @@ def _lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
         scope["T_"] = _TENSOR[0]
         exec(compile(source, f"<flambeau operation {name}>", "exec"), scope, made)
         (real,) = made.values()
-        stub.__defaults__, stub.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
-        stub.__code__ = real.__code__
-        return stub(*args, **kwargs)
+        target = scope["target_"]
+        target.__defaults__, target.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
+        target.__code__ = real.__code__
+        return target(*args, **kwargs)
 
     scope["build"] = build
-    stub = FunctionType(_STUB, scope)
+    scope["target_"] = stub = FunctionType(_STUB, scope)  # ops/instrument.py puts a copy there while the function itself asks others
     return stub
 
 
@@ -164,19 +196,12 @@ def not_cast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def make_inplace(op: Operation) -> Callable[..., Any]:
     """`name_`: the operation, then its result written over its first argument."""
-    from flambeau.trace.mutation import assign
+    from flambeau.trace.mutation import replace
 
     function = not_cast(op.function) if op.name in _LISTED_IN_PLACE else op.function
 
     def inplace(input: Any, *args: Any, **kwargs: Any) -> Any:
-        tr = local.trace
-        held, tr.held = tr.held, True  # what the result needs of the old values must be known before they are written over
-        try:
-            result = function(input, *args, **kwargs)
-        finally:
-            tr.held = held
-        assign(input, result, op.name + "_", fresh=True)
-        return input
+        return replace(function, input, args, kwargs, op.name + "_")
 
     inplace.__name__ = inplace.__qualname__ = op.name + "_"
     inplace.__doc__ = f"In-place form of `{op.name}`: the result replaces the values of the first argument, which is returned."
@@ -198,11 +223,29 @@ def write_out(op: Operation, out: Any, result: Any) -> Any:
 
 
 def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
-    """Convert what PyTorch would convert, and call again; else raise the error in PyTorch's words."""
+    """Convert what PyTorch would convert, and call again; else raise the error in PyTorch's words.
+
+    Arguments that answer for themselves (`__torch_function__`) come here, too: their wrappers' look-ups fail (ops/dispatch.py).
+    """
+    if type(error) is NotStrided:
+        from flambeau.sparse.dispatch import dispatch as sparse_dispatch
+
+        return sparse_dispatch(op.name, args)
     tensor = _TENSOR[0]
+    if any(type(a) is not tensor and hasattr(a, "__torch_function__") for a in args) or any(type(a) in (list, tuple) for a in args):
+        from flambeau.ops.dispatch import from_wrapper
+
+        answer = from_wrapper(op, args)
+        if answer is not NotImplemented:
+            return answer
     converted = []
     changed = False
     for position, (name, kind, a) in enumerate(zip(op.names, op.kinds, args, strict=True), start=1):
+        if kind in ("operand", "operand?") and type(a) is int and not _LEAST_INT <= a <= _MOST_INT:
+            raise OverflowError(
+                f"{op.name}(): argument '{name}' (position {position}) is {a}: an integer operand must lie within 64 bits "
+                f"({_LEAST_INT} to {_MOST_INT}); give a float where the tensor is a floating one"
+            )
         b = a
         if kind in ("operand", "operand?", "exponent", "number") and not isinstance(a, (tensor, int, float, complex)):
             if isinstance(a, numbers.Number) or (hasattr(a, "item") and getattr(a, "ndim", 1) == 0):

@@ -82,7 +82,7 @@ class Collector:
         evaluate.synchronize("profiler")
         self.begin = perf_counter_ns()
         self._before = evaluate.PROFILER  # `flambeau explain --html` stands there, too
-        evaluate.PROFILER = self
+        evaluate.set_profiler(self)
 
     def restart(self) -> None:
         """Throw away what was collected, but keep the plans that were made ready for being timed."""
@@ -96,7 +96,7 @@ class Collector:
     def stop(self) -> None:
         """Run what is pending in this thread, and collect no more; ranges that are open end here."""
         evaluate.synchronize("profiler")
-        evaluate.PROFILER = self._before
+        evaluate.set_profiler(self._before)
         self.end = perf_counter_ns()
         for ranges in self._threads.values():
             for r in ranges:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau.compiler.graph import Graph
 from flambeau.statistics import counters
 from flambeau.trace import recorder
+from flambeau.trace.immediate import forget, learn
 from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import TRACE_SLOTS, TRACES, Fragment, Trace, local
 from flambeau.trace.state import State
@@ -43,6 +44,14 @@ class TracePlan:
         self.history: History | None = None  # what it keeps for gradients
         self.keep = False
         self.tape: Any = None
+
+
+def set_profiler(profiler: Any) -> None:
+    """What is told of plans and runs them from now on; None: nothing. A learned call would run unseen, so none is."""
+    global PROFILER
+    PROFILER = profiler
+    if profiler is not None:
+        forget()
 
 
 def graph_of(state: State) -> Graph:
@@ -101,6 +110,10 @@ def flush(tr: Trace, reason: str) -> None:
             observer(plan, reason)
         if PROFILER is not None:
             PROFILER.compiled(plan, started, perf_counter_ns())
+    if state.countdown and reason == "observation" and PROFILER is None:
+        state.countdown -= 1
+        if not state.countdown:
+            learn(tr, state, tensors)
     boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
     tr.reset()
     counters.operations_recorded += state.depth
@@ -213,6 +226,8 @@ def observe(t: Tensor) -> Storage:
     if gen == tr.gen:
         storage = t._storage
         if storage is not None and storage.buffer is not None and storage.slot == storage.origin:
+            if tr.state.countdown and len(tr.tensors) == 1:
+                flush(tr, "observation")  # so that a view that is looked at time and again is learned
             return storage  # an input of the trace that nothing has written to
         if storage is None or storage.gen == gen:
             flush(tr, "observation")

@@ -56,6 +56,7 @@ class Fragment:
         """A state without children: every look-up misses."""
 
         children: dict[Any, State] = {}
+        immediate = None
 
     held = False
 
@@ -328,6 +329,9 @@ class Trace:
                         self.hooked[slot] = t
                 return slot
         m = t._meta
+        if t._immediate is not None:
+            t._immediate.missed()
+            t._immediate = None
         if storage is None or (storage.gen >= 0 and storage.gen != gen):
             from flambeau.trace.evaluate import evaluate_elsewhere
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flambeau.trace.immediate import forget
 from flambeau.trace.recorder import TRACES
 from flambeau.trace.state import State
 
@@ -10,6 +11,7 @@ def forget_plans(workers: int) -> int:
     """Drop the plans that were made for fewer than `workers` threads: when they are wanted, they are made again, from code
     that is there already. Returns how many there were. A plan that another thread is running just now runs on."""
     dropped = 0
+    forget()
     pending: list[State] = [root for trace in list(TRACES.values()) for root in list(trace.roots.values())]
     while pending:
         state = pending.pop()

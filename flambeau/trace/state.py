@@ -6,10 +6,12 @@ Values are numbered along the path: every input, parameter and primitive result 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from flambeau.compiler.graph import Node, Value
 from flambeau.trace.meta import Meta
+
+OBSERVATIONS: Final = 4
 
 
 class Out:
@@ -29,7 +31,7 @@ class State:
     """One node of the trie. Fields other than `children` and `plans` never change once the state is made."""
 
     __slots__ = (
-        "children", "depth", "edge", "external", "first_value", "grad_enabled", "info", "inputs", "meta", "nodes", "outs",
+        "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "meta", "nodes", "outs",
         "parameter_count", "parameters", "parent", "pending_bytes", "plain", "plans", "requires", "root_slot", "single_view", "slot",
         "structure",
         "value_count", "values",
@@ -38,6 +40,8 @@ class State:
     def __init__(self, parent: State | None, edge: Any) -> None:
         self.children: dict[Any, State] = {}
         self.plans: dict[bytes, Any] = {}  # by which results are alive
+        self.countdown = OBSERVATIONS  # until it is tried whether its only call can be learned (immediate.py)
+        self.immediate: dict[Any, Callable[..., Any]] | None = None  # of a root: calls that it has learned (immediate.py)
         self.parent = parent
         self.edge = edge
         self.nodes: tuple[Node, ...] = ()

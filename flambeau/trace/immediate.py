@@ -1,0 +1,189 @@
+"""Immediate calls: a call whose result is looked at right away, time and again, runs at once the next time.
+
+A trace of one operation that is observed pays for being recorded and gains nothing by it. After a few of them (state.py, `OBSERVATIONS`) the root
+of the trie learns the call by its arguments' metadata, and the public function (ops/wrapper.py) makes its result without a trace:
+the plan is the one that the trace would have run, so the bits are the same. Views of memory that is there are learned likewise.
+Only calls without gradients, on memory that nobody else sees and nothing pending writes to; any other goes the usual way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from sys import getrefcount
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final
+
+from flambeau.statistics import counters
+from flambeau.trace import recorder
+from flambeau.trace.recorder import IN, TRACES, Trace
+from flambeau.trace.state import State
+from flambeau.trace.storage import Storage
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+# A result that a recorded call takes would have been fused into it. So many of these end it, unless between two of them
+# there are so many immediate calls.
+MISSES: Final = 8
+FORGIVEN: Final = 64
+
+_numbers: Final = (int, float)
+
+
+class Immediate:
+    """One learned call: `run(arguments...)` gives its result, or None where the arguments are not as they were."""
+
+    __slots__ = ("at", "key", "misses", "root", "run")
+
+    def __init__(self, root: State, key: tuple[Any, ...]) -> None:
+        self.root = root
+        self.key = key
+        self.misses = self.at = 0
+        self.run: Callable[..., Any]
+
+    def missed(self) -> None:
+        """A result was an argument of a recorded call: it would have been fused."""
+        now = counters.immediate_calls
+        self.misses = self.misses + 1 if now - self.at < FORGIVEN else 1
+        self.at = now
+        if self.misses > MISSES and self.root.immediate is not None:
+            self.root.immediate[self.key] = _never
+
+
+def _never(*args: Any) -> None:
+    """What stands for a call that turned out to be used in later calls."""
+
+
+def shape_of_path(state: State) -> tuple[list[State], State] | None:
+    """(inputs, call) of a path that is some plain inputs, one call with one result, and views of that; else None."""
+    path = state.path()[1:]
+    inputs = []
+    while path and path[0].edge[0] == IN:
+        inputs.append(path.pop(0))
+    if not path:
+        return None
+    call, *views = path
+    if not (call.plain or call.single_view) or getattr(call.edge[0], "kinds", None) is None:
+        return None
+    if any(s.requires or s.external or s.parameters or s.edge[1].dynamic for s in inputs) or call.requires:
+        return None
+    return (inputs, call) if all(s.single_view for s in views) else None
+
+
+def learn(tr: Trace, state: State, tensors: list[Tensor]) -> None:
+    """The trace that is about to run has been observed often enough: teach its root the call, if it is one of ours."""
+    found = shape_of_path(state)
+    if found is None or tr.boundaries or tr.custom:
+        return
+    inputs, call = found
+    root = tr.root
+    if not inputs or inputs[0].parent is not root:
+        return
+    op, *keys = call.edge
+    tensor_kinds = ("tensor", "tensor?", "operand", "operand?", "exponent")
+    key: list[Any] = [op]
+    order: list[int] = []  # of the inputs, as the call takes them
+    given: list[str] = []  # of each argument: "t" tensor, "n" run-time number, "" in the key
+    by_slot = {s.slot: i for i, s in enumerate(inputs)}
+    for kind, k in zip(op.kinds, keys, strict=True):
+        if kind in tensor_kinds and type(k) is int:
+            if k not in by_slot:
+                return
+            order.append(by_slot[k])
+            key.append(inputs[by_slot[k]].edge[1])
+            given.append("t")
+        elif kind == "tensors":
+            return
+        else:
+            key.append(k)
+            given.append("n" if kind in ("operand", "operand?", "number") and k in _numbers else "")
+    if order != list(range(len(inputs))):
+        return
+    made = Immediate(root, tuple(key))
+    scope: dict[str, Any] = {"made": made, "new": object.__new__, "Tensor": recorder._TENSOR[0], "Storage": Storage, "error": _unpackable}
+    names = [f"a{i}" for i in range(len(given))]
+    sources = [n for n, g in zip(names, given, strict=True) if g == "t"]
+    numbers = [n for n, g in zip(names, given, strict=True) if g == "n"]
+    lines = [f"def run({', '.join(names)}):"]
+    for i, n in enumerate(sources):
+        scope[f"bytes{i}"] = inputs[i].edge[2]
+        lines += [
+            f"    s{i} = {n}._storage",
+            f"    if s{i} is None: return None",
+            f"    b{i} = s{i}.buffer",
+            f"    if b{i} is None or s{i}.gen >= 0 or b{i}.nbytes != bytes{i} or s{i}.external is not None or s{i}.cut >= 0: return None",
+        ]
+    if call.plain:
+        direct = _direct(tr, call, tensors)
+        if direct is None:
+            return
+        # What an immediate call made a moment ago, and nobody has looked at, belongs into one kernel with this call.
+        lines += [f"    if {n}._immediate is not None: return None" for n in sources]
+        scope |= direct | {"kept": [direct["allocate"]()], "references": getrefcount}
+        words = ", ".join([*[f"b{i}.address" for i in range(len(sources))], "o.address", *numbers])
+        lines += [
+            "    o = kept[0]",
+            "    if references(o) > 3: o = kept[0] = allocate()",  # somebody still has the last result
+            "    try:",
+            f"        if native(pack(head, 0, {words})): return None",  # recorded, it fails with its message
+            "    except error:",
+            "        return None",
+            "    t = new(Tensor)",
+            "    t._storage = s = new(Storage)",
+            "    s.buffer = o",
+        ]
+        scope["meta"] = call.meta
+    else:
+        (out,) = call.outs
+        if out.alias is None or out.slot == inputs[out.alias].slot or out.meta.requires_grad:
+            return
+        base = sources[out.alias]
+        lines += [
+            f"    if {base}._detached: return None",
+            "    t = new(Tensor)",
+            f"    t._storage = s{out.alias}",
+        ]
+        if out.dynamic:
+            moved = " + ".join([f"{numbers[i]} * {multiplier}" for i, multiplier in out.dynamic])
+            lines.append(f"    t._offset = {out.meta.offset} + {moved}")
+        scope["meta"] = out.meta
+    lines += ["    t._meta = meta", "    t._immediate = made", "    counters.immediate_calls += 1", "    return t"]
+    scope["counters"] = counters
+    exec(_compiled("\n".join(lines)), scope)
+    made.run = scope["run"]
+    if root.immediate is None:
+        root.immediate = {}
+    root.immediate.setdefault(made.key, made.run)
+
+
+def _direct(tr: Trace, call: State, tensors: list[Tensor]) -> dict[str, Any] | None:
+    """The native call of a plan for the result of `call` alone; None if it is more than one small program."""
+    from flambeau.trace.evaluate import make_plan
+
+    alive = b"\x01"
+    plan = call.plans.get(alive)
+    if plan is None:
+        plan = call.plans[alive] = make_plan(tr, call, tensors[:1], alive)
+    return None if plan.keep else plan.plan.direct  # type: ignore[no-any-return]
+
+
+def forget() -> None:
+    """Unlearn all calls of all threads: plans have changed, or every run must be seen."""
+    for trace in list(TRACES.values()):
+        for root in list(trace.roots.values()):
+            root.immediate = None
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<immediate call>", "exec")
+
+
+def _struct_error() -> type[Exception]:
+    import struct
+
+    return struct.error
+
+
+_unpackable: Final = _struct_error()
