@@ -59,6 +59,9 @@ class memory_format:
     def __repr__(self) -> str:
         return f"torch.{self.name}"
 
+    def __reduce__(self) -> str:
+        return self.name  # pickled and copied as a global of this module
+
 
 contiguous_format = memory_format("contiguous_format")
 channels_last = memory_format("channels_last")

@@ -43,6 +43,7 @@ class StorageType:
 
 
 __all__ = [
+    "MAP_PRIVATE", "MAP_SHARED",
     "LoadEndianness", "SourceChangeWarning", "StorageType", "add_safe_globals", "check_module_version_greater_or_equal", "clear_safe_globals",
     "default_restore_location", "get_crc32_options", "get_default_load_endianness", "get_default_mmap_options", "get_safe_globals",
     "get_unsafe_globals_in_checkpoint", "load", "location_tag", "mkdtemp", "normalize_storage_type", "register_package", "safe_globals", "save",

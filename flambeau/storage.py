@@ -373,11 +373,8 @@ class TypedStorage(_StorageBase):
         return self
 
     def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
-        """Take over another storage's elements, cast to this dtype."""
-        if isinstance(source, UntypedStorage):
-            self._untyped.copy_(source)
-        else:
-            self[:] = source._tensor()
+        """Take over the bytes of another storage of the same size, as PyTorch does, whatever its dtype."""
+        self._untyped.copy_(source)
         return self
 
     def clone(self) -> TypedStorage:

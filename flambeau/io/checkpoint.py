@@ -31,11 +31,12 @@ from flambeau.io.options import MAP_SHARED, SETTINGS, LoadEndianness, location_t
 from flambeau.io.pickling import attributes
 from flambeau.io.restricted import Reader
 from flambeau.io.storage_bytes import bytes_of, new_storage
+from flambeau.layouts import layout, strided
 from flambeau.nn.parameter import Parameter
-from flambeau.storage import NAME_OF_DTYPE, TypedStorage, UntypedStorage
-from flambeau.tensor import Tensor
 from flambeau.runtime import shared_memory
 from flambeau.runtime.buffers import foreign
+from flambeau.storage import NAME_OF_DTYPE, TypedStorage, UntypedStorage
+from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
 from flambeau.trace.storage import Storage
 
@@ -86,7 +87,7 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
         if isinstance(obj, dtype):
             obj = self._name("torch", obj.name)
         elif isinstance(obj, (type, FunctionType, BuiltinFunctionType)) and str(obj.__module__).startswith("flambeau"):
-            obj = self._name(names.torch_module(obj.__module__), obj.__qualname__)
+            obj = self._name(*names.torch_name(obj))
         if type(obj) is not _Global:
             return super().save(obj, save_persistent_id)
         known = self.memo.get(id(obj))
@@ -100,6 +101,10 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor) and type(obj).__reduce_ex__ is Tensor.__reduce_ex__:
             return self._tensor(obj)
+        if isinstance(obj, Tensor) and obj.layout is not strided:
+            return self._name("torch._utils", "_rebuild_sparse_tensor"), obj._state()
+        if isinstance(obj, layout):
+            return self._name("torch.serialization", "_get_layout"), (repr(obj),)
         if isinstance(obj, Size):
             return self._name("torch", "Size"), (tuple(obj),)
         if isinstance(obj, Device):
@@ -399,7 +404,10 @@ class _Archive:
             self.whole = shared_memory.from_file(os.fspath(self.loader.path), shared, size).buffer()
         if start + nbytes > self.whole.nbytes:
             raise RuntimeError(f"load: the record {name!r} lies outside the file: it is damaged")
-        return Storage(foreign(self.whole.address + start, nbytes, self.whole))
+        storage = Storage(foreign(self.whole.address + start, nbytes, self.whole))
+        if SETTINGS.mmap_flags == MAP_SHARED:
+            storage.external = True  # others read the file: nothing about it is left pending
+        return storage
 
 
 def storage_identity(identity: Any) -> tuple[dtype, str, int]:

@@ -8,13 +8,15 @@ from collections import Counter, OrderedDict
 from pickle import UnpicklingError
 from typing import Any, BinaryIO
 
+from flambeau import layouts
 from flambeau.devices import Device
 from flambeau.dtypes import ALL
 from flambeau.io.storage_bytes import check_layout, tensor_over
 from flambeau.nn.parameter import Parameter
-from flambeau.tensor import Tensor
 from flambeau.storage import LEGACY, TypedStorage, UntypedStorage
+from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
+
 
 def rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Tensor:
     """torch._utils._rebuild_tensor: a view of a storage, after a check that it lies inside."""
@@ -72,7 +74,28 @@ def make_device(kind: Any = "cpu", index: Any = None) -> Any:
     return Device("cpu")
 
 
-_REBUILDERS = (rebuild_tensor, rebuild_tensor_v2, rebuild_parameter, rebuild_parameter_with_state)
+def rebuild_sparse(kind: Any, parts: Any) -> Tensor:
+    """torch._utils._rebuild_sparse_tensor: a layout, and (indices, values, size, coalesced) or (pointers, indices, values, size)."""
+    from flambeau.layouts import layout
+    from flambeau.sparse.construct import rebuild
+
+    if not isinstance(kind, layout) or not isinstance(parts, tuple) or len(parts) not in (3, 4) or not isinstance(parts[1], Tensor):
+        raise UnpicklingError("the file has a malformed sparse tensor")
+    try:
+        return rebuild(kind, parts)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UnpicklingError(f"the file has a sparse tensor whose parts do not fit: {error}") from error
+
+
+def get_layout(name: Any) -> Any:
+    """torch.serialization._get_layout."""
+    found = layouts.ALL.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise UnpicklingError(f"the file names the unknown layout {name!r}")
+    return found
+
+
+_REBUILDERS = (rebuild_tensor, rebuild_tensor_v2, rebuild_parameter, rebuild_parameter_with_state, rebuild_sparse)
 ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
     ("collections", "Counter"): Counter,
@@ -91,13 +114,15 @@ ALLOWED: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v2"): rebuild_tensor_v2,
     ("torch._utils", "_rebuild_parameter"): rebuild_parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): rebuild_parameter_with_state,
+    ("torch._utils", "_rebuild_sparse_tensor"): rebuild_sparse,
+    ("torch.serialization", "_get_layout"): get_layout,
     ("torch._tensor", "_rebuild_from_type_v2"): rebuild_from_type,
     ("torch.nn.parameter", "Parameter"): Parameter,
     ("torch.storage", "UntypedStorage"): UntypedStorage,
     **{("torch", name): t for name, t in LEGACY.items()},
     **{("torch", d.name): d for d in ALL},
 }
-_CALLABLE = {OrderedDict, Counter, set, frozenset, complex, Size, decode, make_device, rebuild_from_type, *_REBUILDERS}
+_CALLABLE = {OrderedDict, Counter, set, frozenset, complex, Size, decode, make_device, get_layout, rebuild_from_type, *_REBUILDERS}
 _BUILDABLE = {OrderedDict}
 _ADDED: dict[tuple[str, str], Any] = {}
 
@@ -157,18 +182,22 @@ def _names(item: Any) -> tuple[tuple[str, str], Any]:
         item, full = item
         module, _, name = full.rpartition(".")
         return (module, name), item
-    module = torch_module(item.__module__)
-    return (module, item.__qualname__), item
+    return torch_name(item), item
 
 
-def torch_module(module: str) -> str:
-    """The module under which PyTorch has what lies in this module of ours."""
+def torch_name(obj: Any) -> tuple[str, str]:
+    """(module, name) under which PyTorch has a class or function of ours; its own for any other."""
+    module, name = obj.__module__, obj.__qualname__
     if not module.startswith("flambeau"):
-        return module
+        return module, name
+    if obj is Tensor:
+        return "torch", "Tensor"
+    if module.startswith("flambeau.optim.") and hasattr(obj, "zero_grad"):  # one file each in PyTorch
+        return f"torch.optim.{'_' if name in ('Adafactor', 'Muon') else ''}{name.lower()}", name
     for prefix in ("flambeau.optim.lr_scheduler", "flambeau.nn.functional"):
         if module.startswith(prefix):
-            return "torch" + prefix.removeprefix("flambeau")
-    return "torch" + module.removeprefix("flambeau")
+            return "torch" + prefix.removeprefix("flambeau"), name
+    return "torch" + module.removeprefix("flambeau"), name
 
 
 def import_torch_name(module: str, name: str) -> Any:
@@ -201,7 +230,7 @@ def get_safe_globals() -> list[Any]:
     return list(_ADDED.values())
 
 
-class safe_globals:  # noqa: N801
+class safe_globals:
     """Allow functions and classes (or (object, "module.name") pairs) inside a `with` block."""
 
     def __init__(self, safe_globals: list[Any]) -> None:
@@ -222,6 +251,7 @@ def unsafe_names(stream: BinaryIO) -> set[str]:
     texts: list[str] = []  # strings in the order in which they are pushed: a STACK_GLOBAL takes the last two
     memo: dict[int, str] = {}
     count = 0  # of memo entries
+    was_text = False  # the last operation pushed a string
     for code, argument, _ in pickletools.genops(stream):
         if code.name == "GLOBAL":
             found.add(str(argument).replace(" ", "."))

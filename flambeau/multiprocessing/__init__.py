@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing as _multiprocessing
 import sys as _sys
-from multiprocessing import *  # noqa: F403
+from multiprocessing import *
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         start_processes,
     )  # fmt: skip
 
-__all__ = ["get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", *_multiprocessing.__all__]  # noqa: PLE0604
+__all__ = ["get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", *_multiprocessing.__all__]
 
 _strategies = {"file_system"} if _sys.platform in ("darwin", "win32") else {"file_descriptor", "file_system"}
 _strategy = "file_system" if _sys.platform in ("darwin", "win32") else "file_descriptor"
