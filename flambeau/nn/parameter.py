@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import flambeau as torch
+from flambeau.ops.dispatch import PLAIN, Overridable, disabled_torch_function, parameter_of
 from flambeau.tensor import Tensor
 
 
@@ -19,10 +20,16 @@ class Parameter(Tensor):
             data = torch.empty(0)
         elif not isinstance(data, Tensor):
             raise TypeError(f"Parameter: expected a Tensor as data, got {type(data).__name__}")
+        elif isinstance(data, Overridable) and not issubclass(cls, type(data)):
+            made = data.detach()
+            made.__class__ = parameter_of(type(data), cls)
+            return made.requires_grad_(requires_grad)  # type: ignore[no-any-return]
         return Tensor._make_subclass(cls, data.detach(), requires_grad)  # type: ignore[no-any-return]
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         pass
+
+    __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         if id(self) in memo:
@@ -50,6 +57,10 @@ class Buffer(Tensor):
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
         pass
 
+    __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
+
+
+PLAIN.update((Parameter, Buffer))
 
 _NO_SHAPE = (
     "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in `load_state_dict` when trying to "
@@ -114,6 +125,8 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
         made = Tensor._make_subclass(cls, torch.empty(0, device=device, dtype=dtype), requires_grad)
         made.persistent = persistent
         return made  # type: ignore[no-any-return]
+
+    __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
 
     def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True) -> None:
         pass

@@ -336,23 +336,29 @@ def _where_method(self: Any, condition: Any, other: Any) -> Any:
     return where(condition, self, other)
 
 
-def _reflected(function: Any) -> Any:
-    def operator(self: Any, other: Any) -> Any:
-        if not isinstance(other, (int, float, complex)) and not hasattr(other, "_meta") and not hasattr(other, "item"):
-            return NotImplemented
-        return function(other, self)
+def _foreign(other: Any) -> bool:
+    """Whether an operand is neither a number nor like a tensor: it gets its own chance (NotImplemented)."""
+    known = isinstance(other, (int, float, complex)) or hasattr(other, "_meta") or hasattr(other, "item")
+    return not known and not hasattr(other, "__torch_function__")
 
+
+def _reflected(function: Any, name: str) -> Any:
+    """A binary operator whose second operand is self."""
+
+    def operator(self: Any, other: Any) -> Any:
+        return NotImplemented if _foreign(other) else function(other, self)
+
+    operator.__name__ = operator.__qualname__ = name
     return operator
 
 
-def _operator(function: Any) -> Any:
-    """A binary operator: lists, strings and other foreign objects get their own chance (NotImplemented)."""
+def _operator(function: Any, name: str) -> Any:
+    """A binary operator that leaves lists, strings and the like to their own methods."""
 
     def operator(self: Any, other: Any) -> Any:
-        if not isinstance(other, (int, float, complex)) and not hasattr(other, "_meta") and not hasattr(other, "item"):
-            return NotImplemented
-        return function(self, other)
+        return NotImplemented if _foreign(other) else function(self, other)
 
+    operator.__name__ = operator.__qualname__ = name
     return operator
 
 
@@ -360,19 +366,19 @@ def install_operators(cls: Any) -> None:
     """Python's operators on the Tensor class. The hot ones are the public functions themselves: no further call."""
     cls.__add__, cls.__sub__, cls.__mul__, cls.__truediv__ = add, sub, mul, div
     cls.__radd__, cls.__rsub__, cls.__rmul__ = add, rsub, mul
-    cls.__rtruediv__ = cls.__rdiv__ = _reflected(div)
-    cls.__floordiv__, cls.__rfloordiv__ = floor_divide, _reflected(floor_divide)
-    cls.__mod__, cls.__rmod__ = remainder, _reflected(remainder)
-    cls.__pow__, cls.__rpow__ = pow_, _reflected(pow_)
+    cls.__rtruediv__ = cls.__rdiv__ = _reflected(div, "__rtruediv__")
+    cls.__floordiv__, cls.__rfloordiv__ = floor_divide, _reflected(floor_divide, "__rfloordiv__")
+    cls.__mod__, cls.__rmod__ = remainder, _reflected(remainder, "__rmod__")
+    cls.__pow__, cls.__rpow__ = pow_, _reflected(pow_, "__rpow__")
     cls.__and__, cls.__or__, cls.__xor__ = bitwise_and, bitwise_or, bitwise_xor
     cls.__rand__, cls.__ror__, cls.__rxor__ = bitwise_and, bitwise_or, bitwise_xor
     cls.__lshift__, cls.__rshift__ = bitwise_left_shift, bitwise_right_shift
-    cls.__rlshift__, cls.__rrshift__ = _reflected(bitwise_left_shift), _reflected(bitwise_right_shift)
+    cls.__rlshift__, cls.__rrshift__ = _reflected(bitwise_left_shift, "__rlshift__"), _reflected(bitwise_right_shift, "__rrshift__")
     cls.where = _where_method
     from flambeau.ops.elementwise import abs_, neg, positive
 
     cls.__invert__, cls.__neg__, cls.__pos__, cls.__abs__ = bitwise_not, neg, positive, abs_
-    cls.__eq__, cls.__ne__ = _operator(eq), _operator(ne)
+    cls.__eq__, cls.__ne__ = _operator(eq, "__eq__"), _operator(ne, "__ne__")
     cls.__lt__, cls.__le__, cls.__gt__, cls.__ge__ = lt, le, gt, ge
     for name, function in (
         ("__iadd__", add), ("__isub__", sub), ("__imul__", mul), ("__itruediv__", div), ("__ifloordiv__", floor_divide),

@@ -51,7 +51,7 @@ class Operation:
     """The record. `function` is what users call; `body` is the composition; `samples` yields argument lists for tests."""
 
     __slots__ = (
-        "aliases", "apply", "body", "defaults", "function", "inplace", "kinds", "method", "name", "names", "out", "samples",
+        "aliases", "apply", "body", "defaults", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "samples",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +69,7 @@ class Operation:
         self.defaults = tuple(p.default for p in parameters.values())
         self.out = out
         keyword = [n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
+        self.keywords = len(keyword)  # how many of the parameters, the last ones, can only be given by keyword
         first = len(parameters) - len(keyword)
         self.apply: Callable[..., Any] = body  # the body, all arguments given by position
         if keyword:

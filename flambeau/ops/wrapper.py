@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import opcode
+import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -264,6 +266,8 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
             b = _freeze(a)
             changed = changed or b is not a
         if kind in ("tensor", "operand", "exponent") and not isinstance(b, (tensor, int, float, complex)):
+            if len(args) > 1 and _from_operator():
+                return NotImplemented  # the other operand's own method gets its chance, as for any Python object
             expected = "Tensor" if kind == "tensor" else "Tensor or Number"
             raise TypeError(f"{op.name}(): argument '{name}' (position {position}) must be {expected}, not {type(a).__name__}")
         if kind == "tensor" and not isinstance(b, tensor):
@@ -288,6 +292,14 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
     if not changed:
         raise error
     return op.call(converted)
+
+
+def _from_operator() -> bool:
+    """Whether the public function that came to `recover` was called by an operator (`a + b`), not by name."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(("<flambeau operation", __file__)):
+        frame = frame.f_back  # at a first call the wrapper is compiled on the way
+    return opcode.opname[frame.f_code.co_code[frame.f_lasti]] in ("BINARY_OP", "COMPARE_OP", "BINARY_SUBTRACT")
 
 
 def _freeze(a: Any) -> Any:

@@ -1,0 +1,349 @@
+"""`__torch_function__`: calls with arguments that answer for themselves.
+
+Plain tensors pay nothing for it. A Tensor subclass that has its own `__torch_function__` (or inherits Tensor's, which gives results of
+the subclass) gets the class `Overridable` between itself and Tensor. There `_gen` and `_meta`, which the generated wrappers
+(ops/wrapper.py) read first, are properties that raise `Overridden` when a wrapper reads them, so the call ends in `recover`, where
+wrong arguments end, too; and Tensor's methods and properties have forms that ask `__torch_function__`. Objects that are no tensors have
+no `_gen` at all. Functions that are not operations, and modes, which want every call, are reached by ops/instrument.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+from flambeau.devices import Device
+from flambeau.dtypes import dtype
+from flambeau.tensor import Tensor
+from flambeau.trace.meta import Size
+from flambeau.trace.recorder import Fragment, local
+
+WRAPPER_FILES = "<flambeau operation"  # how the file names of generated wrappers start
+
+
+class Overridden(AttributeError):
+    """A wrapper met a tensor that answers for itself."""
+
+
+class _State(threading.local):
+    """Per thread: whether subclasses and modes are asked, and the modes, innermost last."""
+
+    subclasses = True
+    everything = True
+
+    def __init__(self) -> None:
+        self.modes: list[Any] = []
+
+
+state = _State()
+
+
+class DisableTorchFunctionSubclass(AbstractContextManager[None]):
+    """A block in which tensors of subclasses are treated as plain tensors; modes are still asked."""
+
+    def __enter__(self) -> None:
+        self.before = state.subclasses
+        state.subclasses = False
+
+    def __exit__(self, *_: Any) -> None:
+        state.subclasses = self.before
+
+
+class DisableTorchFunction(AbstractContextManager[None]):
+    """A block in which neither subclasses nor modes are asked."""
+
+    def __enter__(self) -> None:
+        self.before = state.everything
+        state.everything = False
+
+    def __exit__(self, *_: Any) -> None:
+        state.everything = self.before
+
+
+def disabled_torch_function(func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    """The `__torch_function__` of classes that do not answer: the plain function."""
+    with DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
+
+
+_IGNORED = (disabled_torch_function,)
+
+
+def overrides(a: Any) -> bool:
+    """Whether an object's class answers for itself."""
+    cls = type(a)
+    if cls is Tensor or isinstance(a, type):
+        return False
+    found = getattr(cls, "__torch_function__", None)
+    if found is None or found in _IGNORED:
+        return False
+    return not isinstance(a, Tensor) or isinstance(a, Overridable)
+
+
+def overloaded(arguments: Iterable[Any]) -> list[Any]:
+    """Those of the arguments (and of lists and tuples among them) that answer: one for each class, subclasses first."""
+    found: list[Any] = []
+    for a in arguments:
+        for b in a if type(a) in (list, tuple) else (a,):
+            cls = type(b)
+            if cls in PLAIN or not overrides(b) or any(type(f) is cls for f in found):
+                continue
+            place = next((i for i, f in enumerate(found) if issubclass(cls, type(f))), len(found))
+            found.insert(place, b)
+    return found
+
+
+PLAIN = {Tensor, int, float, bool, complex, str, type(None), Device, dtype, Size}  # what never answers
+
+
+def ask(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What the first of the arguments answers that does not decline (NotImplemented); TypeError where all do."""
+    types = tuple(type(a) for a in relevant)
+    for a in relevant:
+        result = a.__torch_function__(function, types, tuple(args), kwargs)
+        if result is not NotImplemented:
+            return result
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__name__', function)}"
+    raise TypeError(
+        f"no implementation found for '{name.replace('flambeau', 'torch', 1)}' on types that implement __torch_function__: {[t for t in types]}"
+    )
+
+
+def ask_mode(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What the innermost mode answers, itself not being asked meanwhile; then the arguments."""
+    mode = state.modes.pop()
+    try:
+        result = mode.__torch_function__(function, tuple(type(a) for a in relevant), tuple(args), kwargs)
+    finally:
+        state.modes.append(mode)
+    if result is NotImplemented:
+        raise TypeError(
+            f"no implementation found for '{getattr(function, '__name__', function)}': the mode {type(mode).__name__} answered NotImplemented"
+        )
+    return result
+
+
+def dispatch(public: Any, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a public function, where modes and arguments are asked; `original` is what it does by itself."""
+    if state.everything and type(local.trace) is not Fragment:
+        if state.modes:
+            return ask_mode(public, overloaded((*args, *kwargs.values())), args, kwargs)
+        if state.subclasses:
+            relevant = overloaded((*args, *kwargs.values()))
+            if relevant:
+                return ask(public, relevant, args, kwargs)
+    return original(*args, **kwargs)
+
+
+# -- Tensor subclasses --------------------------------------------------------------------------------------------------
+class Overridable(Tensor):
+    """Between Tensor and a subclass that answers for itself: every public attribute of Tensor in a form that asks."""
+
+    @property  # type: ignore[misc]
+    def _gen(self) -> int:  # type: ignore[override]
+        if state.subclasses and state.everything and sys._getframe(1).f_code.co_filename.startswith(WRAPPER_FILES):
+            raise Overridden("a tensor that answers for itself")
+        return self.__dict__.get("_gen", -1)  # type: ignore[no-any-return]
+
+    @_gen.setter
+    def _gen(self, value: int) -> None:
+        self.__dict__["_gen"] = value
+
+    @property  # type: ignore[misc]
+    def _meta(self) -> Any:  # type: ignore[override]
+        if state.subclasses and state.everything and sys._getframe(1).f_code.co_filename.startswith(WRAPPER_FILES):
+            raise Overridden("a tensor that answers for itself")
+        return self.__dict__["_meta"]
+
+    @_meta.setter
+    def _meta(self, value: Any) -> None:
+        self.__dict__["_meta"] = value
+
+
+# Attributes that say what an object is, or how Python makes and finds it: never asked.
+_UNASKED = frozenset(
+    "__class__ __dict__ __doc__ __module__ __new__ __init__ __init_subclass__ __subclasshook__ __getattribute__ __setattr__ __delattr__ __hash__ "
+    "__sizeof__ __dir__ __weakref__ __torch_function__ __annotations__ __reduce__ __getstate__ __array_priority__ as_subclass __firstlineno__ "
+    "__static_attributes__ __getattr__".split()
+)
+
+
+def _method(public: Any) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return dispatch(public, public, (self, *args), kwargs)
+
+    method.__name__ = getattr(public, "__name__", "method")
+    method.__doc__ = public.__doc__
+    return method
+
+
+class _Property:
+    """A property of Tensor that asks. `__get__` is what `__torch_function__` is told, as PyTorch tells it."""
+
+    def __init__(self, name: str, plain: Any) -> None:
+        self.name = name
+        self.plain = plain
+        self.get = _Getter(plain)
+        self.__doc__ = getattr(plain, "__doc__", None)
+
+    def __get__(self, t: Any, owner: Any = None) -> Any:
+        if t is None:
+            return self.plain
+        return dispatch(self.get, self.get, (t,), {})
+
+    def __set__(self, t: Any, value: Any) -> None:
+        self.plain.__set__(t, value)
+
+    def __delete__(self, t: Any) -> None:
+        self.plain.__delete__(t)
+
+
+class _Getter:
+    """`Tensor.shape.__get__` and its like: equal for equal properties."""
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+        self.__name__ = "__get__"
+        self.__self__ = plain
+
+    def __call__(self, t: Any, owner: Any = None) -> Any:
+        return self.plain.__get__(t, type(t))
+
+    def __eq__(self, other: object) -> bool:
+        return getattr(other, "__name__", None) == "__get__" and getattr(other, "__self__", None) is self.plain
+
+    def __hash__(self) -> int:
+        return hash(self.plain.__get__)
+
+
+class _Constant:
+    """A class attribute of Tensor (`layout`, `is_cuda`) as a property that can be asked."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __get__(self, t: Any, owner: Any = None) -> Any:
+        return self.value
+
+
+def _fill() -> None:
+    """Give Overridable its attributes: once, when the first such subclass is made."""
+    for name, value in list(vars(Tensor).items()):
+        if name in _UNASKED or name in vars(Overridable) or (name.startswith("_") and not name.startswith("__")):
+            continue
+        if isinstance(value, (staticmethod, classmethod)):
+            continue
+        if isinstance(value, property):
+            setattr(Overridable, name, _Property(name, value))
+        elif isinstance(value, FunctionType) or callable(value):
+            if getattr(value, "__name__", name) in ("<lambda>", "operator", "getitem", "setitem", "method", name + "_"):
+                value.__name__ = value.__qualname__ = name  # what __torch_function__ is told
+            setattr(Overridable, name, _method(value))
+        else:
+            setattr(Overridable, name, _Property(name, _Constant(value)))
+
+
+def admit(cls: type) -> None:
+    """Called for every new subclass of Tensor: put Overridable before Tensor where the class answers for itself."""
+    found = getattr(cls, "__torch_function__", None)
+    if found in _IGNORED or cls.__module__ == __name__:
+        return
+    if not Overridable.__dict__.get("_filled", False):
+        _fill()
+        Overridable._filled = True  # type: ignore[attr-defined]
+        from flambeau.ops import instrument
+
+        instrument.functions()
+    if not issubclass(cls, Overridable):
+        bases = tuple(Overridable if b is Tensor else b for b in cls.__bases__)
+        cls.__bases__ = bases if Overridable in bases else (*bases, Overridable)
+
+
+def as_subclass(self: Tensor, cls: type) -> Any:
+    """The same memory and history as a tensor of another class."""
+    from flambeau.ops.indexing import _alias
+
+    if not isinstance(cls, type) or not issubclass(cls, Tensor):
+        raise TypeError(f"as_subclass(): argument 'cls' must be a subclass of Tensor, not {cls!r}")
+    with DisableTorchFunctionSubclass():
+        made = _alias(self)
+        if made is self:
+            made = self.view(self.shape)
+        made.__class__ = cls
+    return made
+
+
+def convert(result: Any, cls: type, given: Sequence[Any], fresh: bool) -> Any:
+    """The plain tensors of a result as tensors of `cls`. `fresh`: nobody else has them, unless they are among `given`."""
+    if isinstance(result, Tensor):
+        if isinstance(result, cls):
+            return result
+        if fresh and type(result) is Tensor and not any(result is g for g in given):
+            result.__class__ = cls
+            return result
+        return as_subclass(result, cls)
+    if isinstance(result, (tuple, list)):
+        parts = [convert(r, cls, given, fresh) for r in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return result
+
+
+def torch_function(
+    cls: type, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+) -> Any:
+    """Tensor's own `__torch_function__`: the plain function, its results as tensors of the subclass."""
+    kwargs = kwargs or {}
+    if not all(issubclass(cls, t) for t in types):
+        return NotImplemented
+    with DisableTorchFunctionSubclass():
+        result = func(*args, **kwargs)
+        if isinstance(func, _Getter) and func.plain in _no_wrap():
+            return result
+        if getattr(func, "__name__", "") in _UNCONVERTED:
+            return result
+        given = [b for a in (*args, *kwargs.values()) for b in (a if isinstance(a, (list, tuple)) else (a,))]
+        return convert(result, cls, given, not isinstance(func, _Getter))
+
+
+# PyTorch's get_default_nowrap_functions: results of these stay as they are.
+_UNCONVERTED = frozenset(("backward", "register_hook", "register_post_accumulate_grad_hook", "tolist", "item", "numpy"))
+
+
+def _no_wrap() -> list[Any]:
+    return [vars(Tensor).get(n) for n in ("_base", "grad", "_grad")]
+
+
+@cache
+def parameter_of(cls: type, parameter: type) -> type:
+    """The class of parameters that are tensors of a subclass: both at once; functions of them give tensors of the subclass."""
+
+    def answer(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return cls.__torch_function__(func, tuple(cls if t is made else t for t in types), args, kwargs)  # type: ignore[attr-defined]
+
+    made = type(cls.__name__, (cls, parameter), {"__torch_function__": staticmethod(answer), "__module__": cls.__module__})
+    return made
+
+
+def from_wrapper(op: Any, args: tuple[Any, ...]) -> Any:
+    """The call of an operation whose arguments (all of them, by position) answer for themselves; NotImplemented: none does.
+
+    How the call was written is not known any more: positional arguments up to the last that is not its default, then keywords.
+    """
+    if not (state.subclasses and state.everything) or type(local.trace) is Fragment:
+        return NotImplemented
+    relevant = overloaded(args)
+    if not relevant:
+        return NotImplemented
+    from flambeau.ops import instrument
+
+    instrument.functions()  # from now on functions that are no operations ask, too
+    count = len(args) - op.keywords
+    given = [not (a is d or (type(a) is type(d) and type(a) in PLAIN and a == d)) for a, d in zip(args, op.defaults, strict=True)]
+    last = max([i + 1 for i in range(count) if given[i]], default=0)
+    named = {op.names[i]: args[i] for i in range(count, len(args)) if given[i]}
+    return ask(op.function, relevant, args[:last], named)

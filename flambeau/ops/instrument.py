@@ -1,0 +1,161 @@
+"""Public functions that ask `__torch_function__`, while somebody wants to be asked.
+
+A function keeps its identity: its code is exchanged for a stub that calls `dispatch` with the function and a copy of what it was.
+While no subclass, duck type or mode is there, no function has a stub, and a call costs what it costs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from flambeau.ops import dispatch
+
+# The modules whose functions can be overridden. Of `torch.nn` the functions are in nn.functional and nn.init.
+NAMESPACES = (
+    "flambeau", "flambeau.nn.functional", "flambeau.nn.init", "flambeau.linalg", "flambeau.fft", "flambeau.special", "flambeau.autograd",
+    "flambeau.functional",
+)  # fmt: skip
+
+# PyTorch's get_ignored_functions: they make tensors of nothing, or ask or set what is no tensor's.
+IGNORED = frozenset(
+    """typename is_tensor is_storage set_default_tensor_type set_default_device get_default_device set_rng_state get_rng_state manual_seed
+    initial_seed seed save load set_printoptions fork get_default_dtype set_default_dtype get_num_interop_threads get_num_threads init_num_threads
+    import_ir_module import_ir_module_from_buffer is_anomaly_enabled is_grad_enabled merge_type_from_type_comment parse_ir parse_schema
+    parse_type_comment set_anomaly_enabled set_flush_denormal set_num_interop_threads set_num_threads wait as_tensor from_numpy tensor
+    default_generator has_cuda has_cudnn has_lapack device dtype finfo has_mkl has_mps has_mkldnn has_openmp iinfo memory_format qscheme
+    set_grad_enabled no_grad enable_grad inference_mode is_inference_mode_enabled layout align_tensors arange asarray can_cast
+    bartlett_window blackman_window broadcast_shapes channel_shuffle chunk_ empty empty_permuted empty_strided empty_quantized eye from_file
+    full fill_ hamming_window hann_window kaiser_window linspace logspace ones promote_types rand randn randint randperm range sparse_coo_tensor
+    sparse_csr_tensor tril_indices triu_indices zeros nextafter_ from_dlpack frombuffer scalar_tensor compile export stats trace_ vmap
+    cond autocast is_warn_always_enabled set_warn_always vitals_enabled set_vital result_type_ get_device_module unify_type_list
+    use_deterministic_algorithms are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled
+    set_deterministic_debug_mode get_deterministic_debug_mode set_float32_matmul_precision get_float32_matmul_precision
+    is_autocast_available is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype Variable variable
+    sparse_compressed_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor calculate_gain gradcheck gradgradcheck detect_anomaly
+    set_detect_anomaly set_multithreading_enabled has_torch_function has_torch_function_unary has_torch_function_variadic handle_torch_function
+    assert_int_or_pair boolean_dispatch is_autocast_cpu_enabled set_autocast_cpu_enabled get_autocast_cpu_dtype set_autocast_cpu_dtype
+    get_autocast_gpu_dtype set_autocast_gpu_dtype is_autocast_cache_enabled set_autocast_cache_enabled autocast_increment_nesting
+    autocast_decrement_nesting clear_autocast_cache import_module get_file_path""".split()
+)
+
+
+class Entry:
+    """One function with a stub: what it was, as a function of its own."""
+
+    __slots__ = ("lazy", "original", "public")
+
+    def __init__(self, public: FunctionType) -> None:
+        self.public = public
+        self.original = FunctionType(public.__code__, public.__globals__, public.__name__, public.__defaults__, public.__closure__)
+        self.original.__kwdefaults__ = public.__kwdefaults__
+        self.lazy = public.__globals__.get("target_") is public  # a wrapper whose source is compiled at its first call
+        if self.lazy:
+            public.__globals__["target_"] = self.original
+        public.__code__ = stub(self, public.__code__)
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not _wanted["all"]:  # no mode: what follows is most calls, which nobody wants to answer
+            plain = dispatch.PLAIN
+            for a in args if not kwargs else (*args, *kwargs.values()):
+                cls = a.__class__
+                if cls not in plain and not ((cls is tuple or cls is list) and all([b.__class__ in plain for b in a])):
+                    break
+            else:
+                return self.original(*args, **kwargs)
+        return dispatch.dispatch(self.public, self.original, args, kwargs)
+
+    def restore(self) -> None:
+        """The function as it was."""
+        if self.lazy:
+            self.public.__globals__["target_"] = self.public
+            self.public.__defaults__, self.public.__kwdefaults__ = self.original.__defaults__, self.original.__kwdefaults__
+        self.public.__code__ = self.original.__code__
+
+
+def _template(*args: Any, **kwargs: Any) -> Any:
+    entry: Any = "ENTRY"
+    return entry(args, kwargs)
+
+
+def stub(entry: Entry, code: CodeType) -> CodeType:
+    """The code of a function that hands its arguments to `entry`; its free variables are those of `code`, unused."""
+    template = _template.__code__
+    constants = tuple(entry if c == "ENTRY" else c for c in template.co_consts)
+    return template.replace(
+        co_consts=constants, co_name=code.co_name, co_qualname=code.co_qualname, co_filename=code.co_filename, co_freevars=code.co_freevars
+    )  # fmt: skip
+
+
+_entries: dict[FunctionType, Entry] = {}
+_wanted = {"functions": False, "all": 0}
+
+
+def overridable(operations: bool = True) -> Iterator[tuple[str, str, FunctionType]]:
+    """(namespace, name, function) of the public functions that can be overridden."""
+    import importlib
+
+    seen: set[int] = set()
+    for namespace in NAMESPACES:
+        if namespace not in sys.modules:
+            try:
+                importlib.import_module(namespace)
+            except ModuleNotFoundError:
+                continue
+        module = sys.modules[namespace]
+        for name, value in list(vars(module).items()):
+            if name.startswith("_") or name in IGNORED or type(value) is not FunctionType or id(value) in seen:
+                continue
+            if not value.__module__.startswith("flambeau."):
+                continue
+            if value.__module__.startswith(("flambeau.compiler", "flambeau.runtime", "flambeau.trace", "flambeau.ops.registry", "flambeau.ops.wrapper")) \
+                    and not hasattr(value, "operation") and not name.endswith("_"):  # fmt: skip
+                continue
+            if not operations and hasattr(value, "operation"):
+                continue
+            seen.add(id(value))
+            yield namespace, name, value
+
+
+def _tensor_methods() -> Iterator[FunctionType]:
+    for name, value in list(vars(dispatch.Tensor).items()):
+        if type(value) is FunctionType and name not in dispatch._UNASKED and not (name.startswith("_") and not name.startswith("__")):
+            yield value
+
+
+def functions() -> None:
+    """Stubs, from now on, in the functions that are no operations: operations' wrappers find out by themselves."""
+    if not _wanted["functions"]:
+        _wanted["functions"] = True
+        for _, _, function in overridable(operations=False):
+            if function not in _entries:
+                _entries[function] = Entry(function)
+
+
+class everything:
+    """A block in which every public function and every method of Tensor has a stub."""
+
+    def __enter__(self) -> None:
+        _wanted["all"] += 1
+        if _wanted["all"] == 1:
+            for _, _, function in overridable():
+                if function not in _entries:
+                    _entries[function] = Entry(function)
+            for function in _tensor_methods():
+                if function not in _entries:
+                    _entries[function] = Entry(function)
+
+    def __exit__(self, *_: Any) -> None:
+        _wanted["all"] -= 1
+        if _wanted["all"] == 0:
+            kept = {function for _, _, function in overridable(operations=False)} if _wanted["functions"] else set()
+            for function in [f for f in _entries if f not in kept]:
+                _entries.pop(function).restore()
+
+
+def original(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a function does by itself, whoever wants to be asked."""
+    entry = _entries.get(function)  # type: ignore[call-overload]
+    return function if entry is None else entry.original
