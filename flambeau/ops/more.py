@@ -32,7 +32,7 @@ def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
         )
     source = self
     if self._history is not None:  # an earlier segment's value: the view must lead back to it, so it keeps its own name
-        flush(local.trace, "in-place view")
+        flush(local.main, "in-place view")
         source = object.__new__(Tensor)
         source.__dict__.update(self.__dict__)
     made = view(source)
@@ -292,9 +292,9 @@ def in_place(name: str) -> Any:
     """The method `name_`, made of the method `name`."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        from flambeau.trace.mutation import assign
+        from flambeau.trace.mutation import replace
 
-        return assign(self, getattr(self, name)(*args, **kwargs), name + "_")
+        return replace(getattr(type(self), name), self, args, kwargs, name + "_")
 
     method.__name__ = method.__qualname__ = name + "_"
     method.__doc__ = f"In-place form of `{name}`: the result replaces the values of the tensor, which is returned."

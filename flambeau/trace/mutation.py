@@ -5,7 +5,7 @@ The compiler turns the functional update back into a write at the same address w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -78,8 +78,10 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     `fresh`: nobody else holds `source`, so its value can become the storage's without a copy.
     """
     tr = local.trace
-    if type(tr) is Fragment:
-        raise RuntimeError(f"{name}: an operation's body must not write in place")
+    if type(tr) is not Trace:
+        if isinstance(tr, Fragment):
+            raise RuntimeError(f"{name}: an operation's body must not write in place")
+        return tr.assign(target, source, name, fresh)  # type: ignore[no-any-return]
     check_writable(target, name)
     if source is target:
         return target
@@ -111,6 +113,17 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
 
         flush(tr, "external memory")
     return target
+
+
+def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Tensor:
+    """Overwrite `target` with the new value `function(target, *args, **kwargs)`, whose gradient may use the old one."""
+    tr = local.trace
+    held, tr.held = tr.held, True  # what the result needs of the old values must be known before they are written over
+    try:
+        result = function(target, *args, **kwargs)
+    finally:
+        tr.held = held
+    return assign(target, result, name, fresh=True)
 
 
 def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str = "copy_") -> None:
@@ -306,6 +319,8 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
             f"{name}: result type {source._meta.dtype.name} can't be cast to the desired output type "
             f"{target._meta.dtype.name}; give an `out` of a wider dtype"
         )
+    if type(local.trace) is not Trace:
+        local.trace.check_out(target, source, name)
     if target._meta.requires_grad or (source._meta.requires_grad and local.trace.grad_enabled):
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "

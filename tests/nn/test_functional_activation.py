@@ -93,3 +93,13 @@ def test_gumbel_softmax_is_one_hot():
     flambeau.manual_seed(0)
     y = F.gumbel_softmax(flambeau.randn(5, 4), hard=True)
     assert [round(v, 5) for v in y.sum(1).tolist()] == [1.0] * 5
+
+
+@pytest.mark.parametrize("name", "relu relu6 leaky_relu elu celu selu silu mish hardtanh hardsigmoid hardswish".split())
+def test_gradient_through_the_value_that_was_written_over(name):
+    """A layer's output is replaced by its activation, whose gradient may need what was there: nn.SiLU(inplace=True), ..."""
+
+    def twice(functional):
+        return lambda x, w: (getattr(functional, name)(getattr(functional, name)(x @ w, inplace=True) * 1.5, inplace=True) * w).sum()
+
+    compare(twice(F), twice(TF), finite(), torch.randn(6, 6).requires_grad_(), tolerance=1e-4)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Number, Tensor, functional, primitives, widen
+from flambeau.nn.functional.engine import Number, Tensor, functional, primitives, replace, widen
 
 
 @functional
@@ -16,12 +17,12 @@ def _relu(input: Tensor) -> Tensor:
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0); the gradient at 0 is 0, NaN stays NaN."""
-    return _write(input, _relu(input)) if inplace else _relu(input)
+    return _write(_relu, input) if inplace else _relu(input)
 
 
 def relu_(input: Tensor) -> Tensor:
     """In-place form of relu."""
-    return _write(input, _relu(input))
+    return _write(_relu, input)
 
 
 @functional
@@ -31,12 +32,12 @@ def _leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
-    return _write(input, _leaky_relu(input, negative_slope)) if inplace else _leaky_relu(input, negative_slope)
+    return _write(_leaky_relu, input, negative_slope) if inplace else _leaky_relu(input, negative_slope)
 
 
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """In-place form of leaky_relu."""
-    return _write(input, _leaky_relu(input, negative_slope))
+    return _write(_leaky_relu, input, negative_slope)
 
 
 def _negative(x: Tensor) -> Tensor:
@@ -56,12 +57,12 @@ def _elu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha * (exp(x) - 1). Clevert et al., 2016."""
-    return _write(input, _elu(input, alpha)) if inplace else _elu(input, alpha)
+    return _write(_elu, input, alpha) if inplace else _elu(input, alpha)
 
 
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """In-place form of elu."""
-    return _write(input, _elu(input, alpha))
+    return _write(_elu, input, alpha)
 
 
 @functional
@@ -73,12 +74,12 @@ def _celu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)). Barron, 2017."""
-    return _write(input, _celu(input, alpha)) if inplace else _celu(input, alpha)
+    return _write(_celu, input, alpha) if inplace else _celu(input, alpha)
 
 
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """In-place form of celu."""
-    return _write(input, _celu(input, alpha))
+    return _write(_celu, input, alpha)
 
 
 @functional
@@ -88,12 +89,12 @@ def _selu(input: Tensor) -> Tensor:
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """Self-normalising ELU; the two constants are those of Klambauer et al., 2017, appendix."""
-    return _write(input, _selu(input)) if inplace else _selu(input)
+    return _write(_selu, input) if inplace else _selu(input)
 
 
 def selu_(input: Tensor) -> Tensor:
     """In-place form of selu."""
-    return _write(input, _selu(input))
+    return _write(_selu, input)
 
 
 @functional
@@ -117,7 +118,7 @@ def _silu(input: Tensor) -> Tensor:
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
-    return _write(input, _silu(input)) if inplace else _silu(input)
+    return _write(_silu, input) if inplace else _silu(input)
 
 
 def _softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -140,7 +141,7 @@ def _mish(input: Tensor) -> Tensor:
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x)). Misra, 2019."""
-    return _write(input, _mish(input)) if inplace else _mish(input)
+    return _write(_mish, input) if inplace else _mish(input)
 
 
 @functional
@@ -159,12 +160,12 @@ def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Ten
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """x clamped to [min_val, max_val]; the gradient at both ends is 0."""
-    return _write(input, _hardtanh(input, min_val, max_val)) if inplace else _hardtanh(input, min_val, max_val)
+    return _write(_hardtanh, input, min_val, max_val) if inplace else _hardtanh(input, min_val, max_val)
 
 
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """In-place form of hardtanh."""
-    return _write(input, _hardtanh(input, min_val, max_val))
+    return _write(_hardtanh, input, min_val, max_val)
 
 
 @functional
@@ -174,7 +175,7 @@ def _relu6(input: Tensor) -> Tensor:
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x, 0), 6)."""
-    return _write(input, _relu6(input)) if inplace else _relu6(input)
+    return _write(_relu6, input) if inplace else _relu6(input)
 
 
 @functional
@@ -185,7 +186,7 @@ def _hardsigmoid(input: Tensor) -> Tensor:
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """x / 6 + 1 / 2 clamped to [0, 1]."""
-    return _write(input, _hardsigmoid(input)) if inplace else _hardsigmoid(input)
+    return _write(_hardsigmoid, input) if inplace else _hardsigmoid(input)
 
 
 @functional
@@ -196,7 +197,7 @@ def _hardswish(input: Tensor) -> Tensor:
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * hardsigmoid(x). Howard et al., 2019."""
-    return _write(input, _hardswish(input)) if inplace else _hardswish(input)
+    return _write(_hardswish, input) if inplace else _hardswish(input)
 
 
 @functional
@@ -232,12 +233,12 @@ def _threshold(input: Tensor, threshold: float, value: float) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where x > threshold, else value."""
-    return _write(input, _threshold(input, threshold, value)) if inplace else _threshold(input, threshold, value)
+    return _write(_threshold, input, threshold, value) if inplace else _threshold(input, threshold, value)
 
 
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     """In-place form of threshold."""
-    return _write(input, _threshold(input, threshold, value))
+    return _write(_threshold, input, threshold, value)
 
 
 @functional
@@ -298,10 +299,9 @@ def rrelu(
 ) -> Tensor:
     """leaky_relu with a slope drawn from [lower, upper) for each element while training, else their mean."""
     if not training:
-        result = leaky_relu(input, (lower + upper) / 2)
-    else:
-        result = _rrelu(input, torch.empty_like(input, requires_grad=False).uniform_(lower, upper))
-    return _write(input, result) if inplace else result
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper)
+    return _write(_rrelu, input, slope) if inplace else _rrelu(input, slope)
 
 
 def _softmax_dim(ndim: int) -> int:
@@ -363,9 +363,9 @@ def gumbel_softmax(logits: Tensor, tau: Number = 1, hard: bool = False, eps: flo
     return one_hot - soft.detach() + soft
 
 
-def _write(target: Tensor, value: Tensor) -> Tensor:
-    """The in-place forms: also differentiable, so it is the tensor's own copy_ that writes."""
-    return target.copy_(value)
+def _write(function: Callable[..., Tensor], input: Tensor, *args: Any) -> Tensor:
+    """The in-place form of a function: its result replaces the values of its first argument."""
+    return replace(function, input, args, {}, function.__name__.lstrip("_") + "_")
 
 
 __all__ = [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Number, Tensor, functional, primitives
+from flambeau.nn.functional.engine import Number, Tensor, functional, primitives, replace
 from flambeau.ops.random import next_stream
 
 
@@ -45,13 +45,14 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return _apply(_dropout, input, p, training, inplace, input.ndim)
 
 
-def _apply(function: object, input: Tensor, p: float, training: bool, inplace: bool, dims: int) -> Tensor:
+def _apply(function: Callable[..., Tensor], input: Tensor, p: float, training: bool, inplace: bool, dims: int) -> Tensor:
     _check(p)
     if not training or p == 0.0:
         return input
     seed, offset = next_stream(input.numel())
-    result: Tensor = function(input, seed, offset, p, dims)  # type: ignore[operator]
-    return input.copy_(result) if inplace else result
+    if inplace:
+        return replace(function, input, (seed, offset, p, dims), {}, function.__name__.lstrip("_") + "_")
+    return function(input, seed, offset, p, dims)
 
 
 def _channels(name: str, input: Tensor, p: float, training: bool, inplace: bool, unbatched: int) -> Tensor:

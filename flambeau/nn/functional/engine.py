@@ -14,6 +14,7 @@ from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor as Tensor
 from flambeau.trace.mutation import assign_all
+from flambeau.trace.mutation import replace as replace
 
 Body = TypeVar("Body", bound=Callable[..., Any])
 
