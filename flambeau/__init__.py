@@ -202,13 +202,14 @@ from flambeau.queries import (
 __version__ = "0.1.0"
 pi, e, inf, nan = _math.pi, _math.e, _math.inf, _math.nan
 newaxis = None
-strided = "torch.strided"
+from flambeau.layouts import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
+
 stats = _statistics.snapshot
 trace = linear.trace  # the function: the package of that name is reached by its modules
 del _family, _name
 
 _LAZY_MODULES = frozenset(
-    "nn optim utils linalg fft distributions cuda backends testing special version amp cpu profiler masked signal multiprocessing serialization storage".split()
+    "nn optim utils linalg sparse fft distributions cuda backends testing special version amp cpu profiler masked signal multiprocessing serialization storage".split()
 )
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
@@ -245,6 +246,16 @@ for _name in ("i0", "igamma", "igammac", "stft", "istft", "polygamma"):
     setattr(Tensor, _name, _lazy_method("polygamma_of" if _name == "polygamma" else _name, _LAZY_NAMES[_name]))
 for _name in ("i0", "igamma", "igammac", "polygamma"):
     setattr(Tensor, _name + "_", _more.in_place(_name))
+_LAZY_NAMES |= dict.fromkeys(
+    "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_compressed_tensor".split(), "flambeau.sparse.construct"
+) | {"smm": "flambeau.sparse.methods"}
+for _name in (
+    "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_dense sparse_mask coalesce is_coalesced indices "
+    "values _indices _values _nnz sparse_dim dense_dim crow_indices col_indices ccol_indices row_indices smm sparse_resize_ "
+    "sparse_resize_and_clear_"
+).split():
+    setattr(Tensor, _name, _lazy_method(_name, "flambeau.sparse.methods"))
+spmm = linear.mm
 del _name
 
 

@@ -156,6 +156,37 @@ def contents(t: Tensor, indent: int) -> str:
     return _render(numbers, tuple(t.shape), indent, form, summarise)
 
 
+def sparse_repr(t: Any) -> str:
+    """`repr` of a sparse tensor: its parts, then size, nnz, dtype and layout (as torch/_tensor_str.py puts them)."""
+    indent = len("tensor(")
+    names = ("indices",) if t.is_sparse else ("crow_indices", "col_indices") if t.is_sparse_csr else ("ccol_indices", "row_indices")
+    lines = []
+    for name, part in zip((*names, "values"), (*t._parts(), t._data.detach()), strict=True):
+        head = f"{name}=tensor("
+        body = contents(part, indent + len(head)) if part.numel() else f"[], size={tuple(part.shape)}"
+        lines.append(head + body + ")")
+    suffixes = [f"size={tuple(t.shape)}", f"nnz={t._nnz()}"]
+    if t.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_):
+        suffixes.append(f"dtype={t.dtype}")
+    suffixes.append(f"layout={t.layout}")
+    if t.grad_fn is not None:
+        suffixes.append(f"grad_fn=<{type(t.grad_fn).__name__}>")
+    elif t.requires_grad:
+        suffixes.append("requires_grad=True")
+    text = "tensor(" + (",\n" + " " * indent).join(lines)
+    last = len(text) - text.rfind("\n") + 1
+    fresh = bool(t.is_sparse)
+    for s in suffixes:
+        if fresh or last + len(s) + 2 > OPTIONS.linewidth:
+            text += ",\n" + " " * indent + s
+            last = indent + len(s)
+            fresh = False
+        else:
+            text += ", " + s
+            last += len(s) + 2
+    return text + ")"
+
+
 def tensor_repr(t: Tensor) -> str:
     """`repr(tensor)`."""
     from flambeau.tensor import Tensor as Base

@@ -31,34 +31,21 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
          materialize_grads: bool = False) -> tuple[Tensor | None, ...]:  # fmt: skip
     """The gradients of the sum of `outputs` (weighted by `grad_outputs`) with respect to `inputs`; touches no `.grad`."""
     from flambeau.autograd import engine
+    from flambeau.layouts import strided
     from flambeau.ops.creation import zeros_like
 
     roots, wanted = _list(outputs), _list(inputs)
     grads = [None] * len(roots) if grad_outputs is None else _list(grad_outputs)
     retain = create_graph if retain_graph is None else retain_graph
-    if is_grads_batched:
-        return _batched(roots, wanted, grads, retain, create_graph, bool(allow_unused), materialize_grads)
-    found = engine.grad(roots, wanted, grads, retain, create_graph, bool(allow_unused) or materialize_grads)
+    sparse = [t if t.layout is not strided else None for t in wanted]  # what is differentiated of these are their values
+    values = [t if s is None else s._data for t, s in zip(wanted, sparse, strict=True)]
+    found = engine.grad(roots, values, grads, retain, create_graph, bool(allow_unused) or materialize_grads, is_grads_batched)
+    if any(s is not None for s in sparse):
+        found = tuple([g if s is None or g is None else s._with(g) for g, s in zip(found, sparse, strict=True)])
     if materialize_grads:
-        return tuple([zeros_like(t) if g is None else g for g, t in zip(found, wanted, strict=True)])
+        lead = tuple(grads[0].shape[:1]) if is_grads_batched else ()
+        return tuple([zeros_like(t).expand(*lead, *t.shape) if g is None else g for g, t in zip(found, wanted, strict=True)])  # type: ignore[attr-defined]
     return found
-
-
-def _batched(
-    roots: list[Any], wanted: list[Any], grads: list[Any], retain: bool, create: bool, allow_unused: bool, materialize: bool
-) -> tuple[Tensor | None, ...]:
-    """One pass for each entry of the leading dim of the gradients; the results are stacked along a new one."""
-    from flambeau.ops.shape import stack
-
-    given = [g for g in grads if g is not None]
-    if not given:
-        raise RuntimeError("autograd.grad: is_grads_batched=True needs grad_outputs with a leading batch dimension")
-    count = given[0].shape[0]
-    rows = []
-    for k in range(count):
-        row = [None if g is None else g[k] for g in grads]
-        rows.append(grad(roots, wanted, row, retain or k + 1 < count, create, True, allow_unused, False, materialize))
-    return tuple([None if parts[0] is None else stack(parts) for parts in zip(*rows, strict=True)])
 
 
 def Variable(data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:
@@ -77,8 +64,8 @@ def __getattr__(name: str) -> Any:
         found = getattr(importlib.import_module(f"flambeau.autograd.{homes[name]}"), name)
         globals()[name] = found  # also where importing has put a module of that name
         return found
-    if name == "profiler":
-        return importlib.import_module("flambeau.autograd.profiler")
+    if name in ("forward_ad", "functional", "profiler"):
+        return importlib.import_module(f"flambeau.autograd.{name}")
     raise AttributeError(f"module 'flambeau.autograd' has no attribute {name!r}")
 
 

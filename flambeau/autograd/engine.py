@@ -85,6 +85,8 @@ class Engine:
 
     def _add(self, into: dict[int, Tensor], slot: int, gradient: Tensor) -> None:
         before = into.get(slot)
+        if before is not None and before.is_sparse:
+            before, gradient = gradient, before  # dense + sparse, or two sparse ones
         into[slot] = gradient if before is None else before + gradient
 
     def run(self) -> None:
@@ -122,7 +124,7 @@ class Engine:
                     self._add_found(wanted[slot], gradient)
                 context = owner.custom.get(slot)
                 if context is not None:
-                    self._custom(context, slot, gradient, pending)
+                    self._custom(context, slot, gradient, pending, owner.boundaries)
                     continue
                 if not pending and slot in wanted and self._only_targets_left(wanted, done):
                     continue
@@ -163,8 +165,8 @@ class Engine:
             return
         if t.grad is None:
             t.grad = gradient
-        elif self.create:
-            t.grad = t.grad + gradient
+        elif self.create or t.grad.layout is not gradient.layout:
+            t.grad = gradient + t.grad if t.grad.is_sparse else t.grad + gradient
         else:
             t.grad.add_(gradient)
         if t._post_hooks:
@@ -172,12 +174,19 @@ class Engine:
                 if hook(t) is not None:
                     raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
-    def _custom(self, context: Any, slot: int, gradient: Tensor, pending: dict[int, Tensor]) -> None:
-        """Call a custom function's backward once the gradients of all its results are there."""
+    def _custom(
+        self, context: Any, slot: int, gradient: Tensor, pending: dict[int, Tensor], boundaries: dict[int, Boundary]
+    ) -> None:  # fmt: skip
+        """Call a custom function's backward once the gradients of all its results are there. Sparse gradients only reach leaves."""
         grads = [gradient if o == slot else None if o is None else pending.pop(o, None) for o in context.output_slots]
         results = context.run_backward(grads, self.retain, self.create)
         for input_slot, g in zip(context.input_slots, results, strict=True):
             if g is not None and input_slot is not None:
+                if g.is_sparse:
+                    boundary = boundaries.get(input_slot)
+                    before = pending.get(input_slot)
+                    if boundary is None or boundary.history is not None or (before is not None and not before.is_sparse):
+                        g = g.to_dense()
                 self._add(pending, input_slot, g)
 
     # -- one stage: an edge of the trace ----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import devices, dtypes
 from flambeau.dtypes import dtype
+from flambeau.layouts import strided
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
@@ -74,6 +75,12 @@ def _constant_maker(name: str, value: int, text: str) -> Any:
         pin_memory: bool = False, names: Any = None, memory_format: Any = None,
     ) -> Any:  # fmt: skip
         d = dtype or dtypes.get_default_dtype()
+        if layout is not None and layout is not strided:
+            from flambeau.sparse.construct import without_elements
+
+            if value:
+                raise NotImplementedError("ones: a sparse tensor of ones would have every element; use torch.ones(...).to_sparse()")
+            return without_elements(sizes_of(size), layout, d, requires_grad)
         if out is not None:
             d = out.dtype if dtype is None else dtype
         return full(sizes_of(size), value, out=out, dtype=d, device=device, requires_grad=requires_grad)
@@ -98,6 +105,10 @@ def empty(
     devices.check(device)
     shape = _check_sizes("empty", sizes_of(size))
     d = dtype or dtypes.get_default_dtype()
+    if layout is not None and layout is not strided:
+        from flambeau.sparse.construct import without_elements
+
+        return without_elements(shape, layout, d, requires_grad)
     strides = None
     if getattr(memory_format, "name", "") == "channels_last" and len(shape) == 4:
         n, c, h, w = shape
@@ -122,6 +133,15 @@ def _like_dtype(input: Tensor, d: dtype | None) -> dtype:
     return d or input.dtype
 
 
+def sparse_like(input: Tensor, name: str, layout: Any, d: dtype, requires_grad: bool) -> Any:
+    """zeros_like and empty_like where the result is sparse: without elements."""
+    from flambeau.sparse.construct import without_elements
+
+    if name == "ones_like":
+        raise NotImplementedError("ones_like: a sparse tensor of ones would have every element; give layout=torch.strided")
+    return without_elements(tuple(input.shape), layout or input.layout, d, requires_grad)
+
+
 def _like(name: str, value: int, text: str) -> Any:
     def make(
         input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
@@ -130,6 +150,8 @@ def _like(name: str, value: int, text: str) -> Any:
         devices.check(device)
         m = input._meta
         d = dtype or m.dtype
+        if layout is not strided and (layout or input.layout) is not strided:
+            return sparse_like(input, name, layout, d, requires_grad)
         result = _full(value, tuple(m.shape), d)
         if m.is_dense and not m.is_contiguous:
             result = _relayout(result, m.strides)
@@ -167,6 +189,8 @@ def empty_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None,
                memory_format: Any = None, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Uninitialised memory with the shape, dtype and (if dense) strides of `input`."""
     m = input._meta
+    if layout is not strided and (layout or input.layout) is not strided:
+        return sparse_like(input, "empty_like", layout, dtype or m.dtype, requires_grad)
     if m.is_dense and not m.is_contiguous and memory_format is None:
         return empty_strided(m.shape, m.strides, dtype=dtype or m.dtype, device=device, requires_grad=requires_grad)
     return empty(tuple(m.shape), dtype=dtype or m.dtype, device=device, requires_grad=requires_grad, memory_format=memory_format)

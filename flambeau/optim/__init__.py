@@ -8,9 +8,10 @@ from flambeau.optim.lbfgs import LBFGS
 from flambeau.optim.matrices import Adafactor, Muon
 from flambeau.optim.optimizer import Optimizer
 from flambeau.optim.sgd import SGD
+from flambeau.optim.sparse_adam import SparseAdam
 from flambeau.optim.variants import Adamax, NAdam, RAdam
 
 __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
-    "lr_scheduler",
+    "SparseAdam", "lr_scheduler",
 ]  # fmt: skip

@@ -128,6 +128,20 @@ class Adagrad(Optimizer):
     def share_memory(self) -> None:
         """Nothing to do: see docs/differences.md."""
 
+    def _update_sparse(self, group: Group, params: list[Tensor]) -> None:
+        from flambeau.optim.sparse_adam import add_sparse, values_at
+
+        if group["weight_decay"] != 0:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        for p in params:
+            state = self.state[p] or self._start(group, p)
+            g: Any = p.grad.coalesce()  # type: ignore[union-attr]
+            rows = -g._data if group["maximize"] else g._data
+            lr = number(group["lr"]) / (1 + state["step"] * group["lr_decay"])
+            add_sparse(state["sum"], g, rows * rows)
+            add_sparse(p, g, rows / (values_at(state["sum"], g).sqrt() + group["eps"]) * -lr)
+            state["step"] += 1
+
     def _update(self, group: Group, params: list[Tensor]) -> None:
         for some, grads, states in self._cohorts(params, lambda s: s["step"], lambda p: self._start(group, p)):
             sums = [s["sum"] for s in states]

@@ -169,9 +169,18 @@ class Optimizer:
         with torch.no_grad():
             for group in self.param_groups:
                 params = [p for p in group["params"] if p.grad is not None]
+                if params and any(p.grad.is_sparse for p in params):  # type: ignore[union-attr]
+                    sparse = [p for p in params if p.grad.is_sparse]  # type: ignore[union-attr]
+                    params = [p for p in params if not p.grad.is_sparse]  # type: ignore[union-attr]
+                    self._update_sparse(group, sparse)
                 if params:
                     self._update(group, params)
         return loss
+
+    def _update_sparse(self, group: Group, params: list[Tensor]) -> None:
+        """Update the parameters of one group whose gradients are sparse (of embeddings with sparse=True)."""
+        hint = ", please consider SparseAdam instead" if type(self).__name__ == "Adam" else ""
+        raise RuntimeError(f"{type(self).__name__} does not support sparse gradients{hint}")
 
     def _update(self, group: Group, params: list[Tensor]) -> None:
         """Update the parameters of one group, which all have a gradient."""

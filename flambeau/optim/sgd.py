@@ -44,6 +44,22 @@ class SGD(Optimizer):
             "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused,
         })  # fmt: skip
 
+    def _update_sparse(self, group: Group, params: list[Tensor]) -> None:
+        from flambeau.optim.sparse_adam import add_sparse
+
+        if group["weight_decay"] != 0:
+            raise RuntimeError("SGD: weight_decay is not possible with sparse gradients: set it to 0 for these parameters")
+        for p in params:
+            g: Any = p.grad
+            if group["momentum"] == 0:
+                add_sparse(p, g, g._data * (group["lr"] if group["maximize"] else -group["lr"]))
+            else:  # the momentum of all rows decays, so the buffer is dense
+                p.grad = g.to_dense()
+                try:
+                    self._update(group, [p])
+                finally:
+                    p.grad = g
+
     def _update(self, group: Group, params: list[Tensor]) -> None:
         lr, options = number(group["lr"]), (group["momentum"] != 0, group["nesterov"], group["maximize"])
         numbers = (lr, group["momentum"], group["dampening"], group["weight_decay"])

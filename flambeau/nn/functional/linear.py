@@ -94,6 +94,10 @@ def embedding(
         raise NotImplementedError("embedding: scale_grad_by_freq=True is not supported; scale the gradient yourself")
     if max_norm is not None:
         _renormalise(weight, input, max_norm, norm_type)
+    if sparse and weight.requires_grad and torch.is_grad_enabled():
+        from flambeau.sparse.embedding import SparseLookUp
+
+        return SparseLookUp.apply(input, weight, padding_idx)  # type: ignore[no-any-return]
     return _embedding(input, weight, padding_idx)
 
 

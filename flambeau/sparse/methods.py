@@ -1,0 +1,122 @@
+"""Tensor's methods about layouts, of dense and of sparse tensors. Loaded at the first call (see flambeau/__init__.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau import layouts
+from flambeau.sparse import products, structure
+from flambeau.sparse.tensor import CooTensor, SparseTensor
+from flambeau.tensor import Tensor
+
+
+def to_sparse(self: Tensor, sparse_dim: Any = None, *, layout: Any = None, blocksize: Any = None, dense_dim: int | None = None) -> Tensor:
+    """COO by default, or another sparse layout. `sparse_dim`: how many of the first dims get indices; the others stay dense."""
+    if isinstance(sparse_dim, layouts.layout):
+        sparse_dim, layout = None, sparse_dim
+    if layout is None or layout is layouts.sparse_coo:
+        if not isinstance(self, SparseTensor):
+            return structure.from_dense(self, sparse_dim)
+        if sparse_dim is not None and sparse_dim != self.sparse_dim():
+            raise RuntimeError(f"to_sparse: the tensor has {self.sparse_dim()} sparse dims, not {sparse_dim}; use to_dense().to_sparse({sparse_dim})")
+        return structure.as_coo(self)
+    if layout is layouts.strided:
+        return to_dense(self)
+    if layout not in (layouts.sparse_csr, layouts.sparse_csc):
+        raise NotImplementedError(f"to_sparse: layout {layout} is not there (blocks); use torch.sparse_csr")
+    t = self if isinstance(self, SparseTensor) else structure.from_dense(self)
+    return structure.as_compressed(t, layout)
+
+
+def to_sparse_coo(self: Tensor) -> Tensor:
+    """As COO."""
+    return to_sparse(self)
+
+
+def to_sparse_csr(self: Tensor, dense_dim: int | None = None) -> Tensor:
+    """A matrix as CSR."""
+    return to_sparse(self, layout=layouts.sparse_csr)
+
+
+def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> Tensor:
+    """A matrix as CSC."""
+    return to_sparse(self, layout=layouts.sparse_csc)
+
+
+def to_sparse_bsr(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:
+    """NotImplementedError: blocks are not there."""
+    return to_sparse(self, layout=layouts.sparse_bsr)
+
+
+def to_sparse_bsc(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:
+    """NotImplementedError: blocks are not there."""
+    return to_sparse(self, layout=layouts.sparse_bsc)
+
+
+def to_dense(self: Tensor, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    """All elements, zeros included; a dense tensor itself."""
+    made = structure.to_dense(self) if isinstance(self, SparseTensor) else self
+    return made if dtype is None else made.to(dtype)  # type: ignore[no-any-return]
+
+
+def sparse_mask(self: Tensor, mask: Tensor) -> Tensor:
+    """The elements at the places that `mask`, a sparse tensor of the same shape, keeps."""
+    if not isinstance(mask, SparseTensor):
+        raise TypeError(f"sparse_mask(): expected the mask to be sparse, got layout {mask.layout}")
+    return structure.masked(self, mask)
+
+
+def coalesce(self: Tensor) -> Tensor:
+    """Indices sorted, values of equal indices added up; the tensor itself if it is coalesced."""
+    return structure.coalesce(self)
+
+
+def smm(self: Tensor, mat2: Tensor) -> Tensor:
+    """The product of a sparse and a dense matrix, as a sparse tensor."""
+    product = products.matmul(self, mat2, "smm")
+    return product if isinstance(product, SparseTensor) else structure.from_dense(product)
+
+
+def sparse_dim(self: Tensor) -> int:
+    """0 of a dense tensor."""
+    return 0
+
+
+def dense_dim(self: Tensor) -> int:
+    """All dims of a dense tensor."""
+    return self.ndim
+
+
+def _demands(name: str, wanted: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{name} expected {wanted} tensor layout but got {self._kind if isinstance(self, SparseTensor) else 'Strided'}")
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"RuntimeError: of tensors of {wanted} layout only."
+    return method
+
+
+is_coalesced = _demands("is_coalesced", "sparse coordinate")
+indices = _demands("indices", "sparse coordinate")
+_indices = _demands("_indices", "sparse coordinate")
+values = _demands("values", "sparse")
+_values = _demands("_values", "sparse")
+_nnz = _demands("_nnz", "sparse")
+crow_indices = _demands("crow_indices", "sparse row compressed")
+col_indices = _demands("col_indices", "sparse row compressed")
+ccol_indices = _demands("ccol_indices", "sparse column compressed")
+row_indices = _demands("row_indices", "sparse column compressed")
+sparse_resize_ = _demands("sparse_resize_", "sparse coordinate")
+
+
+def sparse_resize_and_clear_(self: Any, size: Any, sparse_dim: int, dense_dim: int) -> Tensor:
+    """A tensor without elements of another shape, in place."""
+    from flambeau.sparse.construct import sparse_coo_tensor
+
+    if not isinstance(self, CooTensor):
+        raise RuntimeError("sparse_resize_and_clear_ expected sparse coordinate tensor layout")
+    import flambeau as torch
+
+    index = torch.zeros((sparse_dim, 0), dtype=torch.int64)
+    data = torch.zeros((0, *tuple(size)[sparse_dim:]), dtype=self.dtype)
+    return self._become(sparse_coo_tensor(index, data, tuple(size)))
