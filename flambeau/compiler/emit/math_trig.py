@@ -29,14 +29,16 @@ _SIN = {
         -2.5052106231657217e-08, 1.605853148652403e-10, -7.586688956467207e-13,
     ],
 }  # fmt: skip
-# cos r = 1 - z/2 + z^2 q(z); relative error: float 2^-30, double 2^-60.
+_SIXTH_LOW = -9.25185853854297e-18  # what the double nearest to -1/6 lacks
+# cos r = 1 - z/2 + z^2 q(z); relative error: float 2^-30, double 2^-66.
 _COS = {
     "float": [0.041666664662991175, -0.0013888303410153975, 2.454799011994489e-05],
-    "double": [
-        0.041666666666666664, -0.0013888888888887398, 2.4801587298764788e-05, -2.7557317271175283e-07,
-        2.0876146138597236e-09, -1.1382622253261872e-11,
+    "double": [  # Taylor's, (-1)^k / (2k + 4)!
+        0.041666666666666664, -0.001388888888888889, 2.48015873015873e-05, -2.755731922398589e-07,
+        2.08767569878681e-09, -1.1470745597729725e-11, 4.779477332387385e-14, -1.5619206968586225e-16,
     ],
 }  # fmt: skip
+_TWENTY_FOURTH_LOW = 2.3129646346357427e-18  # what the double nearest to 1/24 lacks
 # atan(x) = x + x z p(z), 0 <= x <= 1.
 _ATAN = [
     -0.3333333333333333, 0.1999999999999966, -0.1428571428566227, 0.11111111107961084, -0.0909090898969681,
@@ -80,7 +82,7 @@ def _sin_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
     first, *others = _SIN["double"]
     rest = z * polynomial(z, others)
     factor = rest + first
-    factor_low = rest - (factor - first)
+    factor_low = (rest - (factor - first)) + _SIXTH_LOW
     tail = cube * factor
     tail_low = cube.fma(factor, -tail) + cube_low * factor + cube * factor_low
     head = high + tail
@@ -93,9 +95,21 @@ def _cos_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
     half = z * 0.5
     head = 1.0 - half
     tail = (1.0 - head) - half
-    if high.element == "double":
-        tail = high.fma(high, -z).fma(-0.5, tail)  # what the square rounded off
-    return head, tail + (z * z).fma(polynomial(z, _COS[high.element]), -(high * low))
+    if high.element == "float":
+        return head, tail + (z * z).fma(polynomial(z, _COS["float"]), -(high * low))
+    # What the squares and the product round off is a thirtieth of a place of the result.
+    z_low = high.fma(high, -z)
+    square = z * z
+    square_low = z.fma(z, -square) + (z + z) * z_low
+    first, *others = _COS["double"]
+    rest = z * polynomial(z, others)
+    factor = rest + first
+    factor_low = (rest - (factor - first)) + _TWENTY_FOURTH_LOW
+    part = square * factor
+    part_low = square.fma(factor, -part) + square_low * factor + square * factor_low
+    tail = z_low.fma(-0.5, tail) + part_low - high * low
+    whole = head + part
+    return whole, (part - (whole - head)) + tail
 
 
 def _sin_cos(x: Lanes, shift: int, bounded: bool = False) -> Lanes:
