@@ -292,6 +292,10 @@ class Tensor:
     def _is_view(self) -> bool:
         return self._storage is not None and (not self._meta.is_contiguous or self._meta.offset != 0)
 
+    def _lift(self, made: Tensor) -> Tensor:
+        """A tensor that was made in the likeness of this one: under a vmap it gets memory for each sample (func/batch.py)."""
+        return made
+
     # -- values -------------------------------------------------------------------------------------------------
     def const_data_ptr(self) -> int:
         """The address of the first element, for reading."""

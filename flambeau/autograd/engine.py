@@ -44,9 +44,10 @@ class StageInfo:
 class Engine:
     """One backward pass."""
 
-    def __init__(self, retain: bool, create: bool, targets: Sequence[Tensor] | None, accumulate: bool) -> None:
+    def __init__(self, retain: bool, create: bool, targets: Sequence[Tensor] | None, accumulate: bool, batched: bool = False) -> None:
         self.tr: Trace = local.trace
-        if type(self.tr) is Fragment:
+        self.batched = batched  # every gradient has one more dim in front: several passes in one
+        if isinstance(self.tr, Fragment):
             raise RuntimeError("an operation's body must not call backward")
         if (
             self.tr.custom or any(t._hooks for t in self.tr.hooked.values())
@@ -118,7 +119,7 @@ class Engine:
                 gradient = pending.pop(slot)
                 t = owner.hooked.get(slot)
                 if t is not None and slot not in done:
-                    gradient = call_hooks(t, gradient)
+                    gradient = self._hooked(t, gradient)
                 done.add(slot)
                 if slot in wanted:
                     self._add_found(wanted[slot], gradient)
@@ -158,7 +159,7 @@ class Engine:
             self._add(self.queue.setdefault(segment, {}), slot, gradient)
             return
         if t._hooks:
-            gradient = call_hooks(t, gradient)
+            gradient = self._hooked(t, gradient)
         if self.targets is not None:
             if id(t) in self.target_ids:
                 self._add_found(t, gradient)
@@ -174,12 +175,24 @@ class Engine:
                 if hook(t) is not None:
                     raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
+    def _hooked(self, t: Tensor, gradient: Tensor) -> Tensor:
+        if self.batched:
+            from flambeau.func.pullback import over_batch
+
+            return over_batch(lambda g: [call_hooks(t, g)], [gradient])[0]  # type: ignore[no-any-return]
+        return call_hooks(t, gradient)
+
     def _custom(
         self, context: Any, slot: int, gradient: Tensor, pending: dict[int, Tensor], boundaries: dict[int, Boundary]
     ) -> None:  # fmt: skip
         """Call a custom function's backward once the gradients of all its results are there. Sparse gradients only reach leaves."""
         grads = [gradient if o == slot else None if o is None else pending.pop(o, None) for o in context.output_slots]
-        results = context.run_backward(grads, self.retain, self.create)
+        if self.batched:
+            from flambeau.func.pullback import over_batch
+
+            results = over_batch(lambda *given: context.run_backward(given, self.retain, self.create), grads)
+        else:
+            results = context.run_backward(grads, self.retain, self.create)
         for input_slot, g in zip(context.input_slots, results, strict=True):
             if g is not None and input_slot is not None:
                 if g.is_sparse:
@@ -204,7 +217,7 @@ class Engine:
             extra = list(segment.params)
         key = (
             BACKWARD if segment is None else SEGMENT, None if segment is None else segment.tape, stop, tuple(order),
-            tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)),
+            tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)), self.batched,
         )  # fmt: skip
         state = tr.state.children.get(key)
         if state is None or (segment is not None and not segment.freed.isdisjoint(state.info.used)):
@@ -267,6 +280,10 @@ class Engine:
         grads: dict[int, Any] = dict(seeds)
 
         def body() -> list[Any]:
+            if self.batched:
+                from flambeau.func.pullback import differentiate_batched
+
+                return differentiate_batched(region, fragment, grads, stop)
             differentiate(region, grads, stop)
             return self._own(region, fragment, grads)
 
@@ -321,6 +338,11 @@ def backward(
 ) -> None:  # fmt: skip
     """Accumulate the gradients of the sum of `tensors` (weighted by `grad_tensors`) into the leaves' `.grad`."""
     tr = local.trace
+    if type(tr) is not Trace and not isinstance(tr, Fragment):
+        raise RuntimeError(
+            "backward() called inside of a function that is being transformed (vmap, jvp, a dual level): it accumulates into .grad, which the "
+            "transform cannot follow. Use torch.func.grad or torch.func.vjp, or torch.autograd.grad."
+        )
     key: Any = None
     if inputs is None and not create_graph and len(tensors) == 1 and grad_tensors[0] is None and tensors[0]._gen == tr.gen:
         key = (BACKWARD, tensors[0]._slot, retain_graph)
@@ -380,13 +402,20 @@ def _remember(before: State, key: Any, end: State) -> None:
 
 def grad(
     outputs: Sequence[Tensor], inputs: Sequence[Tensor], grad_outputs: Sequence[Tensor | None], retain_graph: bool,
-    create_graph: bool, allow_unused: bool,
+    create_graph: bool, allow_unused: bool, batched: bool = False,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """The gradients of the sum of `outputs` with respect to `inputs`; touches no `.grad`."""
+    """The gradients of the sum of `outputs` with respect to `inputs`; touches no `.grad`.
+
+    `batched`: `grad_outputs` have one more dim in front, and so have the results: one pass for each of its entries, all at once.
+    """
+    if type(local.trace) is not Trace:
+        from flambeau.func.pullback import grad_under_levels
+
+        return grad_under_levels(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, batched)
     for i, t in enumerate(inputs):
         if not t.requires_grad:
             raise RuntimeError(f"autograd.grad: one of the differentiated Tensors does not require grad (inputs[{i}])")
-    engine = Engine(retain_graph, create_graph, inputs, accumulate=False)
+    engine = Engine(retain_graph, create_graph, inputs, accumulate=False, batched=batched)
     with engine.tr.hold():
         for t in inputs:
             engine.want(t)
@@ -411,6 +440,8 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
         if not t.requires_grad:
             raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
         if g is None:
+            if engine.batched:
+                raise RuntimeError("autograd.grad: is_grads_batched=True needs a gradient for each output, with a batch dimension in front")
             if t._meta.numel != 1:
                 raise RuntimeError(
                     f"grad can be implicitly created only for scalar outputs, got shape {tuple(t.shape)}: reduce it "
@@ -422,7 +453,7 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
             engine.tr.set_grad_enabled(False)
             g = unit_gradient(t)
             engine.tr.set_grad_enabled(with_mode)
-        elif tuple(g.shape) != tuple(t.shape):
+        elif tuple(g.shape[1:] if engine.batched else g.shape) != tuple(t.shape):
             raise RuntimeError(
                 f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}; "
                 "they must be equal"

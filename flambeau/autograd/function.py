@@ -109,7 +109,7 @@ class Function:
         from flambeau.tensor import Tensor
 
         tr = local.trace
-        if type(tr) is Fragment:
+        if isinstance(tr, Fragment):
             raise RuntimeError("an operation's body must not call a custom autograd.Function")
         ctx = FunctionCtx()
         ctx._function = cls

@@ -19,7 +19,7 @@ def is_grad_enabled() -> bool:
 
 def _switch(mode: bool) -> None:
     tr = local.trace
-    if type(tr) is Fragment:
+    if isinstance(tr, Fragment):
         tr.grad_enabled = mode
     else:
         tr.set_grad_enabled(mode)

@@ -71,10 +71,11 @@ def full(
 
 def _constant_maker(name: str, value: int, text: str) -> Any:
     def make(
-        *size: Any, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-        pin_memory: bool = False, names: Any = None, memory_format: Any = None,
+        *sizes: Any, size: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+        requires_grad: bool = False, pin_memory: bool = False, names: Any = None, memory_format: Any = None,
     ) -> Any:  # fmt: skip
         d = dtype or dtypes.get_default_dtype()
+        shape = sizes_of(sizes if size is None else (size,))
         if layout is not None and layout is not strided:
             from flambeau.sparse.construct import without_elements
 
@@ -83,7 +84,7 @@ def _constant_maker(name: str, value: int, text: str) -> Any:
             return without_elements(sizes_of(size), layout, d, requires_grad)
         if out is not None:
             d = out.dtype if dtype is None else dtype
-        return full(sizes_of(size), value, out=out, dtype=d, device=device, requires_grad=requires_grad)
+        return full(shape, value, out=out, dtype=d, device=device, requires_grad=requires_grad)
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = text
@@ -95,15 +96,15 @@ ones = _constant_maker("ones", 1, "Ones of the given sizes.")
 
 
 def empty(
-    *size: Any, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False, memory_format: Any = None, names: Any = None,
+    *sizes: Any, size: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None, names: Any = None,
 ) -> Tensor:  # fmt: skip
     """Uninitialised memory of the given sizes."""
     from flambeau.runtime.buffers import allocate
     from flambeau.tensor import from_buffer
 
     devices.check(device)
-    shape = _check_sizes("empty", sizes_of(size))
+    shape = _check_sizes("empty", sizes_of(sizes if size is None else (size,)))
     d = dtype or dtypes.get_default_dtype()
     if layout is not None and layout is not strided:
         from flambeau.sparse.construct import without_elements
@@ -155,7 +156,7 @@ def _like(name: str, value: int, text: str) -> Any:
         result = _full(value, tuple(m.shape), d)
         if m.is_dense and not m.is_contiguous:
             result = _relayout(result, m.strides)
-        return _finish(result, requires_grad)
+        return _finish(input._lift(result), requires_grad)
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = text
@@ -182,7 +183,7 @@ def unit_gradient(input: Tensor) -> Tensor:
 def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
               requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """`fill_value` with the shape and dtype of `input`."""
-    return full(tuple(input.shape), fill_value, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
+    return input._lift(full(tuple(input.shape), fill_value, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad))
 
 
 def empty_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
@@ -192,8 +193,9 @@ def empty_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None,
     if layout is not strided and (layout or input.layout) is not strided:
         return sparse_like(input, "empty_like", layout, dtype or m.dtype, requires_grad)
     if m.is_dense and not m.is_contiguous and memory_format is None:
-        return empty_strided(m.shape, m.strides, dtype=dtype or m.dtype, device=device, requires_grad=requires_grad)
-    return empty(tuple(m.shape), dtype=dtype or m.dtype, device=device, requires_grad=requires_grad, memory_format=memory_format)
+        return input._lift(empty_strided(m.shape, m.strides, dtype=dtype or m.dtype, device=device, requires_grad=requires_grad))
+    made = empty(tuple(m.shape), dtype=dtype or m.dtype, device=device, requires_grad=requires_grad, memory_format=memory_format)
+    return input._lift(made)
 
 
 @operation(name="arange_values")
@@ -558,21 +560,26 @@ def new_tensor(self: Tensor, data: Any, *, dtype: dtype | None = None, device: A
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = None, device: Any = None,
              requires_grad: bool = False, **_: Any) -> Tensor:  # fmt: skip
     """A new tensor of one value, with this tensor's dtype."""
-    return full(size, fill_value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
+    return self._lift(full(size, fill_value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad))
 
 
 def _new_constant(name: str, value: int) -> Any:
-    def make(self: Tensor, *size: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Any:
-        return full(sizes_of(size), value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
+    def make(
+        self: Tensor, *sizes: Any, size: Any = None, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, **_: Any
+    ) -> Any:
+        shape = sizes_of(sizes if size is None else (size,))
+        return self._lift(full(shape, value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad))
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"A new tensor of {name[4:]}, with this tensor's dtype."
     return make
 
 
-def new_empty(self: Tensor, *size: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def new_empty(
+    self: Tensor, *sizes: Any, size: Any = None, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, **_: Any
+) -> Tensor:
     """Uninitialised memory, with this tensor's dtype."""
-    return empty(*size, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
+    return self._lift(empty(*sizes, size=size, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad))
 
 
 def new(self: Tensor, *args: Any) -> Tensor:

@@ -48,7 +48,7 @@ class Primitive:
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Any:
         trace = local.trace
-        if type(trace) is not Fragment:
+        if not isinstance(trace, Fragment):
             raise RuntimeError(f"the primitive {self.name!r} can only be recorded inside an operation's body")
         like: dtypes.dtype | None = None
         tensors = []

@@ -220,7 +220,9 @@ def _period(state: State) -> int:
 def observe(t: Tensor) -> Storage:
     """The storage of `t` with its bytes in place; runs what is pending."""
     tr = local.trace
-    if type(tr) is Fragment:
+    if type(tr) is not Trace:
+        if not isinstance(tr, Fragment):  # a transform is active: what it passes on is the trace's
+            return t._observed() if hasattr(t, "_level") else tr.call_on_trace(observe, t)  # type: ignore[no-any-return]
         raise RuntimeError("an operation's body must not look at the values of tensors (item, bool, numpy, print, ...)")
     gen = t._gen
     if gen == tr.gen:
@@ -259,6 +261,8 @@ def evaluate_elsewhere(t: Tensor) -> Storage:
     """
     from flambeau.compiler.pipeline import compile_graph
 
+    if hasattr(t, "_level"):
+        return t._observed()  # type: ignore[no-any-return]
     storage = t._storage
     gen = storage.gen if storage is not None and storage.gen >= 0 else t._gen
     tr = TRACES.get(gen % TRACE_SLOTS) if gen >= 0 else None
@@ -300,9 +304,8 @@ def end_traces_of_dead_threads() -> None:
 
 def synchronize(reason: str = "synchronize") -> None:
     """Run everything pending in this thread."""
-    tr = local.trace
-    if type(tr) is not Fragment:
-        flush(tr, reason)
+    if not isinstance(local.trace, Fragment):
+        flush(local.main, reason)
 
 
 def step_boundary() -> None:

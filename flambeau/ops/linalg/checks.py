@@ -109,8 +109,10 @@ _FAILURES = {
 
 def raise_failures(name: str, info: Any, kind: str) -> None:
     """LinAlgError for the first matrix whose info is not 0. Inside another function's body nothing can be looked at."""
-    if type(local.trace) is Fragment or info.numel() == 0:
+    if isinstance(local.trace, Fragment) or info.numel() == 0:
         return
+    while hasattr(info, "_level"):  # under a vmap: of all samples
+        info = info._inner
     codes = info.detach().reshape(-1).tolist()
     if not any(codes):
         return
