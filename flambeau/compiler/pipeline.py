@@ -10,13 +10,13 @@ by its name: `with disabled("casts", "identities"): ...`. `explain.py` prints wh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flambeau.compiler import fuse as fusion
 from flambeau.compiler import graph as g
@@ -30,6 +30,9 @@ from flambeau.compiler.place import place
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.recompute import recompute
 from flambeau.compiler.schedule import Step, schedule
+
+if TYPE_CHECKING:
+    from flambeau.compiler.kernels.matmul_prepacked import Prepacked
 
 
 @dataclass(slots=True)
@@ -108,7 +111,8 @@ def _lowered(
     start = perf_counter()
     groups = fusion.fuse(graph)
     start = _count("fuse", start)
-    steps = [lower_group(graph, group) for group in groups]
+    prepacked = _prepacked(graph)
+    steps = [lower_group(graph, group, prepacked) for group in groups]
     _count("lower", start)
     return graph, steps
 
@@ -163,8 +167,17 @@ def _one_by_one(graph: Graph) -> tuple[list[fusion.Group], list[list[Step]]]:
     return groups, steps
 
 
-def lower_group(graph: Graph, group: fusion.Group) -> list[Step]:
-    """The steps of one group: kernels, or a host call."""
+def _prepacked(graph: Graph) -> Prepacked | None:
+    """The operands that products share; None where there are few products."""
+    if [node.op for node in graph.nodes].count("matmul") < 2:
+        return None
+    from flambeau.compiler.kernels.matmul_prepacked import Prepacked
+
+    return Prepacked(graph)
+
+
+def lower_group(graph: Graph, group: fusion.Group, prepacked: Prepacked | None = None) -> list[Step]:
+    """The steps of one group: kernels, or a host call. `prepacked`: operands that are packed once for several groups."""
     if group.kind == fusion.LOOPS:
         from flambeau.compiler.lower import lower_loops
 
@@ -175,7 +188,7 @@ def lower_group(graph: Graph, group: fusion.Group) -> list[Step]:
         step = make_host_call(graph, head)
         step.notes += group.notes
         return [step]
-    kernels = _head_kernels(graph, group, head)
+    kernels = _head_kernels(graph, group, head, prepacked)
     for kernel in kernels:
         kernel.nodes = group.nodes
     if kernels:
@@ -183,7 +196,7 @@ def lower_group(graph: Graph, group: fusion.Group) -> list[Step]:
     return list(kernels)
 
 
-def _head_kernels(graph: Graph, group: fusion.Group, head: int) -> list[Kernel]:
+def _head_kernels(graph: Graph, group: fusion.Group, head: int, prepacked: Prepacked | None) -> list[Kernel]:
     """Kernels of a group around one node that is no loop nest."""
     op = graph.nodes[head].op
     if op in g.CONTRACT:
@@ -192,12 +205,14 @@ def _head_kernels(graph: Graph, group: fusion.Group, head: int) -> list[Kernel]:
             from flambeau.compiler.lower import make_epilogue
 
             epilogue = make_epilogue(graph, group)
-        make: Callable[..., list[Kernel]]
         if op == "matmul":
-            from flambeau.compiler.kernels.matmul import make_matmul as make
+            from flambeau.compiler.kernels.matmul import make_matmul
+
+            kernels = make_matmul(graph, head, epilogue, prepacked)
         else:
-            from flambeau.compiler.kernels.convolution import make_convolution as make
-        kernels = make(graph, head, epilogue)
+            from flambeau.compiler.kernels.convolution import make_convolution
+
+            kernels = make_convolution(graph, head, epilogue)
         if epilogue is not None:
             _attach(graph, group, kernels)
             for kernel in kernels:  # the raw result and the epilogue's may share a buffer

@@ -20,6 +20,7 @@ from flambeau.compiler.kernels.matmul_element import FEW_ROWS, Element, Tile, el
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_packed import packed_module, shared
 from flambeau.compiler.kernels.matmul_parts import parts_block, parts_module, parts_pay, parts_word_names, parts_words
+from flambeau.compiler.kernels.matmul_prepacked import Panels, Prepacked
 from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
 from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, TILE, shared_tiles, tile_block, tile_module
 from flambeau.compiler.kernels.matrix_vector import (
@@ -77,8 +78,9 @@ def _operand(graph: Graph, value_id: int) -> tuple[Operand, Value]:
     return Operand(word, root, value.strides[-2], value.strides[-1]), value
 
 
-def normalise(graph: Graph, a_id: int, b_id: int, c_id: int) -> Product:
-    """The product c = a @ b of three values of the graph, in normal form."""
+def normalise(graph: Graph, a_id: int, b_id: int, c_id: int, exchange: bool | None = None) -> Product:
+    """The product c = a @ b of three values of the graph, in normal form. `exchange`: whether the operands are exchanged; None:
+    as it is cheapest."""
     (a, va), (b, vb), (c, vc) = (_operand(graph, value) for value in (a_id, b_id, c_id))
     m, k = va.shape[-2:]
     n = vb.shape[-1]
@@ -106,7 +108,9 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int) -> Product:
     b_transposes, a_transposes = b.column != 1, a.row != 1
     straight = k * n * b_transposes + m * n * (c.column != 1)
     turned = k * m * a_transposes + m * n * (c.row != 1)
-    if n == 1 or (a.column == 1 and b.row == 1 and min(m, n) <= DOT_ROWS):
+    if exchange is not None:
+        exchanged = exchange
+    elif n == 1 or (a.column == 1 and b.row == 1 and min(m, n) <= DOT_ROWS):
         exchanged = n < m  # a few vectors times a matrix (matrix_vector.py): they are the rows of a
     else:
         exchanged = m > 1 and turned < straight
@@ -133,19 +137,26 @@ def unit_stride(lane: int, k_stride: int, lanes: int, k: int) -> str:
     return "none"
 
 
-def make_matmul(graph: Graph, node_index: int, epilogue: Epilogue | None = None) -> list[Kernel]:
+def make_matmul(
+    graph: Graph, node_index: int, epilogue: Epilogue | None = None, prepacked: Prepacked | None = None
+) -> list[Kernel]:  # fmt: skip
     """Kernels of the `matmul` node, (..., M, K) @ (..., K, N) -> (..., M, N) of one dtype, and of its epilogue.
 
-    One kernel, or two where a long K is cut into parts (see matmul_split.py); none if the result has no elements.
+    One kernel, or two where a long K is cut into parts (see matmul_split.py); none if the result has no elements. `prepacked`:
+    the graph's shared operands; the first product with one also brings the kernel that packs it.
     """
     node = graph.nodes[node_index]
-    product = normalise(graph, node.inputs[0], node.inputs[1], node.outputs[0])
+    exchange = None if prepacked is None else prepacked.is_left(node_index)
+    product = normalise(graph, node.inputs[0], node.inputs[1], node.outputs[0], exchange)
     dtype = graph.values[node.outputs[0]].dtype
     if graph.values[node.outputs[0]].numel == 0:
         return []
     element = element_of(dtype)
     host = machine()
     tile = register_tile(element, host.vector_bits, host.registers)
+    if prepacked is not None and exchange is not None:
+        panels, packing = prepacked.panels(node_index, product.b)
+        return [*packing, _product_kernel(product, element, tile, host, epilogue, node_index, panels)]
     few_rows = product.m <= DOT_ROWS
     splits = count_parts(element, product.m, product.n, product.k, product.batches, few_rows)
     if splits == 1:
@@ -181,13 +192,14 @@ def _facts(product: Product, element: Element, tile: Tile, host: Machine) -> Fac
 
 
 def _product_kernel(
-    product: Product, element: Element, tile: Tile, host: Machine, epilogue: Epilogue | None, node_index: int
-) -> Kernel:
+    product: Product, element: Element, tile: Tile, host: Machine, epilogue: Epilogue | None, node_index: int,
+    panels: Panels | None = None,
+) -> Kernel:  # fmt: skip
     """The kernel of a product in normal form."""
     from flambeau.runtime import tiles
 
-    facts = _facts(product, element, tile, host)
-    if element.parts == 1 and product.m <= DOT_ROWS:
+    facts = replace(_facts(product, element, tile, host), prepacked=panels is not None)
+    if element.parts == 1 and product.m <= DOT_ROWS and panels is None:
         if facts.b_unit == "k" and product.a.column == 1:
             shape = dot_shape(product.m, product.n)
             key = f"matmul:dot:{'x'.join(map(str, shape))}:{facts.key()}"
@@ -200,15 +212,17 @@ def _product_kernel(
             return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
     sizes = product.m, product.n, product.k, product.batches
     by_tiles = element.name in tiles.dtypes()
-    by_parts = element.name == "float32" and "bfloat16" in tiles.dtypes() and parts_pay(product.m, product.n, product.k)
+    by_parts = element.name == "float32" and (
+        panels is not None or ("bfloat16" in tiles.dtypes() and parts_pay(product.m, product.n, product.k))
+    )
     names = word_names(facts)
     if by_parts:
-        blocking, regions = parts_block(*sizes, host, tile.rows)
+        blocking, regions = parts_block(*sizes, host, tile.rows, panels is not None)
         facts, functions = parts_words(facts, regions)
         kind, writer, names = "parts", parts_module, parts_word_names(facts)
     elif by_tiles:
         facts = replace(facts, element=replace(element, rounds_by=ROUNDS_BY.get(element.name, "")), tile=TILE)
-        blocking = tile_block(element, *sizes, host)
+        blocking = tile_block(element, *sizes, host, panels is not None)
         facts, functions = shared_tiles(facts)
         kind, writer = "tiles", tile_module
     else:
@@ -226,10 +240,15 @@ def _product_kernel(
         "a_panels": blocking.a_panels, "row_step": blocking.row_step,
         "packs_b": int(blocking.pack_b), **functions,
     }  # fmt: skip
-    return _kernel(
+    if panels is not None:
+        words |= {"packed": Address(panels.value), "packed_count": panels.count, "packed_extents": panels.extents}
+    kernel = _kernel(
         f"matmul:{kind}:{facts.key()}", writer, facts, epilogue, words, names, product, node_index,
         blocking.row_panels * blocking.column_blocks * product.batches, blocking.min_units, blocking.grain,
     )  # fmt: skip
+    if panels is not None:
+        kernel.reads = (*kernel.reads, panels.value)
+    return kernel
 
 
 def _vector_kernel(

@@ -34,7 +34,7 @@ def word_names(facts: Facts) -> list[str]:
         "a b c scratch m n k a_row a_column b_row b_column c_row c_column mc nc kc row_panels column_blocks b_columns "
         "scratch_bytes a_panels rows_per_batch packs_b splits k_total row_step tile pack_a pack_b"
     )
-    return text.split() + batch_names(facts)
+    return text.split() + ["packed", "packed_count", "packed_extents"] * facts.prepacked + batch_names(facts)
 
 
 class Driver:
@@ -43,8 +43,8 @@ class Driver:
     def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
         self.b, self.facts, self.tile, self.has_epilogue = b, facts, facts.tile, has_epilogue
         self.w = w = load_words(b, self.names())
-        scratch = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
-        self.panels_b, self.panel_a = scratch, b.gep("i8", scratch, w["a_panels"])
+        self.scratch = self.panels_b = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
+        self.panel_a = b.gep("i8", self.scratch, w["a_panels"])
         self.row_step = w["row_step"] if facts.direct else str(self.tile.rows)
         # The batch item, column block and block of K that are being worked on: see `group`.
         self.batch = self.a = self.bb = self.c = self.j0 = self.columns = self.k = self.add = self.is_last = ""

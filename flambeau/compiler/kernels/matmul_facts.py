@@ -10,7 +10,7 @@ from flambeau.compiler.kernel import Word
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 
 # Words that are addresses; from "tile" on, of functions.
-POINTERS = frozenset(("a", "b", "c", "scratch", "tile", "pack_a", "pack_b", "parts_a", "parts_b", "parts_tiles", "parts_store"))
+POINTERS = frozenset(("a", "b", "c", "packed", "scratch", "tile", "pack_a", "pack_b", "parts_a", "parts_b", "parts_tiles", "parts_store"))
 
 
 class Epilogue(Protocol):
@@ -43,6 +43,7 @@ class Facts:
     direct: bool = (
         False  # micro-kernels may read operands where they lie, with run-time strides (a few per cent slower)
     )
+    prepacked: bool = False  # b is in panels already (matmul_prepacked.py)
 
     @property
     def fetches_b(self) -> bool:
@@ -53,7 +54,7 @@ class Facts:
     def key(self) -> str:
         return (
             f"{self.element.name}:{self.tile.rows}x{self.tile.vectors}x{self.tile.width}:a={self.a_unit}:b={self.b_unit}"
-            f":c={self.c_unit}:batch={self.batch_dims}{':exchanged' * self.exchanged}{':direct' * self.direct}"
+            f":c={self.c_unit}:batch={self.batch_dims}{':exchanged' * self.exchanged}{':direct' * self.direct}{':prepacked' * self.prepacked}"
         )
 
 

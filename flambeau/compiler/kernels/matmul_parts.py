@@ -40,7 +40,7 @@ from flambeau.compiler.kernels.matmul_micro import store_part
 from flambeau.compiler.kernels.matmul_packed import module_of, shared
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT, STEP, STEP_BYTES, parts_pack_function
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
-from flambeau.compiler.kernels.matmul_tiles import A_ROWS, SUMS_BYTES, TileDriver, configuration
+from flambeau.compiler.kernels.matmul_tiles import A_ROWS, SUMS_BYTES, TileDriver, configuration, prepacked_grid
 
 # Both panels may come from the second-level cache: the micro-kernel alone runs at 405 to 418 GFLOP/s then, from the
 # first level at 420 (measured). So blocks of K are long, which saves visits of c; with 512, errors exceed PyTorch's by 6 %
@@ -71,18 +71,27 @@ class Regions:
     end: int
 
 
-def parts_block(m: int, n: int, k: int, batches: int, host: Machine, tile_rows: int) -> tuple[Blocking, Regions]:
-    """Blocks of an m x n x k product. kc depends on k only."""
+def parts_k_block(k: int) -> int:
+    """kc. Depends on k only."""
     whole = round_up(max(k, 1), STEP)
-    kc = round_up(ceil_div(whole, ceil_div(whole, _LONGEST)), STEP)
+    return round_up(ceil_div(whole, ceil_div(whole, _LONGEST)), STEP)
+
+
+def parts_block(m: int, n: int, k: int, batches: int, host: Machine, tile_rows: int, prepacked: bool = False) -> tuple[Blocking, Regions]:
+    """Blocks of an m x n x k product."""
+    whole = round_up(max(k, 1), STEP)
+    kc = parts_k_block(k)
     widest = max(1, host.l2_bytes // 2 // (kc * _PARTS_BYTES) // LANES) * LANES
     widest += widest // 4  # no thin last block
-    nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
+    if prepacked:
+        nc, column_blocks, row_panels, grain = prepacked_grid(m, n, host.threads)
+    else:
+        nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
     b_columns = min(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
     rows = min(grain * LANES, round_up(m, LANES))
     mc = min(rows, 1024) if kc < whole else rows  # sums of all rows of a block may wait in buffers for the next one
     column_panels, panels = b_columns // LANES, mc // LANES
-    a_panels = b_columns * kc * _PARTS_BYTES
+    a_panels = 0 if prepacked else b_columns * kc * _PARTS_BYTES
     extents = a_panels + A_ROWS * kc * _PARTS_BYTES
     marks = extents + (A_ROWS // LANES + column_panels) * SLOT
     plain_a = marks + round_up(panels * column_panels, 64)
@@ -152,67 +161,42 @@ class PartsDriver(TileDriver):
     def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
         super().__init__(b, facts, has_epilogue)
         self.row_step = str(LANES)  # `facts.tile` is that of the multiply-adds
+        self.step, self.step_bytes = STEP, STEP_BYTES
 
     def names(self) -> list[str]:
         return parts_word_names(self.facts)
 
-    def rectangle(self, first: str, after: str, a: str, bb: str, k_all: str) -> None:
-        """Rows [first, after) times the column block's columns."""
+    def sums_buffers(self) -> str:
         b, w = self.b, self.w
-        blocks = b.max("1", b.op(f"udiv i64 {b.add(k_all, b.sub(w['kc'], 1))}, {w['kc']}"))
-        one_block = b.op(f"icmp eq i64 {blocks}, 1")
-        self.extents_a = b.gep("i8", self.panels_b, w["extents"])
+        self.extents_a = b.gep("i8", self.scratch, w["extents"])
         self.extents_b = b.gep("i8", self.extents_a, A_ROWS // LANES * SLOT)
-        self.column_panels = b.op(f"udiv i64 {w['b_columns']}, {LANES}")
-        per_panel = b.op(f"select i1 {one_block}, i64 0, i64 {b.mul(self.column_panels, SUMS_BYTES)}")
+        return b.gep("i8", self.scratch, w["sums"])
 
-        def columns(j: str) -> None:
-            width = b.min(w["b_columns"], b.sub(self.columns, j))
+    def take_columns(self, block: str, column: str, width: str) -> None:
+        b, w = self.b, self.w
+        self.source_b = self.at(self.bb, column, w["b_column"])
+        if not self.facts.prepacked:
+            self.pack_parts("b", self.source_b, width, self.panels_b, self.extents_b)
+            return
+        self.panels_b = self.packed_panels(block, column)
+        first = b.add(b.mul(block, w["packed_count"]), b.op(f"udiv i64 {column}, {LANES}"))
+        extents = b.gep("i8", w["packed"], b.add(w["packed_extents"], b.mul(first, SLOT)))
 
-            def rows(i0: str) -> None:
-                i1 = b.min(after, b.add(i0, w["mc"]))
+        def copy(panel: str) -> None:  # a worker notes in its own which panels it has packed for multiply-adds
+            at = b.mul(panel, SLOT)
+            b.store("<4 x i32>", b.load("<4 x i32>", b.gep("i8", extents, at), 16), b.gep("i8", self.extents_b, at), 16)
 
-                def k_block(block: str) -> None:
-                    k0 = b.mul(block, w["kc"])
-                    self.k = b.min(w["kc"], b.sub(k_all, k0))
-                    self.steps = b.op(f"udiv i64 {b.add(self.k, STEP - 1)}, {STEP}")
-                    self.panel_bytes = b.mul(self.steps, STEP_BYTES)
-                    self.add = b.op(f"icmp sgt i64 {block}, 0")
-                    self.is_last = b.op(f"icmp eq i64 {b.add(block, 1)}, {blocks}")
-                    self.a, self.bb = self.at(a, k0, w["a_column"]), self.at(bb, k0, w["b_row"])
-                    self.source_b = self.at(self.bb, b.add(self.j0, j), w["b_column"])
-                    self.pack_parts("b", self.source_b, width, self.panels_b, self.extents_b)
+        b.loop(0, b.op(f"udiv i64 {b.add(width, LANES - 1)}, {LANES}"), 1, copy)
 
-                    def some_rows(r0: str) -> None:
-                        r1 = b.min(i1, b.add(r0, A_ROWS))
-                        source = self.at(self.a, r0, w["a_row"])
-                        self.pack_parts("a", source, b.sub(r1, r0), self.panel_a, self.extents_a)
-
-
-                        def panel(row: str) -> None:
-                            index = b.op(f"udiv i64 {b.sub(row, r0)}, {LANES}")
-                            number = b.op(f"udiv i64 {b.sub(row, i0)}, {LANES}")
-                            sums = b.gep("i8", b.gep("i8", self.panels_b, w["sums"]), b.mul(number, per_panel))
-                            self.panel_of_rows(row, b.min(LANES, b.sub(r1, row)), index, number, j, width, sums)
-
-                        b.loop(r0, r1, LANES, panel)
-
-                    b.loop(i0, i1, A_ROWS, some_rows)
-
-                b.loop(0, blocks, 1, k_block)
-
-            b.loop(first, after, w["mc"], rows)
-
-        b.loop(0, self.columns, w["b_columns"], columns)
+    def pack_rows(self, source: str, count: str) -> None:
+        self.pack_parts("a", source, count, self.panel_a, self.extents_a)
 
     def panel_of_rows(self, row: str, tall: str, index: str, number: str, j: str, width: str, sums: str) -> None:
-        """`tall` rows from `row` on, panel `index` of those packed, `number` of the block of rows, times all packed
-        columns. `sums`: buffers."""
         b, w = self.b, self.w
         column = b.add(self.j0, j)
         packed = b.gep("i8", self.panel_a, b.mul(index, self.panel_bytes))
         left_slot = b.gep("i8", self.extents_a, b.mul(index, SLOT))
-        marks = b.gep("i8", b.gep("i8", self.panels_b, w["marks"]), b.mul(number, self.column_panels))
+        marks = b.gep("i8", b.gep("i8", self.scratch, w["marks"]), b.mul(number, self.column_panels))
         in_c = self.facts.c_unit == "column"
         parts = b.max("1", b.op(f"udiv i64 {b.add(self.steps, STEPS - 1)}, {STEPS}"))
         longest = b.op(f"udiv i64 {b.sub(b.add(self.steps, parts), 1)}, {parts}")
@@ -251,7 +235,7 @@ class PartsDriver(TileDriver):
                 b.store("i8", b.op(f"zext i1 {plain} to i8"), mark, 1)
 
                 def by_parts() -> None:
-                    waiting = b.gep("i8", b.gep("i8", self.panels_b, w["block_sums"]), b.mul(panel_number, SUMS_BYTES))
+                    waiting = b.gep("i8", b.gep("i8", self.scratch, w["block_sums"]), b.mul(panel_number, SUMS_BYTES))
                     sums = b.op(f"select i1 {direct}, ptr {place}, ptr {waiting}")
                     sums_row = b.op(f"select i1 {direct}, i64 {b.mul(place_row, 4)}, i64 {4 * LANES}")
                     b.call_address(w["parts_tiles"], [
@@ -280,7 +264,6 @@ class PartsDriver(TileDriver):
             b.loop(0, width, LANES, panel)
 
         b.loop(0, parts, 1, part)
-        self.finish((row, b.add(row, tall)), (column, b.add(column, width)))
 
     def put_sums(self, sums: str, place: str, place_row: str, tall: str, add: bool) -> None:
         """Move a block's sums to `place`, whose rows are `place_row` elements apart, or add them to what is there."""
@@ -306,8 +289,8 @@ class PartsDriver(TileDriver):
         b, w = self.b, self.w
         step = self.tile.rows
         size = b.add(b.mul(w["kc"], round_up(LANES, step) * 4), 128)  # plain_panel
-        left = b.gep("i8", b.gep("i8", self.panels_b, w["plain_a"]), b.mul(index, size))
-        right = b.gep("i8", b.gep("i8", self.panels_b, w["plain_b"]), b.mul(b.mul(at, w["kc"]), 4))
+        left = b.gep("i8", b.gep("i8", self.scratch, w["plain_a"]), b.mul(index, size))
+        right = b.gep("i8", b.gep("i8", self.scratch, w["plain_b"]), b.mul(b.mul(at, w["kc"]), 4))
         self.pack_once("a", self.at(self.a, row, w["a_row"]), tall, left, left_slot)
         self.pack_once("b", self.at(self.source_b, at, w["b_column"]), wide, right, right_slot)
 

@@ -57,19 +57,44 @@ def configuration() -> str:
     return f"@tile_configuration = internal constant [64 x i8] [{constant}], align 64"
 
 
-def tile_block(element: Element, m: int, n: int, k: int, batches: int, host: Machine) -> Blocking:
+def tile_k_block(element: Element, k: int) -> int:
+    """kc. Depends on k and the element only."""
+    step = 64 // element.itemsize
+    whole = round_up(max(k, 1), step)
+    return round_up(ceil_div(whole, ceil_div(whole * element.itemsize, 8192)), step)
+
+
+def prepacked_grid(m: int, n: int, threads: int) -> tuple[int, int, int, int]:
+    """As matmul_blocking.grid, where only a must be packed: the grid with the least work for a thread. (Measured: packing a
+    panel of a takes as long as its product with two panels of b.)"""
+    row_panels, column_panels = ceil_div(m, LANES), ceil_div(n, LANES)
+
+    def work(across: int) -> int:
+        return ceil_div(row_panels, ceil_div(threads, across)) * (ceil_div(column_panels, across) + 2)
+
+    across = min(range(1, min(threads, column_panels) + 1), key=work)
+    nc = ceil_div(column_panels, across) * LANES
+    column_blocks = ceil_div(n, nc)
+    grain = ceil_div(row_panels, min(row_panels, ceil_div(threads, column_blocks)))
+    return nc, column_blocks, round_up(row_panels, grain), grain
+
+
+def tile_block(element: Element, m: int, n: int, k: int, batches: int, host: Machine, prepacked: bool = False) -> Blocking:
     """Blocks of an m x n x k product."""
     step = 64 // element.itemsize
     whole = round_up(max(k, 1), step)
-    kc = round_up(ceil_div(whole, ceil_div(whole * element.itemsize, 8192)), step)
+    kc = tile_k_block(element, k)
     widest = max(1, host.l2_bytes // 2 // (kc * element.itemsize) // LANES) * LANES
-    nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
+    if prepacked:
+        nc, column_blocks, row_panels, grain = prepacked_grid(m, n, host.threads)
+    else:
+        nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
     b_columns = min(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
     rows = min(grain * LANES, round_up(m, LANES))
     # Where K has many blocks, the sums of all rows of a block wait for the next one.
     mc = min(rows, 1024) if kc < whole else rows
     buffers = ceil_div(mc, LANES) if kc < whole else 1
-    a_panels = b_columns * kc * element.itemsize
+    a_panels = 0 if prepacked else b_columns * kc * element.itemsize
     scratch = a_panels + A_ROWS * kc * element.itemsize + buffers * b_columns * LANES * 4
     # A thread is worth its start from about 5 microseconds on: 5 million operations.
     return Blocking(
@@ -82,6 +107,12 @@ def tile_block(element: Element, m: int, n: int, k: int, batches: int, host: Mac
 class TileDriver(Driver):
     """The loops around the matrix unit. It calls `pack_a`, `pack_b`, `tiles_RxC`, `store_whole` and `store_part`."""
 
+    def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
+        super().__init__(b, facts, has_epilogue)
+        # k and bytes of a step of a panel; the steps and bytes of the panels that are worked on, and b's panels of a block
+        self.step, self.step_bytes = 64 // facts.element.itemsize, STEP_BYTES
+        self.steps = self.panel_bytes = self.column_panels = ""
+
     def write(self, symbol: str) -> str:
         self.b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
         return super().write(symbol)
@@ -92,14 +123,14 @@ class TileDriver(Driver):
     def rectangle(self, first: str, after: str, a: str, bb: str, k_all: str) -> None:
         """Rows [first, after) times the column block's columns."""
         b, w = self.b, self.w
-        step = 64 // self.facts.element.itemsize
         blocks = b.max("1", b.op(f"udiv i64 {b.add(k_all, b.sub(w['kc'], 1))}, {w['kc']}"))
         one_block = b.op(f"icmp eq i64 {blocks}, 1")
-        self.sums = b.gep("i8", self.panel_a, b.mul(w["kc"], A_ROWS * self.facts.element.itemsize))
+        self.column_panels = b.op(f"udiv i64 {w['b_columns']}, {LANES}")
+        per_panel = b.op(f"select i1 {one_block}, i64 0, i64 {b.mul(self.column_panels, SUMS_BYTES)}")
+        buffers = self.sums_buffers()
 
         def columns(j: str) -> None:
             width = b.min(w["b_columns"], b.sub(self.columns, j))
-            per_panel = b.op(f"select i1 {one_block}, i64 0, i64 {b.mul(w['b_columns'], 4 * LANES)}")
 
             def rows(i0: str) -> None:
                 i1 = b.min(after, b.add(i0, w["mc"]))
@@ -107,22 +138,24 @@ class TileDriver(Driver):
                 def k_block(block: str) -> None:
                     k0 = b.mul(block, w["kc"])
                     self.k = b.min(w["kc"], b.sub(k_all, k0))
-                    steps = b.op(f"udiv i64 {b.add(self.k, step - 1)}, {step}")
+                    self.steps = b.op(f"udiv i64 {b.add(self.k, self.step - 1)}, {self.step}")
+                    self.panel_bytes = b.mul(self.steps, self.step_bytes)
                     self.add = b.op(f"icmp sgt i64 {block}, 0")
                     self.is_last = b.op(f"icmp eq i64 {b.add(block, 1)}, {blocks}")
                     self.a, self.bb = self.at(a, k0, w["a_column"]), self.at(bb, k0, w["b_row"])
-                    source = self.at(self.bb, b.add(self.j0, j), w["b_column"])
-                    self.pack("b", source, width, self.panels_b)
+                    self.take_columns(block, b.add(self.j0, j), width)
 
                     def some_rows(r0: str) -> None:
                         r1 = b.min(i1, b.add(r0, A_ROWS))
-                        self.pack("a", self.at(self.a, r0, w["a_row"]), b.sub(r1, r0), self.panel_a)
+                        self.pack_rows(self.at(self.a, r0, w["a_row"]), b.sub(r1, r0))
 
                         def panel(row: str) -> None:
-                            left = b.gep("i8", self.panel_a, b.mul(b.mul(b.sub(row, r0), steps), STEP_BYTES // LANES))
+                            index = b.op(f"udiv i64 {b.sub(row, r0)}, {LANES}")
                             number = b.op(f"udiv i64 {b.sub(row, i0)}, {LANES}")
-                            sums = b.gep("i8", self.sums, b.mul(number, per_panel))
-                            self.row_panel(row, b.min(LANES, b.sub(r1, row)), j, width, steps, left, sums)
+                            sums = b.gep("i8", buffers, b.mul(number, per_panel))
+                            tall = b.min(LANES, b.sub(r1, row))
+                            self.panel_of_rows(row, tall, index, number, j, width, sums)
+                            self.finish((row, b.add(row, tall)), (b.add(self.j0, j), b.add(b.add(self.j0, j), width)))
 
                         b.loop(r0, r1, LANES, panel)
 
@@ -134,9 +167,35 @@ class TileDriver(Driver):
 
         b.loop(0, self.columns, w["b_columns"], columns)
 
-    def row_panel(self, row: str, tall: str, j: str, width: str, steps: str, packed: str, sums: str) -> None:
-        """`tall` rows, `packed`, times the packed columns; `steps` of K."""
-        b = self.b
+    # -- what a driver of another packing does otherwise --------------------------------------------------------------
+    def sums_buffers(self) -> str:
+        """Address of the buffers of sums that wait for their last part of K."""
+        return self.b.gep("i8", self.panel_a, self.b.mul(self.w["kc"], A_ROWS * self.facts.element.itemsize))
+
+    def take_columns(self, block: str, column: str, width: str) -> None:
+        """Have `width` columns of b from `column` on in panels at `panels_b`, for this block of K."""
+        if self.facts.prepacked:
+            self.panels_b = self.packed_panels(block, column)
+        else:
+            self.pack("b", self.at(self.bb, column, self.w["b_column"]), width, self.panels_b)
+
+    def packed_panels(self, block: str, column: str) -> str:
+        """Address of the panel of b that starts at `column`, where b was packed before (matmul_prepacked.py)."""
+        b, w = self.b, self.w
+        steps_before = b.mul(block, b.op(f"udiv i64 {w['kc']}, {self.step}"))
+        before = b.mul(b.mul(steps_before, w["packed_count"]), self.step_bytes)
+        panel = b.mul(b.op(f"udiv i64 {column}, {LANES}"), self.panel_bytes)
+        return b.gep("i8", w["packed"], b.add(before, panel))
+
+    def pack_rows(self, source: str, count: str) -> None:
+        """Pack `count` rows of a into panels at `panel_a`."""
+        self.pack("a", source, count, self.panel_a)
+
+    def panel_of_rows(self, row: str, tall: str, index: str, number: str, j: str, width: str, sums: str) -> None:
+        """`tall` rows from `row` on, panel `index` of those packed, `number` of the block of rows, times all packed
+        columns. `sums`: buffers."""
+        b, steps = self.b, self.steps
+        packed = b.gep("i8", self.panel_a, b.mul(index, self.panel_bytes))
         column = b.add(self.j0, j)
         parts = b.max("1", b.op(f"udiv i64 {b.add(steps, STEPS // 2)}, {STEPS}"))
         longest = b.op(f"udiv i64 {b.sub(b.add(steps, parts), 1)}, {parts}")
@@ -149,9 +208,8 @@ class TileDriver(Driver):
             left = b.gep("i8", packed, b.mul(start, STEP_BYTES))
 
             def panel(at: str) -> None:
-                panel_bytes = b.mul(steps, STEP_BYTES)
                 number = b.op(f"udiv i64 {at}, {LANES}")
-                right = b.gep("i8", self.panels_b, b.add(b.mul(number, panel_bytes), b.mul(start, STEP_BYTES)))
+                right = b.gep("i8", self.panels_b, b.add(b.mul(number, self.panel_bytes), b.mul(start, STEP_BYTES)))
                 wide = b.min(LANES, b.sub(width, at))
                 buffer = b.gep("i8", sums, b.mul(number, SUMS_BYTES))
                 target = self.at(self.at(self.c, row, self.w["c_row"]), b.add(column, at), self.w["c_column"])
@@ -163,7 +221,6 @@ class TileDriver(Driver):
             b.loop(0, width, LANES, panel)
 
         b.loop(0, parts, 1, part)
-        self.finish((row, b.add(row, tall)), (column, b.add(column, width)))
 
     def multiply_tiles(
         self, steps: str, left: str, right: str, buffer: str, add: str, tall: str, wide: str

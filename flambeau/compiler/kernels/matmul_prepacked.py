@@ -1,0 +1,167 @@
+"""Matrix products that share an operand: it is packed once, by a kernel of its own, for all of them.
+
+The steps of a recurrent network multiply a few rows each by one weight. Packing it takes longer than such a product on the
+matrix unit, so that without this they would be done by multiply-adds. `Prepacked` finds the operands in a graph;
+`pack_kernel` packs one into a value that only kernels know, which lies in the arena until the last product has read it.
+
+    panels of the first block of K (kc), of the second, ...       as matmul_parts_pack.py and matmul_tile_pack.py make them
+    the panels' extents, in the same order                        (float32 by parts only)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
+from flambeau.compiler.graph import Graph, Value
+from flambeau.compiler.kernel import Address, Kernel, Word
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine
+from flambeau.compiler.kernels.matmul_element import element_of, register_tile
+from flambeau.compiler.kernels.matmul_facts import Facts, load_words
+from flambeau.compiler.kernels.matmul_parts import parts_k_block
+from flambeau.compiler.kernels.matmul_parts_pack import SLOT, parts_pack_function
+from flambeau.compiler.kernels.matmul_parts_pack import STEP as PARTS_STEP
+from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES as PARTS_STEP_BYTES
+from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
+from flambeau.compiler.kernels.matmul_tiles import tile_k_block
+from flambeau.dtypes import uint8
+
+if TYPE_CHECKING:
+    from flambeau.compiler.kernels.matmul import Operand
+
+FEWEST_USES: Final = 4  # packing costs about as much as two products of 32 rows save
+# Rows of a product: fewer leave half of a tile empty, of more the packing is a small part.
+ROWS: Final = range(16, 513)
+_FEWEST_ELEMENTS: Final = 64 * 64
+_FEWEST_K: Final = 24
+_Key = tuple[int, int, tuple[tuple[int, int], ...], int, int, int, int]  # root, offset, dynamic, k, n, their strides
+
+
+@dataclass(slots=True)
+class Panels:
+    """An operand's panels. `value`: the graph's, of bytes; `extents`: their offset in it."""
+
+    value: int
+    count: int  # of a block of K
+    extents: int
+
+
+class Prepacked:
+    """The operands of a graph's products that several products share, and their panels."""
+
+    def __init__(self, graph: Graph) -> None:
+        from flambeau.runtime import tiles
+
+        self._graph = graph
+        self._units = tiles.dtypes()
+        self._panels: dict[_Key, Panels] = {}
+        self._operands: dict[int, tuple[_Key, bool]] = {}  # node: its shared operand, and whether it is the left one
+        uses: Counter[_Key] = Counter()
+        found: dict[int, list[tuple[_Key, bool]]] = {}
+        for index, node in enumerate(graph.nodes):
+            if node.op == "matmul" and self._units:
+                found[index] = [(key, left) for left in (False, True) if (key := self._key(node.inputs, left)) is not None]
+                uses.update([key for key, _ in found[index]])
+        for index, keys in found.items():
+            best = max(keys, key=lambda known: uses[known[0]], default=None)
+            if best is not None and uses[best[0]] >= FEWEST_USES:
+                self._operands[index] = best
+
+    def _key(self, inputs: tuple[int, ...], left: bool) -> _Key | None:
+        """What the panels of an operand depend on; None if products with it are not helped."""
+        values = self._graph.values
+        shared, other = (values[inputs[0]], values[inputs[1]]) if left else (values[inputs[1]], values[inputs[0]])
+        name = shared.dtype.name
+        if name not in self._units and not (name == "float32" and "bfloat16" in self._units):
+            return None
+        if (left and len(other.shape) > 2) or any(size > 1 and stride for size, stride in zip(shared.shape[:-2], shared.strides[:-2], strict=True)):
+            return None
+        k, n = (shared.shape[-1], shared.shape[-2]) if left else shared.shape[-2:]
+        rows = other.numel // k if k else 0
+        if rows not in ROWS or k < _FEWEST_K or k * n < _FEWEST_ELEMENTS:
+            return None
+        strides = shared.strides[-2:]
+        along_k, along_n = (strides[1], strides[0]) if left else strides
+        return self._graph.root(inputs[0 if left else 1]), shared.offset, shared.dynamic, k, n, along_k, along_n
+
+    def is_left(self, node: int) -> bool | None:
+        """Whether the shared operand of a product is its left one; None if there is none."""
+        known = self._operands.get(node)
+        return None if known is None else known[1]
+
+    def panels(self, node: int, operand: Operand) -> tuple[Panels, list[Kernel]]:
+        """The panels of a product's right operand, in normal form, and, for the first one to ask, the kernel that packs them."""
+        key, _ = self._operands[node]
+        if key in self._panels:
+            return self._panels[key], []
+        _, _, _, k, n, along_k, along_n = key
+        panels, kernel = pack_kernel(self._graph, node, operand, k, n, along_k, along_n)
+        self._panels[key] = panels
+        return panels, [kernel]
+
+
+def pack_kernel(graph: Graph, node: int, operand: Operand, k: int, n: int, along_k: int, along_n: int) -> tuple[Panels, Kernel]:
+    """The kernel that packs a k x n operand. A unit is a panel."""
+    from flambeau.compiler.kernels.matmul import unit_stride
+
+    element = element_of(graph.values[operand.root].dtype)
+    host = machine()
+    unit = unit_stride(along_n, along_k, n, k)
+    facts = Facts(element, register_tile(element, host.vector_bits, host.registers), host.vector_bits, "any", unit, "any", 2, False)
+    by_parts = element.name == "float32"
+    step, step_bytes = (PARTS_STEP, PARTS_STEP_BYTES) if by_parts else (64 // element.itemsize, STEP_BYTES)
+    kc = parts_k_block(k) if by_parts else tile_k_block(element, k)
+    count = ceil_div(n, LANES)
+    extents = count * ceil_div(k, step) * step_bytes
+    size = extents + count * ceil_div(k, kc) * SLOT * by_parts
+    value = graph.add_value(Value((size,), uint8, (1,)))
+    words: dict[str, Word] = {
+        "b": operand.word, "packed": Address(value), "b_row": along_k, "b_column": along_n, "n": n, "k": k, "kc": kc,
+        "panels": count, "extents": extents, "pack_b": parts_pack_function(facts, "b") if by_parts else tile_pack_function(facts, "b"),
+    }  # fmt: skip
+    key = f"matmul:prepack:{'parts' if by_parts else f'tiles:{element.itemsize}'}:{facts.vector_bits}"
+    kernel = Kernel(
+        name=f"matmul_pack_{element.name}", key=key, emit=partial(_emit, facts, step, step_bytes, key),
+        words=[words[name] for name in _names()], reads=(operand.root,), writes=(value,), units=count,
+        bytes=k * n * element.itemsize + size, nodes=(node,), min_units_per_thread=max(1, (256 << 10) // (LANES * k * element.itemsize)),
+    )  # fmt: skip
+    return Panels(value, count, extents), kernel
+
+
+def _names() -> list[str]:
+    return ["b", "packed", "b_row", "b_column", "n", "k", "kc", "panels", "extents", "pack_b"]
+
+
+def _emit(facts: Facts, step: int, step_bytes: int, key: str) -> str:
+    """The kernel's text."""
+    from flambeau.runtime.jit import symbol
+
+    b = Builder()
+    w = load_words(b, _names())
+    memory = facts.element.memory
+    first = b.mul("%begin", LANES)
+    columns = b.sub(b.min(w["n"], b.mul("%end", LANES)), first)
+    source = b.gep(memory, w["b"], b.mul(first, w["b_column"]))
+
+    def k_block(k0: str) -> None:
+        k = b.min(w["kc"], b.sub(w["k"], k0))
+        steps = b.op(f"udiv i64 {b.add(k, step - 1)}, {step}")
+        panels_before = b.mul(b.op(f"udiv i64 {k0}, {step}"), w["panels"])
+        at = b.mul(b.add(panels_before, b.mul("%begin", steps)), step_bytes)
+        arguments = [
+            ("ptr", b.gep(memory, source, b.mul(k0, w["b_row"]))), ("i64", w["b_column"]), ("i64", w["b_row"]), ("i64", columns),
+            ("i64", k), ("ptr", b.gep("i8", w["packed"], at)),
+        ]  # fmt: skip
+        if facts.element.name == "float32":
+            number = b.add(b.mul(b.op(f"udiv i64 {k0}, {w['kc']}"), w["panels"]), "%begin")
+            arguments.append(("ptr", b.gep("i8", w["packed"], b.add(w["extents"], b.mul(number, SLOT)))))
+        b.call_address(w["pack_b"], arguments)
+
+    b.loop(0, w["k"], w["kc"], k_block)
+    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, facts.vector_bits)
+
+
+__all__ = ["FEWEST_USES", "ROWS", "Panels", "Prepacked", "pack_kernel"]
