@@ -16,6 +16,8 @@ __all__ = ["Binomial"]
 class CountedTrials(ProbsOrLogits):
     """Distributions of a `total_count` and a probability (or log odds) of one success; both have the dtype of the latter."""
 
+    total_count: Any
+
     def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         form, given = self._form(probs, logits), self._choose(probs, logits)
         if isinstance(total_count, torch.Tensor):

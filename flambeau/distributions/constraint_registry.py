@@ -7,7 +7,6 @@ A transform of `biject_to` is bijective, with a log determinant: for densities (
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Number
 from typing import Any
 
 from flambeau.distributions import constraints, transforms
@@ -83,8 +82,9 @@ def _below(c: Any) -> Any:
 
 @_register(_BOTH, constraints.interval, constraints.half_open_interval)
 def _between(c: Any) -> Any:
-    low, high = c.lower_bound, c.upper_bound
-    if isinstance(low, Number) and isinstance(high, Number) and low == 0 and high == 1:
+    low: Any = c.lower_bound
+    high: Any = c.upper_bound
+    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low == 0 and high == 1:
         return transforms.SigmoidTransform()
     return transforms.ComposeTransform([transforms.SigmoidTransform(), transforms.AffineTransform(low, high - low)])
 

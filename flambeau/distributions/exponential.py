@@ -16,6 +16,7 @@ __all__ = ["Exponential"]
 class Exponential(Parametric, ExponentialFamily):
     """Exponential distributions of the rate `rate` > 0."""
 
+    rate: Any
     arg_constraints: Any = {"rate": constraints.positive}
     support: Any = constraints.nonnegative
     has_rsample = True

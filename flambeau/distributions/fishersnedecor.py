@@ -17,6 +17,8 @@ __all__ = ["FisherSnedecor"]
 class FisherSnedecor(Parametric):
     """(chi2(df1) / df1) / (chi2(df2) / df2)."""
 
+    df1: Any
+    df2: Any
     arg_constraints: Any = {"df1": constraints.positive, "df2": constraints.positive}
     support: Any = constraints.positive
     has_rsample = True

@@ -21,6 +21,8 @@ def _standard_gamma(concentration: Any) -> Any:
 class Gamma(Parametric, ExponentialFamily):
     """Gamma distributions of the shape `concentration` and the inverse scale `rate`, both positive."""
 
+    concentration: Any
+    rate: Any
     arg_constraints: Any = {"concentration": constraints.positive, "rate": constraints.positive}
     support: Any = constraints.nonnegative
     has_rsample = True

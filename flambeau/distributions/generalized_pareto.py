@@ -16,6 +16,9 @@ __all__ = ["GeneralizedPareto"]
 class GeneralizedPareto(Parametric):
     """Excesses over a threshold: `loc` and `scale`, and c, the real `concentration`. For c < 0 they end at loc - scale / c."""
 
+    loc: Any
+    scale: Any
+    concentration: Any
     arg_constraints: Any = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True
 

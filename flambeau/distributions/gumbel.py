@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Number
 from typing import Any
 
 import flambeau as torch
@@ -26,8 +25,6 @@ class Gumbel(TransformedDistribution):
         self.loc, self.scale = broadcast_all(loc, scale)
         info = torch.finfo(self.loc.dtype)
         low, high = torch.full_like(self.loc, info.tiny), torch.full_like(self.loc, 1 - info.eps)
-        if isinstance(loc, Number) and isinstance(scale, Number):
-            low, high = info.tiny, 1 - info.eps
         log = ExpTransform().inv
         negative = AffineTransform(loc=0, scale=-torch.ones_like(self.scale))
         transforms = [log, negative, log, AffineTransform(loc=loc, scale=-self.scale)]

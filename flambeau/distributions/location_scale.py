@@ -11,6 +11,8 @@ from flambeau.distributions.distribution import Parametric
 class LocationScale(Parametric):
     """Parameters `loc` (real) and `scale` (positive) of the batch's shape; the mode is at `loc`."""
 
+    loc: Any
+    scale: Any
     arg_constraints: Any = {"loc": constraints.real, "scale": constraints.positive}
     support: Any = constraints.real
     has_rsample = True

@@ -35,7 +35,7 @@ class MixtureSameFamily(Parametric):
                 f"`mixture_distribution.batch_shape` ({mixed}) is not compatible with "
                 f"`component_distribution.batch_shape`({batch[:-1]})"
             )
-        count = mixture_distribution.param_shape[-1]
+        count = mixture_distribution.logits.shape[-1]
         if count != batch[-1]:
             raise ValueError(f"`mixture_distribution component` ({count}) does not equal `component_distribution.batch_shape[-1]` ({batch[-1]})")
         self._num_component = count

@@ -17,6 +17,7 @@ __all__ = ["Poisson"]
 class Poisson(Parametric, ExponentialFamily):
     """Poisson distributions of the rate `rate` >= 0."""
 
+    rate: Any
     arg_constraints: Any = {"rate": constraints.nonnegative}
     support: Any = constraints.nonnegative_integer
 

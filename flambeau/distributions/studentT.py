@@ -18,6 +18,9 @@ __all__ = ["StudentT"]
 class StudentT(Parametric):
     """t distributions of `df` degrees of freedom, with a location and a scale."""
 
+    df: Any
+    loc: Any
+    scale: Any
     arg_constraints: Any = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support: Any = constraints.real
     has_rsample = True

@@ -192,11 +192,15 @@ class _Configured(Transform):
 
     _arguments: tuple[str, ...] = ()
 
+    def __init__(self, *arguments: Any, cache_size: int = 0) -> None:
+        super().__init__(cache_size=cache_size)
+
     def with_cache(self, cache_size: int = 1) -> Any:
         """This transform, or one like it, with a cache of that size."""
         if self._cache_size == cache_size:
             return self
-        return type(self)(*(getattr(self, name) for name in self._arguments), cache_size=cache_size)
+        given: Any = [getattr(self, name) for name in self._arguments]
+        return type(self)(*given, cache_size=cache_size)
 
 
 # -- numbers --------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ __all__ = ["Uniform"]
 class Uniform(Parametric):
     """Uniform distributions between `low` and `high` > low."""
 
+    low: Any
+    high: Any
     has_rsample = True
 
     @property

@@ -17,6 +17,8 @@ __all__ = ["VonMises"]
 class VonMises(Parametric):
     """Angles around `loc` in [-pi, pi), the nearer the larger the `concentration`. The variance is the circular one."""
 
+    loc: Any
+    concentration: Any
     arg_constraints: Any = {"loc": constraints.real, "concentration": constraints.positive}
     support: Any = constraints.real
     has_rsample = False

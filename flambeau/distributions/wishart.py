@@ -127,7 +127,7 @@ class Wishart(OfMatrix, ExponentialFamily):
         """The logarithm of the density."""
         value, nu, n = self._checked(value), self.df, self._event_shape[-1]
         factor = self._unbroadcasted_scale_tril
-        trace = torch.cholesky_solve(value, factor.expand(value.shape)).diagonal(dim1=-2, dim2=-1).sum(-1)
+        trace = torch.cholesky_solve(value, factor).diagonal(dim1=-2, dim2=-1).sum(-1)
         norm = nu * (n * _LOG_2 / 2 + _half_log_det(factor)) + torch.mvlgamma(nu / 2, p=n)
         return (nu - n - 1) / 2 * torch.linalg.slogdet(value).logabsdet - trace / 2 - norm
 

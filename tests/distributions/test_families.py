@@ -1,0 +1,109 @@
+"""Every distribution beside PyTorch's: shapes, densities, moments, quantiles, entropies, samples, and gradients of what has them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.distributions.cases import CASES, Case
+from tests.distributions.oracle import PACKAGES, both, gradients, outcome, same, tensors
+
+ATTRIBUTES = ("mean", "mode", "variance", "stddev")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_shapes_moments_and_repr(case: Case) -> None:
+    made = [case.make(t, *tensors(t, case.parameters)) for t in PACKAGES]
+    ours, theirs = made
+    assert tuple(ours.batch_shape) == tuple(theirs.batch_shape)
+    assert tuple(ours.event_shape) == tuple(theirs.event_shape)
+    assert (ours.has_rsample, ours.has_enumerate_support) == (theirs.has_rsample, theirs.has_enumerate_support)
+    assert repr(ours) == repr(theirs)
+    assert sorted(ours.arg_constraints) == sorted(theirs.arg_constraints)
+    assert str(ours.support).split("(")[0] == str(theirs.support).split("(")[0]
+    for name in ATTRIBUTES:
+        a, b = (outcome(lambda d=d, name=name: getattr(d, name)) for d in made)  # type: ignore[misc]
+        same(a, b, case.tolerance, name)
+    for name in ("entropy", "perplexity"):
+        a, b = (outcome(getattr(d, name)) for d in made)
+        same(a, b, case.tolerance, name)
+    for expand in (True, False):
+        a, b = (outcome(lambda d=d, expand=expand: d.enumerate_support(expand)) for d in made)  # type: ignore[misc]
+        same(a, b, 1e-9, "enumerate_support")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_densities_and_gradients(case: Case) -> None:
+    found = []
+    for t in PACKAGES:
+        parameters = tensors(t, case.parameters, gradients=True)
+        (value,) = tensors(t, [case.values], gradients=case.values.dtype.kind == "f")
+        distribution = case.make(t, *parameters)
+        log_prob = distribution.log_prob(value)
+        inputs = [x for x in (*parameters, value) if x.requires_grad]
+        results = [log_prob, *gradients(t, log_prob, inputs)]
+        plain = t.tensor(case.values)
+        results.append(outcome(lambda d=distribution, v=plain: d.cdf(v)))  # type: ignore[misc]
+        found.append(results)
+    for i, (a, b) in enumerate(zip(*found, strict=True)):
+        same(a, b, case.tolerance, f"number {i} of log_prob, its gradients, cdf")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_quantiles(case: Case) -> None:
+    found = []
+    for t in PACKAGES:
+        distribution = case.make(t, *tensors(t, case.parameters))
+        shape = (*distribution.batch_shape, *distribution.event_shape)
+        p = t.linspace(0.05, 0.95, max(int(np.prod(shape)), 1), dtype=t.float64).reshape(tuple(shape))
+        found.append(outcome(lambda d=distribution, p=p: d.icdf(p)))  # type: ignore[misc]
+    same(*found, case.tolerance, "icdf")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_samples_of_one_seed(case: Case) -> None:
+    if "sample" in case.silent:
+        pytest.skip("PyTorch draws its good samples again (docs/differences.md); see test_matrices.py")
+    for shape in ((), (3,), (2, 4)):
+        both(lambda t, shape=shape: case.make(t, *tensors(t, case.parameters)).sample(t.Size(shape)), case.tolerance, f"sample {shape}")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_reparametrised_samples(case: Case) -> None:
+    if "sample" in case.silent:
+        pytest.skip("PyTorch draws its good samples again (docs/differences.md); see test_matrices.py")
+    found = []
+    for t in PACKAGES:
+        t.manual_seed(11)
+        parameters = tensors(t, case.parameters, gradients=True)
+        distribution = case.make(t, *parameters)
+        if not distribution.has_rsample:
+            found.append([outcome(lambda d=distribution: d.rsample((2,)))])  # type: ignore[misc]
+            continue
+        drawn = distribution.rsample((5,))
+        found.append([drawn, *gradients(t, drawn, parameters)])
+    assert len(found[0]) == len(found[1])
+    for i, (a, b) in enumerate(zip(*found, strict=True)):
+        # The gradients of PyTorch's gamma and Dirichlet numbers are approximations (docs/differences.md).
+        same(a, b, max(case.approximate, case.tolerance) if i else min(case.tolerance, 1e-6), f"number {i} of rsample and its gradients")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_expanded_and_copied(case: Case) -> None:
+    made: list[Any] = [case.make(t, *tensors(t, case.parameters)) for t in PACKAGES]
+    wider = [d.expand((2, *d.batch_shape)) for d in made]
+    assert tuple(wider[0].batch_shape) == tuple(wider[1].batch_shape)
+    assert repr(wider[0]) == repr(wider[1])
+    assert type(wider[0]) is type(made[0])
+    values = tensors(PACKAGES[0], [case.values])[0]
+    last = values[0] if values.dim() > len(made[0].batch_shape) + len(made[0].event_shape) else values
+    expected = made[0].log_prob(last)
+    for other in (copy.deepcopy(made[0]), pickle.loads(pickle.dumps(made[0]))):
+        assert np.array_equal(other.log_prob(last).numpy(), expected.numpy())
+    again = wider[0].log_prob(last)
+    np.testing.assert_allclose(again.numpy(), np.broadcast_to(expected.numpy(), tuple(again.shape)), rtol=case.tolerance)
+    same(outcome(lambda: wider[0].mean), outcome(lambda: wider[1].mean), case.tolerance, "mean")
