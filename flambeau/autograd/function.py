@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flambeau.trace.recorder import Fragment, local
+from flambeau.trace.recorder import Fragment, Trace, local
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -90,7 +90,13 @@ class FunctionCtx:
 
 class Function:
     """Subclass with static methods `forward(ctx, *args)` (or `forward(*args)` and `setup_context(ctx, inputs, output)`) and
-    `backward(ctx, *grads)`, which returns a gradient (or None) for each argument of forward. Call it by `apply`."""
+    `backward(ctx, *grads)`, which returns a gradient (or None) for each argument of forward. Call it by `apply`.
+
+    For torch.func: `vmap(info, in_dims, *args)` returns (output, out_dims), or `generate_vmap_rule = True` asks for a rule made of the
+    other methods; `jvp(ctx, *tangents)` returns the tangents of the results.
+    """
+
+    generate_vmap_rule = False
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -102,9 +108,33 @@ class Function:
         """Its gradients."""
         raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function.")
 
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Leave in `ctx` what backward needs: for a forward that takes no ctx."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """The tangents of the results for those of the arguments (None: zero)."""
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """(output, out_dims) for arguments with a batch at `in_dims`."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True."
+        )
+
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward without recording it for gradients, and hang the user's backward on its results."""
+        if type(local.trace) is not Trace and not isinstance(local.trace, Fragment):
+            return local.trace.custom_function(cls, args, kwargs)
+        return cls._apply(args, kwargs)[0]
+
+    @classmethod
+    def _apply(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, FunctionCtx]:
+        """(what apply returns, the context)."""
         from flambeau.autograd.modes import no_grad
         from flambeau.tensor import Tensor
 
@@ -116,13 +146,13 @@ class Function:
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         track = tr.grad_enabled and any(ctx.needs_input_grad)
         with no_grad():
-            if "setup_context" in cls.__dict__ or any("setup_context" in base.__dict__ for base in cls.__mro__[:-2]):
+            if cls.setup_context is not Function.setup_context:
                 output = cls.forward(*args, **kwargs)
-                cls.setup_context(ctx, args, output)  # type: ignore[attr-defined]
+                cls.setup_context(ctx, args, output)
             else:
                 output = cls.forward(ctx, *args, **kwargs)
         if not track:
-            return output
+            return output, ctx
         single = not isinstance(output, (tuple, list))
         outputs = [output] if single else list(output)
         results: list[Any] = []
@@ -140,7 +170,7 @@ class Function:
                 ctx._output_metas.append(made._meta if isinstance(made, Tensor) else None)
                 if made is not t:
                     tr.custom[made._slot] = ctx
-        return results[0] if single else type(output)(results) if isinstance(output, list) else tuple(results)
+        return (results[0] if single else type(output)(results) if isinstance(output, list) else tuple(results)), ctx
 
 
 def _slot(tr: Any, t: Tensor) -> int:

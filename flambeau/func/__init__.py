@@ -1,6 +1,6 @@
 """torch.func: transforms of functions: vmap, grad, vjp, jvp, Jacobians, Hessians, modules as functions.
 
-levels (what an active transform is) -> batch (vmap's level), forward (jvp's level), pullback (reverse mode under levels); vmap,
+levels (what an active transform is) -> batch (vmap's level), forward (jvp's level), pullback (reverse mode under levels); mapping,
 reverse, forward_mode, functional_call and functionalize are the public functions. The rules by primitive are beside the primitives:
 ops/primitives/batching.py and ops/primitives/forward.py.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 _HOMES = {
-    "vmap": "vmap", "grad": "reverse", "grad_and_value": "reverse", "vjp": "reverse", "jacrev": "reverse", "hessian": "forward_mode",
+    "vmap": "mapping", "grad": "reverse", "grad_and_value": "reverse", "vjp": "reverse", "jacrev": "reverse", "hessian": "forward_mode",
     "jvp": "forward_mode", "jacfwd": "forward_mode", "linearize": "forward_mode", "functional_call": "modules", "stack_module_state": "modules",
     "replace_all_batch_norm_modules_": "modules", "functionalize": "functionalize", "debug_unwrap": "levels", "rearrange": "rearrange",
 }  # fmt: skip

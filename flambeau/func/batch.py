@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any
 
 from flambeau.compiler.graph import Value
-from flambeau.func.levels import Expansion, Level, LevelTensor, Packed, _new, bottom, derive, expand_in, levels, packed, rebuild, refuse_observation
-from flambeau.ops.primitives.batching import aligned, batch
+from flambeau.func.levels import Expansion, Level, LevelTensor, Packed, _new, derive, expand_in, levels, packed, rebuild, refuse_observation
+from flambeau.ops.primitives.batching import batch
 from flambeau.ops.shape import expand, movedim, unsqueeze
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Meta, meta
@@ -145,7 +145,7 @@ class VmapLevel(Level):
             return target
         have, wanted = source._meta.shape, target._meta.shape
         if theirs:
-            value = self.call_below(_align, source._inner, target._meta.ndim)  # type: ignore[attr-defined]
+            value = self.call_below(aligned_below, source._inner, target._meta.ndim)  # type: ignore[attr-defined]
         else:
             value = source
             while len(have) > len(wanted) and have[0] == 1:
@@ -167,6 +167,11 @@ class VmapLevel(Level):
 
         return draw(self, function, args, kwargs)
 
+    def custom_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from flambeau.func.custom import apply_batched
+
+        return apply_batched(self, function, args, kwargs)
+
     def pull(self, outputs: list[Any], inputs: list[Any], gradients: list[Any], extra: int, retain: bool, create: bool) -> list[Any]:
         from flambeau.func.pullback import pull_batched
 
@@ -182,7 +187,7 @@ class VmapLevel(Level):
         return inner if dim == 0 else self.call_below(movedim, inner, 0, dim)
 
 
-def _align(x: Any, ndim: int) -> Any:
+def aligned_below(x: Any, ndim: int) -> Any:
     """A batched tensor whose samples get dims of size one in front, up to `ndim`; or lose them."""
     while x._meta.ndim - 1 > ndim and x._meta.shape[1] == 1:
         x = x.squeeze(1)
@@ -280,4 +285,4 @@ class BatchExpansion(Expansion):
         return packed(tuple([flag for _, flag in items]), type(result))(*[t for t, _ in items])
 
 
-__all__ = ["BatchExpansion", "BatchedTensor", "VmapLevel", "aligned", "batched_operation", "bottom", "sample_meta", "wrap"]
+__all__ = ["BatchExpansion", "BatchedTensor", "VmapLevel", "aligned_below", "batched_operation", "refuse_random", "sample_meta", "wrap"]

@@ -171,6 +171,11 @@ class JvpLevel(Level):
     def stream(self, count: int) -> int:
         return self.below.stream(count) if isinstance(self.below, Level) else count
 
+    def custom_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from flambeau.func.custom import apply_dual
+
+        return apply_dual(self, function, args, kwargs)
+
     def pull(self, outputs: list[Any], inputs: list[Any], gradients: list[Any], extra: int, retain: bool, create: bool) -> list[Any]:
         from flambeau.func.pullback import pull_dual
 

@@ -8,7 +8,7 @@ from typing import Any
 from flambeau.func.arguments import chosen, replaced, require_real, require_tensors, with_aux
 from flambeau.func.forward import JvpLevel
 from flambeau.func.reverse import jacrev, like, standard_basis
-from flambeau.func.vmap import vmap
+from flambeau.func.mapping import vmap
 from flambeau.tensor import Tensor
 from flambeau.utils._pytree import tree_flatten, tree_map, tree_unflatten
 

@@ -174,6 +174,10 @@ class Level:
         """How many numbers of the counter-based stream an operation takes that asks for `count` (dropout)."""
         raise NotImplementedError
 
+    def custom_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`function.apply(*args)` of a torch.autograd.Function."""
+        raise NotImplementedError
+
     def pull(self, outputs: list[Any], inputs: list[Any], gradients: list[Any], extra: int, retain: bool, create: bool) -> list[Any]:
         """Reverse mode (func/pullback.py)."""
         raise NotImplementedError

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flambeau import devices, dtypes
 from flambeau.dtypes import dtype
 from flambeau.ops.shape import sizes_of
 from flambeau.runtime.buffers import allocate
 from flambeau.runtime.random import MersenneState, full_range
+from flambeau.trace.recorder import Fragment, Trace, local
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Generator:
@@ -103,8 +108,22 @@ def set_rng_state(new_state: Tensor) -> None:
     default_generator.set_state(new_state)
 
 
+def draws(function: F) -> F:
+    """Decorator of a function that draws at its call: where a transform (vmap, jvp) is active, that decides what is drawn."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if type(local.trace) is not Trace and not isinstance(local.trace, Fragment):
+            return local.trace.random(call, args, kwargs)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
 def next_stream(count: int) -> tuple[int, int]:
     """(seed, offset) of the next `count` elements of the counter-based stream that dropout uses inside kernels."""
+    if type(local.trace) is not Trace and not isinstance(local.trace, Fragment):
+        count = local.trace.stream(count)
     g = default_generator
     offset = g.drawn
     g.drawn = offset + count
@@ -152,20 +171,23 @@ def _make(shape: tuple[int, ...], d: dtype, generator: Any, kind: str, requires_
     return t.requires_grad_() if requires_grad else t
 
 
-def rand(*size: Any, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+@draws
+def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Uniform numbers in [0, 1)."""
-    t = _make(sizes_of(size), _floating(dtype, "rand"), generator, "uniform", requires_grad, device)
+    t = _make(sizes_of(sizes if size is None else (size,)), _floating(dtype, "rand"), generator, "uniform", requires_grad, device)
     return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
 
 
-def randn(*size: Any, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+@draws
+def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers of the standard normal distribution."""
-    t = _make(sizes_of(size), _floating(dtype, "randn"), generator, "normal", requires_grad, device)
+    t = _make(sizes_of(sizes if size is None else (size,)), _floating(dtype, "randn"), generator, "normal", requires_grad, device)
     return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
 
 
+@draws
 def rand_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
               memory_format: Any = None, generator: Any = None) -> Tensor:  # fmt: skip
     """rand with the shape, dtype and memory order of `input`."""
@@ -176,6 +198,7 @@ def rand_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, 
     return t.requires_grad_() if requires_grad else t
 
 
+@draws
 def randn_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
                memory_format: Any = None, generator: Any = None) -> Tensor:  # fmt: skip
     """randn with the shape, dtype and memory order of `input`."""
@@ -193,6 +216,7 @@ def _like(input: Tensor, d: dtype) -> Tensor:
     return empty_like(input, dtype=d)
 
 
+@draws
 def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False, pin_memory: bool = False, low: int = 0, high: int | None = None,
             size: Any = None) -> Tensor:  # fmt: skip
@@ -216,6 +240,7 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | N
     return t if out is None else out.copy_(t)  # type: ignore[no-any-return, attr-defined]
 
 
+@draws
 def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: dtype | None = None, **options: Any) -> Tensor:
     """randint with the shape, dtype and memory order of `input`."""
     low, high = (0, low) if high is None else (low, high)
@@ -225,6 +250,7 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: dty
     return random_(_like(input, d), low, high)
 
 
+@draws
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: dtype = dtypes.int64, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """A random permutation of 0 .. n - 1."""
@@ -251,6 +277,7 @@ def _fill_in_place(self: Tensor, fill: Any, name: str) -> Tensor:
     return self
 
 
+@draws
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None, **named: float) -> Tensor:
     """Fill with uniform numbers in [a, b)."""
     a, b = float(named.pop("from", a)), float(named.pop("to", b))
@@ -262,6 +289,7 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = N
     return _fill_in_place(self, lambda p, n: _state(generator).uniform(p, n, d, a, b), "uniform_")
 
 
+@draws
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with normally distributed numbers."""
     d = _floating(self.dtype, "normal_")
@@ -277,26 +305,31 @@ def _drawn(self: Tensor, name: str, method: str, *parameters: float, generator: 
     return _fill_in_place(self, lambda p, n: getattr(_state(generator), method)(p, n, d, *given), name)
 
 
+@draws
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with exponentially distributed numbers of the rate `lambd`."""
     return _drawn(self, "exponential_", "exponential", lambd, generator=generator)
 
 
+@draws
 def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Fill with the number of trials until the first success of probability p."""
     return _drawn(self, "geometric_", "geometric", p, generator=generator)
 
 
+@draws
 def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with Cauchy numbers of this median and scale."""
     return _drawn(self, "cauchy_", "cauchy", median, sigma, generator=generator)
 
 
+@draws
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Tensor:
     """Fill with exp of normal numbers of this mean and deviation."""
     return _drawn(self, "log_normal_", "log_normal", mean, std, generator=generator)
 
 
+@draws
 def random_(self: Tensor, *bounds: int, generator: Any = None) -> Tensor:
     """Fill with integers in [0, to), [from, to), or over the dtype's whole range."""
     d = self.dtype
@@ -310,6 +343,7 @@ def random_(self: Tensor, *bounds: int, generator: Any = None) -> Tensor:
     return _fill_in_place(self, lambda p, n: _state(generator).integers(p, n, d, int(low), int(high)), "random_")
 
 
+@draws
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Fill with 1 with probability p (a number, or a tensor of probabilities), else 0."""
     if hasattr(p, "_meta"):
@@ -328,6 +362,7 @@ def _draw_each(target: Tensor, p: Tensor, generator: Any) -> Tensor:
     )
 
 
+@draws
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None, out: Any = None) -> Tensor:
     """1 with the probability that each element of `input` gives (or with probability p), else 0."""
     from flambeau.ops.creation import empty_like
@@ -340,6 +375,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None, o
     return _draw_each(target, input, generator)
 
 
+@draws
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, out: Any = None, dtype: dtype | None = None,
            device: Any = None, **_: Any) -> Tensor:  # fmt: skip
     """Normal numbers: normal(mean, std) with tensors, or normal(mean, std, size)."""
@@ -358,6 +394,7 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
     return t if out is None else out.copy_(t)  # type: ignore[no-any-return, attr-defined]
 
 
+@draws
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None, out: Any = None) -> Tensor:
     """Indices drawn with the (unnormalised) probabilities in the rows of `input`."""
     from flambeau.ops.creation import empty

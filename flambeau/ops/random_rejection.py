@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.autograd.function import Function
 from flambeau.ops.implicit_gradients import dirichlet_grad, standard_gamma_grad
-from flambeau.ops.random import _filled, _state
+from flambeau.ops.random import _filled, _state, draws
 from flambeau.queries import finfo
 from flambeau.runtime.random import MersenneState
 
@@ -68,11 +68,13 @@ def _dirichlet_gradient(grad: Any, sample: Any, alpha: Any) -> tuple[Any, ...]:
     return (dirichlet_grad(sample, alpha, total) * (grad - (sample * grad).sum(-1, True)),)
 
 
+@draws
 def standard_gamma(self: Tensor, generator: Any = None) -> Tensor:
     """Numbers of the distributions Gamma(self, 1). `self`: positive floating tensor of any shape."""
     return _drawn("gamma", generator, _gamma_gradient, self)
 
 
+@draws
 def sample_dirichlet(self: Tensor, generator: Any = None) -> Tensor:
     """Points of the simplex of the last dim, of the Dirichlet distributions with the concentrations `self` (positive, floating).
 
@@ -89,6 +91,7 @@ def sample_dirichlet(self: Tensor, generator: Any = None) -> Tensor:
     return draw(self)
 
 
+@draws
 def poisson(input: Tensor, generator: Any = None) -> Tensor:
     """Counts of the Poisson distributions with the rates `input` (floating, at least 0), in its shape and dtype.
 
@@ -96,6 +99,7 @@ def poisson(input: Tensor, generator: Any = None) -> Tensor:
     return _drawn("poisson", generator, _zeros, input)
 
 
+@draws
 def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
     """Successes among `count` trials with the probability `prob`: floating tensors of one dtype, `prob` broadcast to the shape of `count`."""
     if count.dtype is not prob.dtype:

@@ -1,6 +1,6 @@
 """torch.nn.utils."""
 
-from flambeau.nn.utils import parametrizations, parametrize, prune, rnn
+from flambeau.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from flambeau.nn.utils.clip_grad import clip_grad_norm, clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from flambeau.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from flambeau.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
@@ -9,5 +9,5 @@ from flambeau.nn.utils.weight_norm import remove_weight_norm, weight_norm
 __all__ = [
     "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",
     "parametrizations", "parametrize", "prune", "remove_spectral_norm", "remove_weight_norm", "rnn", "spectral_norm",
-    "vector_to_parameters", "weight_norm",
+    "stateless", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip

@@ -1,0 +1,90 @@
+"""torch.autograd.forward_ad: dual numbers, a value and its tangent, inside a `dual_level`."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flambeau.autograd.modes import _Mode
+
+if TYPE_CHECKING:
+    from flambeau.func.forward import JvpLevel
+    from flambeau.tensor import Tensor
+
+__all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
+
+
+class _Active(threading.local):
+    """The level of this thread."""
+
+    level: JvpLevel | None = None
+
+
+_active = _Active()
+
+
+def enter_dual_level() -> int:
+    """Enter a level; there is one at most (nested derivatives: torch.func.jvp)."""
+    from flambeau.func.forward import JvpLevel
+
+    if _active.level is not None:
+        raise RuntimeError("Nested forward mode AD is not supported at the moment")
+    level = JvpLevel()
+    level.remembered = []
+    level.__enter__()
+    _active.level = level
+    return 0
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """Leave the level: its dual tensors become their primals."""
+    found = _active.level
+    if found is None or level not in (None, 0):
+        raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not supported.")
+    _active.level = None
+    found.__exit__()
+    found.let_go()
+
+
+def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
+    """A tensor with the value of `tensor`, which carries `tangent`; RuntimeError outside of a level, or if shapes differ."""
+    if _active.level is None:
+        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.")
+    for name, t in (("primal", tensor), ("tangent", tangent)):
+        if not (t.is_floating_point() or t.is_complex()):
+            raise ValueError(f"Expected {name} to be floating point or complex, but got: {t.dtype}")
+    from flambeau.func.forward_mode import check_tangent
+
+    check_tangent(tensor, tangent)
+    return _active.level.enter(_active.level.parts(tensor)[0], tangent)
+
+
+class UnpackedDualTensor(NamedTuple):
+    """What unpack_dual returns."""
+
+    primal: Tensor
+    tangent: Tensor | None
+
+
+def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
+    """(primal, tangent); the tangent is None for a tensor that carries none."""
+    if _active.level is None:
+        return UnpackedDualTensor(tensor, None)
+    primal, tangent = _active.level.parts(tensor)
+    return UnpackedDualTensor(primal, tangent)
+
+
+class dual_level(_Mode):
+    """A block (or a function that is decorated) inside of which dual tensors can be made."""
+
+    def __init__(self) -> None:
+        super().__init__(True)
+
+    def __enter__(self) -> int:  # type: ignore[override]
+        return enter_dual_level()
+
+    def __exit__(self, *_: Any) -> None:
+        exit_dual_level()
+
+    def _fresh(self) -> dual_level:
+        return dual_level()
