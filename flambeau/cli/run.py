@@ -21,10 +21,12 @@ class _Loader(importlib.abc.Loader):
         self.target = target
 
     def create_module(self, spec: Any) -> ModuleType:
-        return importlib.import_module(self.target)
+        module = importlib.import_module(self.target)
+        self.spec = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        return None
+        module.__spec__ = self.spec  # the import system has put the alias's in its place
 
 
 class TorchFinder(importlib.abc.MetaPathFinder):
@@ -43,14 +45,37 @@ class TorchFinder(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(
                 f"PyTorch's module {fullname} does not exist in flambeau yet (imported as a part of {parent})", name=fullname
             ) from None
-        spec = importlib.machinery.ModuleSpec(fullname, _Loader(ours))
-        sys.modules[fullname] = sys.modules[ours]
-        return spec
+        # Not entered into sys.modules here: the import system would then take the module's own spec, and execute its file again.
+        return importlib.machinery.ModuleSpec(fullname, _Loader(ours))
+
+
+class _InChildren:
+    """Pickled into what a spawned process is told first: reading it makes `import torch` give flambeau there too."""
+
+    def __reduce__(self) -> Any:
+        return install, ()
+
+
+def _follow_into_children() -> None:
+    """Let processes that are started by "spawn" or "forkserver" import the script under the same aliases."""
+    from multiprocessing import spawn
+
+    prepare: Any = spawn.get_preparation_data
+    if getattr(prepare, "_flambeau", False):
+        return
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        return {"flambeau": _InChildren(), **prepare(name)}
+
+    get_preparation_data._flambeau = True  # type: ignore[attr-defined]
+    spawn.get_preparation_data = get_preparation_data
 
 
 def install() -> None:
-    """Make `import torch` give flambeau in this process."""
+    """Make `import torch` give flambeau in this process, and in those that it starts."""
     import flambeau
+
+    _follow_into_children()
 
     if not any(isinstance(finder, TorchFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, TorchFinder())

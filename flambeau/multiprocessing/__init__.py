@@ -8,6 +8,8 @@ from multiprocessing import *
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
+from flambeau.runtime.shared_memory import note_owner as _note_owner
+
 if TYPE_CHECKING:
     from flambeau.multiprocessing.spawn import (
         ENV_VAR_PARALLEL_START,
@@ -63,3 +65,4 @@ def __getattr__(name: str) -> _Any:
 
 
 reductions.init_reductions()
+_note_owner()

@@ -33,8 +33,8 @@ def reduce_storage(storage: UntypedStorage) -> Any:
             storage = storage.clone()
         block = storage._shared_block(get_sharing_strategy())
     _KNOWN[block.identity] = storage._storage
-    if block.name is not None:
-        return rebuild_storage_filename, (block.name, block.nbytes)
+    if block.has_links:
+        return rebuild_storage_filename, (block.link(), block.nbytes)
     return rebuild_storage_fd, (reduction.DupFd(block.handle), block.nbytes, block.identity)
 
 
@@ -57,7 +57,7 @@ def rebuild_storage_filename(name: str, nbytes: int) -> UntypedStorage:
     try:
         block = shared_memory.from_name(name, nbytes)
     except FileNotFoundError as error:
-        raise RuntimeError(f"the shared memory {name} is gone: the process that made it has freed it or ended") from error
+        raise RuntimeError(f"the shared memory {name} is gone: the program that made it has ended") from error
     return _over(block)
 
 

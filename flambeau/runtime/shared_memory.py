@@ -1,12 +1,16 @@
 """Memory that several processes see: anonymous shared files, named ones, and mappings of a user's files, as Buffers.
 
 A Block is one mapping. What lies under it has no name in the file system ("file_descriptor": the kernel frees it when the last
-process has closed it), or a name that the process that made it removes at its end ("file_system").
+process has closed it), or a name ("file_system"). Then every process that holds it, and every message on its way, has a name (a hard
+link) of its own, which it removes; so the memory lives as long as somebody wants it. What processes that were killed left behind, the
+main process of the program removes at its end.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import itertools
 import mmap
 import os
 import tempfile
@@ -16,23 +20,30 @@ from typing import Any
 
 from flambeau.runtime.buffers import Buffer, foreign
 
+_OWNER = "FLAMBEAU_SHARED_MEMORY_OWNER"  # environment variable: the process id of the program's main process
+_numbers = itertools.count()
 _FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
 
 
 class Block:
-    """A mapping of `nbytes` bytes of an open file; closes the file with itself. `name`: the path of a named one."""
+    """A mapping of `nbytes` bytes of an open file, which it closes. `name`: its path; `owner`: it removes that path."""
 
     def __init__(self, handle: int, nbytes: int, access: int = mmap.ACCESS_WRITE, name: str | None = None, owner: bool = False) -> None:
         self.handle = handle
         self.nbytes = nbytes
         self.name = name
-        self.process = os.getpid()  # that opened it: `handle` is a number there, and in what it forks
+        self.has_links = owner
+        self.shared = access != mmap.ACCESS_COPY  # else changes stay in this process
         try:
             self.mapping = mmap.mmap(handle, nbytes, access=access) if nbytes else mmap.mmap(-1, 1)
         except BaseException:
             os.close(handle)
             raise
-        weakref.finalize(self, _close, handle, name if owner else None, os.getpid())
+        weakref.finalize(self, _close, handle)
+        if owner:
+            from multiprocessing.util import Finalize  # runs at the end of multiprocessing's processes too, and not in forks
+
+            Finalize(self, _unlink, (name,), exitpriority=0)
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -40,10 +51,17 @@ class Block:
         status = os.fstat(self.handle)
         return status.st_dev, status.st_ino
 
+    def link(self) -> str:
+        """Another name of a named block, for a message to another process."""
+        name = _new_name()
+        assert self.name is not None
+        os.link(self.name, name)
+        return name
+
     def buffer(self) -> Buffer:
         """The block as a Buffer that keeps it alive."""
         first = ctypes.c_char.from_buffer(self.mapping)
-        return foreign(ctypes.addressof(first), self.nbytes, Owner(self, first))
+        return foreign(ctypes.addressof(first), self.nbytes, Owner(self, first) if self.shared else (self, first))
 
 
 class Owner:
@@ -56,12 +74,33 @@ class Owner:
         self.pointer = pointer
 
 
-def _close(handle: int, name: str | None, process: int) -> None:
+def _close(handle: int) -> None:
     with suppress(OSError):
         os.close(handle)
-    if name is not None and os.getpid() == process:
-        with suppress(OSError):
-            os.unlink(name)
+
+
+def _unlink(name: str) -> None:
+    with suppress(OSError):
+        os.unlink(name)
+
+
+def note_owner() -> None:
+    """Make this the process that cleans up, unless one that started it does."""
+    if _OWNER not in os.environ:
+        os.environ[_OWNER] = str(os.getpid())
+        atexit.register(_clean_up, os.getpid())
+
+
+def _clean_up(process: int) -> None:
+    if os.getpid() == process:
+        for name in os.listdir(_FOLDER):
+            if name.startswith(f"flambeau-{process}-"):
+                _unlink(os.path.join(_FOLDER, name))
+
+
+def _new_name() -> str:
+    note_owner()
+    return os.path.join(_FOLDER, f"flambeau-{os.environ[_OWNER]}-{os.getpid()}-{next(_numbers)}")
 
 
 def anonymous(nbytes: int) -> Block:
@@ -75,9 +114,9 @@ def anonymous(nbytes: int) -> Block:
 
 
 def named(nbytes: int) -> Block:
-    """New shared memory of zeros under a name of its own, which lasts as long as this process holds it."""
-    handle, path = tempfile.mkstemp(prefix="flambeau-", dir=_FOLDER)
-    return _sized(handle, nbytes, path)
+    """New shared memory of zeros under a name."""
+    name = _new_name()
+    return _sized(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600), nbytes, name)
 
 
 def _sized(handle: int, nbytes: int, name: str | None) -> Block:
@@ -87,7 +126,9 @@ def _sized(handle: int, nbytes: int, name: str | None) -> Block:
         else:
             os.ftruncate(handle, nbytes)
     except OSError as error:
-        _close(handle, name, os.getpid())
+        os.close(handle)
+        if name is not None:
+            _unlink(name)
         raise RuntimeError(f"unable to allocate shared memory of {nbytes} bytes: {error.strerror} ({error.errno})") from error
     return Block(handle, nbytes, name=name, owner=name is not None)
 
@@ -98,8 +139,8 @@ def from_handle(handle: int, nbytes: int) -> Block:
 
 
 def from_name(name: str, nbytes: int) -> Block:
-    """Shared memory that another process made, by its name."""
-    return Block(os.open(name, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)), nbytes, name=name)
+    """Shared memory that another process made, by a name (`Block.link`) that is the block's own from now on."""
+    return Block(os.open(name, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)), nbytes, name=name, owner=True)
 
 
 def from_file(path: str, shared: bool, nbytes: int) -> Block:

@@ -65,36 +65,77 @@ def _map_sequence(like: Any, values: list[Any]) -> Any:
         return values
 
 
-def default_collate(batch: Any) -> Any:
-    """A batch from samples of equal structure; a new first dimension for tensors. TypeError for what it does not know."""
-    first = batch[0]
-    if isinstance(first, Tensor):
-        return torch.stack(list(batch), 0)
-    if _is_array(first):
-        import numpy
+def collate(batch: Any, *, collate_fn_map: dict[Any, Any] | None = None) -> Any:
+    """A batch from samples of equal structure. `collate_fn_map`: for a type (or tuple of types), `function(batch, collate_fn_map=map)`.
 
-        _check_array(first)
-        if first.shape == ():
-            return torch.as_tensor(numpy.asarray(batch))
-        return torch.tensor(numpy.stack(batch))
-    if isinstance(first, bool):
-        return torch.tensor(batch)
-    if isinstance(first, float):
-        return torch.tensor(batch, dtype=torch.float64)
-    if isinstance(first, int):
-        return torch.tensor(batch)
-    if isinstance(first, (str, bytes)):
-        return batch
+    TypeError for what neither the map nor the rules for containers know.
+    """
+    first = batch[0]
+    if collate_fn_map is not None:
+        function = collate_fn_map.get(type(first))
+        if function is None:
+            function = next((f for kind, f in collate_fn_map.items() if isinstance(first, kind)), None)
+        if function is not None:
+            return function(batch, collate_fn_map=collate_fn_map)
+        if collate_fn_map is default_collate_fn_map and _is_array(first):
+            return collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
+
+    def inner(samples: Any) -> Any:
+        return collate(samples, collate_fn_map=collate_fn_map)
+
     if isinstance(first, Mapping):
-        return _map_mapping(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
+        return _map_mapping(first, {key: inner([sample[key] for sample in batch]) for key in first})
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*(default_collate(column) for column in zip(*batch, strict=True)))
+        return type(first)(*(inner(column) for column in zip(*batch, strict=False)))
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
             raise RuntimeError("each element in list of batch should be of equal size")
-        columns = [default_collate(column) for column in zip(*batch, strict=True)]
+        columns = [inner(column) for column in zip(*batch, strict=True)]
         return columns if isinstance(first, tuple) else _map_sequence(first, columns)
     raise TypeError(_unknown(type(first)))
+
+
+def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
+    """Tensors of one shape along a new first dimension."""
+    return torch.stack(list(batch), 0)
+
+
+def collate_numpy_array_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
+    """NumPy arrays as one tensor along a new first dimension; scalars as a vector."""
+    import numpy
+
+    _check_array(batch[0])
+    if batch[0].shape == ():
+        return torch.as_tensor(numpy.asarray(batch))
+    return torch.tensor(numpy.stack(batch))
+
+
+collate_numpy_scalar_fn = collate_numpy_array_fn
+
+
+def collate_float_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
+    """Python floats as a float64 vector."""
+    return torch.tensor(batch, dtype=torch.float64)
+
+
+def collate_int_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
+    """Python integers (and bools) as a vector."""
+    return torch.tensor(batch)
+
+
+def collate_str_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Texts stay a list."""
+    return batch
+
+
+default_collate_fn_map: dict[Any, Any] = {
+    Tensor: collate_tensor_fn, float: collate_float_fn, int: collate_int_fn, str: collate_str_fn, bytes: collate_str_fn,
+}  # fmt: skip
+
+
+def default_collate(batch: Any) -> Any:
+    """A batch from samples of equal structure; a new first dimension for tensors. TypeError for what it does not know."""
+    return collate(batch, collate_fn_map=default_collate_fn_map)
 
 
 Collate = Callable[[Any], Any]

@@ -1,20 +1,26 @@
 """DataLoader: batches of a dataset, made in this process or by worker processes.
 
 Workers are started by Python's own default method (fork on Linux before Python 3.14, as in PyTorch): scripts without a main guard,
-and datasets that cannot be pickled, work unchanged. Fork is safe beside our threads because it happens between native
-calls, and the child drops the parent's thread team and runs on one thread. `multiprocessing_context` chooses another method.
+and datasets that cannot be pickled, work unchanged, and nothing is imported again. Fork is safe beside our threads: it happens between
+native calls, with nothing pending; the team's threads hold no Python lock; the child drops the team, starts with fresh locks
+(register_at_fork in runtime/) and runs on one thread. Threads of the user's own, or of libraries, may hold locks at that moment:
+`multiprocessing_context="spawn"` or "forkserver" starts workers from a fresh interpreter, at the price of some 0.5 s for each.
 """
 
 from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar, cast
 
+import flambeau as torch
 from flambeau.utils.data.collate import default_collate, default_convert
 from flambeau.utils.data.dataset import Dataset, IterableDataset
 from flambeau.utils.data.fetch import make_fetcher
+from flambeau.utils.data.position import Position
 from flambeau.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 from flambeau.utils.data.worker import get_worker_info as get_worker_info
 
@@ -22,7 +28,14 @@ T_co = TypeVar("T_co", covariant=True)
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 
 
-class _Endless(Sampler[None]):
+class _DatasetKind:
+    """Whether samples come by index or by iteration."""
+
+    Map = 0
+    Iterable = 1
+
+
+class _InfiniteConstantSampler(Sampler[None]):
     """The sampler of an iterable dataset: it only says that another sample is wanted."""
 
     def __iter__(self) -> Iterator[None]:
@@ -56,6 +69,12 @@ class DataLoader(Generic[T_co]):
         if persistent_workers and num_workers == 0:
             raise ValueError("persistent_workers option needs num_workers > 0")
         self._iterable = isinstance(dataset, IterableDataset)
+        self._pipes = hasattr(dataset, "register_datapipe_as_function") and self._iterable
+        if self._pipes:
+            from flambeau.utils.data.datapipes.datapipe import apply_shuffle_settings
+
+            dataset = apply_shuffle_settings(dataset, shuffle)
+            shuffle = None
         if self._iterable:
             for name, value in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value is not None:
@@ -74,7 +93,7 @@ class DataLoader(Generic[T_co]):
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
         if sampler is None:
             if self._iterable:
-                sampler = cast(Any, _Endless())
+                sampler = cast(Any, _InfiniteConstantSampler())
             else:
                 sized: Any = dataset
                 sampler = RandomSampler(sized, generator=generator) if shuffle else SequentialSampler(sized)
@@ -99,7 +118,10 @@ class DataLoader(Generic[T_co]):
         self.collate_fn = collate_fn
         self.persistent_workers = persistent_workers
         self._iterator: Any = None
+        self._position = Position()
+        self._length_told: int | None = None
         self._initialized = True
+        self.check_worker_number_rationality()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._initialized and name in _FIXED:
@@ -114,15 +136,23 @@ class DataLoader(Generic[T_co]):
     def _index_sampler(self) -> Any:
         return self.batch_sampler if self._auto_collation else self.sampler
 
-    def __iter__(self) -> Iterator[Any]:
+    @property
+    def _dataset_kind(self) -> int:
+        return _DatasetKind.Iterable if self._iterable else _DatasetKind.Map
+
+    def _get_iterator(self) -> Any:
         if self.num_workers == 0:
-            return _SingleProcess(self)
+            return SingleProcess(self)
         from flambeau.utils.data.multiprocess import MultiProcess
 
-        if not self.persistent_workers:
-            return MultiProcess(self)
+        self.check_worker_number_rationality()
+        return MultiProcess(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.persistent_workers or self.num_workers == 0:
+            return self._get_iterator()  # type: ignore[no-any-return]
         if self._iterator is None:
-            self._iterator = MultiProcess(self)
+            self._iterator = self._get_iterator()
         else:
             self._iterator.restart(self)
         return self._iterator  # type: ignore[no-any-return]
@@ -130,10 +160,47 @@ class DataLoader(Generic[T_co]):
     def __len__(self) -> int:
         if not self._iterable:
             return len(self._index_sampler)
-        length = len(self.dataset)  # type: ignore[arg-type]
+        length = self._length_told = len(self.dataset)  # type: ignore[arg-type]
         if self.batch_size is None:
             return length
         return length // self.batch_size if self.drop_last else -(-length // self.batch_size)
+
+    def _seed_pipes(self) -> int | None:
+        """Draw a seed for all random data pipes, if the dataset is made of such."""
+        if not self._pipes:
+            return None
+        from flambeau.utils.data.datapipes.datapipe import apply_random_seed
+
+        seed = draw_seed(self.generator)
+        apply_random_seed(self.dataset, torch.Generator().manual_seed(seed))
+        return seed
+
+    def check_worker_number_rationality(self) -> None:
+        """Warn if there are more workers than usable processors."""
+        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if self.num_workers > usable:
+            warnings.warn(
+                f"This DataLoader will create {self.num_workers} worker processes in total. Our suggested max number of worker in current "
+                f"system is {usable}, which is smaller than what this DataLoader is going to create. Please be aware that excessive worker "
+                "creation might get DataLoader running slow or even freeze, lower the worker number to avoid potential slowness/freeze if "
+                "necessary.",
+                stacklevel=3,
+            )
+
+    # -- position -------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pass begun last stands: after which batch, and from which random state it started. For save and pickle.
+
+        Load it into a loader that was made in the same way, and its next pass goes on with the next batch: the same shuffle, each worker
+        with the same batches as before. An iterable dataset (or its iterator) with `state_dict` and `load_state_dict` is asked for its
+        own position; of another one, the samples that have been given are drawn again and thrown away. Not kept: what random state the
+        dataset's own transformations have reached (workers start theirs anew), and the default generator (save torch.get_rng_state()).
+        """
+        return self._position.state_dict(self)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next pass go on where `state_dict` was taken."""
+        self._position = Position(dict(state_dict))
 
 
 def _context(context: Any, workers: int) -> Any:
@@ -160,27 +227,66 @@ def _context(context: Any, workers: int) -> Any:
     return context
 
 
-class _SingleProcess:
+class _BaseDataLoaderIter:
+    """The base of iterators over a loader."""
+
+
+class SingleProcess(_BaseDataLoaderIter):
     """Makes each batch when it is asked for."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         if loader.timeout != 0:
             raise ValueError("timeout must be 0 without workers")
-        self._indices = iter(loader._index_sampler)
-        draw_seed(loader.generator)  # PyTorch draws a base seed here, before the sampler draws its own
-        self._fetch = make_fetcher(
-            loader.dataset, loader._iterable, loader._auto_collation, loader.collate_fn, loader.drop_last
-        )
+        self._position = position = loader._position.begin(loader)
+        with position.random_state(loader):
+            loader._seed_pipes()
+            self._indices = iter(loader._index_sampler)
+            draw_seed(loader.generator)  # PyTorch draws a base seed here, before the sampler draws its own
+            self._indices = position.skip(self._indices)
+        self._fetch = position.fetch = make_fetcher(
+            loader.dataset, loader._iterable, loader._auto_collation, loader.collate_fn, loader.drop_last, position.workers.get(0),
+            loader.batch_size,
+        )  # fmt: skip
         self._loader = loader
 
-    def __iter__(self) -> _SingleProcess:
+    def __iter__(self) -> SingleProcess:
         return self
 
     def __next__(self) -> Any:
         from flambeau.trace import step_boundary
 
         step_boundary()
-        return self._fetch(next(self._indices))
+        try:
+            batch = self._fetch(next(self._indices))
+        except StopIteration:
+            self._position.end()
+            raise
+        self._position.given(0, None)
+        warn_of_length(self._loader, self._position)
+        return batch
 
     def __len__(self) -> int:
         return len(self._loader)
+
+
+def warn_of_length(loader: DataLoader[Any], position: Position) -> None:
+    """Warn when an iterable dataset gives more than it said."""
+    if loader._iterable and loader._length_told is not None and position.yielded > loader._length_told:
+        warnings.warn(
+            f"Length of IterableDataset {loader.dataset} was reported to be {loader._length_told}(when accessing len(dataloader)), but "
+            f"{position.yielded} samples have been fetched. "
+            + ("For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset replica at each "
+               "worker." if loader.num_workers else ""),
+            stacklevel=3,
+        )  # fmt: skip
+
+
+_SingleProcessDataLoaderIter = SingleProcess
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_MultiProcessingDataLoaderIter":
+        from flambeau.utils.data.multiprocess import MultiProcess
+
+        return MultiProcess
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

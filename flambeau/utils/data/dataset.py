@@ -157,7 +157,7 @@ class Subset(Dataset[T_co]):
         return len(self.indices)
 
 
-def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) -> list[Subset[Any]]:
+def random_split(dataset: Any, lengths: Sequence[float], generator: Any = torch.default_generator) -> list[Subset[Any]]:
     """Disjoint random subsets of the given lengths, or fractions that sum to 1 (the remainder goes round-robin)."""
     total = len(dataset)
     sizes: list[int]

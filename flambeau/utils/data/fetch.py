@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,10 @@ class MapFetcher:
         return self.collate(several(index) if several else [self.dataset[i] for i in index])
 
 
+    def state(self) -> None:
+        """No position of its own: the sampler's is all."""
+
+
 def _is_tensors(dataset: Any) -> bool:
     """Whether batches can be taken from whole tensors: the same values as stacking samples, in one operation each."""
     while type(dataset) is Subset:
@@ -46,8 +51,17 @@ def _take(dataset: Any, indices: list[int]) -> list[Any]:
 class IterableFetcher:
     """Samples in the order of iteration; an index list only says how many."""
 
-    def __init__(self, dataset: Any, collates: bool, collate: Collate, drop_last: bool) -> None:
+    def __init__(self, dataset: Any, collates: bool, collate: Collate, drop_last: bool, position: Any = None, batch_size: int | None = None) -> None:
+        self.dataset = dataset
+        saved = None if position is None else position["state"]
+        if saved is not None and saved["of"] == "dataset":
+            dataset.load_state_dict(saved["state"])
         self.samples: Iterator[Any] = iter(dataset)
+        if saved is not None and saved["of"] == "iterator":
+            self.samples.load_state_dict(saved["state"])  # type: ignore[attr-defined]
+        elif saved is None and position is not None:
+            for _ in itertools.islice(self.samples, position["yielded"] * (batch_size or 1)):
+                pass
         self.collates = collates
         self.collate = collate
         self.drop_last = drop_last
@@ -69,9 +83,18 @@ class IterableFetcher:
             raise StopIteration
         return self.collate(batch)
 
+    def state(self) -> Any:
+        """The position of the iterator or of the dataset, if one of them says it."""
+        for of, target in (("iterator", self.samples), ("dataset", self.dataset)):
+            if hasattr(target, "state_dict") and hasattr(target, "load_state_dict"):
+                return {"of": of, "state": target.state_dict()}
+        return None
 
-def make_fetcher(dataset: Any, iterable: bool, collates: bool, collate: Collate, drop_last: bool) -> Any:
-    """The fetcher for a kind of dataset."""
+
+def make_fetcher(
+    dataset: Any, iterable: bool, collates: bool, collate: Collate, drop_last: bool, position: Any = None, batch_size: int | None = None
+) -> Any:
+    """The fetcher for a kind of dataset. `position`: {"yielded": batches, "state"} of an iterable one that is to go on there."""
     if iterable:
-        return IterableFetcher(dataset, collates, collate, drop_last)
+        return IterableFetcher(dataset, collates, collate, drop_last, position, batch_size)
     return MapFetcher(dataset, collates, collate)

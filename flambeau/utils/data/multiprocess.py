@@ -17,6 +17,7 @@ import warnings
 import weakref
 from typing import Any
 
+from flambeau.utils.data.dataloader import _BaseDataLoaderIter, warn_of_length
 from flambeau.utils.data.sampler import draw_seed
 from flambeau.utils.data.transport import Inbox
 from flambeau.utils.data.worker import BATCH, ENDED, FAILED, RESUMED, Job, run
@@ -28,6 +29,8 @@ class _Worker:
     """One process, and the parent's ends of its pipes."""
 
     def __init__(self, context: Any, job: Job) -> None:
+        self.id = job.worker
+        self.asked: dict[int, Any] = {}  # tasks without an answer: number and indices
         tasks_in, self.tasks = context.Pipe(duplex=False)
         self.results, results_out = context.Pipe(duplex=False)
         self.process = context.Process(target=run, args=(job, tasks_in, results_out), daemon=True)
@@ -48,25 +51,44 @@ class _Worker:
         """Send one task."""
         returned, self.returned = self.returned, []
         self.waiting += 1
+        self.asked[number] = index
         try:
             self.tasks.send((kind, number, index, returned))
         except (BrokenPipeError, ConnectionResetError, OSError):
-            raise RuntimeError(_dead(self.process)) from None
+            raise RuntimeError(_dead(self)) from None
 
 
-def _dead(process: Any) -> str:
+_ADVICE = {
+    "SIGKILL": "Somebody ended it; where nobody did, it was the system for want of memory: use fewer workers, a smaller prefetch_factor or "
+    "batch, or keep many small objects in torch.utils.data.SerializedList, which workers share.",
+    "SIGBUS": "Memory that a file stands for was not there: shared memory may be full (df /dev/shm), or a mapped file was cut.",
+    "SIGSEGV": "Native code that the dataset calls crashed: python -X faulthandler, or num_workers=0, shows where.",
+}
+
+
+def _dead(worker: _Worker) -> str:
+    """What is known of a worker that has ended."""
+    process = worker.process
     process.join(1.0)
     code = process.exitcode
+    name = ""
     if code is not None and code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return f"DataLoader worker (pid {process.pid}) is killed by signal: {name}."
-    return f"DataLoader worker (pid {process.pid}) exited unexpectedly with exit code {code}."
+        text = f"DataLoader worker (pid {process.pid}) is killed by signal: {name}."
+    else:
+        text = f"DataLoader worker (pid {process.pid}) exited unexpectedly with exit code {code}."
+    text += f" It was worker {worker.id}"
+    if worker.asked:
+        number, index = next(iter(worker.asked.items()))
+        shown = "" if index is None else f" (indices {index if not isinstance(index, list) or len(index) <= 8 else [*index[:8], '...']})"
+        text += f", which was to make batch {number}{shown}".replace("'...'", "...")
+    return f"{text}. {_ADVICE.get(name, '')}".rstrip()
 
 
-class MultiProcess:
+class MultiProcess(_BaseDataLoaderIter):
     """The iterator."""
 
     def __init__(self, loader: Any) -> None:
@@ -75,8 +97,15 @@ class MultiProcess:
         self._timeout: float = loader.timeout
         self._in_order: bool = loader.in_order
         self._persistent: bool = loader.persistent_workers
-        self._indices = iter(self._index_sampler)
-        base_seed = draw_seed(loader.generator)
+        self._loader_told = weakref.ref(loader)
+        self._position = position = loader._position.begin(loader)
+        with position.random_state(loader):
+            pipe_seed = loader._seed_pipes()
+            self._indices = iter(self._index_sampler)
+            base_seed = draw_seed(loader.generator)
+            if pipe_seed is not None:
+                draw_seed(loader.generator)  # PyTorch draws a second one here, and does not use it
+            self._indices = position.skip(self._indices)
         self._inbox = Inbox()
         context = loader.multiprocessing_context or multiprocessing.get_context()
         self._workers: list[_Worker] = []
@@ -85,6 +114,8 @@ class MultiProcess:
             job = Job(
                 loader.dataset, loader._iterable, loader._auto_collation, loader.collate_fn, loader.drop_last, i,
                 loader.num_workers, base_seed, loader.worker_init_fn, self._inbox.directory,
+                position.workers.get(i) if loader._iterable else None, loader.batch_size,
+                pipe_seed,
             )  # fmt: skip
             self._workers.append(_Worker(context, job))
         self._finalizer = weakref.finalize(self, _shut_down, self._workers, self._inbox, os.getpid())
@@ -95,7 +126,7 @@ class MultiProcess:
         self._due = 0  # number of the next batch to give out
         self._owner: dict[int, _Worker] = {}
         self._ready: dict[int, tuple[str, str | None, Any]] = {}
-        self._turn = 0
+        self._turn = self._position.turn
         self._exhausted = False
         for _ in range(self._prefetch * len(self._workers)):
             self._ask_next()
@@ -111,15 +142,18 @@ class MultiProcess:
         for number, (kind, name, _) in list(self._ready.items()):
             self._release(number, kind, name)
         self._ready.clear()
+        self._position = position = loader._position.begin(loader)
+        with position.random_state(loader):
+            pipe_seed = loader._seed_pipes()
+            self._indices = position.skip(iter(loader._index_sampler))
         for w in self._workers:
             w.active = True
-            w.ask(RESUMED, -1, None)
+            w.ask(RESUMED, -1, (position.workers.get(w.id) if loader._iterable else None, pipe_seed))
         while any(w.waiting for w in self._workers):
             for kind, _, data in self._receive().values():
                 if kind == FAILED:
                     self.close()
                     data.reraise()
-        self._indices = iter(loader._index_sampler)
         self._start()
 
     def _release(self, number: int, kind: str, name: str | None) -> None:
@@ -160,6 +194,7 @@ class MultiProcess:
             while True:
                 number = self._next_number()
                 if number is None:
+                    self._position.end()
                     if not self._persistent:
                         self.close()
                     raise StopIteration
@@ -173,10 +208,16 @@ class MultiProcess:
                 if kind == FAILED:
                     self._ask_next()
                     data.reraise()
-                batch = self._inbox.unpack(name, data)
+                packed, state = data
+                batch = self._inbox.unpack(name, packed)
                 if name is not None:
                     worker.returned.append(name)
                 self._ask_next()
+                self._position.given(worker.id, state)
+                self._position.turn = self._owner[min(self._owner)].id if self._owner else (worker.id + 1) % len(self._workers)
+                loader = self._loader_told()
+                if loader is not None:
+                    warn_of_length(loader, self._position)
                 return batch
         except RuntimeError:
             if any(not w.process.is_alive() for w in self._workers):
@@ -218,12 +259,13 @@ class MultiProcess:
             try:
                 answer: Any = worker.receive()
             except (EOFError, ConnectionResetError, OSError):
-                raise RuntimeError(_dead(worker.process)) from None
+                raise RuntimeError(_dead(worker)) from None
             worker.waiting -= 1
             kind, number, name, data = answer
+            worker.asked.pop(number, None)
             answers[number] = (kind, name, data)
         if not answers:  # only sentinels: what a worker sent before it ended has been read
-            raise RuntimeError(_dead(sources[ready[0]].process))
+            raise RuntimeError(_dead(sources[ready[0]]))
         return answers
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class WorkerInfo:
         return f"WorkerInfo(id={self.id}, num_workers={self.num_workers}, seed={self.seed}, dataset={self.dataset!r})"
 
 
-_info: WorkerInfo | None = None
+_info: WorkerInfo | None = None  # of this process, if it is a worker
 
 
 def get_worker_info() -> WorkerInfo | None:
@@ -70,7 +70,8 @@ class Job:
 
     def __init__(
         self, dataset: Any, iterable: bool, collates: bool, collate: Collate, drop_last: bool, worker: int, count: int,
-        base_seed: int, init: Any, directory: str,
+        base_seed: int, init: Any, directory: str, position: Any = None, batch_size: int | None = None,
+        pipe_seed: int | None = None,
     ) -> None:  # fmt: skip
         self.dataset = dataset
         self.iterable = iterable
@@ -82,6 +83,9 @@ class Job:
         self.base_seed = base_seed
         self.init = init
         self.directory = directory
+        self.position = position  # {"yielded", "state"} of an iterable dataset that is to go on there
+        self.batch_size = batch_size
+        self.pipe_seed = pipe_seed  # of random data pipes; None for other datasets
 
 
 def run(job: Job, tasks: Any, results: Any) -> None:
@@ -100,14 +104,22 @@ def run(job: Job, tasks: Any, results: Any) -> None:
     fetch: Any = None
     where = f"in DataLoader worker process {job.worker}"
 
-    def start() -> None:
+    def start(position: Any, pipe_seed: int | None) -> None:
         nonlocal fetch
-        fetch = make_fetcher(job.dataset, job.iterable, job.collates, job.collate, job.drop_last)
+        if pipe_seed is not None:
+            from flambeau.utils.data.datapipes.datapipe import apply_random_seed
+
+            apply_random_seed(job.dataset, torch.Generator().manual_seed(pipe_seed))
+        fetch = make_fetcher(job.dataset, job.iterable, job.collates, job.collate, job.drop_last, position, job.batch_size)
 
     try:
+        if job.pipe_seed is not None:
+            from flambeau.utils.data.datapipes.datapipe import apply_sharding
+
+            apply_sharding(job.dataset, job.count, job.worker)
         if job.init is not None:
             job.init(job.worker)
-        start()
+        start(job.position, job.pipe_seed)
     except Exception as error:
         failure = Failure(error, where)
     while (task := inbox.get()) is not None:
@@ -118,11 +130,11 @@ def run(job: Job, tasks: Any, results: Any) -> None:
                 _send(results, (FAILED, number, None, failure))
                 failure = None
             elif kind == RESUMED:
-                start()
+                start(*index)
                 _send(results, (RESUMED, number, None, None))
             else:
                 name, packed = outbox.pack(fetch(index))
-                _send(results, (BATCH, number, name, packed))
+                _send(results, (BATCH, number, name, (packed, fetch.state())))
         except StopIteration as error:
             answer = (ENDED, number, None, None) if job.iterable else (FAILED, number, None, Failure(error, where))
             _send(results, answer)
