@@ -11,7 +11,6 @@ from flambeau import absent as _absent
 from flambeau.autograd.modes import is_grad_enabled as is_grad_enabled
 from flambeau.ops.dispatch import DisableTorchFunction as DisableTorchFunction
 from flambeau.ops.dispatch import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
-from flambeau.ops.dispatch import disabled_torch_function as _disabled_torch_function_impl
 from flambeau.ops.random import Generator as Generator
 from flambeau.tensor import Tensor as TensorBase
 from flambeau.trace.meta import Size as Size

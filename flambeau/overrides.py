@@ -76,7 +76,8 @@ def redispatch_function(func: Callable[..., Any], types: Any, args: Sequence[Any
 @cache
 def get_ignored_functions() -> set[Any]:
     """The public functions that never ask: they take no tensors, or make them of nothing."""
-    found = {value for name, value in list(vars(flambeau).items()) if name in instrument.IGNORED and callable(value)}
+    ignored = instrument.IGNORED | instrument.CREATION
+    found = {value for name, value in list(vars(flambeau).items()) if name in ignored and callable(value)}
     return found | {Tensor.__new__, Tensor.__init__, Tensor.__hash__, Tensor.__setattr__, Tensor.__getattribute__, Tensor.__init_subclass__}
 
 
@@ -109,8 +110,10 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
 @cache
 def _names() -> dict[Any, str]:
     names: dict[Any, str] = {}
-    for namespace, name, function in instrument.overridable():
-        names.setdefault(function, f"{namespace.replace('flambeau', 'torch', 1)}.{name}")
+    for namespace, name, function in instrument.overridable(creation=True):
+        if namespace != "flambeau" and function in names and not function.__module__.startswith(namespace):
+            continue  # torch.sigmoid rather than torch.special.expit; but nn.functional's own functions by their name there
+        names[function] = f"{namespace.replace('flambeau', 'torch', 1)}.{name}"
     for name, value in _tensor_attributes():
         key = vars(dispatch.Overridable)[name].get if isinstance(value, property) else value
         if isinstance(value, property) or callable(value):

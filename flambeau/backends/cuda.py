@@ -127,32 +127,32 @@ def _preferred(kind: str, backend: Any) -> str:
     return _libraries[kind]
 
 
-def preferred_linalg_library(backend: None | str = None) -> str:
+def preferred_linalg_library(backend: str | None = None) -> str:
     """Accepted and remembered; decompositions are LAPACK's, through NumPy."""
     return _preferred("linalg", backend)
 
 
-def preferred_blas_library(backend: None | str = None) -> str:
+def preferred_blas_library(backend: str | None = None) -> str:
     """Accepted and remembered; products are flambeau's own."""
     return _preferred("blas", backend)
 
 
-def preferred_rocm_fa_library(backend: None | str = None) -> str:
+def preferred_rocm_fa_library(backend: str | None = None) -> str:
     """Accepted and remembered."""
     return _preferred("rocm_fa", backend)
 
 
-def cublas_workspace_size(size: None | int = None) -> int:
+def cublas_workspace_size(size: int | None = None) -> int:
     """0: there is no cuBLAS."""
     return 0
 
 
-def cublaslt_workspace_size(size: None | int = None) -> int:
+def cublaslt_workspace_size(size: int | None = None) -> int:
     """0: there is no cuBLASLt."""
     return 0
 
 
-def blas_workspace_size(size: None | int = None, backend: None | str = None) -> int:
+def blas_workspace_size(size: int | None = None, backend: str | None = None) -> int:
     """0: there is no cuBLAS."""
     return 0
 

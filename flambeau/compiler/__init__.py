@@ -1,1 +1,24 @@
-"""The compiler, in the order of its pipeline: graph, simplify, fuse, lower, place, plan. Knows nothing of Tensor."""
+"""The compiler, in the order of its pipeline: graph, simplify, fuse, lower, place, plan. Knows nothing of Tensor.
+
+PyTorch's `torch.compiler` has this package's name: its functions are in flambeau/compiling.py and found here, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_TORCH_COMPILER = frozenset(
+    """allow_in_graph assume_constant_result compile cudagraph_mark_step_begin disable get_default_backend is_compiling is_dynamo_compiling
+    is_exporting keep_portable_guards_unsafe keep_tensor_guards_unsafe list_backends load_cache_artifacts load_compiled_function
+    nested_compile_region reset save_cache_artifacts set_default_backend set_enable_guard_collectives set_stance skip_all_guards_unsafe
+    skip_guard_on_all_nn_modules_unsafe skip_guard_on_globals_unsafe skip_guard_on_inbuilt_nn_modules_unsafe substitute_in_graph
+    wrap_numpy""".split()
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _TORCH_COMPILER:
+        from flambeau import compiling
+
+        return getattr(compiling, name)
+    raise AttributeError(f"module 'torch.compiler' has no attribute {name!r}")

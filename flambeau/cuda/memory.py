@@ -57,4 +57,4 @@ def use_mem_pool(pool: Any, device: Any = None) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-__all__ += ["caching_allocator_disabled", "use_mem_pool"]  # noqa: PLE0604 - the rest is in the table
+__all__ += ["caching_allocator_disabled", "use_mem_pool"]

@@ -110,7 +110,7 @@ def ask(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: dict[st
             return result
     name = f"{getattr(function, '__module__', '')}.{getattr(function, '__name__', function)}"
     raise TypeError(
-        f"no implementation found for '{name.replace('flambeau', 'torch', 1)}' on types that implement __torch_function__: {[t for t in types]}"
+        f"no implementation found for '{name.replace('flambeau', 'torch', 1)}' on types that implement __torch_function__: {list(types)}"
     )
 
 

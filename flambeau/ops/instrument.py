@@ -19,26 +19,30 @@ NAMESPACES = (
     "flambeau.functional",
 )  # fmt: skip
 
-# PyTorch's get_ignored_functions: they make tensors of nothing, or ask or set what is no tensor's.
+# Functions that make tensors of nothing: modes are asked, and proxies among sizes, but no class of a tensor.
+CREATION = frozenset(
+    """arange empty empty_permuted empty_strided eye full linspace logspace ones rand randn randint randperm range scalar_tensor tensor as_tensor
+    zeros bartlett_window blackman_window hamming_window hann_window kaiser_window tril_indices triu_indices asarray normal""".split()
+)
+
+# PyTorch's get_ignored_functions: they ask or set what is no tensor's.
 IGNORED = frozenset(
     """typename is_tensor is_storage set_default_tensor_type set_default_device get_default_device set_rng_state get_rng_state manual_seed
-    initial_seed seed save load set_printoptions fork get_default_dtype set_default_dtype get_num_interop_threads get_num_threads init_num_threads
-    import_ir_module import_ir_module_from_buffer is_anomaly_enabled is_grad_enabled merge_type_from_type_comment parse_ir parse_schema
-    parse_type_comment set_anomaly_enabled set_flush_denormal set_num_interop_threads set_num_threads wait as_tensor from_numpy tensor
+    initial_seed seed save load set_printoptions fork get_default_dtype set_default_dtype get_num_interop_threads get_num_threads
+    init_num_threads import_ir_module import_ir_module_from_buffer is_anomaly_enabled is_grad_enabled merge_type_from_type_comment parse_ir
+    parse_schema parse_type_comment set_anomaly_enabled set_flush_denormal set_num_interop_threads set_num_threads wait from_numpy
     default_generator has_cuda has_cudnn has_lapack device dtype finfo has_mkl has_mps has_mkldnn has_openmp iinfo memory_format qscheme
-    set_grad_enabled no_grad enable_grad inference_mode is_inference_mode_enabled layout align_tensors arange asarray can_cast
-    bartlett_window blackman_window broadcast_shapes channel_shuffle chunk_ empty empty_permuted empty_strided empty_quantized eye from_file
-    full fill_ hamming_window hann_window kaiser_window linspace logspace ones promote_types rand randn randint randperm range sparse_coo_tensor
-    sparse_csr_tensor tril_indices triu_indices zeros nextafter_ from_dlpack frombuffer scalar_tensor compile export stats trace_ vmap
+    set_grad_enabled no_grad enable_grad inference_mode is_inference_mode_enabled layout align_tensors can_cast broadcast_shapes
+    channel_shuffle chunk_ empty_quantized from_file fill_ promote_types nextafter_ from_dlpack frombuffer compile export stats trace_ vmap
     cond autocast is_warn_always_enabled set_warn_always vitals_enabled set_vital result_type_ get_device_module unify_type_list
     use_deterministic_algorithms are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled
     set_deterministic_debug_mode get_deterministic_debug_mode set_float32_matmul_precision get_float32_matmul_precision
     is_autocast_available is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype Variable variable
     sparse_compressed_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor calculate_gain gradcheck gradgradcheck detect_anomaly
-    set_detect_anomaly set_multithreading_enabled has_torch_function has_torch_function_unary has_torch_function_variadic handle_torch_function
-    assert_int_or_pair boolean_dispatch is_autocast_cpu_enabled set_autocast_cpu_enabled get_autocast_cpu_dtype set_autocast_cpu_dtype
-    get_autocast_gpu_dtype set_autocast_gpu_dtype is_autocast_cache_enabled set_autocast_cache_enabled autocast_increment_nesting
-    autocast_decrement_nesting clear_autocast_cache import_module get_file_path""".split()
+    set_detect_anomaly set_multithreading_enabled has_torch_function has_torch_function_unary has_torch_function_variadic
+    handle_torch_function assert_int_or_pair boolean_dispatch is_autocast_cpu_enabled set_autocast_cpu_enabled get_autocast_cpu_dtype
+    set_autocast_cpu_dtype get_autocast_gpu_dtype set_autocast_gpu_dtype is_autocast_cache_enabled set_autocast_cache_enabled
+    autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache import_module get_file_path""".split()
 )
 
 
@@ -61,7 +65,7 @@ class Entry:
             plain = dispatch.PLAIN
             for a in args if not kwargs else (*args, *kwargs.values()):
                 cls = a.__class__
-                if cls not in plain and not ((cls is tuple or cls is list) and all([b.__class__ in plain for b in a])):
+                if cls not in plain and not ((cls is tuple or cls is list) and all(b.__class__ in plain for b in a)):
                     break
             else:
                 return self.original(*args, **kwargs)
@@ -93,8 +97,8 @@ _entries: dict[FunctionType, Entry] = {}
 _wanted = {"functions": False, "all": 0}
 
 
-def overridable(operations: bool = True) -> Iterator[tuple[str, str, FunctionType]]:
-    """(namespace, name, function) of the public functions that can be overridden."""
+def overridable(operations: bool = True, creation: bool = False) -> Iterator[tuple[str, str, FunctionType]]:
+    """(namespace, name, function) of the public functions that can be overridden; with `creation`, of those that only modes see, too."""
     import importlib
 
     seen: set[int] = set()
@@ -106,7 +110,7 @@ def overridable(operations: bool = True) -> Iterator[tuple[str, str, FunctionTyp
                 continue
         module = sys.modules[namespace]
         for name, value in list(vars(module).items()):
-            if name.startswith("_") or name in IGNORED or type(value) is not FunctionType or id(value) in seen:
+            if name.startswith("_") or name in IGNORED or (name in CREATION and not creation) or type(value) is not FunctionType or id(value) in seen:
                 continue
             if not value.__module__.startswith("flambeau."):
                 continue
@@ -140,7 +144,7 @@ class everything:
     def __enter__(self) -> None:
         _wanted["all"] += 1
         if _wanted["all"] == 1:
-            for _, _, function in overridable():
+            for _, _, function in overridable(creation=True):
                 if function not in _entries:
                     _entries[function] = Entry(function)
             for function in _tensor_methods():

@@ -2,10 +2,16 @@
 
 from typing import Any
 
+_MODULES = frozenset("_pytree backend_registration benchmark checkpoint collect_env cpp_extension data dlpack hooks model_zoo tensorboard".split())
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("checkpoint", "data"):
+    if name in _MODULES:
         from importlib import import_module
 
         return import_module(f"flambeau.utils.{name}")
-    raise AttributeError(f"module 'flambeau.utils' has no attribute {name!r}")
+    if name in ("rename_privateuse1_backend", "generate_methods_for_privateuse1_backend", "set_module", "swap_tensors"):
+        from flambeau.utils import backend_registration
+
+        return getattr(backend_registration, name)
+    raise AttributeError(f"module 'torch.utils' has no attribute {name!r}")

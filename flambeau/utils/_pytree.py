@@ -1,219 +1,436 @@
-"""Trees of Python containers: tuples, lists, dicts and what is registered, with anything else as leaves (torch.utils._pytree)."""
+"""torch.utils._pytree: nested containers as a list of leaves and a TreeSpec that puts them together again.
+
+Containers are tuple, list, dict, namedtuple, OrderedDict, defaultdict, deque, and what `register_pytree_node` adds. All else is a leaf.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-PyTree = Any
-Context = Any
+
+class SequenceKey(NamedTuple):
+    """The place of a child in a sequence."""
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+    def get(self, sequence: Any) -> Any:
+        """The child."""
+        return sequence[self.idx]
+
+
+class MappingKey(NamedTuple):
+    """The place of a child in a mapping."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+    def get(self, mapping: Any) -> Any:
+        """The child."""
+        return mapping[self.key]
+
+
+class GetAttrKey(NamedTuple):
+    """The place of a child in an object."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+    def get(self, obj: Any) -> Any:
+        """The child."""
+        return getattr(obj, self.name)
 
 
 class NodeDef(NamedTuple):
-    """How a container is taken apart, (children, context), and put together again, (children, context) -> container."""
+    """How a container is taken apart and put together."""
 
-    type: type
+    type: Any
     flatten_fn: Callable[[Any], tuple[list[Any], Any]]
     unflatten_fn: Callable[[Iterable[Any], Any], Any]
+    flatten_with_keys_fn: Callable[[Any], tuple[list[Any], Any]] | None = None
 
 
-SUPPORTED_NODES: dict[type, NodeDef] = {}
+SUPPORTED_NODES: dict[Any, NodeDef] = {}
+_names: dict[Any, str] = {}
 
 
-def register_pytree_node(cls: type, flatten_fn: Callable[[Any], Any], unflatten_fn: Callable[..., Any], **_: Any) -> None:
-    """Make a class a container."""
-    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
+def register_pytree_node(
+    cls: type, flatten_fn: Callable[[Any], tuple[list[Any], Any]], unflatten_fn: Callable[[Iterable[Any], Any], Any], *,
+    serialized_type_name: str | None = None, to_dumpable_context: Any = None, from_dumpable_context: Any = None,
+    flatten_with_keys_fn: Callable[[Any], tuple[list[Any], Any]] | None = None, **_: Any,
+) -> None:  # fmt: skip
+    """Make objects of `cls` containers: `flatten_fn(obj) -> (children, context)`, `unflatten_fn(children, context) -> obj`."""
+    if cls in SUPPORTED_NODES:
+        raise ValueError(f"{cls} is already registered as pytree node.")
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
+    _names[cls] = serialized_type_name or f"{cls.__module__}.{cls.__qualname__}"
 
 
 _register_pytree_node = register_pytree_node
 
 
-def _is_namedtuple(x: Any) -> bool:
-    return isinstance(x, tuple) and hasattr(type(x), "_fields")
+def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_field_names: list[str] | None = None, **_: Any) -> None:
+    """Make a dataclass's objects containers of their fields."""
+    import dataclasses
+
+    names = field_names or [f.name for f in dataclasses.fields(cls) if f.init and f.name not in (drop_field_names or ())]
+    register_pytree_node(cls, lambda o: ([getattr(o, n) for n in names], None), lambda children, _: cls(**dict(zip(names, children, strict=True))),
+                         flatten_with_keys_fn=lambda o: ([(GetAttrKey(n), getattr(o, n)) for n in names], None))  # fmt: skip
 
 
-def _named(x: Any) -> tuple[list[Any], Any]:
-    return list(x), type(x)
+def _sequence_keys(children: Iterable[Any], context: Any) -> tuple[list[Any], Any]:
+    return [(SequenceKey(i), c) for i, c in enumerate(children)], context
 
 
-_NAMEDTUPLE = NodeDef(tuple, _named, lambda children, kind: kind(*children))
+def _mapping_keys(d: Any) -> tuple[list[Any], Any]:
+    children, context = SUPPORTED_NODES[type(d)].flatten_fn(d)
+    return [(MappingKey(k), c) for k, c in zip(d, children, strict=True)], context
 
 
-def _dict(x: Any) -> tuple[list[Any], Any]:
-    return list(x.values()), list(x.keys())
+for _cls, _flat, _make, _keys in (
+    (tuple, lambda x: (list(x), None), lambda v, c: tuple(v), lambda x: _sequence_keys(x, None)),
+    (list, lambda x: (x, None), lambda v, c: list(v), lambda x: _sequence_keys(x, None)),
+    (dict, lambda x: (list(x.values()), list(x.keys())), lambda v, c: dict(zip(c, v, strict=True)), _mapping_keys),
+    (OrderedDict, lambda x: (list(x.values()), list(x.keys())), lambda v, c: OrderedDict(zip(c, v, strict=True)), _mapping_keys),
+    (
+        defaultdict, lambda x: (list(x.values()), [x.default_factory, list(x.keys())]),
+        lambda v, c: defaultdict(c[0], zip(c[1], v, strict=True)), _mapping_keys,
+    ),
+    (deque, lambda x: (list(x), x.maxlen), lambda v, c: deque(v, maxlen=c), lambda x: _sequence_keys(x, x.maxlen)),
+):  # fmt: skip
+    SUPPORTED_NODES[_cls] = NodeDef(_cls, _flat, _make, _keys)
+_NAMEDTUPLE = NodeDef(None, lambda x: (list(x), type(x)), lambda v, c: c(*v), lambda x: (
+    [(GetAttrKey(n), c) for n, c in zip(x._fields, x, strict=True)], type(x)))  # fmt: skip
 
 
-register_pytree_node(tuple, lambda x: (list(x), None), lambda children, _: tuple(children))
-register_pytree_node(list, lambda x: (list(x), None), lambda children, _: list(children))
-register_pytree_node(dict, _dict, lambda children, keys: dict(zip(keys, children, strict=True)))
-register_pytree_node(OrderedDict, _dict, lambda children, keys: OrderedDict(zip(keys, children, strict=True)))
-register_pytree_node(deque, lambda x: (list(x), x.maxlen), lambda children, maxlen: deque(children, maxlen))
-register_pytree_node(
-    defaultdict,
-    lambda x: (list(x.values()), (x.default_factory, list(x.keys()))),
-    lambda children, context: defaultdict(context[0], zip(context[1], children, strict=True)),
-)
+def is_namedtuple_class(cls: type) -> bool:
+    """Whether a class was made by namedtuple."""
+    return isinstance(cls, type) and issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple) and callable(getattr(cls, "_make", None))
 
 
-def _node_of(x: Any) -> NodeDef | None:
-    if _is_namedtuple(x):
-        return _NAMEDTUPLE
-    return SUPPORTED_NODES.get(type(x))
+def is_namedtuple(obj: Any) -> bool:
+    """Whether an object, or a class, is a namedtuple."""
+    return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
+
+
+def is_namedtuple_instance(obj: Any) -> bool:
+    """Whether an object is a namedtuple."""
+    return is_namedtuple_class(type(obj))
+
+
+def is_structseq_class(cls: type) -> bool:
+    """Whether a class is a C structure as a tuple (os.stat_result)."""
+    return isinstance(cls, type) and cls.__bases__ == (tuple,) and all(isinstance(getattr(cls, n, None), int) for n in ("n_fields", "n_sequence_fields"))
+
+
+def is_structseq(obj: Any) -> bool:
+    """Whether an object, or a class, is a C structure as a tuple."""
+    return is_structseq_class(obj if isinstance(obj, type) else type(obj))
+
+
+def is_structseq_instance(obj: Any) -> bool:
+    """Whether an object is a C structure as a tuple."""
+    return is_structseq_class(type(obj))
+
+
+def _definition(tree: Any) -> NodeDef | None:
+    found = SUPPORTED_NODES.get(type(tree))
+    return _NAMEDTUPLE if found is None and is_namedtuple_class(type(tree)) else found
 
 
 class TreeSpec:
-    """The structure of a tree. `type` is None for a leaf. Two trees of one structure have equal specs."""
-
-    __slots__ = ("children_specs", "context", "num_leaves", "type")
+    """The shape of a tree: the type and context of the root, the specs of its children. A leaf has type None."""
 
     def __init__(self, type: Any, context: Any, children_specs: list[TreeSpec]) -> None:
         self.type = type
         self.context = context
         self.children_specs = children_specs
-        self.num_leaves = 1 if type is None else sum([c.num_leaves for c in children_specs])
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, TreeSpec) and self.type is other.type and self.context == other.context
-            and self.children_specs == other.children_specs
-        )  # fmt: skip
-
-    def __hash__(self) -> int:
-        return hash((self.type, repr(self.context), tuple(self.children_specs)))
+        leaf = type is None
+        self.num_nodes = 1 + sum(c.num_nodes for c in children_specs)
+        self.num_leaves = 1 if leaf else sum(c.num_leaves for c in children_specs)
+        self.num_children = len(children_specs)
 
     def is_leaf(self) -> bool:
         """Whether the tree is one leaf."""
         return self.type is None
 
-    def __repr__(self) -> str:
+    def children(self) -> list[TreeSpec]:
+        """The specs of the children."""
+        return list(self.children_specs)
+
+    def child(self, index: int) -> TreeSpec:
+        """The spec of one child."""
+        return self.children_specs[index]
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TreeSpec) and self.type is other.type and self.context == other.context and self.children_specs == other.children_specs
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.type, str(self.context), self.num_nodes))
+
+    def __repr__(self, indent: int = 0) -> str:
         if self.type is None:
             return "*"
-        return f"TreeSpec({self.type.__name__}, {self.context}, [{', '.join(map(repr, self.children_specs))}])"
+        inner = ",\n".join(" " * (indent + 2 if i else 0) + c.__repr__(indent + 2) for i, c in enumerate(self.children_specs))
+        return f"TreeSpec({self.type.__name__}, {self.context!r}, [{inner}])"
+
+    def flatten_up_to(self, tree: Any) -> list[Any]:
+        """The subtrees of `tree` where this spec has leaves; ValueError where it has another shape."""
+        if self.type is None:
+            return [tree]
+        definition = _definition(tree)
+        kind = tuple if definition is _NAMEDTUPLE else type(tree)
+        if definition is None or (kind is not self.type and not {kind, self.type} <= {dict, OrderedDict, defaultdict}):
+            raise ValueError(f"Type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
+        children, context = definition.flatten_fn(tree)
+        if len(children) != self.num_children:
+            raise ValueError(f"Node arity mismatch; expected {self.num_children}, but got {len(children)}.")
+        if self.type in (dict, OrderedDict) and isinstance(tree, dict):
+            if set(tree) != set(self.context):
+                raise ValueError(f"Node keys mismatch; expected {self.context!r}, but got {list(tree)!r}.")
+            children = [tree[k] for k in self.context]
+        elif context != self.context:
+            raise ValueError(f"Node context mismatch for node type {self.type!r}; expected {self.context!r}, but got {context!r}.")
+        return [leaf for child, spec in zip(children, self.children_specs, strict=True) for leaf in spec.flatten_up_to(child)]
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """The tree with these leaves; ValueError unless there are as many as the spec has."""
+        given = list(leaves)
+        if len(given) != self.num_leaves:
+            raise ValueError(
+                f"treespec.unflatten(leaves): `leaves` has length {len(given)} but the spec refers to a pytree that holds {self.num_leaves} "
+                f"items ({self})."
+            )
+        return self._build(iter(given))
+
+    def _build(self, leaves: Any) -> Any:
+        if self.type is None:
+            return next(leaves)
+        definition = _NAMEDTUPLE if self.type is tuple and isinstance(self.context, type) else SUPPORTED_NODES[self.type]
+        return definition.unflatten_fn([c._build(leaves) for c in self.children_specs], self.context)
 
 
-LeafSpec = TreeSpec
-_LEAF = TreeSpec(None, None, [])
+class LeafSpec(TreeSpec):
+    """The spec of one leaf."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, [])
 
 
-def tree_flatten(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
-    """The leaves of a tree in order, and its structure."""
+PyTreeSpec = TreeSpec
+PyTree = Any
+Context = Any
+_LEAF = LeafSpec()
+
+
+def tree_is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether an object is no container, or `is_leaf` says that it counts as none."""
+    return (is_leaf is not None and is_leaf(tree)) or _definition(tree) is None
+
+
+def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
+    """(leaves from left to right, spec)."""
     leaves: list[Any] = []
-
-    def walk(x: Any) -> TreeSpec:
-        node = None if is_leaf is not None and is_leaf(x) else _node_of(x)
-        if node is None:
-            leaves.append(x)
-            return _LEAF
-        children, context = node.flatten_fn(x)
-        return TreeSpec(node.type, context, [walk(c) for c in children])
-
-    return leaves, walk(tree)
+    return leaves, _flatten(tree, leaves, is_leaf)
 
 
-def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> PyTree:
-    """The tree of this structure with these leaves."""
-    given = list(leaves)
-    if len(given) != treespec.num_leaves:
-        raise ValueError(f"tree_unflatten(leaves, treespec): `leaves` has length {len(given)} but the spec refers to a pytree that holds "
-                         f"{treespec.num_leaves} items ({treespec}).")  # fmt: skip
-    rest = iter(given)
-
-    def build(spec: TreeSpec) -> Any:
-        if spec.type is None:
-            return next(rest)
-        children = [build(c) for c in spec.children_specs]
-        named = spec.type is tuple and isinstance(spec.context, type)
-        return (_NAMEDTUPLE if named else SUPPORTED_NODES[spec.type]).unflatten_fn(children, spec.context)
-
-    return build(treespec)
+def _flatten(tree: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None) -> TreeSpec:
+    definition = None if is_leaf is not None and is_leaf(tree) else _definition(tree)
+    if definition is None:
+        leaves.append(tree)
+        return _LEAF
+    children, context = definition.flatten_fn(tree)
+    kind = tuple if definition is _NAMEDTUPLE else type(tree)
+    return TreeSpec(kind, context, [_flatten(c, leaves, is_leaf) for c in children])
 
 
-def tree_leaves(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
-    """The leaves in order."""
+def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
+    """The tree with these leaves."""
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(f"tree_unflatten(leaves, treespec): Expected `treespec` to be instance of TreeSpec but got item of type {type(treespec)}.")
+    return treespec.unflatten(leaves)
+
+
+def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """The leaves from left to right."""
     return tree_flatten(tree, is_leaf)[0]
 
 
-def tree_structure(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
-    """The structure alone."""
+def tree_iter(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterable[Any]:
+    """The leaves from left to right."""
+    return iter(tree_leaves(tree, is_leaf))
+
+
+def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
+    """The spec."""
     return tree_flatten(tree, is_leaf)[1]
 
 
-def tree_map(func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> PyTree:
-    """The tree of `func(leaf, leaves of the other trees at its place...)`."""
+def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """`func` of every leaf (and of what the other trees have in its place), as a tree of the same shape."""
     leaves, spec = tree_flatten(tree, is_leaf)
-    others = [_flatten_as(spec, r) for r in rests]
-    return tree_unflatten([func(*row) for row in zip(leaves, *others, strict=True)], spec)
+    return spec.unflatten([func(*args) for args in zip(leaves, *[spec.flatten_up_to(r) for r in rests], strict=True)])
 
 
-def _flatten_as(spec: TreeSpec, tree: Any) -> list[Any]:
-    """The parts of `tree` where a tree of structure `spec` has leaves."""
-    if spec.type is None:
-        return [tree]
-    node = _node_of(tree)
-    if node is None or node.type is not spec.type:
-        raise ValueError(f"Type mismatch; expected {spec.type}, but got {type(tree)}.")
-    children, _ = node.flatten_fn(tree)
-    if len(children) != len(spec.children_specs):
-        raise ValueError(f"Node arity mismatch; expected {len(spec.children_specs)}, but got {len(children)}.")
-    return [leaf for s, c in zip(spec.children_specs, children, strict=True) for leaf in _flatten_as(s, c)]
-
-
-def tree_map_(func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> PyTree:
-    """`func` on every leaf for what it does; returns the tree as it is."""
+def tree_map_(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Call `func` for every leaf; returns the tree."""
     leaves, spec = tree_flatten(tree, is_leaf)
-    for row in zip(leaves, *[_flatten_as(spec, r) for r in rests], strict=True):
-        func(*row)
+    for args in zip(leaves, *[spec.flatten_up_to(r) for r in rests], strict=True):
+        func(*args)
     return tree
 
 
-def _only(kind: Any) -> Callable[[Any], bool]:
-    return (lambda x: isinstance(x, kind)) if isinstance(kind, (type, tuple)) else kind
+def _chooser(types: Any) -> Callable[[Any], bool]:
+    return types if callable(types) and not isinstance(types, type) else (lambda x: isinstance(x, types))  # type: ignore[return-value]
 
 
-def tree_map_only(kind: Any, func: Callable[[Any], Any], tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> PyTree:
-    """tree_map over the leaves of a type (or for which a predicate holds)."""
-    wanted = _only(kind)
-    return tree_map(lambda x: func(x) if wanted(x) else x, tree, is_leaf=is_leaf)
+def map_only(type_or_types_or_pred: Any, /) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """A decorator: the function applies to values of these types (or for which the predicate holds), others stay."""
+    choose = _chooser(type_or_types_or_pred)
+    return lambda func: lambda x: func(x) if choose(x) else x
 
 
-def tree_all(pred: Callable[[Any], bool], tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> bool:
-    """Whether `pred` holds for all leaves."""
+def tree_map_only(type_or_types_or_pred: Any, /, func: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """tree_map of the leaves of these types."""
+    return tree_map(map_only(type_or_types_or_pred)(func), tree, is_leaf=is_leaf)
+
+
+def tree_map_only_(type_or_types_or_pred: Any, /, func: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """tree_map_ of the leaves of these types."""
+    return tree_map_(map_only(type_or_types_or_pred)(func), tree, is_leaf=is_leaf)
+
+
+def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether the predicate holds for all leaves."""
     return all(map(pred, tree_leaves(tree, is_leaf)))
 
 
-def tree_any(pred: Callable[[Any], bool], tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> bool:
-    """Whether `pred` holds for any leaf."""
+def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether the predicate holds for a leaf."""
     return any(map(pred, tree_leaves(tree, is_leaf)))
 
 
-def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec, is_leaf: Callable[[Any], bool] | None = None) -> list[Any] | None:
-    """The leaves of `tree` after each was repeated for all leaves that `treespec` has below its place; None: it does not fit."""
-    if treespec.type is None:
-        node = None if is_leaf is not None and is_leaf(tree) else _node_of(tree)
-        return [tree] if node is None else None
-    node = None if is_leaf is not None and is_leaf(tree) else _node_of(tree)
-    if node is None:
+def tree_all_only(type_or_types: Any, /, pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether the predicate holds for all leaves of these types."""
+    return all(pred(x) for x in tree_leaves(tree, is_leaf) if isinstance(x, type_or_types))
+
+
+def tree_any_only(type_or_types: Any, /, pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether the predicate holds for a leaf of these types."""
+    return any(pred(x) for x in tree_leaves(tree, is_leaf) if isinstance(x, type_or_types))
+
+
+def tree_flatten_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[tuple[tuple[Any, ...], Any]], TreeSpec]:
+    """([(keys on the way, leaf), ...], spec)."""
+    return tree_leaves_with_path(tree, is_leaf), tree_structure(tree, is_leaf)
+
+
+def tree_leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[tuple[Any, ...], Any]]:
+    """[(keys on the way, leaf), ...]."""
+    found: list[tuple[tuple[Any, ...], Any]] = []
+
+    def walk(node: Any, path: tuple[Any, ...]) -> None:
+        definition = None if is_leaf is not None and is_leaf(node) else _definition(node)
+        if definition is None:
+            found.append((path, node))
+            return
+        if definition.flatten_with_keys_fn is None:
+            raise ValueError(
+                f"Did not find a flatten_with_keys_fn for type: {type(node)}. Please pass a flatten_with_keys_fn argument to "
+                "register_pytree_node."
+            )
+        for key, child in definition.flatten_with_keys_fn(node)[0]:
+            walk(child, (*path, key))
+
+    walk(tree, ())
+    return found
+
+
+def tree_map_with_path(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """tree_map of a function that is given the keys on the way first."""
+    keyed, spec = tree_flatten_with_path(tree, is_leaf)
+    columns = [[path for path, _ in keyed], [leaf for _, leaf in keyed], *[spec.flatten_up_to(r) for r in rests]]
+    return spec.unflatten([func(*args) for args in zip(*columns, strict=True)])
+
+
+def keystr(kp: tuple[Any, ...]) -> str:
+    """Keys as text: "['a'][0].b"."""
+    return "".join(map(str, kp))
+
+
+def key_get(obj: Any, kp: tuple[Any, ...]) -> Any:
+    """What lies under the keys."""
+    for key in kp:
+        obj = key.get(obj)
+    return obj
+
+
+def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: Callable[[Any], bool] | None = None) -> list[Any] | None:
+    """The leaves of `tree`, each repeated for all leaves that the spec has below it; None where the shapes do not fit."""
+    if tree_is_leaf(tree, is_leaf):
         return [tree] * treespec.num_leaves
-    if node.type is not treespec.type:
+    if treespec.is_leaf() or type(tree) is not treespec.type:
         return None
-    children, context = node.flatten_fn(tree)
-    if len(children) != len(treespec.children_specs) or context != treespec.context:
+    definition = _definition(tree)
+    assert definition is not None
+    children, context = definition.flatten_fn(tree)
+    if len(children) != treespec.num_children or context != treespec.context:
         return None
     result: list[Any] = []
     for child, spec in zip(children, treespec.children_specs, strict=True):
-        flat = _broadcast_to_and_flatten(child, spec, is_leaf)
-        if flat is None:
+        part = _broadcast_to_and_flatten(child, spec, is_leaf)
+        if part is None:
             return None
-        result += flat
+        result += part
     return result
 
 
+_BY_NAME = {"tuple": tuple, "list": list, "dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict, "deque": deque}
+
+
+def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
+    """A spec of builtin containers as JSON."""
+
+    def dump(spec: TreeSpec) -> Any:
+        if spec.type is None:
+            return None
+        if spec.type.__name__ not in _BY_NAME or isinstance(spec.context, type):
+            raise NotImplementedError(f"treespec_dumps: no serialized form of {spec.type.__name__} is known")
+        return [spec.type.__name__, spec.context, [dump(c) for c in spec.children_specs]]
+
+    return json.dumps([1, dump(treespec)])
+
+
+def treespec_loads(serialized: str) -> TreeSpec:
+    """The spec of treespec_dumps."""
+
+    def load(data: Any) -> TreeSpec:
+        return _LEAF if data is None else TreeSpec(_BY_NAME[data[0]], data[1], [load(c) for c in data[2]])
+
+    return load(json.loads(serialized)[1])
+
+
 def treespec_pprint(treespec: TreeSpec) -> str:
-    """The structure as the tree would be written, with * for leaves."""
-    return repr(tree_unflatten([_Star()] * treespec.num_leaves, treespec))
+    """The spec as the repr of a tree whose leaves are `*`."""
+
+    class Star:
+        def __repr__(self) -> str:
+            return "*"
+
+    return repr(treespec.unflatten([Star()] * treespec.num_leaves))
 
 
-class _Star:
-    def __repr__(self) -> str:
-        return "*"
+def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
+    """The leaves of the arguments."""
+    return [leaf for a in (*args, *kwargs.values()) for leaf in tree_leaves(a)]
