@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import devices, dtypes
@@ -81,7 +81,7 @@ def _constant_maker(name: str, value: int, text: str) -> Any:
 
             if value:
                 raise NotImplementedError("ones: a sparse tensor of ones would have every element; use torch.ones(...).to_sparse()")
-            return without_elements(sizes_of(size), layout, d, requires_grad)
+            return without_elements(shape, layout, d, requires_grad)
         if out is not None:
             d = out.dtype if dtype is None else dtype
         return full(shape, value, out=out, dtype=d, device=device, requires_grad=requires_grad)
@@ -323,21 +323,46 @@ def _infer_dtype(data: Any) -> dtype:
             for y in x:
                 look(y)
             return
-        d = x.dtype if hasattr(x, "_meta") else dtypes.of_number(x if isinstance(x, (bool, int, float, complex)) else x.item())
+        if hasattr(x, "_meta"):
+            d = x.dtype
+        elif hasattr(x, "dtype"):  # an array among lists, or a number of NumPy's
+            d = _dtype_of_array(x)
+        elif isinstance(x, (bool, int, float, complex)):
+            d = dtypes.of_number(x)
+        elif hasattr(x, "item") or hasattr(x, "__index__"):
+            d = dtypes.of_number(x.item() if hasattr(x, "item") else x.__index__())
+        else:
+            raise RuntimeError(f"Could not infer dtype of {type(x).__name__}")
         best = d if best is None else dtypes.promote_types(best, d)
 
     look(data)
     return best or dtypes.get_default_dtype()
 
 
+def _as_lists(x: Any) -> Any:
+    """Ranges, deques and other sequences at any depth as lists; tensors, arrays and numbers as they are."""
+    if isinstance(x, (list, tuple)):
+        return [_as_lists(y) for y in x]
+    if hasattr(x, "_meta"):
+        if x.numel() != 1:
+            raise ValueError(
+                f"only one element tensors can be converted to Python scalars: a list has a tensor of shape {tuple(x.shape)}; use torch.stack"
+            )
+        return x.detach().reshape(())
+    if isinstance(x, str):
+        raise ValueError("torch.tensor: data must be numbers, arrays or sequences of them, got a list with a str")
+    if isinstance(x, (bool, int, float, complex, bytes, Mapping)) or hasattr(x, "dtype") or not hasattr(x, "__getitem__") or not hasattr(x, "__len__"):
+        return x
+    return [_as_lists(x[i]) for i in range(len(x))]
+
+
 def _from_list(data: Any, d: dtype) -> Tensor:
     import numpy
-
 
     def plain(x: Any) -> Any:
         if isinstance(x, (list, tuple)):
             return [plain(y) for y in x]
-        if hasattr(x, "_meta"):
+        if hasattr(x, "_meta") or (hasattr(x, "dtype") and getattr(x, "ndim", 0)):
             return x.tolist()
         return x
 
@@ -422,10 +447,13 @@ def tensor(
             result = result.to(dtype)  # type: ignore[attr-defined]
         return _finish(result, requires_grad)  # type: ignore[no-any-return]
     if isinstance(data, (bool, int, float, complex)) or hasattr(data, "__index__") or isinstance(data, (list, tuple)):
+        data = _as_lists(data)
         return _finish(_from_list(data, dtype or _infer_dtype(data)), requires_grad)  # type: ignore[no-any-return]
-    if hasattr(data, "__iter__") or hasattr(data, "__len__"):
-        items = list(data)
+    if not isinstance(data, (str, bytes, Mapping)) and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        items = _as_lists(data)
         return _finish(_from_list(items, dtype or _infer_dtype(items)), requires_grad)  # type: ignore[no-any-return]
+    if isinstance(data, str):
+        raise TypeError("new(): invalid data type 'str'")
     raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
 
 
@@ -517,10 +545,14 @@ def legacy_constructor(d: dtype, *args: Any, **kwargs: Any) -> Tensor:
         return empty(0, dtype=d)
     if len(args) == 1 and not isinstance(args[0], int):
         data = args[0]
+        if not hasattr(data, "_meta") and hasattr(data, "__index__") and getattr(data, "ndim", 0) == 0:
+            return empty(int(data), dtype=d)
         if hasattr(data, "_meta"):
             return data.detach() if data.dtype is d else data.detach().to(d)  # type: ignore[no-any-return]
         if type(data).__name__ == "Size":
             return empty(*data, dtype=d)
+        if not hasattr(data, "__getitem__") or isinstance(data, (str, Mapping)) or getattr(data, "shape", None) == ():
+            raise TypeError(f"new(): data must be a sequence (got {type(data).__name__})")
         return tensor(data, dtype=d)
     return empty(*args, dtype=d)
 
@@ -528,7 +560,7 @@ def legacy_constructor(d: dtype, *args: Any, **kwargs: Any) -> Tensor:
 def _typed(name: str, d: dtype) -> Any:
     class Typed(type):
         def __instancecheck__(cls, instance: Any) -> builtins.bool:
-            return hasattr(instance, "_meta") and instance._meta.dtype is d
+            return hasattr(instance, "_meta") and instance._meta.dtype is d and instance.layout is strided
 
     def construct(cls: Any, *args: Any, **kwargs: Any) -> Any:
         return legacy_constructor(d, *args, **kwargs)

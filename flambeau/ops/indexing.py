@@ -17,6 +17,7 @@ from flambeau.ops.primitives.move import refuse_negative
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, select
+from flambeau.ops.wrapper import numpy_names
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -413,6 +414,7 @@ def _scatter_op(input: Tensor, dim: int, index: Tensor, src: Tensor | Number, mo
     return _scatter(input, dim, index, src, mode, name)  # type: ignore[no-any-return]
 
 
+@numpy_names
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
     """A copy with out[index[i][j]][j] = src[i][j] for dim 0, and so on; `reduce` may be "add" or "multiply"."""
     if reduce is not None and reduce not in ("add", "multiply"):
@@ -569,6 +571,7 @@ def install_methods(cls: Any) -> None:
     cls.index_put, cls.index_put_ = index_put, index_put_
     cls.scatter = scatter
 
+    @numpy_names
     def scatter_(self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
         """In-place form of `scatter`."""
         return assign(self, scatter(self, dim, index, src, value=value, reduce=reduce), "scatter_")

@@ -17,6 +17,7 @@ from flambeau.ops.promotion import convert, promote, promote_float
 from flambeau.ops.reductions import norm_of
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import cat, dim_of, stack
+from flambeau.ops.wrapper import numpy_names
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -45,6 +46,7 @@ def _panels(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
     return means * widths
 
 
+@numpy_names
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Any:
     """The integral of samples along a dim by the trapezoidal rule; positions `x`, or spacing `dx`."""
     if y.shape[dim_of(dim, y.ndim)] == 0:
@@ -60,6 +62,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim
     return _panels(y, x, dx, dim).cumsum(dim)
 
 
+@numpy_names
 def gradient(
     input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None = None, edge_order: int = 1
 ) -> tuple[Any, ...]:
@@ -249,6 +252,7 @@ def histogramdd(
 
 
 # -- vectors and norms ----------------------------------------------------------------------------------------------
+@numpy_names
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
     """The cross product along a dim of size 3 (by default the first such dim)."""
     shape = broadcast_shapes("cross", [tuple(input.shape), tuple(other.shape)])

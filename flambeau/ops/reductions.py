@@ -12,6 +12,7 @@ from flambeau.ops.promotion import convert, promote_float
 from flambeau.ops.registry import operation
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import as_shape, dim_of, dims_of
+from flambeau.ops.wrapper import numpy_names
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -216,11 +217,13 @@ def _min_all(input: Tensor) -> Tensor:
     return _reduced(prim.amin, input, tuple(range(input._meta.ndim)))
 
 
+@numpy_names
 def max_(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
     """max(x): the largest element. max(x, dim): values and indices. max(x, y): elementwise maximum."""
     return _extreme(input, dim, keepdim, other, out, "max")
 
 
+@numpy_names
 def min_(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
     """min(x): the smallest element. min(x, dim): values and indices. min(x, y): elementwise minimum."""
     return _extreme(input, dim, keepdim, other, out, "min")
@@ -328,10 +331,10 @@ def _statistic(function: Any, name: str, text: str) -> Any:
     return call
 
 
-var = _statistic(_var, "var", "The variance; the divisor is n - correction (1 by default).")
-std = _statistic(_std, "std", "The standard deviation; the divisor is n - correction (1 by default).")
-var_mean = _statistic(_var_mean, "var_mean", "Variance and mean together.")
-std_mean = _statistic(_std_mean, "std_mean", "Standard deviation and mean together.")
+var = numpy_names(_statistic(_var, "var", "The variance; the divisor is n - correction (1 by default)."))
+std = numpy_names(_statistic(_std, "std", "The standard deviation; the divisor is n - correction (1 by default)."))
+var_mean = numpy_names(_statistic(_var_mean, "var_mean", "Variance and mean together."))
+std_mean = numpy_names(_statistic(_std_mean, "std_mean", "Standard deviation and mean together."))
 
 
 @operation(method=True, out=True, aliases=("special_logsumexp",))

@@ -12,6 +12,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, operation
+from flambeau.ops.wrapper import numpy_names
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -82,9 +83,9 @@ def _reshape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return as_shape(input, infer_shape(shape, input._meta.numel))
 
 
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The same elements under another shape (one size may be -1): a view where possible, else a copy."""
-    return _reshape(input, sizes_of(shape))  # type: ignore[no-any-return]
+    return _reshape(input, sizes_of(sizes if shape is None else (shape,)))  # type: ignore[no-any-return]
 
 
 @operation(name="view")
@@ -117,13 +118,13 @@ def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
     return prim.bitcast(input, dtype=dtype)
 
 
-def view(input: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+def view(input: Tensor, *shape: Any, dtype: Any = None, size: Any = None) -> Tensor:
     """A view of the same elements under another shape (RuntimeError if that needs a copy), or of the same bytes as a dtype."""
     if len(shape) == 1 and isinstance(shape[0], dtypes.dtype):
         dtype = shape[0]
     if dtype is not None:
         return input if dtype is input.dtype else _view_dtype(input, dtype)  # type: ignore[no-any-return]
-    return _view(input, sizes_of(shape))  # type: ignore[no-any-return]
+    return _view(input, sizes_of(shape if size is None else (size,)))  # type: ignore[no-any-return]
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
@@ -181,9 +182,9 @@ def _permute(input: Tensor, dims: tuple[int, ...]) -> Tensor:
     return prim.permute(input, dims=dims_of(dims, ndim, "permute"))
 
 
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """The dimensions in another order: a view."""
-    return _permute(input, sizes_of(dims))  # type: ignore[no-any-return]
+    return _permute(input, sizes_of(order if dims is None else (dims,)))  # type: ignore[no-any-return]
 
 
 @operation(method=True, aliases=("swapaxes", "swapdims"))
@@ -251,9 +252,9 @@ def _expand(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return prim.expand(input, shape=tuple(full))
 
 
-def expand(input: Tensor, *sizes: Any, implicit: bool = False) -> Tensor:
+def expand(input: Tensor, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
     """Dimensions of size 1 (and new ones in front) repeated without copying; -1 keeps a size."""
-    return _expand(input, sizes_of(sizes))  # type: ignore[no-any-return]
+    return _expand(input, sizes_of(sizes if size is None else (size,)))  # type: ignore[no-any-return]
 
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
@@ -444,6 +445,7 @@ def _narrow_op(input: Tensor, start: Number, dim: int, length: int) -> Tensor:
     return _narrow(input, dim, start, length)
 
 
+@numpy_names
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements of one dimension from `start`: a view. A changing start compiles nothing."""
     m = input._meta
@@ -468,6 +470,7 @@ def _select_op(input: Tensor, index: Number, dim: int) -> Tensor:
     return prim.select(input, index, dim=dim, index=0)
 
 
+@numpy_names
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One index of a dimension, which disappears: a view. A changing index compiles nothing."""
     m = input._meta
@@ -514,6 +517,7 @@ def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Ten
 split_with_sizes = split
 
 
+@numpy_names
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size (the last may be smaller)."""
     if chunks <= 0:
@@ -527,6 +531,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, max(-(-size // chunks), 1), dim)
 
 
+@numpy_names
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views: `n` parts of nearly equal size, or cut at the listed indices."""
     m = input._meta
@@ -554,6 +559,7 @@ def _unbind(input: Tensor, dim: int) -> tuple[Tensor, ...]:
     return tuple([prim.select(input, dim=dim, index=i) for i in range(input._meta.shape[dim])])
 
 
+@numpy_names
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of all indices of one dimension, which disappears."""
     m = input._meta
@@ -613,9 +619,9 @@ def _flip(input: Tensor, dims: tuple[int, ...]) -> Tensor:
     return prim.copy(x, strides=contiguous_strides(m.shape)) if x is input else x
 
 
-def flip(input: Tensor, *dims: Any) -> Tensor:
+def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """A copy with the order of the named dimensions reversed."""
-    return _flip(input, sizes_of(dims))  # type: ignore[no-any-return]
+    return _flip(input, sizes_of(order if dims is None else (dims,)))  # type: ignore[no-any-return]
 
 
 def fliplr(input: Tensor) -> Tensor:
@@ -673,14 +679,14 @@ def _repeat(input: Tensor, repeats: tuple[int, ...]) -> Tensor:
     return prim.reshape(x, shape=tuple([r * s for r, s in zip(repeats, shape, strict=True)]))
 
 
-def repeat(input: Tensor, *repeats: Any) -> Tensor:
-    """The tensor copied `repeats` times along each dimension."""
-    return _repeat(input, sizes_of(repeats))  # type: ignore[no-any-return]
+def repeat(input: Tensor, *counts: Any, repeats: Any = None) -> Tensor:
+    """The tensor copied so many times along each dimension."""
+    return _repeat(input, sizes_of(counts if repeats is None else (repeats,)))  # type: ignore[no-any-return]
 
 
-def tile(input: Tensor, *dims: Any) -> Tensor:
+def tile(input: Tensor, *repeats: Any, dims: Any = None) -> Tensor:
     """repeat, with missing counts taken as 1."""
-    counts = sizes_of(dims)
+    counts = sizes_of(repeats if dims is None else (dims,))
     return _repeat(input, (1,) * (input.ndim - len(counts)) + counts)  # type: ignore[no-any-return]
 
 
@@ -756,9 +762,9 @@ def _sum_to_size(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return as_shape(prim.sum(input, dims=tuple(dims)), tuple(shape))
 
 
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+def sum_to_size(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Summed over the dimensions that broadcasting `size` would have repeated."""
-    shape = sizes_of(size)
+    shape = sizes_of(sizes if size is None else (size,))
     if tuple(input._meta.shape) == shape:
         return input
     return _sum_to_size(input, shape)  # type: ignore[no-any-return]

@@ -21,6 +21,7 @@ from flambeau.ops.selection import (
     unique_consecutive,
 )  # fmt: skip
 from flambeau.ops.shape import as_shape, contiguous_of, dim_of
+from flambeau.ops.wrapper import numpy_names
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -43,6 +44,7 @@ def _sort(input: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
     return sort_result(*_sorted(input, dim, descending))  # type: ignore[no-any-return]
 
 
+@numpy_names
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False, *, out: Any = None) -> Any:
     """Values in order along a dim, and where they came from. Always stable; NaN counts as the largest."""
     result = _sort(input, dim, bool(descending))
@@ -126,6 +128,7 @@ def _median_over(input: Tensor, dim: int, keepdim: bool, ignore_nan: bool) -> tu
     return median_result(*chosen)  # type: ignore[no-any-return]
 
 
+@numpy_names
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median: of all elements, or along a dim with its indices. NaN wins."""
     if dim is None:
@@ -133,6 +136,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
     return _median_over(input, dim, keepdim, False)
 
 
+@numpy_names
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median of what is not NaN."""
     if dim is None:
@@ -236,11 +240,13 @@ def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolat
     return _quantile(input, q, dim, keepdim, interpolation, ignore_nan)  # type: ignore[no-any-return]
 
 
+@numpy_names
 def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear", out: Any = None) -> Tensor:
     """The q-quantiles of all elements or along a dim. NaN wins."""
     return _quantiles(input, q, dim, keepdim, interpolation, False, "quantile")
 
 
+@numpy_names
 def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear", out: Any = None) -> Tensor:
     """The q-quantiles of what is not NaN."""
     return _quantiles(input, q, dim, keepdim, interpolation, True, "nanquantile")

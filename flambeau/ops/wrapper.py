@@ -6,13 +6,14 @@ goes to `recover`, which converts (NumPy scalars, lists) and tries again, or rai
 
 from __future__ import annotations
 
+import functools
 import inspect
 import numbers
 import opcode
 import sys
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flambeau.trace.recorder import _TENSOR, local
 
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
     from flambeau.ops.registry import Operation
 
 
+class _Missing:
+    """The default of a required argument that may come under NumPy's name."""
+
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+MISSING = _Missing()
 _LEAST_INT, _MOST_INT = -(2**63), 2**63 - 1  # of an integer operand
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class NotStrided(TypeError, NotImplementedError):
@@ -39,15 +51,21 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover, "L_": _LEAST_INT, "M_": _MOST_INT}
     head: list[str] = []
     star = False
+    names = [p.name for p in parameters]
+    renamed = [(old, new) for old, new in (("axis", "dim"), ("keepdims", "keepdim")) if new in names and old not in names]  # NumPy's names
+    optional: list[str] = []  # required parameters from a renamed one on: they may come under its other name
     for i, p in enumerate(parameters):
         if p.kind is p.KEYWORD_ONLY and not star:
             head.append("*")
             star = True
         scope[f"D{i}"] = p.default
-        head.append(p.name if p.default is p.empty else f"{p.name}=D{i}")
-    if op.out:
-        head.extend(["out=None"] if star else ["*", "out=None"])
-    names = [p.name for p in parameters]
+        if p.default is p.empty and (optional or p.name in dict(renamed).values()):
+            optional.append(p.name)
+            scope[f"D{i}"] = MISSING
+        head.append(p.name if p.default is p.empty and not optional else f"{p.name}=D{i}")
+    extra = (["out=None"] if op.out else []) + [f"{old}=None" for old, _ in renamed]
+    if extra:
+        head.extend(extra if star else ["*", *extra])
     body: list[str] = []
     keys: list[str] = []
     learned: list[str] = []  # the keys of immediate calls: metadata where the trace's have slots
@@ -101,6 +119,10 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     tensors = ", ".join(flat) + ("," if len(flat) == 1 else "")
     given = f"({tensors})" if simple else f"[t_ for t_ in ({tensors}) if isinstance(t_, CLASS[0])]"
     source = [f"def {op.name.replace('.', '_')}({', '.join(head)}):"]
+    source += [f"    if {old} is not None: {new} = {old}" for old, new in renamed]
+    for n in optional:
+        source.append(f"    if {n} is MISSING: raise TypeError('{op.name.rsplit('.', 1)[-1]}() missing 1 required positional arguments: \"{n}\"')")
+        scope["MISSING"] = MISSING
     if op.out:
         call = ", ".join(
             n if p.kind is not p.KEYWORD_ONLY else f"{n}={n}" for n, p in zip(names, parameters, strict=True)
@@ -177,6 +199,20 @@ _STUB = _stub.__code__
 
 # Operations in autocast's lists (amp/lists.py) that have an in-place form, which autocast leaves alone.
 _LISTED_IN_PLACE = frozenset(("addmm", "addbmm", "baddbmm", "index_copy"))
+
+
+def numpy_names(function: Function) -> Function:
+    """Let a function that is no operation take `axis` for `dim` and `keepdims` for `keepdim`, as PyTorch's native functions do."""
+
+    @functools.wraps(function)
+    def call(*args: Any, axis: Any = None, keepdims: Any = None, **kwargs: Any) -> Any:
+        if axis is not None:
+            kwargs["dim"] = axis
+        if keepdims is not None:
+            kwargs["keepdim"] = keepdims
+        return function(*args, **kwargs)
+
+    return cast(Function, call)
 
 
 def not_cast(function: Callable[..., Any]) -> Callable[..., Any]:

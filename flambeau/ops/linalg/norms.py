@@ -15,6 +15,7 @@ from flambeau.ops.promotion import promote
 from flambeau.ops.reductions import vector_norm_op
 from flambeau.ops.registry import operation
 from flambeau.ops.shape import dim_of
+from flambeau.ops.wrapper import numpy_names
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -23,6 +24,7 @@ INFINITY = float("inf")
 
 
 # -- norms --------------------------------------------------------------------------------------------------------
+@numpy_names
 @public("linalg.vector_norm")
 def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The p-norm over dims (all by default), the tensor counting as a vector; `ord` any number, inf, -inf or 0."""
@@ -37,6 +39,7 @@ def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = Fals
     return vector_norm_op(x, float(ord), dims, keepdim, dtype)
 
 
+@numpy_names
 @public("linalg.matrix_norm")
 def matrix_norm(input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The norm of the matrices in two dims: "fro", "nuc" (singular values summed), 2, -2 (largest, smallest singular value),
@@ -65,6 +68,7 @@ def matrix_norm(input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: b
     return extreme if keepdim else extreme.squeeze((row, column))
 
 
+@numpy_names
 @public("linalg.norm")
 def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """A vector norm over one dim, a matrix norm over two; without `ord` the 2-norm of all elements (of all given dims)."""
