@@ -164,12 +164,12 @@ from flambeau import autograd
 from flambeau.autograd.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from flambeau.printing import set_printoptions
 from flambeau.queries import (
+    _assert,
     are_deterministic_algorithms_enabled,
     broadcast_shapes,
     can_cast,
     channels_last,
     channels_last_3d,
-    compile,
     contiguous_format,
     finfo,
     get_default_device,
@@ -209,7 +209,11 @@ trace = linear.trace  # the function: the package of that name is reached by its
 del _family, _name
 
 _LAZY_MODULES = frozenset(
-    "nn optim utils linalg sparse fft distributions cuda backends testing special version amp cpu profiler masked signal multiprocessing serialization storage".split()
+    "nn optim utils func linalg sparse fft distributions cuda backends testing special version amp cpu profiler masked signal multiprocessing serialization storage".split()
+)
+_LAZY_MODULES |= frozenset(  # Modules that programs import for their names; most answer that something is not here
+    "jit fx hub overrides compiler version types random futures distributed export onnx quantization ao mps xpu mtia accelerator _C _dynamo "
+    "_inductor _utils _ops library functional monitor package return_types torch_version".split()
 )
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
@@ -217,7 +221,7 @@ _FROM_FUNCTIONAL = frozenset(
     "group_norm hardshrink kl_div layer_norm log_softmax margin_ranking_loss max_pool1d max_pool2d "
     "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm rrelu selu softmax threshold triplet_margin_loss".split()
 )
-_LAZY_NAMES = {"save": "flambeau.io", "load": "flambeau.io", "autocast": "flambeau.amp", "GradScaler": "flambeau.amp"}
+_LAZY_NAMES = {"compile": "flambeau.compiling", "save": "flambeau.io", "load": "flambeau.io", "autocast": "flambeau.amp", "GradScaler": "flambeau.amp", "vmap": "flambeau.func"}
 _LAZY_NAMES |= dict.fromkeys(
     "is_autocast_available is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype is_autocast_cpu_enabled "
     "set_autocast_cpu_enabled get_autocast_cpu_dtype set_autocast_cpu_dtype get_autocast_gpu_dtype set_autocast_gpu_dtype "

@@ -236,8 +236,13 @@ def set_flush_denormal(mode: bool) -> bool:
     return False
 
 
-def compile(model: Any = None, **options: Any) -> Any:
-    """The model itself: every function is compiled as it runs. Accepts torch.compile's options."""
-    if model is None:
-        return lambda f: f
-    return model
+def _assert(condition: Any, message: str) -> None:
+    """AssertionError unless the condition holds; a function, so that tracers (torch.fx) can record it."""
+    if type(condition) is not bool and hasattr(condition, "__torch_function__"):
+        from flambeau import overrides
+
+        if overrides.has_torch_function((condition,)):
+            overrides.handle_torch_function(_assert, (condition,), condition, message)
+            return
+    if not condition:
+        raise AssertionError(message)
