@@ -150,7 +150,7 @@ def _state(generator: Any) -> MersenneState:
 def _floating(d: dtype | None, name: str) -> dtype:
     d = d or dtypes.get_default_dtype()
     if d.category < 2:
-        raise RuntimeError(f'"{name}" not implemented for {d.name}: random floating numbers need a floating dtype')
+        raise NotImplementedError(f'"{name}" not implemented for {d.name}: random floating numbers need a floating dtype')
     return d
 
 
@@ -299,6 +299,13 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
     return _fill_in_place(self, lambda p, n: _state(generator).normal(p, n, d, float(mean), float(std), contiguous=dense), "normal_")
 
 
+def _continuous(d: dtype, name: str) -> None:
+    if not d.is_floating_point:
+        raise RuntimeError(
+            f"{name} distribution is a continuous probability distribution. dtype must be a floating point but you specified {d.name}"
+        )
+
+
 def _drawn(self: Tensor, name: str, method: str, *parameters: float, generator: Any) -> Tensor:
     d = self.dtype
     given = [float(p) for p in parameters]
@@ -307,25 +314,36 @@ def _drawn(self: Tensor, name: str, method: str, *parameters: float, generator: 
 
 @draws
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fill with exponentially distributed numbers of the rate `lambd`."""
+    """Fill with exponentially distributed numbers of the rate `lambd`. RuntimeError unless that is positive and the dtype floating."""
+    _continuous(self.dtype, "Exponential")
+    if not lambd > 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     return _drawn(self, "exponential_", "exponential", lambd, generator=generator)
 
 
 @draws
 def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
-    """Fill with the number of trials until the first success of probability p."""
+    """Fill with the number of trials until the first success of probability p. RuntimeError unless that is inside (0, 1)."""
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
     return _drawn(self, "geometric_", "geometric", p, generator=generator)
 
 
 @draws
 def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fill with Cauchy numbers of this median and scale."""
+    """Fill with Cauchy numbers of this median and scale. RuntimeError unless the scale is positive and the dtype floating."""
+    _continuous(self.dtype, "Cauchy")
+    if not sigma > 0:
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     return _drawn(self, "cauchy_", "cauchy", median, sigma, generator=generator)
 
 
 @draws
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Tensor:
-    """Fill with exp of normal numbers of this mean and deviation."""
+    """Fill with exp of normal numbers of this mean and deviation. RuntimeError unless the deviation is positive and the dtype floating."""
+    _floating(self.dtype, "log_normal_cpu")
+    if not std > 0:
+        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
     return _drawn(self, "log_normal_", "log_normal", mean, std, generator=generator)
 
 
@@ -390,8 +408,13 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
     if not shape_of:
         raise TypeError("normal(): give tensors, or a size")
     shape = tuple(broadcast_tensors(*shape_of)[0].shape)
-    t = randn(shape, dtype=shape_of[0].dtype, generator=generator) * std + mean  # type: ignore[operator]
+    t = randn(shape, dtype=shape_of[0].dtype, generator=generator) * _constant(std) + _constant(mean)  # type: ignore[operator]
     return t if out is None else out.copy_(t)  # type: ignore[no-any-return, attr-defined]
+
+
+def _constant(x: Any) -> Any:
+    """Without gradients: a draw's are zero in PyTorch."""
+    return x.detach() if hasattr(x, "_meta") else x
 
 
 @draws

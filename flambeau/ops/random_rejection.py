@@ -42,7 +42,7 @@ def _drawn(kind: str, generator: Any, gradient: Gradient, *parameters: Tensor) -
     """A sample of MersenneState's fill `kind`, of the shape and dtype of the first parameter."""
     d = parameters[0].dtype
     if not d.is_floating_point:
-        raise RuntimeError(f'"{kind}_cpu" not implemented for {d.name}: its parameters must be floating tensors')
+        raise NotImplementedError(f'"{kind}_cpu" not implemented for {d.name}: its parameters must be floating tensors')
 
     def draw(*given: Tensor) -> Tensor:
         dense = [p.detach().contiguous() for p in given]  # type: ignore[attr-defined]
