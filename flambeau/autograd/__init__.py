@@ -43,8 +43,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     if any(s is not None for s in sparse):
         found = tuple([g if s is None or g is None else s._with(g) for g, s in zip(found, sparse, strict=True)])
     if materialize_grads:
-        lead = tuple(grads[0].shape[:1]) if is_grads_batched else ()
-        return tuple([zeros_like(t).expand(*lead, *t.shape) if g is None else g for g, t in zip(found, wanted, strict=True)])  # type: ignore[attr-defined]
+        return tuple([zeros_like(t) if g is None else g for g, t in zip(found, wanted, strict=True)])
     return found
 
 

@@ -159,6 +159,11 @@ class JvpLevel(Level):
         return self.call_below(_view_of, flat, primal)
 
     def random(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if function.__name__ in ("standard_gamma", "sample_dirichlet") and any(self.parts(a)[1] is not None for a in args):
+            raise NotImplementedError(
+                f"Trying to use forward AD with {function.__name__} that does not support it because it has not been implemented yet: use reverse "
+                "mode (torch.func.grad, vjp, jacrev)"
+            )
         inner = [self.parts(a)[0] for a in args]
         named = {k: self.parts(v)[0] for k, v in kwargs.items()}
         result = self.call_below(function, *inner, **named)
@@ -261,7 +266,11 @@ class DualExpansion(Expansion):
     given: set[int]
 
     def take(self, primal: Any, tangent: Any) -> Any:
-        return self.enter((primal, tangent), primal._meta)
+        """A tensor with a tangent says that it requires gradients: bodies take care of what is differentiated."""
+        m = primal._meta
+        if tangent is not None and not m.requires_grad:
+            m = m.variant(requires_grad=True, leaf=False)
+        return self.enter((primal, tangent), m)
 
     def plain(self, t: Any) -> Tensor:
         return self.take(t, None)  # type: ignore[no-any-return]

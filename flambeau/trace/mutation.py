@@ -132,6 +132,10 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     The edges are those of the single assignments; a second name of the last one leads past all of them at once.
     """
     tr = local.trace
+    if type(tr) is not Trace:
+        for target, source in zip(targets, sources, strict=True):
+            assign(target, source, name, fresh=True)
+        return
     gen = tr.gen
     slots = tuple([t._slot if t._gen == gen else tr.resolve(t) for t in targets])
     made = tuple([s._slot if s._gen == gen else tr.resolve(s) for s in sources])
