@@ -10,8 +10,13 @@ from tests.programs.harness import Options, check, programs
 
 pytest.importorskip("torch")
 OPTIONS: dict[str, Options] = {}
+LIBRARIES = ("einops", "scipy")  # that some programs import
+
 
 
 @pytest.mark.parametrize("path", programs("vision"), ids=lambda path: path.stem)
 def test_program(path: Path) -> None:
+    for library in LIBRARIES:
+        if f"from {library}" in path.read_text():
+            pytest.importorskip(library)
     check(path, OPTIONS.get(path.stem, Options()))

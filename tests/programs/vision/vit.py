@@ -314,7 +314,7 @@ def program():
     for kind in 'none', 'soft', 'hard':
         model = VisionTransformer(img_size=16, patch_size=4, num_classes=5, embed_dim=24, depth=2, num_heads=3, mlp_ratio=2.,
                                   drop_rate=0.1, attn_drop_rate=0.1, drop_path_rate=0.2, distilled=kind != 'none')
-        yield 'initial ' + kind, model
+        yield 'start ' + kind, model
         print(sorted(model.no_weight_decay()))
         criterion = DistillationLoss(SoftTargetCrossEntropy(), teacher, kind, 0.5, 3.0)
         optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, weight_decay=0.05)
