@@ -41,6 +41,7 @@ from flambeau.compiler.kernels.convolution_planes import (
 )
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
+from flambeau.compiler.kernels.convolution_weight_tiles import tile_weight_gradient, weight_tiles_apply
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
@@ -128,6 +129,17 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         g_geometry = replace(g_geometry, width=pixels, source_height=1, source_width=pixels)
     flat = rowless and g_column == 1 and not element.converts
     facts = Facts(element, sums, tile, host.vector_bits, read_kind(1, g_column), read_kind(sx, x_column), flat)
+    padded = round_up(outputs, tile.width)
+    bytes_each = p.groups * k * padded * size
+    if weight_tiles_apply(p):
+        temporary_ids: list[int] = []
+
+        def make_partials(count: int) -> int:
+            temporary_ids.append(temporary(graph, count * bytes_each // size, sums_dtype))
+            return temporary_ids[0]
+
+        kernels, partials = tile_weight_gradient(graph, p, node_index, make_partials)
+        return [*kernels, _sum_kernel(p, facts, temporary_ids[0], partials, node_index)]
 
     # Blocks of pixels whose planes of all channels fit; pieces of rows only where a row alone is too long.
     side_y, side_x = axes(x_geometry)
@@ -147,8 +159,6 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         images = max(1, min(fitting, _IMAGES_PIXELS // pixels, p.batch)) if pixels else 1
     blocks = ceil_div(p.batch, images) * blocks_y * blocks_x
 
-    padded = round_up(outputs, tile.width)
-    bytes_each = p.groups * k * padded * size
     partials = max(1, min(blocks, p.batch * pixels // 2048, _PARTIALS, (64 << 20) // bytes_each)) if blocks else 0
     splits = max(1, min(channels, k // 64, _UNITS_PER_THREAD * host.threads // max(1, partials * p.groups)))
     split_channels = ceil_div(channels, splits)
@@ -185,22 +195,31 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         nodes=(node_index,),
         min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),
     )  # fmt: skip
+    combine = _sum_kernel(p, facts, temporary_id, partials, node_index)
+    return [products, combine] if units else [combine]
+
+
+def _sum_kernel(p: Problem, facts: Facts, temporary_id: int, partials: int, node_index: int) -> Kernel:
+    """The kernel that adds the partial sums, in their order."""
+    element, tile = facts.element, facts.tile
+    taps = p.w.shape[2] * p.w.shape[3]
+    k, outputs = p.group_inputs * taps, p.group_outputs
+    padded = round_up(outputs, tile.width)
     dense = p.w.strides[1:] == contiguous_strides(p.w.shape)[1:]
     sum_blocks = ceil_div(k, tile.width)
     sum_words: list[Word] = [
-        Address(temporary_id), p.w.word, partials, p.groups, k, outputs, padded, sum_blocks, taps, kernel_x,
+        Address(temporary_id), p.w.word, partials, p.groups, k, outputs, padded, sum_blocks, taps, p.w.shape[3],
         *p.w.strides,
     ]  # fmt: skip
-    sum_key = f"convolution:weight_sum:{element.name}:{tile.width}:{host.vector_bits}:{'dense' if dense else 'strided'}"
+    sum_key = f"convolution:weight_sum:{element.name}:{tile.width}:{facts.vector_bits}:{'dense' if dense else 'strided'}"
     sum_units = p.groups * sum_blocks
-    sum_bytes = partials * bytes_each + numel(p.w) * itemsize
-    combine = Kernel(
+    sum_bytes = partials * p.groups * k * padded * facts.sums.memory_bytes + numel(p.w) * p.dtype.itemsize
+    return Kernel(
         name=f"convolution_weight_sum_{element.name}", key=sum_key, emit=partial(_emit_sum, facts, dense, sum_key),
         words=sum_words, reads=(temporary_id,), writes=(p.w.root,), units=sum_units, bytes=sum_bytes,
         nodes=(node_index,),
         min_units_per_thread=max(1, (64 << 10) * sum_units // max(1, sum_bytes)),
     )  # fmt: skip
-    return [products, combine] if units else [combine]
 
 
 def _emit_products(facts: Facts, key: str) -> str:
