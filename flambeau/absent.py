@@ -18,11 +18,11 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 
-def refusal(error: type[Exception], message: str) -> Any:
+def refusal(error: type[Exception], message: str, hint: str = "flambeau runs on the CPU so far; ask is_available() first") -> Any:
     """A function that raises the error for whatever function of the namespace it is told of."""
 
     def refuse(name: str) -> NoReturn:
-        raise error(f"{message} ({name}: flambeau runs on the CPU so far; ask is_available() first)")
+        raise error(f"{message} ({name}: {hint})")
 
     return refuse
 

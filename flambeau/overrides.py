@@ -68,7 +68,7 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[C
     return inner
 
 
-def redispatch_function(func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
+def redispatch_function(func: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call the function again, asking those that have not been asked yet."""
     return func(*args, **(kwargs or {}))
 

@@ -15,7 +15,7 @@ __all__ = ["default_generator", "fork_rng", "get_rng_state", "initial_seed", "ma
 @contextmanager
 def fork_rng(
     devices: Iterable[Any] | None = None, enabled: bool = True, _caller: str = "fork_rng", _devices_kw: str = "devices",
-    device_type: str = "cuda",
+    device_type: str | None = None,
 ) -> Iterator[None]:  # fmt: skip
     """A block after which the generator's state is what it was before. `devices` beside the CPU must be none."""
     if not enabled:
@@ -24,7 +24,7 @@ def fork_rng(
     if devices is not None:
         listed = list(devices)
         if listed:
-            raise RuntimeError(f"{_caller}: {_devices_kw}={listed}: there is no {device_type} device; the CPU's state is always kept")
+            raise RuntimeError(f"{_caller}: {_devices_kw}={listed}: there is no {device_type or 'cuda'} device; the CPU's state is always kept")
     state = get_rng_state()
     try:
         yield

@@ -204,7 +204,7 @@ def our_signature(function: Any, name: str) -> list[Parameter] | None:
         candidate = OPERATIONS[name[:-1]]
         record = candidate if candidate.inplace is function else None
     seen = _inspected(function if record is None else record.body)
-    takes_out = record.out if record is not None else hasattr(function, "__wrapped__") and "out" in inspect.signature(
+    takes_out = record.out if record is not None else inspect.isfunction(function) and hasattr(function, "__wrapped__") and "out" in inspect.signature(
         function, follow_wrapped=False
     ).parameters  # fmt: skip
     if seen is not None and takes_out and not any(p.name == "out" for p in seen):

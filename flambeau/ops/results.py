@@ -7,6 +7,9 @@ from functools import cache
 from typing import Any
 
 
+TYPES: dict[str, Any] = {}  # by name, those that have been asked for
+
+
 @cache
 def return_type(name: str, *fields: str) -> Any:
     """The class torch.return_types.name with these fields; its repr is PyTorch's."""
@@ -17,4 +20,5 @@ def return_type(name: str, *fields: str) -> Any:
 
     made.__repr__ = show  # type: ignore[method-assign]
     made.__module__ = "torch.return_types"
+    TYPES[name] = made
     return made

@@ -1,0 +1,36 @@
+"""torch.utils: names of devices of one's own, which cannot be added; and the exchange of two tensors."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+def rename_privateuse1_backend(backend_name: str) -> NoReturn:
+    """RuntimeError: devices cannot be added from outside."""
+    raise RuntimeError("torch.utils.rename_privateuse1_backend: devices cannot be added to flambeau from outside; it runs on the CPU so far")
+
+
+def generate_methods_for_privateuse1_backend(*args: Any, **kwargs: Any) -> NoReturn:
+    """RuntimeError: devices cannot be added from outside."""
+    raise RuntimeError("torch.utils.generate_methods_for_privateuse1_backend: devices cannot be added to flambeau from outside")
+
+
+def set_module(obj: Any, mod: str) -> None:
+    """Let an object say that it is of another module."""
+    if not isinstance(mod, str):
+        raise TypeError("The mod argument should be a string")
+    obj.__module__ = mod
+
+
+def swap_tensors(t1: Any, t2: Any) -> None:
+    """Exchange two tensors: every name of the one is from now on a name of what the other was."""
+    cls1, cls2 = type(t1), type(t2)
+    from flambeau.trace.evaluate import synchronize
+
+    synchronize()  # what is pending knows both by who they are
+    first, second = dict(t1.__dict__), dict(t2.__dict__)
+    t1.__class__, t2.__class__ = cls2, cls1
+    t1.__dict__.clear()
+    t1.__dict__.update(second)
+    t2.__dict__.clear()
+    t2.__dict__.update(first)

@@ -1,0 +1,12 @@
+"""torch.utils.dlpack: memory shared with other libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau.ops.creation import from_dlpack as from_dlpack
+
+
+def to_dlpack(tensor: Any) -> Any:
+    """A capsule by which another library can read the tensor's memory."""
+    return tensor.__dlpack__()

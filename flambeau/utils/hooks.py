@@ -1,0 +1,26 @@
+"""torch.utils.hooks: handles by which hooks are taken away again."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from flambeau.nn.modules.hooks import RemovableHandle
+
+__all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
+
+
+def unserializable_hook(f: Any) -> Any:
+    """Mark a hook of a tensor that is not saved with it, so that nobody is warned."""
+    f.__torch_unserializable__ = True
+    return f
+
+
+def warn_if_has_hooks(tensor: Any) -> None:
+    """Warn of hooks that saving the tensor would lose."""
+    for hook in (tensor._hooks or {}).values():
+        if not hasattr(hook, "__torch_unserializable__"):
+            warnings.warn(
+                f"backward hook {hook!r} on tensor will not be serialized.  If this is expected, you can decorate the function with "
+                "@torch.utils.hooks.unserializable_hook to suppress this warning", stacklevel=2,
+            )  # fmt: skip
