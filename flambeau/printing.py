@@ -76,10 +76,7 @@ class _Format:
         self.precision = precision
         if finite:
             self.width = max([len(self._text(x)) for x in numbers if math.isfinite(x)] or [1])
-        odd = [len(self._text(x)) for x in numbers if not math.isfinite(x)]
-        self.width = max([self.width, *odd]) if odd else self.width
-        if not finite:
-            self.width = max([1, *[len(self._text(x)) for x in numbers]])
+        # Infinities and NaN do not widen a column, as in PyTorch; where there is nothing but them and zeros, there are no columns.
 
     def _text(self, x: Any) -> str:
         if not self.floating:

@@ -49,7 +49,8 @@ class Bernoulli(ProbsOrLogits, ExponentialFamily):
 
     def log_prob(self, value: Any) -> Any:
         """The logarithm of the probability."""
-        logits, value = broadcast_all(self.logits, self._checked(value))
+        value = self._checked(value)
+        logits, value = broadcast_all(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 
     def entropy(self) -> Any:

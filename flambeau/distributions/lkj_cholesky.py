@@ -29,10 +29,11 @@ class LKJCholesky(Parametric):
             raise ValueError(f"Expected dim to be an integer greater than or equal to 2. Found dim={dim}.")
         self.dim = dim
         (self.concentration,) = broadcast_all(concentration)
-        # The onion method (section 3.2 there): row i + 1 points in a uniform direction, and its squared length is a beta number.
-        before = torch.arange(-1, dim - 1, dtype=self.concentration.dtype).clamp(min=0)
+        # The onion method (section 3.2 there): row i points in a uniform direction of i dims, and its squared length is a beta number.
+        # PyTorch's first parameter is i - 1/2 instead of i / 2 (docs/differences.md).
+        half = 0.5 * torch.arange(-1, dim - 1, dtype=self.concentration.dtype).clamp(min=0)
         spread = (self.concentration + 0.5 * (dim - 2)).unsqueeze(-1)
-        self._beta = Beta(before + 0.5, spread - 0.5 * before)
+        self._beta = Beta(half + 0.5, spread - half)
         super().__init__(self.concentration.size(), Size((dim, dim)), validate_args)
 
     def _expand_into(self, new: Any, batch_shape: Any) -> None:

@@ -59,7 +59,8 @@ class Multinomial(OfCategories):
 
     def log_prob(self, value: Any) -> Any:
         """The logarithm of the probability."""
-        logits, value = broadcast_all(self.logits, self._checked(value))
+        value = self._checked(value)
+        logits, value = broadcast_all(self.logits, value)
         logits = torch.where((value == 0) & (logits == -math.inf), 0.0, logits)
         ways = torch.lgamma(value.sum(-1) + 1) - torch.lgamma(value + 1).sum(-1)
         return ways + (logits * value).sum(-1)

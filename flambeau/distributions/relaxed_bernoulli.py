@@ -35,7 +35,8 @@ class LogitRelaxedBernoulli(ProbsOrLogits):
 
     def log_prob(self, value: Any) -> Any:
         """The logarithm of the density."""
-        logits, value = broadcast_all(self.logits, self._checked(value))
+        value = self._checked(value)
+        logits, value = broadcast_all(self.logits, value)
         temperature = torch.as_tensor(self.temperature)
         difference = logits - value * temperature
         return temperature.log() + difference - 2 * softplus(difference)

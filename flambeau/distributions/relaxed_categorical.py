@@ -37,7 +37,8 @@ class ExpRelaxedCategorical(OfCategories):
     def log_prob(self, value: Any) -> Any:
         """The logarithm of the density."""
         n = self._categorical._num_events
-        logits, value = broadcast_all(self.logits, self._checked(value))
+        value = self._checked(value)
+        logits, value = broadcast_all(self.logits, value)
         temperature = torch.as_tensor(self.temperature)
         scores = log_softmax(logits - value * temperature, dim=-1).sum(-1)
         return scores + math.lgamma(n) + (n - 1) * temperature.log()

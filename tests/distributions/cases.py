@@ -134,11 +134,15 @@ CASES = [
     Case("LowRankMultivariateNormal", (LOC3, FACTOR, POSITIVE), _d("LowRankMultivariateNormal"), VECTORS),
     Case("Wishart covariance", (np.array(4.5), SPD3), _named("Wishart", "df", "covariance_matrix"), _spd((2,), 3, 24), 2e-3, ("sample",)),
     # PyTorch's cholesky_solve gives what is above the diagonal a gradient.
-    Case("Wishart tril", (np.array([4.5, 6.0]), TRIL3), lambda t, df, m: t.distributions.Wishart(df, scale_tril=m.tril()), _spd((2,), 3, 24), 2e-3, ("sample",)),
+    Case(
+        "Wishart tril", (np.array([4.5, 6.0]), TRIL3), lambda t, df, m: t.distributions.Wishart(df, scale_tril=m.tril()),
+        _spd((2,), 3, 24), 2e-3, ("sample",),
+    ),
     Case(
         "LKJCholesky", (np.array([0.7, 1.8]),), lambda t, c: t.distributions.LKJCholesky(3, c),
-        np.linalg.cholesky(np.array([[1.0, 0.3, -0.2], [0.3, 1.0, 0.4], [-0.2, 0.4, 1.0]])),
+        np.linalg.cholesky(np.array([[1.0, 0.3, -0.2], [0.3, 1.0, 0.4], [-0.2, 0.4, 1.0]])), silent=("sample",),
     ),
+    Case("LKJCholesky of two", (np.array([0.7, 1.8]),), lambda t, c: t.distributions.LKJCholesky(2, c), np.array([[1.0, 0.0], [0.6, 0.8]])),
     Case(
         "Independent", (REAL, POSITIVE2), lambda t, a, b: t.distributions.Independent(t.distributions.Normal(a, b), 1), REALS,
     ),

@@ -67,7 +67,7 @@ def test_quantiles(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_samples_of_one_seed(case: Case) -> None:
     if "sample" in case.silent:
-        pytest.skip("PyTorch draws its good samples again (docs/differences.md); see test_matrices.py")
+        pytest.skip("PyTorch's samples are of another distribution (docs/differences.md); see test_matrices.py")
     for shape in ((), (3,), (2, 4)):
         both(lambda t, shape=shape: case.make(t, *tensors(t, case.parameters)).sample(t.Size(shape)), case.tolerance, f"sample {shape}")  # type: ignore[misc]
 
@@ -75,7 +75,7 @@ def test_samples_of_one_seed(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_reparametrised_samples(case: Case) -> None:
     if "sample" in case.silent:
-        pytest.skip("PyTorch draws its good samples again (docs/differences.md); see test_matrices.py")
+        pytest.skip("PyTorch's samples are of another distribution (docs/differences.md); see test_matrices.py")
     found = []
     for t in PACKAGES:
         t.manual_seed(11)

@@ -10,7 +10,7 @@ import pytest
 
 import flambeau as ft
 from flambeau.distributions import kl
-from tests.distributions.cases import FACTOR, L4, LOC3, P4, POSITIVE, POSITIVE2, REAL, SPD3, TRIL3, UNIT
+from tests.distributions.cases import FACTOR, LOC3, P4, POSITIVE, POSITIVE2, REAL, SPD3, UNIT
 from tests.distributions.oracle import PACKAGES, gradients, outcome, same, tensors, torch
 
 # name: (parameters of p, parameters of q)
