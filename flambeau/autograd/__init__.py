@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def _list(x: Any) -> list[Any]:
-    return list(x) if isinstance(x, (tuple, list)) else [x]
+    """Tensors, those of graph.GradientEdge among them."""
+    items = list(x) if isinstance(x, (tuple, list)) and not hasattr(x, "ownership_token") else [x]
+    return [getattr(item, "ownership_token", item) for item in items]
 
 
 def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
@@ -57,13 +59,15 @@ def __getattr__(name: str) -> Any:
 
     homes = {
         "Function": "function", "FunctionCtx": "function", "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes",
-        "inference_mode": "modes", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
+        "inference_mode": "modes", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "detect_anomaly": "anomaly_mode",
+        "set_detect_anomaly": "anomaly_mode", "NestedIOFunction": "older", "enforce_grad_layout_policy": "older",
+        "set_multithreading_enabled": "older",
     }  # fmt: skip
     if name in homes:
         found = getattr(importlib.import_module(f"flambeau.autograd.{homes[name]}"), name)
         globals()[name] = found  # also where importing has put a module of that name
         return found
-    if name in ("forward_ad", "functional", "profiler"):
+    if name in ("anomaly_mode", "forward_ad", "functional", "grad_mode", "graph", "profiler", "variable"):
         return importlib.import_module(f"flambeau.autograd.{name}")
     raise AttributeError(f"module 'flambeau.autograd' has no attribute {name!r}")
 

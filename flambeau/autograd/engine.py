@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd.differentiate import Region, differentiate
+from flambeau.autograd.hooks import after_pass, pack_saved, saved, unpacked
 from flambeau.autograd.segment import Segment, SegmentForward, trace_region
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.statistics import counters
@@ -50,11 +51,13 @@ class Engine:
         if isinstance(self.tr, Fragment):
             raise RuntimeError("an operation's body must not call backward")
         if (
-            self.tr.custom or any(t._hooks for t in self.tr.hooked.values())
+            self.tr.custom or saved or any(t._hooks for t in self.tr.hooked.values())
             or any(boundary.tensor._post_hooks for boundary in self.tr.boundaries.values())
         ):
             # Hooks and custom functions may look at values, which ends the trace: its history must not depend on it by then.
             flush(self.tr, "hooks of a backward pass")
+        if unpacked:
+            pack_saved()
         self.retain = retain or create
         self.create = create
         self.accumulate = accumulate
@@ -100,6 +103,10 @@ class Engine:
                 self._walk(segment)
         finally:
             self.tr.set_grad_enabled(before)
+            ended = after_pass[:]
+            after_pass.clear()
+        for call in ended:
+            call()
 
     # -- one region -----------------------------------------------------------------------------------------------
     def _walk(self, segment: Segment | None) -> None:
@@ -212,7 +219,7 @@ class Engine:
         entered_slots: tuple[int, ...] = ()
         extra: list[Any] = []
         if segment is not None:
-            entered = list(segment.saved.values()) + [b.tensor for b in segment.boundaries.values()]
+            entered = segment.values() + [b.tensor for b in segment.boundaries.values()]
             entered_slots = tuple([t._slot if t._gen == tr.gen else tr.resolve(t) for t in entered])
             extra = list(segment.params)
         key = (
@@ -235,6 +242,8 @@ class Engine:
     def _check_versions(self, segment: Segment, info: StageInfo) -> None:
         for slot in info.boundaries_used:
             boundary = segment.boundaries.get(slot)
+            if boundary is None and segment.packed:
+                continue
             t = segment.saved[slot] if boundary is None else boundary.tensor
             expected = segment.versions[slot] if boundary is None else boundary.version
             storage = t._storage
@@ -338,7 +347,9 @@ def backward(
 ) -> None:  # fmt: skip
     """Accumulate the gradients of the sum of `tensors` (weighted by `grad_tensors`) into the leaves' `.grad`."""
     tr = local.trace
-    if type(tr) is not Trace and not isinstance(tr, Fragment):
+    if type(tr) is not Trace:
+        if isinstance(tr, Fragment):
+            raise RuntimeError("an operation's body must not call backward")
         raise RuntimeError(
             "backward() called inside of a function that is being transformed (vmap, jvp, a dual level): it accumulates into .grad, which the "
             "transform cannot follow. Use torch.func.grad or torch.func.vjp, or torch.autograd.grad."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from flambeau.autograd.hooks import saved
 from flambeau.trace.recorder import Fragment, Trace, local
 
 if TYPE_CHECKING:
@@ -28,11 +29,15 @@ class FunctionCtx:
         self._output_metas: list[Any] = []
         self._positions: list[int] = []
         self._freed = False
+        self._unpack: Any = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for backward; changing them in place before it is an error."""
         self._saved = tensors
         self._versions = tuple(-1 if t is None else t._version for t in tensors)
+        if saved:  # autograd.graph.saved_tensors_hooks
+            pack, self._unpack = saved[-1]
+            self._saved = tuple(None if t is None else pack(t) for t in tensors)
 
     save_for_forward = save_for_backward
 
@@ -44,6 +49,8 @@ class FunctionCtx:
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
                 "been freed). Specify retain_graph=True if you need to backward through the graph a second time."
             )
+        if self._unpack is not None:
+            return tuple(None if v < 0 and p is None else self._unpack(p) for p, v in zip(self._saved, self._versions, strict=True))
         for t, version in zip(self._saved, self._versions, strict=True):
             if t is not None and t._version != version:
                 raise RuntimeError(

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 _ids = itertools.count()
+saved: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = []  # (pack, unpack) of what is kept for gradients, innermost last
+unpacked: list[tuple[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = []  # (segment, hooks) that have not been called for it yet
+after_pass: list[Callable[[], None]] = []  # called once at the end of the backward pass that is under way
 
 
 class RemovableHandle:
@@ -32,6 +35,13 @@ class RemovableHandle:
 
     def __exit__(self, *_: Any) -> None:
         self.remove()
+
+
+def pack_saved() -> None:
+    """Call the pack hooks (autograd.graph.saved_tensors_hooks) for what ended traces have kept."""
+    while unpacked:
+        segment, (pack, unpack) = unpacked.pop(0)
+        segment.pack(pack, unpack)
 
 
 def _watch(t: Tensor) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.autograd import hooks
 from flambeau.autograd.differentiate import Region, differentiate, overwritten, static_slots
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.ops.primitive import PRIMITIVES
@@ -56,7 +57,7 @@ def freed_outputs(path: list[State]) -> set[int]:
 class Segment:
     """One run of a trace whose gradients can still be asked for."""
 
-    __slots__ = ("boundaries", "custom", "freed", "hooked", "order", "params", "saved", "tape", "versions")
+    __slots__ = ("boundaries", "custom", "freed", "hooked", "order", "packed", "params", "saved", "tape", "unpack", "versions")
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -68,6 +69,42 @@ class Segment:
         self.hooked: dict[int, Tensor] = {}
         self.params: list[Any] = []
         self.freed: set[int] = set(tape.freed)
+        self.packed: dict[int, Any] = {}  # what a pack hook has made of the saved values; then `saved` has their metadata only
+        self.unpack: Any = None
+
+    def pack(self, pack: Any, unpack: Any) -> None:
+        """Keep what `pack` makes of each saved value in its place (autograd.graph.saved_tensors_hooks)."""
+        self.unpack = unpack
+        for slot, t in self.saved.items():
+            self.packed[slot] = pack(t.detach())
+        for slot, t in self.saved.items():
+            bare = object.__new__(type(t))
+            bare._meta, bare._history = t._meta, t._history
+            self.saved[slot] = bare
+
+    def values(self) -> list[Tensor]:
+        """The saved values, unpacked where a hook has packed them."""
+        if not self.packed:
+            return list(self.saved.values())
+        from flambeau.tensor import from_storage
+        from flambeau.trace.evaluate import observe
+
+        made = []
+        for slot, like in self.saved.items():
+            m = like._meta
+            t = self.unpack(self.packed[slot])
+            if tuple(t._meta.shape) != tuple(m.shape) or t._meta.dtype is not m.dtype:
+                raise RuntimeError(
+                    f"saved_tensors_hooks: the unpack hook returned a tensor of shape {tuple(t._meta.shape)} and dtype {t._meta.dtype!r}; what was "
+                    f"packed had shape {tuple(m.shape)} and dtype {m.dtype!r}"
+                )
+            seen = t._storage is not None and t._storage.external is not None
+            if seen or t._meta.strides != m.strides or t._meta.offset or t._meta.dynamic:
+                t = _laid_out(t, m)
+            whole = from_storage(observe(t), m)
+            whole._history = like._history
+            made.append(whole)
+        return made
 
 
 def trace_region(tr: Trace, fragment: Fragment, path: list[State], dry: bool = False) -> Region:
@@ -230,6 +267,17 @@ def keep_history(
         owner = inputs[index] if is_input else tensors[index]._storage
         assert owner is not None
         owner.history = (segment, slot)
+    if hooks.saved and segment.saved:
+        hooks.unpacked.append((segment, hooks.saved[-1]))  # hooks are user code: not while a trace is being ended
+
+
+def _laid_out(t: Tensor, m: Any) -> Tensor:
+    """A copy with the strides that `m` says."""
+    from flambeau.ops.creation import empty_strided
+
+    copy = empty_strided(tuple(m.shape), m.strides, dtype=m.dtype)
+    copy.copy_(t.detach())
+    return copy
 
 
 class SegmentForward:

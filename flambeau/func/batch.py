@@ -69,7 +69,7 @@ class BatchedTensor(LevelTensor):
     def data_ptr(self) -> int:
         refuse_observation(".data_ptr()")
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         level = self._level
         lines = level.call_below(repr, self._inner).replace("\n", "\n    ")
         return f"BatchedTensor(lvl={level.number}, bdim=0, value=\n    {lines}\n)"

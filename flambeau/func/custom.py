@@ -114,7 +114,7 @@ def _generated(level: VmapLevel, function: Any, args: tuple[Any, ...]) -> Any:
                 given = [None if g is None else wrap(inner, g) for g in grads]
                 found = function.backward(inner_ctx, *given)
                 found = found if isinstance(found, tuple) else (found,)
-                results = []
+                results: list[Any] = []
                 for g, f in zip(found, flags, strict=True):
                     if g is None:
                         results.append(None)
@@ -141,7 +141,7 @@ def apply_dual(level: JvpLevel, function: Any, args: tuple[Any, ...], kwargs: di
     if all(t is None for t in tangents):
         return level.call_below(function.apply, *primals, **kwargs)
     if not _overrides(function, "jvp"):
-        raise RuntimeError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
     output, ctx = level.call_below(_with_context, function, tuple(primals), kwargs)
     moved = level.call_below(lambda: function.jvp(ctx, *tangents))
     single = not isinstance(output, (tuple, list))

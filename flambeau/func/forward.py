@@ -56,7 +56,7 @@ class DualTensor(LevelTensor):
     def data_ptr(self) -> int:
         return self._level.call_below(self._inner.data_ptr)  # type: ignore[no-any-return]
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         level = self._level
         return f"{level.call_below(repr, self._inner)[:-1]}, tangent={level.call_below(repr, self._tangent)})"
 
@@ -187,8 +187,8 @@ class JvpLevel(Level):
         return pull_dual(self, outputs, inputs, gradients, extra, retain, create)
 
     def enter(self, primal: Any, tangent: Any) -> DualTensor:
-        """A dual tensor; the tangent is laid out as the primal, so that views of both can be made alike."""
-        return self.dual(primal, self.call_below(_laid_out, tangent, primal))
+        """A dual tensor; the tangent gets the dtype and the layout of the primal, so that views of both can be made alike."""
+        return self.dual(primal, self.call_below(_laid_out, tangent.to(primal.dtype), primal))
 
     def let_go(self) -> None:
         """Its dual tensors become their primals."""

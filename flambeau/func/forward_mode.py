@@ -7,8 +7,8 @@ from typing import Any
 
 from flambeau.func.arguments import chosen, replaced, require_real, require_tensors, with_aux
 from flambeau.func.forward import JvpLevel
-from flambeau.func.reverse import jacrev, like, standard_basis
 from flambeau.func.mapping import vmap
+from flambeau.func.reverse import jacrev, like, standard_basis
 from flambeau.tensor import Tensor
 from flambeau.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -18,11 +18,12 @@ _API = "jvp(f, primals, tangents)"
 def check_tangent(primal: Any, tangent: Any) -> None:
     """PyTorch's rules of a pair."""
     if tuple(primal.shape) != tuple(tangent.shape):
-        raise RuntimeError(f"Expected tangent to have the same shape as primal, got primal {tuple(primal.shape)} and tangent {tuple(tangent.shape)}")
+        raise RuntimeError(
+            "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of size "
+            f"{list(primal.shape)} while the given forward gradient is of size {list(tangent.shape)}."
+        )
     if not (primal.is_floating_point() or primal.is_complex()):
         raise ValueError(f"Expected primal to be floating point or complex, but got: {primal.dtype}")
-    if tangent.dtype is not primal.dtype:
-        raise RuntimeError(f"Expected tangent to have the same dtype as primal, got primal {primal.dtype} and tangent {tangent.dtype}")
 
 
 def push_forward(func: Callable[..., Any], primals: Any, tangents: Any, argnums: Any, strict: bool, has_aux: bool) -> tuple[Any, Any, Any]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flambeau.compiler.graph import Value
@@ -217,10 +216,15 @@ class Packed(tuple[Any, ...]):
         return tuple.__new__(cls, parts)
 
 
-@cache
+_packed: dict[tuple[Any, Any], type[Packed]] = {}
+
+
 def packed(note: Any, like: Any) -> type[Packed]:
     """The class of tuples with this note."""
-    return type("Packed", (Packed,), {"note": note, "like": like})
+    found = _packed.get((note, like))
+    if found is None:
+        found = _packed[note, like] = type("Packed", (Packed,), {"note": note, "like": like})
+    return found
 
 
 def rebuild(like: Any, parts: Sequence[Any]) -> Any:

@@ -33,7 +33,8 @@ def differentiate_batched(region: Region, fragment: Fragment, grads: dict[int, A
     from flambeau.ops import primitives as prim
 
     expansion = BatchExpansion(fragment, 0, False)
-    forward, known = region.forward, {}
+    forward = region.forward
+    known: dict[int, Any] = {}
 
     def entered(slot: int) -> Any:
         found = known.get(slot)
@@ -176,7 +177,7 @@ def pull_dual(
     if not pairs:
         return found
     moved = pull(level.below, [t for t, _ in pairs], wanted, [g for _, g in pairs], extra, retain, create)
-    results = []
+    results: list[Any] = []
     for g, d in zip(found, moved, strict=True):
         if g is None and d is None:
             results.append(None)

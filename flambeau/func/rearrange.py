@@ -23,7 +23,7 @@ def _side(text: str) -> tuple[Axis, ...]:
                 raise ValueError(f"rearrange: brackets are not balanced in {text!r}")
             axes.append(tuple(group))
             group = None
-        elif token != "..." and not (token.isidentifier() or token.isdigit() and token == "1"):
+        elif token != "..." and not (token.isidentifier() or (token.isdigit() and token == "1")):
             raise ValueError(f"rearrange: {token!r} is no name of a dimension (in {text!r})")
         elif group is not None:
             if token != "1":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.ops.test_operations import BINARY, EXPRESSIONS, INSIDE, POSITIVE, UNARY, X, XY
+from tests.ops.test_operations import BINARY, EXPRESSIONS, INSIDE, POSITIVE, UNARY, XY, X
 
 Case = tuple[Any, list[tuple[int, ...]]]
 

@@ -18,8 +18,8 @@ SAMPLES = 2
 # Results that are no floating numbers have no derivative.
 WITHOUT_DERIVATIVE = (
     "isnan() isinf() isfinite() isreal() signbit() logical_not() eq(,) ne(,) lt(,) le(,) gt(,) ge(,) logical_and(,) logical_or(,) logical_xor(,) arg "
-    "searching"
-).split() + ["any all"]
+    "searching any+all"
+).split()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -41,7 +41,7 @@ def test_vmap_is_a_loop(name: str) -> None:
             np.testing.assert_allclose(g.numpy(), np.stack([w[k].numpy() for w in wanted]), rtol=1e-9, atol=1e-9, err_msg=f"result {k}, {dims}")
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n not in WITHOUT_DERIVATIVE])
+@pytest.mark.parametrize("name", [n for n in CASES if n.replace(" ", "+") not in WITHOUT_DERIVATIVE])
 def test_jvp_is_the_transpose_of_vjp(name: str) -> None:
     expression, shapes = CASES[name]
     primals = [ft.tensor(a) for a in arrays(*shapes)]

@@ -178,7 +178,7 @@ def _convolutions(w: World):
     conv = w.F.conv2d
     results = [w.func.vmap(conv, d)(a, b) for a, b, d in ((x, k, (0, 0)), (x, k[0], (0, None)), (x[0], k, (None, 0)))]
     grouped = w.func.vmap(lambda a, b: conv(a, b, groups=2, padding=1))(x, w.array(3, 6, 2, 3, 3, seed=1))
-    loss = lambda b, a: (conv(a, b, stride=2) ** 2).sum()  # noqa: E731
+    loss = lambda b, a: (conv(a, b, stride=2) ** 2).sum()
     each = w.func.vmap(w.func.grad(loss), (None, 0))(k[0], x)
     both = w.func.vmap(w.func.grad(loss, (0, 1)))(k, x)
     transposed = w.func.vmap(w.F.conv_transpose2d, (0, None))(x, w.array(4, 5, 3, 3, seed=2))
