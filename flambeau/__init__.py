@@ -38,6 +38,7 @@ from flambeau.ops import arithmetic, creation, elementwise, indexing, linear, re
 from flambeau.ops import more as _more
 from flambeau.ops import random as _random
 from flambeau.ops import sorting as _sorting
+from flambeau.ops.arithmetic import where_or_nonzero as where
 from flambeau.ops.creation import (
     BFloat16Tensor,
     BoolTensor,

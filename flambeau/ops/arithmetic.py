@@ -331,6 +331,17 @@ def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> 
     return prim.where(condition, a, b)
 
 
+def where_or_nonzero(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+    """torch.where: input where condition holds, else other; of a condition alone, the indices where it holds, one tensor a dim."""
+    if input is not None and other is not None:
+        return where(condition, input, other) if out is None else where(condition, input, other, out=out)
+    if input is not None or other is not None or out is not None:
+        raise TypeError("where() takes a condition alone, or a condition, input and other (and then out=)")
+    from flambeau.ops.selection import nonzero
+
+    return nonzero(condition, as_tuple=True)
+
+
 def _where_method(self: Any, condition: Any, other: Any) -> Any:
     """This tensor where condition holds, else other."""
     return where(condition, self, other)

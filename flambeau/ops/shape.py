@@ -168,7 +168,7 @@ def unflatten(input: Tensor, dim: int, *sizes: Any) -> Tensor:
 @operation(method=True)
 def ravel(input: Tensor) -> Tensor:
     """All elements as one dimension."""
-    return as_shape(input, (input._meta.numel,)) if input._meta.ndim != 1 else contiguous_of(input)
+    return as_shape(contiguous_of(input), (input._meta.numel,))
 
 
 @operation(name="permute")
@@ -492,9 +492,9 @@ def _split(input: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...
     return tuple(parts)
 
 
-def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts: of one size (the last may be smaller), or of the listed sizes."""
-    m = input._meta
+    m = tensor._meta
     d = dim_of(dim, m.ndim)
     if m.ndim == 0:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
@@ -511,10 +511,22 @@ def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Ten
                 f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {d}), but got "
                 f"split_sizes={list(sizes)}"
             )
-    return _split(input, sizes, d)  # type: ignore[no-any-return]
+    return _split(tensor, sizes, d)  # type: ignore[no-any-return]
 
 
-split_with_sizes = split
+def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of consecutive parts of the listed sizes."""
+    return split(input, split_sizes, dim)
+
+
+def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """torch.split of this tensor; a size may be a tensor with one element."""
+    if not isinstance(split_size, int | list | tuple) and getattr(split_size, "ndim", 1) == 0:
+        split_size = int(split_size)
+    return split(self, split_size, dim)
+
+
+_split_method.__name__ = _split_method.__qualname__ = "split"
 
 
 @numpy_names
@@ -581,8 +593,9 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
         raise RuntimeError(f"maximum size for tensor at dimension {d} is {length} but size is {size}")
     if step <= 0:
         raise RuntimeError(f"step is {step} but must be > 0")
-    x = input if m.ndim else prim.reshape(input, shape=(1,))
-    return prim.unfold(x, dim=d, size=size, step=step)
+    if m.ndim == 0:
+        return prim.slice(prim.reshape(input, shape=(1,)), dim=0, start=0, length=size, step=1)
+    return prim.unfold(input, dim=d, size=size, step=step)
 
 
 @operation(method=True)
@@ -799,10 +812,10 @@ def install_methods(cls: Any) -> None:
     """The methods whose sizes may be given one by one."""
     for function in (
         reshape, view, view_as, reshape_as, unflatten, permute, expand, expand_as, broadcast_to, to, type_as, narrow, select,
-        split, chunk, tensor_split, unbind, flip, fliplr, flipud, repeat, tile, sum_to_size,
+        split_with_sizes, chunk, tensor_split, unbind, flip, fliplr, flipud, repeat, tile, sum_to_size,
     ):  # fmt: skip
         setattr(cls, function.__name__, function)
-    cls.split_with_sizes = split
+    cls.split = _split_method
     from flambeau.ops.elementwise import imag, real
 
     cls.real, cls.imag = property(real), property(imag)

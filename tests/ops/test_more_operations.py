@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as ft
-from tests.ops.oracle import arrays, check, compare
+from tests.ops.oracle import Expression, arrays, check, compare
 
 torch = pytest.importorskip("torch")
 
@@ -179,3 +179,21 @@ def test_errors(name: str) -> None:
         ERRORS[name](torch, torch.tensor(data))
     with pytest.raises(expected.type):
         ERRORS[name](ft, ft.tensor(data))
+
+
+@pytest.mark.parametrize("expression", [
+    lambda t, x: t.where(x > 0),
+    lambda t, x: t.where(x[0, 0] > 0),
+    lambda t, x: x.split(split_size=2, dim=1),
+    lambda t, x: x.split(split_size=[1, 2], dim=-1),
+    lambda t, x: x.split(t.tensor(2)),
+    lambda t, x: t.split(tensor=x, split_size_or_sections=1),
+    lambda t, x: t.split_with_sizes(x, split_sizes=[2, 1], dim=1),
+])  # fmt: skip
+def test_forms_of_where_and_split(expression: Expression) -> None:
+    check(expression, arrays((2, 3)), grad=False, strides=False)
+
+
+def test_where_with_a_part_of_its_arguments() -> None:
+    with pytest.raises(TypeError, match="condition"):
+        ft.where(ft.ones(2) > 0, ft.ones(2))
