@@ -1,10 +1,10 @@
 """Convolution and its gradients: which algorithm computes a node.
 
-| node                         | groups of one input channel (depthwise) | everything else                       |
-|------------------------------|------------------------------------------|---------------------------------------|
-| `convolution`                | convolution_depthwise.py                 | convolution_gemm.py                   |
-| `convolution_input_gradient` | convolution_depthwise.py                 | convolution_gemm.py (phases)          |
-| `convolution_weight_gradient`| convolution_depthwise.py                 | convolution_weight.py                 |
+| node                         | groups of one input channel (depthwise) | everything else, the first that applies                        |
+|------------------------------|------------------------------------------|----------------------------------------------------------------|
+| `convolution`                | convolution_depthwise.py                 | convolution_images.py, _tiles.py, _direct.py, _gemm.py         |
+| `convolution_input_gradient` | convolution_depthwise.py                 | the same; with a stride in phases, but for convolution_images  |
+| `convolution_weight_gradient`| convolution_depthwise.py                 | convolution_weight.py, its sums by convolution_weight_tiles.py |
 
 Images are (N, C, H, W) in any strides,
 results in the strides of their Value. One-dimensional convolutions come with H = 1.
@@ -17,6 +17,7 @@ from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.kernels.convolution_depthwise import make_depthwise
 from flambeau.compiler.kernels.convolution_direct import lanes_are_filled, make_direct_convolution
 from flambeau.compiler.kernels.convolution_gemm import make_gemm_convolution, phases
+from flambeau.compiler.kernels.convolution_images import images_apply, make_image_convolution
 from flambeau.compiler.kernels.convolution_problem import problem
 from flambeau.compiler.kernels.convolution_tiles import make_tile_convolution, tiles_apply
 from flambeau.compiler.kernels.convolution_weight import make_weight_gradient
@@ -38,6 +39,8 @@ def make_convolution(graph: Graph, node_index: int, epilogue: Epilogue | None = 
     if node.op == "convolution_weight_gradient":
         return make_weight_gradient(graph, p, node_index, epilogue)
     gradient = node.op == "convolution_input_gradient"
+    if images_apply(p, gradient):
+        return make_image_convolution(graph, p, gradient, node_index, epilogue)
     bare = phases(p, gradient)
     if tiles_apply(p, gradient, bare):
         return make_tile_convolution(graph, p, gradient, bare[0], node_index, epilogue)

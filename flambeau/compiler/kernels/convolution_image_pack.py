@@ -6,9 +6,9 @@ by 32 of what is summed over (`depth`), as in matmul_parts_pack.py: for each par
 
     left: a tile's row = lane, 16 pairs of depth        right: a tile's row = pair of depth, 16 lanes
 
-A pair is (d, d + 16). Steps lie in the order [group][panel of 32 lanes][block of 32 of depth][pixel], pixels filled up to a
-multiple of 16. What is beyond the last lane and the last of depth is zero. Then come the extents (bfloat_parts.Extent) of
-every [group][panel][block][chunk of pixels]: two i32.
+A pair is (d, d + 16), or (2 d, 2 d + 1) where the other operand has it so (`neighbours`, right only). Steps lie in the order
+[group][panel of 32 lanes][block of 32 of depth][pixel], pixels filled up to a multiple of 16. What is beyond the last lane and the
+last of depth is zero. Then come the extents (bfloat_parts.Extent) of every [group][panel][block][chunk of pixels]: two i32.
 
 Pixels lie next to each other in the source, all rows of an image in one piece (`packs_apply`).
 """
@@ -66,7 +66,8 @@ def packed_bytes(lanes: int, depth: int, pixels: int) -> int:
 
 
 def pack_steps(
-    graph: Graph, source: Operand, groups: int, lanes: tuple[int, int], depth: tuple[int, int], group_stride: int, left: bool, node: int
+    graph: Graph, source: Operand, groups: int, lanes: tuple[int, int], depth: tuple[int, int], group_stride: int, left: bool, node: int,
+    neighbours: bool = False,
 ) -> tuple[Steps, Kernel]:  # fmt: skip
     """The kernel that packs an operand. `lanes`, `depth`: (count in a group, stride)."""
     pixels = source.shape[2] * source.shape[3]
@@ -81,19 +82,19 @@ def pack_steps(
         source.word, Address(value), lanes[0], depth[0], panels, blocks, chunks, chunk, pixels, lanes[1], depth[1], group_stride,
         steps, extents_at,
     ]  # fmt: skip
-    key = f"convolution:steps:{'left' if left else 'right'}"
+    key = f"convolution:steps:{'left' if left else 'right'}{':neighbours' * neighbours}"
     elements = groups * lanes[0] * depth[0] * pixels
     kernel = Kernel(
-        name="convolution_steps_float32", key=key, emit=partial(_emit, left, key), words=words, reads=(source.root,), writes=(value,),
+        name="convolution_steps_float32", key=key, emit=partial(_emit, left, neighbours, key), words=words, reads=(source.root,), writes=(value,),
         units=units, bytes=4 * elements + extents_at, nodes=(node,), min_units_per_thread=max(1, (1 << 16) * units // elements),
     )  # fmt: skip
     return Steps(value, panels, blocks, steps, chunks, extents_at), kernel
 
 
-def _emit(left: bool, key: str) -> str:
+def _emit(left: bool, neighbours: bool, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_chunk, left), partial(_kernel, symbol(key))], 512)
+    return module_of([partial(_chunk, left, neighbours), partial(_kernel, symbol(key))], 512)
 
 
 def _kernel(name: str, b: Builder) -> str:
@@ -119,7 +120,7 @@ def _kernel(name: str, b: Builder) -> str:
     return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
 
 
-def _chunk(left: bool, b: Builder) -> str:
+def _chunk(left: bool, neighbours: bool, b: Builder) -> str:
     """Text of `pack_chunk(source, lane_stride, depth_stride, lanes, depth, pixels, steps, extent)`."""
     extent = Extent(_WIDTH)
     types = [type_ for type_, _ in extent.start()]
@@ -174,9 +175,13 @@ def _chunk(left: bool, b: Builder) -> str:
                 after = []
                 for half in range(2):
                     to = b.gep("i8", target, 1024 * half)
-                    after = b.loop(0, _WIDTH, 1, lambda d, *now, half=half, to=to: put(
-                        (block(d, half * _WIDTH), block(b.add(d, _WIDTH), half * _WIDTH)), b.gep("i8", to, b.mul(d, 64)), now[0], now[1]
-                    ), start if not after else list(zip(types, after, strict=True)))  # fmt: skip
+
+                    def pair(d: str, *now: str, half: int = half, to: str = to) -> list[str]:
+                        first, second = (b.mul(d, 2), b.add(b.mul(d, 2), 1)) if neighbours else (d, b.add(d, _WIDTH))
+                        blocks = block(first, half * _WIDTH), block(second, half * _WIDTH)
+                        return put(blocks, b.gep("i8", to, b.mul(d, 64)), now[0], now[1])
+
+                    after = b.loop(0, _WIDTH, 1, pair, start if not after else list(zip(types, after, strict=True)))
             b.store(types[0], after[0], "%least", 64)
             b.store(types[1], after[1], "%most", 64)
 

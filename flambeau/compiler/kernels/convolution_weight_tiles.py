@@ -25,13 +25,14 @@ from typing import Final
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
-from flambeau.compiler.kernels.bfloat_parts import PRODUCTS, are_safe
+from flambeau.compiler.kernels.bfloat_parts import are_safe
 from flambeau.compiler.kernels.convolution_image_pack import is_flat, pack_steps, packed_bytes, whole_extent
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
+from flambeau.compiler.kernels.convolution_step_products import add_sums, choose_tiles, clear_tiles, multiply_step, store_tiles
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
+from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
 
@@ -131,7 +132,7 @@ def _tiles_module(key: str) -> str:
     from flambeau.runtime.jit import symbol
 
     variants = [(r, c) for r in (1, 2) for c in (1, 2)]
-    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(_choose, symbol(key))], 512)
+    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, symbol(key), _MICRO)], 512)
 
 
 _MICRO: Final = (
@@ -142,59 +143,17 @@ _MICRO: Final = (
 
 def _micro(high: int, broad: int, b: Builder) -> str:
     """sums[c][o] = sum over rows and columns of steps; a's lie `a_row` and `a_step` bytes apart, b's columns next to each other."""
-    results = [(r, c) for r in range(high) for c in range(broad)]
-
-    def register(number: int) -> tuple[str, str]:
-        return "i8", str(number)
-
-    for r, c in results:
-        b.call("void", "llvm.x86.tilezero", [register(2 * r + c)])
-
     def row(y: str) -> None:
         a_row, b_row = b.gep("i8", "%a", b.mul(y, "%a_row")), b.gep("i8", "%b", b.mul(y, "%b_row"))
+        b.loop(0, "%columns", 1, lambda x: multiply_step(
+            b, b.gep("i8", a_row, b.mul(x, "%a_step")), b.gep("i8", b_row, b.mul(x, STEP_BYTES)), high, broad
+        ))  # fmt: skip
 
-        def step(x: str) -> None:
-            panels = {"a": b.gep("i8", a_row, b.mul(x, "%a_step")), "b": b.gep("i8", b_row, b.mul(x, STEP_BYTES))}
-            held: dict[tuple[str, int], int] = {}
-
-            def hold(operand: str, tile: int, part: int) -> str:
-                number = tile + (4 if operand == "a" else 6)
-                if held.get((operand, tile)) != part:  # loaded just before its first use
-                    held[operand, tile] = part
-                    source = b.gep("i8", panels[operand], part * PART_BYTES + 1024 * tile)
-                    b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", source), ("i64", "64")])
-                return str(number)
-
-            for left, right in PRODUCTS:
-                for r, c in ((0, 0), (0, 1), (1, 1), (1, 0)):
-                    if r < high and c < broad:
-                        operands = [("i8", hold("a", r, left)), ("i8", hold("b", c, right))]
-                        b.call("void", "llvm.x86.tdpbf16ps", [register(2 * r + c), *operands])
-
-        b.loop(0, "%columns", 1, step)
-
+    clear_tiles(b, high, broad)
     b.loop(0, "%rows", 1, row)
-    for r, c in results:
-        at = b.gep("i8", "%sums", 16 * (r * 4 * LANES + c * 4))
-        b.call("void", "llvm.x86.tilestored64", [register(2 * r + c), ("ptr", at), ("i64", str(4 * LANES))])
+    store_tiles(b, "%sums", high, broad)
     text = ", ".join(f"{type_} {value}" for type_, value in _MICRO)
     return b.function(f"define internal void @tiles_{high}x{broad}({text}) noinline #0")
-
-
-def _choose(name: str, b: Builder) -> str:
-    """Text of `name(..., tall, wide)`: the least micro-kernel that covers tall x wide results."""
-    which = b.add(
-        b.op(f"select i1 {b.op('icmp sgt i64 %tall, 16')}, i64 2, i64 0"), b.op(f"zext i1 {b.op('icmp sgt i64 %wide, 16')} to i64")
-    )
-    done, labels = b.new_label("done"), [b.new_label("tiles") for _ in range(4)]
-    b.emit(f"switch i64 {which}, label %{labels[3]} [{' '.join(f'i64 {i}, label %{labels[i]}' for i in range(3))}]")
-    for i, label in enumerate(labels):
-        b.label(label)
-        b.call("void", f"tiles_{i // 2 + 1}x{i % 2 + 1}", _MICRO, declare=False)
-        b.branch(done)
-    b.label(done)
-    text = ", ".join(f"{type_} {value}" for type_, value in [*_MICRO, ("i64", "%tall"), ("i64", "%wide")])
-    return b.function(f"define void @{name}({text}) noinline #0")
 
 
 def _emit(key: str) -> str:
@@ -286,15 +245,7 @@ def _driver(name: str, b: Builder) -> str:
                                 ("ptr", b.gep("i8", w["g_steps"], bb)), ("i64", b.mul(w["width"], STEP_BYTES)), ("ptr", sums),
                                 ("i64", tall), ("i64", wide),
                             ])  # fmt: skip
-
-                            def add(i: str) -> None:
-                                for v in range(LANES // _WIDTH):
-                                    at = b.add(b.mul(i, 4 * LANES), 64 * v)
-                                    here = b.gep("i8", to, at)
-                                    both = b.load(floats, here, 64), b.load(floats, b.gep("i8", sums, at), 64)
-                                    b.store(floats, b.op(f"fadd {floats} {both[0]}, {both[1]}"), here, 64)
-
-                            b.loop(0, tall, 1, add)
+                            add_sums(b, sums, to, tall)
 
                         b.when(b.op(f"icmp sgt i64 {b.mul(rows, columns)}, 0"), products)
 

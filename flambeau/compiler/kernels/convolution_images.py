@@ -1,0 +1,413 @@
+"""Convolutions of small images in large batches by the matrix unit: forward and input gradient of float32, any stride.
+
+    out[o][image] of a pixel = sum over its taps and blocks of 32 channels of weights[tap][o] * source[pixel of the tap][image]
+
+32 images lie side by side (convolution_image_pack.py), so that every place that is computed is a pixel, and the taps that a pixel
+has, and where they read, are a list: products with padding, or with what a stride skips, are not made. Weights are packed as
+for convolution_tiles.py.
+
+    for each unit: (block of 32 images, group, block of 16 output pixels, some panels of 32 output channels)
+        list the taps of each pixel
+        for each block of channels, panel, pixel      the products, added to the pixel's sums of 32 channels x 32 images
+        transpose and store the sums; the epilogue
+
+Where the extents of the images and of a panel's weights say that their parts may not do (bfloat_parts.py), the panel is computed
+by multiply-adds, from the images themselves. The order of additions and that choice depend on sizes and values only.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.graph import Graph
+from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
+from flambeau.compiler.kernels.bfloat_parts import are_safe
+from flambeau.compiler.kernels.convolution_image_pack import is_flat, pack_steps, packed_bytes, whole_extent
+from flambeau.compiler.kernels.convolution_patches import bit_mask
+from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, load_words, numel, temporary
+from flambeau.compiler.kernels.convolution_step_products import add_sums, choose_tiles, clear_tiles, multiply_step, store_tiles
+from flambeau.compiler.kernels.convolution_tile_pack import HEADER, pack_tile_weights
+from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
+from flambeau.compiler.kernels.matmul_element import element_of
+from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
+from flambeau.compiler.kernels.matmul_tile_pack import LANES
+from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
+from flambeau.dtypes import uint8
+
+_WIDTH: Final = 16
+_PIXELS: Final = 16  # of a unit: a cache line of each image's channel
+_PANELS: Final = 2  # of a unit: the images' steps come from far only once for them
+_BLOCK_STEPS: Final = (9, 24)  # of one accumulator, a sixth of all within these bounds: as in convolution_tiles.py
+_MOST_PIXELS: Final = 64  # of an image without strides: planes (convolution_tiles.py) have few zeros in larger ones
+_MOST_BYTES: Final = 8 << 20  # of the images' steps, packed: more would come from far memory
+_EXACT_OUTPUTS: Final = 8  # output channels that use a vector of images in multiply-adds
+_FUNCTIONS: Final = ("tiles", "exact")
+_POINTERS: Final = ("steps", "weights", "source", "kernel", "out", "scratch", *_FUNCTIONS)
+_NAMES: Final = (
+    *_POINTERS, "groups", "panels", "splits", "pixel_blocks", "pixels", "width", "batch", "image_blocks", "channel_blocks", "block_channels",
+    "panel_steps", "chunks", "extents_at", "panel_bytes", "panels_at", "rows", "channels", "taps_y", "taps_x", "source_height",
+    "source_width", "up_y", "up_x", "base_y", "base_x", "tap_y", "tap_x", "down_y", "down_x", "source_batch", "source_channel", "out_batch",
+    "out_row", "kernel_group", "kernel_row", "kernel_channel", "kernel_y", "kernel_x", "scratch_bytes", "sums_at", "table_at",
+)  # fmt: skip
+_ENTRY: Final = 24  # bytes of a tap in a list: offset of its weights and of its pixel in bytes; of its weight in elements, and pixel
+
+
+def images_apply(p: Problem, gradient: bool) -> bool:
+    """True where the matrix unit is there, its 32 images by 32 x 32 channels are filled well, and the images are small."""
+    from flambeau.runtime import tiles
+
+    if p.dtype.name != "float32" or "bfloat16" not in tiles.dtypes() or not (is_flat(p.x) and is_flat(p.y)):
+        return False
+    source, out = (p.y, p.x) if gradient else (p.x, p.y)
+    rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
+    filled = [p.batch / round_up(max(p.batch, 1), LANES), rows / round_up(rows, _WIDTH), channels / round_up(channels, LANES)]
+    size = packed_bytes(p.batch, channels, source.shape[2] * source.shape[3]) * p.groups
+    taps, pixels = p.w.shape[2] * p.w.shape[3], out.shape[2] * out.shape[3]
+    strided = gradient and max(p.stride) > 1
+    # Packing takes as long as the products of two taps with 32 x 32 channels.
+    work = taps * rows / LANES / (p.stride[0] * p.stride[1] if gradient else 1)
+    return min(filled) >= 0.74 and taps > 1 and work >= 4 and size <= _MOST_BYTES and (strided or pixels <= _MOST_PIXELS)
+
+
+def make_image_convolution(
+    graph: Graph, p: Problem, gradient: bool, node_index: int, epilogue: Epilogue | None
+) -> list[Kernel]:  # fmt: skip
+    """Kernels of `convolution`, or with `gradient` of `convolution_input_gradient`."""
+    element = element_of(p.dtype)
+    source, out = (p.y, p.x) if gradient else (p.x, p.y)
+    rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
+    taps = p.w.shape[2] * p.w.shape[3]
+    steps, steps_kernel = pack_steps(
+        graph, source, p.groups, (p.batch, source.strides[0]), (channels, source.strides[1]), channels * source.strides[1], False, node_index,
+        neighbours=True,
+    )  # fmt: skip
+    panels = ceil_div(rows, LANES)
+    panel_bytes = steps.blocks * taps * STEP_BYTES
+    panels_at = p.groups * panels * HEADER
+    packed = temporary(graph, panels_at + p.groups * panels * panel_bytes, uint8)
+    weights_kernel = pack_tile_weights(p, gradient, element, packed, panel_bytes, node_index)
+    longest = max(_BLOCK_STEPS[0], min(_BLOCK_STEPS[1], ceil_div(steps.blocks * taps, 6)))
+    block_channels = ceil_div(steps.blocks, ceil_div(steps.blocks, max(1, longest // taps)))
+    pixels = out.shape[2] * out.shape[3]
+    pixel_blocks, splits = ceil_div(pixels, _PIXELS), ceil_div(panels, _PANELS)
+    sums_at = _PANELS * _PIXELS * SUMS_BYTES
+    table_at = sums_at + SUMS_BYTES
+    scratch = table_at + round_up(_PIXELS * (8 + taps * _ENTRY), 64)
+    # The source row of tap t of row y is (y * up + base + t * tap) / down, if that is whole.
+    axes = [
+        (1, padding, -dilation, stride) if gradient else (stride, -padding, dilation, 1)
+        for stride, padding, dilation in zip(p.stride, p.padding, p.dilation, strict=True)
+    ]
+    (up_y, base_y, tap_y, down_y), (up_x, base_x, tap_x, down_x) = axes
+    out_stride, in_stride, kernel_y, kernel_x = p.w.strides
+    row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
+    words: list[Word] = [
+        Address(steps.value), Address(packed), source.word, p.w.word, out.word, Scratch(scratch), _tiles_function(), _exact_function(),
+        p.groups, panels, splits, pixel_blocks, pixels, out.shape[3], p.batch, steps.panels, steps.blocks, block_channels, steps.steps,
+        steps.chunks, steps.extents_at, panel_bytes, panels_at, rows, channels, p.w.shape[2], p.w.shape[3], *source.shape[2:],
+        up_y, up_x, base_y, base_x, tap_y, tap_x, down_y, down_x, source.strides[0], source.strides[1], out.strides[0], out.strides[1],
+        p.group_outputs * out_stride, row, channel, kernel_y, kernel_x, scratch, sums_at, table_at,
+    ]  # fmt: skip
+    key = "convolution:images:float32"
+    if epilogue is not None:
+        words += epilogue.words
+        key += f":{epilogue.key}"
+    units = steps.panels * p.groups * pixel_blocks * splits
+    name = "convolution_input_gradient" if gradient else "convolution"
+    return [
+        steps_kernel, weights_kernel,
+        Kernel(
+            name=f"{name}_float32", key=key, emit=partial(_emit, epilogue, key), words=words,
+            reads=tuple(dict.fromkeys((steps.value, packed, source.root, p.w.root))), writes=(out.root,), units=units,
+            bytes=numel(source) * 6 + numel(p.w) * 6 + numel(out) * 4, operations=p.operations, nodes=(node_index,),
+            min_units_per_thread=max(1, 4_000_000 * units // max(1, p.operations)),
+        ),
+    ]  # fmt: skip
+
+
+_MICRO: Final = (
+    ("ptr", "%entries"), ("i64", "%count"), ("i64", "%blocks"), ("ptr", "%a"), ("i64", "%a_block"), ("ptr", "%b"), ("i64", "%b_block"),
+    ("ptr", "%sums"),
+)  # fmt: skip
+
+
+def _tiles_function() -> Function:
+    key = "convolution:images:tiles"
+    return Function(key, partial(_tiles_module, key))
+
+
+def _tiles_module(key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    variants = [(r, c) for r in (1, 2) for c in (1, 2)]
+    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, symbol(key), _MICRO)], 512)
+
+
+def _micro(high: int, broad: int, b: Builder) -> str:
+    """sums[o][image] = sum over blocks of channels and the entries of a list of a step of weights times a step of images."""
+    def row(block: str) -> None:
+        a_block, b_block = b.gep("i8", "%a", b.mul(block, "%a_block")), b.gep("i8", "%b", b.mul(block, "%b_block"))
+
+        def step(e: str) -> None:
+            entry = b.gep("i8", "%entries", b.mul(e, _ENTRY))
+            at = [b.load("i64", b.gep("i64", entry, i), 8) for i in range(2)]
+            multiply_step(b, b.gep("i8", a_block, at[0]), b.gep("i8", b_block, at[1]), high, broad)
+
+        b.loop(0, "%count", 1, step)
+
+    clear_tiles(b, high, broad)
+    b.loop(0, "%blocks", 1, row)
+    store_tiles(b, "%sums", high, broad)
+    text = ", ".join(f"{type_} {value}" for type_, value in _MICRO)
+    return b.function(f"define internal void @tiles_{high}x{broad}({text}) noinline #0")
+
+
+def _emit(epilogue: Epilogue | None, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    others, declarations = [configuration()], []
+    if epilogue is not None:
+        others.append(epilogue.emit("epilogue", len(_NAMES)))
+        declarations = epilogue.declarations()
+    return module_of([_store, partial(_driver, epilogue is not None, symbol(key))], 512, others, declarations)
+
+
+def _store(b: Builder) -> str:
+    """Text of `store(sums, out, out_batch, out_row, pixels, channels, images)`: sums[pixel][channel][image] to images' pixels."""
+    floats = f"<{_WIDTH} x float>"
+    mask = bit_mask(b, _WIDTH, 0, "%pixels")
+
+    def channel(o: str) -> None:
+        line = b.gep("float", "%out", b.mul(o, "%out_row"))
+
+        def some_images(n: str) -> None:
+            at = b.add(b.mul(o, 4 * LANES), b.mul(n, 4))
+            rows = [b.load(floats, b.gep("i8", "%sums", b.add(at, i * SUMS_BYTES)), 64) for i in range(_PIXELS)]
+            for i, row in enumerate(transpose_vectors(b, "float", _WIDTH, rows)):
+                image = b.add(n, i)
+                exists = b.op(f"icmp slt i64 {image}, %images")
+                lanes = b.op(f"select i1 {exists}, <{_WIDTH} x i1> {mask}, <{_WIDTH} x i1> zeroinitializer")
+                b.masked_store("float", _WIDTH, row, b.gep("float", line, b.mul(image, "%out_batch")), lanes, 4)
+
+        b.loop(0, "%images", _WIDTH, some_images)
+
+    b.loop(0, "%channels", 1, channel)
+    return b.function(
+        "define internal void @store(ptr noalias %sums, ptr noalias %out, i64 %out_batch, i64 %out_row, i64 %pixels, i64 %channels, "
+        "i64 %images) noinline #0"
+    )
+
+
+def _driver(has_epilogue: bool, name: str, b: Builder) -> str:
+    w = load_words(b, "%args", len(_POINTERS), _NAMES)
+    b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
+    acc = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
+    sums, counts = b.gep("i8", acc, w["sums_at"]), b.gep("i8", acc, w["table_at"])
+    table = b.gep("i8", counts, 8 * _PIXELS)
+    taps = b.mul(w["taps_y"], w["taps_x"])
+    list_bytes = b.mul(taps, _ENTRY)
+    floats = f"<{_WIDTH} x float>"
+
+    def list_taps(p0: str, count: str) -> None:
+        """The taps of `count` pixels from `p0` on."""
+
+        def pixel(i: str) -> None:
+            p = b.add(p0, i)
+            start = [
+                b.add(b.mul(b.op(f"{which} i64 {p}, {w['width']}"), w[f"up_{axis}"]), w[f"base_{axis}"])
+                for which, axis in (("udiv", "y"), ("urem", "x"))
+            ]
+            entries = b.gep("i8", table, b.mul(i, list_bytes))
+
+            def place(axis: str, first: str, t: str) -> tuple[str, str]:
+                """(source position, whether there is one) of tap `t` along an axis."""
+                size = w["source_height" if axis == "y" else "source_width"]
+                at, down = b.add(first, b.mul(t, w[f"tap_{axis}"])), w[f"down_{axis}"]
+                whole = b.op(f"icmp eq i64 {b.srem(at, down)}, 0")
+                position = b.sdiv(at, down)
+                inside = b.op(f"and i1 {b.op(f'icmp sge i64 {at}, 0')}, {b.op(f'icmp slt i64 {position}, {size}')}")
+                return position, b.op(f"and i1 {whole}, {inside}")
+
+            def row(ty: str, found: str) -> list[str]:
+                y, has_y = place("y", start[0], ty)
+
+                def column(tx: str, found: str) -> list[str]:
+                    x, has_x = place("x", start[1], tx)
+                    entry = b.gep("i8", entries, b.mul(found, _ENTRY))  # one more than there are may be written
+                    source = b.add(b.mul(y, w["source_width"]), x)
+                    weight = b.add(b.mul(ty, w["kernel_y"]), b.mul(tx, w["kernel_x"]))
+                    has = b.op(f"and i1 {has_y}, {has_x}")
+
+                    def put() -> None:
+                        step = b.add(b.mul(ty, w["taps_x"]), tx)
+                        for at, value in enumerate((b.mul(step, STEP_BYTES), b.mul(source, STEP_BYTES), weight)):
+                            b.store("i64", value, b.gep("i64", entry, at), 8)
+
+                    b.when(has, put)
+                    return [b.add(found, b.op(f"zext i1 {has} to i64"))]
+
+                return b.loop(0, w["taps_x"], 1, column, [("i64", found)])
+
+            found = b.loop(0, w["taps_y"], 1, row, [("i64", "0")])[0]
+            b.store("i64", found, b.gep("i64", counts, i), 8)
+
+        b.loop(0, count, 1, pixel)
+
+    def unit(u: str) -> None:
+        digits = []
+        for digit in ("splits", "pixel_blocks", "groups"):
+            digits.append(b.op(f"urem i64 {u}, {w[digit]}"))
+            u = b.op(f"udiv i64 {u}, {w[digit]}")
+        split, pixel_block, group = digits
+        images = u
+        p0, n0, first_panel = b.mul(pixel_block, _PIXELS), b.mul(images, LANES), b.mul(split, _PANELS)
+        pixels, wide = b.min(_PIXELS, b.sub(w["pixels"], p0)), b.min(LANES, b.sub(w["batch"], n0))
+        panels = b.min(_PANELS, b.sub(w["panels"], first_panel))
+        list_taps(p0, pixels)
+        first_block = b.mul(b.add(b.mul(group, w["image_blocks"]), images), w["channel_blocks"])
+        here = whole_extent(b, w["steps"], w["extents_at"], b.mul(first_block, w["chunks"]), b.mul(w["channel_blocks"], w["chunks"]))
+        first_number = b.add(b.mul(group, w["panels"]), first_panel)
+        b.loop(0, b.mul(panels, _PIXELS * SUMS_BYTES), 64, lambda at: b.store(floats, "zeroinitializer", b.gep("i8", acc, at), 64))
+        start = b.add(b.mul(n0, w["out_batch"]), p0)
+
+        def is_safe(panel: str) -> str:
+            header = b.gep("i8", w["weights"], b.mul(b.add(first_number, panel), HEADER))
+            low, high = (b.load("i32", b.gep("i32", header, i), 4) for i in range(2))
+            return are_safe(b, here, (low, high))
+
+        def some_channels(c: str) -> None:
+            blocks = b.min(w["block_channels"], b.sub(w["channel_blocks"], c))
+            right = b.gep("i8", w["steps"], b.mul(b.mul(b.add(first_block, c), w["panel_steps"]), STEP_BYTES))
+
+            def one_panel(panel: str) -> None:
+                def products() -> None:
+                    tall = b.min(LANES, b.sub(w["rows"], b.mul(b.add(first_panel, panel), LANES)))
+                    weights = b.add(b.mul(b.add(first_number, panel), w["panel_bytes"]), b.mul(b.mul(c, taps), STEP_BYTES))
+                    left = b.gep("i8", w["weights"], b.add(w["panels_at"], weights))
+
+                    def pixel(i: str) -> None:
+                        b.call_address(w["tiles"], [
+                            ("ptr", b.gep("i8", table, b.mul(i, list_bytes))), ("i64", b.load("i64", b.gep("i64", counts, i), 8)),
+                            ("i64", blocks), ("ptr", left), ("i64", b.mul(taps, STEP_BYTES)), ("ptr", right),
+                            ("i64", b.mul(w["panel_steps"], STEP_BYTES)), ("ptr", sums), ("i64", tall), ("i64", wide),
+                        ])  # fmt: skip
+                        add_sums(b, sums, b.gep("i8", acc, b.mul(b.add(b.mul(panel, _PIXELS), i), SUMS_BYTES)), tall)
+
+                    b.loop(0, pixels, 1, pixel)
+
+                b.when(is_safe(panel), products)
+
+            b.loop(0, panels, 1, one_panel)
+
+        b.loop(0, w["channel_blocks"], w["block_channels"], some_channels)
+
+        def finish(panel: str) -> None:
+            o = b.mul(b.add(first_panel, panel), LANES)
+            tall = b.min(LANES, b.sub(w["rows"], o))
+            row = b.add(b.mul(group, w["rows"]), o)
+            safe = is_safe(panel)
+            here = b.gep("i8", acc, b.mul(panel, _PIXELS * SUMS_BYTES))
+
+            def exactly() -> None:
+                b.call_address(w["exact"], [
+                    ("ptr", "%args"), ("ptr", table), ("ptr", counts), ("i64", group), ("i64", n0), ("i64", wide), ("i64", o),
+                    ("i64", tall), ("i64", pixels), ("ptr", here),
+                ])  # fmt: skip
+
+            b.when(b.op(f"xor i1 {safe}, true"), exactly)
+            b.call("void", "store", [
+                ("ptr", here), ("ptr", b.gep("float", w["out"], b.add(start, b.mul(row, w["out_row"])))), ("i64", w["out_batch"]),
+                ("i64", w["out_row"]), ("i64", pixels), ("i64", tall), ("i64", wide),
+            ], declare=False)  # fmt: skip
+
+        b.loop(0, panels, 1, finish)
+        if has_epilogue:
+            low = b.mul(first_panel, LANES)
+            high = b.min(w["rows"], b.add(low, _PANELS * LANES))
+            row = b.mul(group, w["rows"])
+            call_epilogue(b, n0, wide, (b.add(row, low), b.add(row, high)), (p0, b.add(p0, pixels)))
+
+    b.loop("%begin", "%end", 1, unit)
+    b.call("void", "llvm.x86.tilerelease", [])
+    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
+
+
+def _exact_function() -> Function:
+    key = "convolution:images:exact"
+    return Function(key, partial(_exact_module, key))
+
+
+def _exact_module(key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([partial(_exact, symbol(key))], 512)
+
+
+def _exact(name: str, b: Builder) -> str:
+    """Text of `name(args, table, counts, group, image, images, output, outputs, pixels, sums)`: a panel's sums by multiply-adds. The
+    lanes of a vector are images; sums of 32 channels are added up."""
+    w = load_words(b, "%args", len(_POINTERS), _NAMES)
+    floats = f"<{_WIDTH} x float>"
+    zeros = [(floats, "zeroinitializer")] * _EXACT_OUTPUTS
+    order = "<" + ", ".join(f"i64 {i}" for i in range(_WIDTH)) + ">"
+    offsets = b.op(f"mul <{_WIDTH} x i64> {order}, {b.splat('i64', _WIDTH, w['source_batch'])}")
+    gather = f"llvm.masked.gather.v{_WIDTH}f32.v{_WIDTH}p0"
+    b.declarations.add(f"declare {floats} @{gather}(<{_WIDTH} x ptr>, i32, <{_WIDTH} x i1>, {floats})")
+    list_bytes = b.mul(b.mul(w["taps_y"], w["taps_x"]), _ENTRY)
+    first_channel = b.mul(b.mul("%group", w["channels"]), w["source_channel"])
+    kernel = b.gep("float", w["kernel"], b.add(b.mul("%group", w["kernel_group"]), b.mul("%output", w["kernel_row"])))
+    last = b.sub("%outputs", 1)
+
+    def pixel(i: str) -> None:
+        entries, count = b.gep("i8", "%table", b.mul(i, list_bytes)), b.load("i64", b.gep("i64", "%counts", i), 8)
+
+        def outputs(o: str) -> None:
+            kernels = [b.gep("float", kernel, b.mul(b.min(b.add(o, j), last), w["kernel_row"])) for j in range(_EXACT_OUTPUTS)]
+
+            def some_images(n: str) -> None:
+                mask = bit_mask(b, _WIDTH, 0, b.sub("%images", n))
+                image = b.gep("float", w["source"], b.add(b.mul(b.add("%image", n), w["source_batch"]), first_channel))
+
+                def block(c0: str, *totals: str) -> list[str]:
+                    def channel(c: str, *block_sums: str) -> list[str]:
+                        line = b.gep("float", image, b.mul(c, w["source_channel"]))
+                        along = b.mul(c, w["kernel_channel"])
+
+                        def tap(e: str, *now: str) -> list[str]:
+                            entry = b.gep("i8", entries, b.mul(e, _ENTRY))
+                            source = b.op(f"udiv i64 {b.load('i64', b.gep('i64', entry, 1), 8)}, {STEP_BYTES}")
+                            weight_at = b.add(along, b.load("i64", b.gep("i64", entry, 2), 8))
+                            lanes = b.op(f"getelementptr float, ptr {b.gep('float', line, source)}, <{_WIDTH} x i64> {offsets}")
+                            arguments = [(f"<{_WIDTH} x ptr>", lanes), ("i32", "4"), (f"<{_WIDTH} x i1>", mask), (floats, "zeroinitializer")]
+                            value = b.call(floats, gather, arguments, declare=False)
+                            following = []
+                            for k, total in zip(kernels, now, strict=True):
+                                weight = b.splat("float", _WIDTH, b.load("float", b.gep("float", k, weight_at), 4))
+                                following.append(b.call(floats, f"llvm.fma.v{_WIDTH}f32", [(floats, value), (floats, weight), (floats, total)]))
+                            return following
+
+                        return b.loop(0, count, 1, tap, [(floats, value) for value in block_sums])
+
+                    block_sums = b.loop(c0, b.min(b.add(c0, LANES), w["channels"]), 1, channel, zeros)
+                    return [b.op(f"fadd {floats} {total}, {value}") for total, value in zip(totals, block_sums, strict=True)]
+
+                totals = b.loop(0, w["channels"], LANES, block, zeros)
+                for j, total in enumerate(totals):
+                    row = b.min(b.add(o, j), last)  # the last one may be written several times
+                    at = b.add(b.add(b.mul(i, SUMS_BYTES), b.mul(row, 4 * LANES)), b.mul(n, 4))
+                    b.store(floats, total, b.gep("i8", "%sums", at), 64)
+
+            b.loop(0, "%images", _WIDTH, some_images)
+
+        b.loop(0, "%outputs", _EXACT_OUTPUTS, outputs)
+
+    b.loop(0, "%pixels", 1, pixel)
+    return b.function(
+        f"define void @{name}(ptr noalias %args, ptr noalias %table, ptr noalias %counts, i64 %group, i64 %image, i64 %images, i64 %output, "
+        "i64 %outputs, i64 %pixels, ptr noalias %sums) noinline #0"
+    )
