@@ -2,9 +2,13 @@
 
 from flambeau.nn import attention, functional, init, modules, parallel, utils
 from flambeau.nn.modules import *
+from flambeau.nn.modules.adaptive import LinearCrossEntropyOptions
+from flambeau.nn.modules.utils import factory_kwargs
+from flambeau.nn.parallel import DataParallel
 from flambeau.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 
 __all__ = [
-    "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "attention", "functional", "init", "modules", "parallel",
-    "utils", *modules.__all__,
+    "Buffer", "DataParallel", "LinearCrossEntropyOptions", "Parameter", "UninitializedBuffer", "UninitializedParameter", "attention",
+    "factory_kwargs", "functional", "init",
+    "modules", "parallel", "utils", *modules.__all__,
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from flambeau.nn.functional.dropout import *
 from flambeau.nn.functional.linear import *
 from flambeau.nn.functional.loss import *
 from flambeau.nn.functional.normalization import *
+from flambeau.nn.functional.others import *
 from flambeau.nn.functional.pooling import *
 from flambeau.nn.functional.pooling_axes import *
 from flambeau.nn.functional.vision import *

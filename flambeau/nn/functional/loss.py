@@ -160,10 +160,8 @@ def linear_cross_entropy(
 ) -> Tensor:  # fmt: skip
     """cross_entropy of input (in) or (N, in) times linear_weight (C, d1, ..., in); target as cross_entropy has it.
 
-    `options` choose how PyTorch cuts the batch into chunks; here the compiler plans memory, so only None is taken.
+    `options` choose how PyTorch cuts the batch into chunks; they are accepted, and here the compiler plans memory.
     """
-    if options is not None:
-        raise NotImplementedError("linear_cross_entropy: chunking options are not supported, give options=None (docs/differences.md)")
     if input.ndim not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
     if linear_weight.ndim < 2:
@@ -320,6 +318,8 @@ def l1_loss(
 ) -> Tensor:  # fmt: skip
     """|input - target|."""
     _check_same("l1_loss", input, target)
+    if input.is_complex() or target.is_complex():
+        input, target = (input - target).abs(), torch.zeros((), dtype=input.abs().dtype).expand(torch.broadcast_shapes(input.shape, target.shape))
     return _l1_values(input, target, weight, legacy_reduction(size_average, reduce, reduction), None)
 
 
@@ -462,7 +462,7 @@ def cosine_embedding_loss(
 
 @functional
 def _multi_margin_loss(input: Tensor, target: Tensor, p: int, margin: float, weight: Tensor | None, reduction: str) -> Tensor:
-    x = input if input.ndim == 2 else input.unsqueeze(0)
+    x = input if input.ndim == 2 else input.reshape(1, -1)
     t = target.reshape(-1)
     right = primitives().gather(x, t.unsqueeze(1), dim=1)
     z = _positive(margin - right + x)
@@ -486,8 +486,8 @@ def multi_margin_loss(
 
 @functional
 def _multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
-    x = input if input.ndim == 2 else input.unsqueeze(0)
-    t = target if target.ndim == 2 else target.unsqueeze(0)
+    x = input if input.ndim == 2 else input.reshape(1, -1)
+    t = target if target.ndim == 2 else target.reshape(1, -1)
     classes = x.shape[1]
     listed = torch.cumsum((t < 0).to(torch.int64), 1) == 0  # labels stand before the first -1
     index = torch.where(listed, t, 0)

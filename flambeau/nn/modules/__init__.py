@@ -88,7 +88,7 @@ from flambeau.nn.modules.loss import (
     TripletMarginWithDistanceLoss,
 )  # fmt: skip
 from flambeau.nn.modules.module import Module
-from flambeau.nn.modules.normalization import GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
+from flambeau.nn.modules.normalization import CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
 from flambeau.nn.modules.padding import (
     CircularPad1d,
     CircularPad2d,

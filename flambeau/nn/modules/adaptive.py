@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import namedtuple
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -113,6 +114,16 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             return output  # type: ignore[no-any-return]
         logs = self._get_full_log_prob(input.index_select(0, rows), head_output.index_select(0, rows))
         return output.index_copy(0, rows, torch.argmax(logs, dim=1))  # type: ignore[no-any-return, attr-defined]
+
+
+@dataclass(slots=True, frozen=True)
+class LinearCrossEntropyOptions:
+    """How PyTorch cuts a batch of linear_cross_entropy into chunks. Accepted; here the compiler plans memory."""
+
+    allow_retain_graph: bool = False
+    batch_chunk_size: int | None = None
+    chunking_method: str | None = "auto"
+    acc_policy: str = "auto"
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):

@@ -31,6 +31,33 @@ class _Affine(Module):
             init.zeros_(self.bias)  # type: ignore[arg-type]
 
 
+class CrossMapLRN2d(Module):
+    """Local response normalisation over channels (N, C, H, W): x (k + alpha / size * sum of squares nearby) ** -beta.
+
+    As in PyTorch, the square of the first channel stays in the sums of all later ones.
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim != 4:
+            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.ndim}D instead.")
+        reach = int((self.size - 1) / 2)  # channels on either side
+        squares = F.pad(input * input, (0, 0, 0, 0, reach, reach))
+        total: Any = sum(squares[:, i : i + input.shape[1]] for i in range(2 * reach + 1))
+        if input.shape[1] > reach + 1:
+            total = torch.cat([total[:, : reach + 1], total[:, reach + 1 :] + input[:, :1] * input[:, :1]], dim=1)
+        return input * (self.k + total * (self.alpha / self.size)) ** -self.beta  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
 class LayerNorm(_Affine):
     """Standardise over the last dimensions, which must be `normalized_shape`."""
 

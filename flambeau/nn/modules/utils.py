@@ -23,3 +23,18 @@ _quadruple = _ntuple(4, "_quadruple")
 def _reverse_repeat_tuple(t: tuple[int, ...], n: int) -> tuple[int, ...]:
     """(a, b), 2 -> (b, b, a, a): F.pad wants the last dimension first."""
     return tuple(x for x in reversed(t) for _ in range(n))
+
+
+def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """`device`, `dtype` and `memory_format` of keyword arguments, and what stands in their "factory_kwargs"; TypeError for any other."""
+    if kwargs is None:
+        return {}
+    simple = {"device", "dtype", "memory_format"}
+    if not kwargs.keys() <= simple | {"factory_kwargs"}:
+        raise TypeError(f"unexpected kwargs {kwargs.keys() - simple - {'factory_kwargs'}}")
+    result = dict(kwargs.get("factory_kwargs", {}))
+    for key in sorted(simple & kwargs.keys()):
+        if key in result:
+            raise TypeError(f"{key} specified twice, in **kwargs and in factory_kwargs")
+        result[key] = kwargs[key]
+    return result

@@ -12,7 +12,9 @@ from flambeau.tensor import Tensor
 
 
 class SpectralNorm:
-    """The hook: one or more power iterations in training, then weight = weight_orig / sigma."""
+    """The hook: one or more power iterations in training, then weight = weight_orig / sigma. `_version` is noted in checkpoints."""
+
+    _version = 1
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
         if n_power_iterations <= 0:
@@ -42,6 +44,36 @@ class SpectralNorm:
                 u, v = u.clone(), v.clone()
         return weight / torch.dot(u, torch.mv(matrix, v))
 
+    def save_version(self, module: Module, state_dict: Any, prefix: str, local_metadata: dict[str, Any]) -> None:
+        """The hook of state_dict."""
+        versions = local_metadata.setdefault("spectral_norm", {})
+        key = f"{self.name}.version"
+        if key in versions:
+            raise RuntimeError(f"Unexpected key in metadata['spectral_norm']: {key}")
+        versions[key] = self._version
+
+    def read_older(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], strict: bool, missing_keys: list[str], *_: Any
+    ) -> None:  # fmt: skip
+        """The hook of load_state_dict: files of version 0 have the weight, and no v, which is solved from W v = sigma u."""
+        version = local_metadata.get("spectral_norm", {}).get(f"{self.name}.version")
+        key = prefix + self.name
+        if version is not None and version >= 1:
+            return
+        if version is None and key not in state_dict and all(key + suffix in state_dict for suffix in ("_orig", "_u", "_v")):
+            return
+        lacking = [key + suffix for suffix in ("_orig", "", "_u") if key + suffix not in state_dict]
+        if lacking:
+            if strict:
+                missing_keys.extend(lacking)
+            return
+        with torch.no_grad():
+            original, u = state_dict[key + "_orig"], state_dict[key + "_u"]
+            sigma = (original / state_dict.pop(key)).mean()
+            matrix = self.matrix(original)
+            v = torch.linalg.multi_dot([matrix.t().mm(matrix).pinverse(), matrix.t(), u.unsqueeze(1)]).squeeze(1)
+            state_dict[key + "_v"] = v * (sigma / torch.dot(u, torch.mv(matrix, v)))
+
     def __call__(self, module: Module, inputs: Any) -> None:
         setattr(module, self.name, self.compute_weight(module, module.training))
 
@@ -67,6 +99,8 @@ def spectral_norm(
     module.register_buffer(name + "_u", u)
     module.register_buffer(name + "_v", v)
     module.register_forward_pre_hook(hook)
+    module._register_state_dict_hook(hook.save_version)
+    module._register_load_state_dict_pre_hook(hook.read_older)
     return module
 
 
@@ -80,5 +114,9 @@ def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
             del module._parameters[name + "_orig"], module._buffers[name + "_u"], module._buffers[name + "_v"]
             module.register_parameter(name, Parameter(weight.detach()))
             del module._forward_pre_hooks[key]
+            for table in (module._state_dict_hooks, module._load_state_dict_pre_hooks):
+                for other, function in list(table.items()):
+                    if getattr(function, "__self__", None) is hook:
+                        del table[other]
             return module
     raise ValueError(f"spectral_norm of '{name}' not found in {module}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import flambeau as torch
@@ -10,17 +11,21 @@ from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 
 
-def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
-    """The 2-norm over all dimensions but `dim`, which are kept with size 1; over all for None or -1."""
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int | None = 0) -> Tensor:
+    """The `pow`-norm over all dimensions but `dim`, which are kept with size 1; over all, as a 0-d tensor, for None or -1."""
+
+    def norm(x: Tensor, *axes: Any, **options: Any) -> Tensor:
+        return torch.sqrt((x * x).sum(*axes, **options)) if pow == 2 else x.abs().pow(pow).sum(*axes, **options).pow(1.0 / pow)
+
     if dim is None or dim == -1:
-        return torch.sqrt((v * v).sum())
+        return norm(v)
     axis = dim % v.ndim
-    return torch.sqrt((v * v).sum(tuple(d for d in range(v.ndim) if d != axis), keepdim=True))
+    return norm(v, tuple(d for d in range(v.ndim) if d != axis), keepdim=True)
 
 
 @functional
 def _weight_norm(v: Tensor, g: Tensor, dim: int | None) -> Tensor:
-    return v * (g / norm_except_dim(v, dim))
+    return v * (g / norm_except_dim(v, 2, dim))
 
 
 class WeightNorm:
@@ -38,7 +43,10 @@ class WeightNorm:
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """Replace the parameter `name` by `name_g` (its norm along `dim`) and `name_v` (its direction)."""
+    """Replace the parameter `name` by `name_g` (its norm along `dim`) and `name_v` (its direction). Deprecated, as in PyTorch."""
+    warnings.warn(
+        "`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.", FutureWarning, stacklevel=2
+    )
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm) and hook.name == name:
             raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
@@ -46,7 +54,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     weight = getattr(module, name)
     del module._parameters[name]
     with torch.no_grad():
-        g = norm_except_dim(weight.detach(), hook.dim)
+        g = norm_except_dim(weight.detach(), 2, hook.dim)
     module.register_parameter(name + "_g", Parameter(g))
     module.register_parameter(name + "_v", Parameter(weight.detach()))
     setattr(module, name, hook.compute_weight(module))

@@ -1,0 +1,161 @@
+"""Names that nn.functional has beside its families: grouped products, older convolutions, hooks for subclasses, TorchScript's helpers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, NoReturn
+
+import flambeau as torch
+from flambeau.nn.functional.activation import rrelu
+from flambeau.nn.functional.convolution import conv1d
+from flambeau.nn.functional.linear import channel_shuffle
+from flambeau.tensor import Tensor
+
+
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """A 1-d convolution of (time, batch, channels); weight (kernel, in, out)."""
+    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)  # type: ignore[no-any-return]
+
+
+def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """channel_shuffle."""
+    return channel_shuffle(input, groups)
+
+
+def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, generator: Any = None) -> Tensor:
+    """rrelu in place."""
+    return rrelu(input, lower, upper, training, True)
+
+
+def grouped_mm(
+    mat_a: Tensor, mat_b: Tensor, *, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Tensor:  # fmt: skip
+    """Products of groups, whose ends along the shared or the row dimension are in `offs` (int32).
+
+    (M, K) x (G, K, N): rows in groups -> (M, N). (G, M, K) x (K, N): columns in groups -> (M, N). (M, K) x (K, N): parts of K ->
+    (G, M, N). (G, M, K) x (G, K, N) is bmm, without `offs`. Rows or columns after the last group are zeros.
+    """
+    if bias is not None:
+        raise RuntimeError("Bias not supported yet")
+    for t, name in ((mat_a, "mat_a"), (mat_b, "mat_b")):
+        if t.ndim not in (2, 3):
+            raise RuntimeError(f"{name} has to be 2 or 3d")
+    if (offs is None) != (mat_a.ndim == 3 and mat_b.ndim == 3):
+        raise RuntimeError("Have to provide offsets if there is a 2d matrix, and none for two 3d ones")
+    if offs is None:
+        out = torch.bmm(mat_a, mat_b)
+    else:
+        ends = offs.tolist()
+        spans = list(zip([0, *ends[:-1]], ends, strict=True))
+        if mat_a.ndim == 2 and mat_b.ndim == 3:
+            parts = [mat_a[start:end] @ mat_b[g] for g, (start, end) in enumerate(spans)]
+            out = torch.cat([*parts, mat_a.new_zeros(mat_a.shape[0] - ends[-1], mat_b.shape[2])])
+        elif mat_a.ndim == 3:
+            parts = [mat_a[g] @ mat_b[:, start:end] for g, (start, end) in enumerate(spans)]
+            out = torch.cat([*parts, mat_a.new_zeros(mat_a.shape[1], mat_b.shape[1] - ends[-1])], dim=1)
+        else:
+            out = torch.stack([mat_a[:, start:end] @ mat_b[start:end] for start, end in spans])
+    return out if out_dtype is None else out.to(out_dtype)  # type: ignore[no-any-return]
+
+
+class ScalingType(Enum):
+    """How the scales of scaled_mm lie over a matrix."""
+
+    TensorWise = 0
+    RowWise = 1
+    BlockWise1x16 = 2
+    BlockWise1x32 = 3
+    BlockWise1x128 = 4
+    BlockWise128x128 = 5
+
+
+class SwizzleType(Enum):
+    """In which order the scales of scaled_mm lie in memory."""
+
+    NO_SWIZZLE = 0
+    SWIZZLE_32_4_4 = 1
+
+
+def _no_float8(name: str) -> NoReturn:
+    raise NotImplementedError(f"{name}: products of 8-bit floats are not supported (flambeau has no float8 dtypes); use float16 or bfloat16 and mm")
+
+
+def scaled_mm(
+    mat_a: Tensor, mat_b: Tensor, scale_a: Any, scale_recipe_a: Any, scale_b: Any, scale_recipe_b: Any, swizzle_a: Any = None,
+    swizzle_b: Any = None, bias: Tensor | None = None, output_dtype: Any = torch.bfloat16, contraction_dim: Any = (), use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """Always raises NotImplementedError: there are no float8 dtypes."""
+    _no_float8("scaled_mm")
+
+
+def scaled_grouped_mm(
+    mat_a: Tensor, mat_b: Tensor, scale_a: Any, scale_recipe_a: Any, scale_b: Any, scale_recipe_b: Any, swizzle_a: Any = None,
+    swizzle_b: Any = None, bias: Tensor | None = None, offs: Tensor | None = None, output_dtype: Any = torch.bfloat16, contraction_dim: Any = (),
+    use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """Always raises NotImplementedError: there are no float8 dtypes."""
+    _no_float8("scaled_grouped_mm")
+
+
+# -- subclasses (torch.overrides), loaded when they are asked for ---------------------------------------------------------
+def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+    """torch.overrides.has_torch_function."""
+    from flambeau import overrides
+
+    return overrides.has_torch_function(relevant_args)
+
+
+def has_torch_function_unary(obj: Any) -> bool:
+    """has_torch_function of one argument."""
+    return has_torch_function((obj,))
+
+
+def has_torch_function_variadic(*relevant_args: Any) -> bool:
+    """has_torch_function of several arguments."""
+    return has_torch_function(relevant_args)
+
+
+def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+    """torch.overrides.handle_torch_function."""
+    from flambeau import overrides
+
+    return overrides.handle_torch_function(public_api, relevant_args, *args, **kwargs)
+
+
+# -- what PyTorch's own modules use ---------------------------------------------------------------------------------------
+def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
+    """AssertionError unless it is an int or has two elements."""
+    if not (isinstance(arg, int) or len(arg) == 2):
+        raise AssertionError(message.format(arg_name))
+
+
+def boolean_dispatch(
+    arg_name: str, arg_index: int, default: bool, if_true: Callable[..., Any], if_false: Callable[..., Any], module_name: str, func_name: str
+) -> Callable[..., Any]:  # fmt: skip
+    """A function that calls one of two, depending on one of its arguments."""
+
+    def fn(*args: Any, **kwargs: Any) -> Any:
+        flag = kwargs[arg_name] if arg_name in kwargs else args[arg_index] if arg_index < len(args) else default
+        return (if_true if flag else if_false)(*args, **kwargs)
+
+    fn.__name__ = func_name or "fn"
+    fn.__module__ = module_name or __name__
+    fn.__doc__ = if_true.__doc__ or if_false.__doc__
+    return fn
+
+
+class _BroadcastingList:
+    """A name for annotations: `BroadcastingList2[int]` is an int or two of them."""
+
+    def __getitem__(self, types: Any) -> None:
+        return None
+
+
+BroadcastingList1, BroadcastingList2, BroadcastingList3 = _BroadcastingList(), _BroadcastingList(), _BroadcastingList()
+
+__all__ = [
+    "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "ScalingType", "SwizzleType", "Tensor", "assert_int_or_pair",
+    "boolean_dispatch", "conv_tbc", "grouped_mm", "handle_torch_function", "has_torch_function", "has_torch_function_unary",
+    "has_torch_function_variadic", "native_channel_shuffle", "rrelu_", "scaled_grouped_mm", "scaled_mm",
+]  # fmt: skip
