@@ -52,7 +52,7 @@ class Engine:
             raise RuntimeError("an operation's body must not call backward")
         if (
             self.tr.custom or saved or any(t._hooks for t in self.tr.hooked.values())
-            or any(boundary.tensor._post_hooks for boundary in self.tr.boundaries.values())
+            or any(boundary.tensor._post_hooks or boundary.tensor._hooks for boundary in self.tr.boundaries.values())
         ):
             # Hooks and custom functions may look at values, which ends the trace: its history must not depend on it by then.
             flush(self.tr, "hooks of a backward pass")
@@ -213,13 +213,14 @@ class Engine:
     def _stage(self, segment: Segment | None, seeds: dict[int, Tensor], stop: int) -> dict[int, Tensor]:
         tr = self.tr
         order = sorted(seeds)
+        values = segment.values() if segment is not None else []  # first: to unpack them may end the trace
         gradients = [seeds[s] for s in order]
         slots = [g._slot if g._gen == tr.gen else tr.resolve(g) for g in gradients]
         entered: list[Tensor] = []
         entered_slots: tuple[int, ...] = ()
         extra: list[Any] = []
         if segment is not None:
-            entered = segment.values() + [b.tensor for b in segment.boundaries.values()]
+            entered = values + [b.tensor for b in segment.boundaries.values()]
             entered_slots = tuple([t._slot if t._gen == tr.gen else tr.resolve(t) for t in entered])
             extra = list(segment.params)
         key = (

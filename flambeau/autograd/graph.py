@@ -1,0 +1,178 @@
+"""torch.autograd.graph: hooks on what is kept for the backward pass and on several gradients, and handles on histories."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, NamedTuple
+
+from flambeau.autograd import hooks as _hooks
+from flambeau.autograd.hooks import RemovableHandle
+from flambeau.autograd.node import Node
+from flambeau.tensor import Tensor
+from flambeau.trace.recorder import local, storage_of
+
+__all__ = [
+    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
+    "region_activation_memory_budget", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks", "set_override_stale_capture_stream",
+    "set_warn_on_accumulate_grad_stream_mismatch",
+]  # fmt: skip
+
+
+class GradientEdge(NamedTuple):
+    """A place in a history to which gradients can be asked, in the place of a tensor. `ownership_token` is the tensor."""
+
+    node: Node
+    output_nr: int
+    ownership_token: Any = None
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """The place of a tensor in its history; RuntimeError where it requires no gradient."""
+    if not tensor.requires_grad:
+        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+    return GradientEdge(tensor.grad_fn or Node("AccumulateGrad"), 0, tensor)
+
+
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
+    """Count an in-place write that the engine did not see."""
+    for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        storage_of(t).version += 1
+
+
+# -- what is kept for the backward pass -------------------------------------------------------------------------------------
+class saved_tensors_hooks:
+    """A block in which what is kept for gradients is given to `pack_hook(tensor)`; what that returns is kept in its place, and
+    `unpack_hook` makes a tensor of it again when the backward pass needs it.
+
+    What is kept is known when a trace ends, at the latest at the end of the block: values that are cheap to compute again are not
+    among it. The hooks must not change the tensor, and what is unpacked must have its shape and dtype.
+    """
+
+    def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
+        self.pack_hook = pack_hook
+        self.unpack_hook = unpack_hook
+
+    def __enter__(self) -> None:
+        if _disabled.message is not None:
+            raise RuntimeError(_disabled.message)
+        self._cut()
+        _hooks.saved.append((self.pack_hook, self.unpack_hook))
+
+    def __exit__(self, *_: Any) -> None:
+        try:
+            self._cut()
+        finally:
+            _hooks.saved.pop()
+
+    @staticmethod
+    def _cut() -> None:
+        """End the trace: what it keeps belongs to one side of the block's edge."""
+        from flambeau.trace.evaluate import flush
+
+        flush(local.main, "saved-tensor hooks")
+        _hooks.pack_saved()
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """A block in which what is kept for gradients is kept on the CPU, as it is anyway."""
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        super().__init__(lambda t: t, lambda t: t)
+
+
+class _Disabled(threading.local):
+    message: str | None = None
+
+
+_disabled = _Disabled()
+
+
+@contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """A block in which saved_tensors_hooks raises a RuntimeError with this message."""
+    before = _disabled.message
+    _disabled.message = error_message
+    try:
+        yield
+    finally:
+        _disabled.message = before
+
+
+def allow_mutation_on_saved_tensors() -> AbstractContextManager[None]:
+    """NotImplementedError: what is written over before the backward pass must be cloned by the program."""
+    raise NotImplementedError(
+        "torch.autograd.graph.allow_mutation_on_saved_tensors is not there: clone() a tensor before it is written over in place, or run the "
+        "backward pass before"
+    )
+
+
+# -- several gradients ------------------------------------------------------------------------------------------------------
+def register_multi_grad_hook(
+    tensors: Sequence[Tensor], fn: Callable[[Sequence[Tensor | None]], None] | Callable[[Tensor], None], *, mode: Literal["all", "any"] = "all"
+) -> RemovableHandle:
+    """Call `fn` once in each backward pass that reaches one of the tensors.
+
+    mode="all": with all gradients, None for tensors that the pass does not reach, when all are there or the pass ends.
+    mode="any": with the first gradient. The handle's `remove()` takes the hook away.
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of 'all', 'any' but got {mode}")
+    found: list[Tensor | None] = [None] * len(tensors)
+    state = {"count": 0, "called": False, "waiting": False}
+
+    def finish() -> None:
+        if state["called"]:
+            return
+        state["called"] = True
+        fn(list(found) if mode == "all" else next(g for g in found if g is not None))  # type: ignore[arg-type]
+
+    def end() -> None:
+        finish()
+        found[:] = [None] * len(tensors)
+        state.update(count=0, called=False, waiting=False)
+
+    def one(index: int) -> Callable[[Tensor], None]:
+        def hook(gradient: Tensor) -> None:
+            if not state["waiting"]:
+                state["waiting"] = True
+                _hooks.after_pass.append(end)
+            found[index] = gradient
+            state["count"] += 1
+            if mode == "any" or state["count"] == len(tensors):
+                finish()
+
+        return hook
+
+    handles = [t.register_hook(one(i)) for i, t in enumerate(tensors)]
+    return _Handles(handles)
+
+
+class _Handles(RemovableHandle):
+    """Several handles as one."""
+
+    def __init__(self, handles: list[Any]) -> None:
+        super().__init__({})
+        self.handles = handles
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        for handle in self.handles:
+            handle.remove()
+
+
+# -- settings of devices ----------------------------------------------------------------------------------------------------
+def region_activation_memory_budget(budget: float) -> AbstractContextManager[None]:
+    """Accepted: what is kept for gradients follows from what is cheap to compute again."""
+    if not 0 <= budget <= 1:
+        raise ValueError(f"region_activation_memory_budget: the budget is a share between 0 and 1, got {budget}")
+    return nullcontext()
+
+
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
+    """Accepted: there are no streams."""
+
+
+def set_override_stale_capture_stream(enabled: bool) -> None:
+    """Accepted: there are no streams."""
