@@ -35,6 +35,7 @@ short, int, long = int16, int32, int64
 cfloat, cdouble = complex64, complex128
 
 from flambeau.ops import arithmetic, creation, elementwise, indexing, linear, reductions, shape
+from flambeau.ops import attributes as _attributes
 from flambeau.ops import more as _more
 from flambeau.ops import random as _random
 from flambeau.ops import sorting as _sorting
@@ -143,6 +144,7 @@ for _family in (shape, creation, indexing, reductions, linear, _sorting, _random
 _more.install(globals(), Tensor)
 _install(globals(), Tensor)
 arithmetic.install_operators(Tensor)
+_attributes.install(Tensor)
 
 
 def _lazy_method(name: str, module: str) -> Any:
@@ -233,6 +235,18 @@ _LAZY_NAMES |= dict.fromkeys(("UntypedStorage", "TypedStorage", "from_file"), "f
 _LAZY_NAMES |= dict.fromkeys(
     (f"{kind}Storage" for kind in "Double Float Half BFloat16 Long Int Short Char Byte Bool ComplexFloat ComplexDouble".split()), "flambeau.storage"
 )
+_LAZY_NAMES |= dict.fromkeys(
+    "AcceleratorError OutOfMemoryError Stream Event get_device_module get_device set_warn_always is_warn_always_enabled is_inference "
+    "is_inference_mode_enabled is_distributed is_vulkan_available init_num_threads set_default_tensor_type SymInt SymFloat SymBool sym_int sym_float "
+    "sym_not sym_max sym_min sym_sum sym_sqrt sym_ite sym_fresh_size sym_constrain_range sym_constrain_range_for_size _check _check_is_size "
+    "_check_index _check_value _check_type cond is_anomaly_enabled is_anomaly_check_nan_enabled set_anomaly_enabled "
+    "is_autocast_ipu_enabled set_autocast_ipu_enabled get_autocast_ipu_dtype set_autocast_ipu_dtype is_autocast_xla_enabled "
+    "set_autocast_xla_enabled get_autocast_xla_dtype set_autocast_xla_dtype".split(), "flambeau.settings"
+) | {"thread_safe_generator": "flambeau.random"}  # fmt: skip
+_LAZY_NAMES |= dict.fromkeys("ScriptModule ScriptFunction CompilationUnit fork wait".split(), "flambeau.jit") | {"Future": "flambeau.futures"}
+_LAZY_NAMES |= dict.fromkeys(("DisableTorchFunction", "DisableTorchFunctionSubclass"), "flambeau.ops.dispatch")
+has_lapack = has_openmp = has_spectral = True
+has_mkl = has_cuda = has_cudnn = has_mps = has_mkldnn = False
 _LINALG_METHODS = (
     "cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve matrix_exp matrix_power orgqr ormqr pinverse qr slogdet "
     "svd triangular_solve".split()

@@ -34,18 +34,21 @@ _state = _State()
 class _Call:
     """One call of a function: its name and where the user's program made it."""
 
+    module: str
+    stack: traceback.StackSummary
+
     def __init__(self, name: str) -> None:
         self.name = name
         frames = []
-        modules = []
-        frame = sys._getframe(2)
+        modules: list[Any] = []
+        frame: Any = sys._getframe(2)
         while frame is not None:
             file, owner = frame.f_code.co_filename, frame.f_locals.get("self")
             if "/flambeau/" not in file.replace("\\", "/") and not file.startswith("<flambeau"):
                 frames.append(traceback.FrameSummary(file, frame.f_lineno, frame.f_code.co_name, lookup_line=False))
             elif frame.f_code.co_name == "__call__" and hasattr(owner, "named_modules"):
                 modules.append(owner)
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         self.stack = traceback.StackSummary.from_list(frames[::-1])
         self.module = ""
         if modules:
@@ -194,7 +197,7 @@ def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
         dispatch.state.modes.remove(_state.mode)
         _stubs.__exit__()
         _state.mode = None
-        Function.apply = _plain_apply
+        Function.apply = _plain_apply  # type: ignore[method-assign]
 
 
 class detect_anomaly:

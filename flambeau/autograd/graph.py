@@ -126,7 +126,7 @@ def register_multi_grad_hook(
         if state["called"]:
             return
         state["called"] = True
-        fn(list(found) if mode == "all" else next(g for g in found if g is not None))  # type: ignore[arg-type]
+        fn(list(found) if mode == "all" else next(g for g in found if g is not None))  # type: ignore[arg-type, misc]
 
     def end() -> None:
         finish()

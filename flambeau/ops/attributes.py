@@ -1,0 +1,153 @@
+"""Attributes and methods of tensors that are about other devices, other kinds of tensors and older versions: they answer, or say what to use."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NoReturn
+
+from flambeau.devices import check
+
+# Functions of PyTorch before 1.9 -> what took their place.
+_REMOVED = {
+    "eig": "torch.linalg.eig, which returns complex tensors", "lstsq": "torch.linalg.lstsq, whose arguments are reversed",
+    "solve": "torch.linalg.solve, whose arguments are reversed", "symeig": "torch.linalg.eigh, or torch.linalg.eigvalsh for the eigenvalues",
+}  # fmt: skip
+_QUANTIZED = "int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qscheme".split()
+
+
+def is_distributed(self: Any) -> bool:
+    """False."""
+    return False
+
+
+def is_inference(self: Any) -> bool:
+    """False: tensors made under inference_mode are ordinary tensors."""
+    return False
+
+
+def is_nonzero(self: Any) -> bool:
+    """Whether the one element is not zero."""
+    return bool(self)
+
+
+def dim_order(self: Any, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+    """The dims from the outermost in memory to the innermost: (0, 1, 2, 3) row-major, (0, 2, 3, 1) channels-last.
+
+    RuntimeError with `ambiguity_check` where several orders describe the same memory.
+    """
+    strides, shape = self.stride(), tuple(self.shape)
+    order = tuple(sorted(range(len(strides)), key=lambda d: -strides[d]))
+    if ambiguity_check and len({s for s, n in zip(strides, shape, strict=True) if n > 1}) < len(shape):
+        raise RuntimeError("The tensor does not have unique dim order, or cannot map to exact one of the given memory formats.")
+    return order
+
+
+def module_load(self: Any, other: Any, assign: bool = False) -> Any:
+    """What load_state_dict puts in the place of this tensor: itself with the other's values, or the other."""
+    if assign:
+        return other.detach()
+    return self.copy_(other).detach()
+
+
+def record_stream(self: Any, s: Any) -> None:
+    """Accepted: there are no streams."""
+
+
+def reinforce(self: Any, reward: Any) -> NoReturn:
+    """NotImplementedError, as in PyTorch."""
+    raise NotImplementedError(
+        "Trying to call `reinforce()` on a tensor: the method is removed. Use torch.distributions instead: "
+        "loss = -Categorical(probs).log_prob(action) * reward; loss.backward()"
+    )
+
+
+def resize(self: Any, *sizes: Any) -> Any:
+    """A copy of another shape with the same number of elements."""
+    warnings.warn("non-inplace resize is deprecated", stacklevel=2)
+    return self.clone().reshape(*sizes)
+
+
+def resize_as(self: Any, tensor: Any) -> Any:
+    """A copy with the shape of another tensor, which has as many elements."""
+    warnings.warn("non-inplace resize_as is deprecated", stacklevel=2)
+    return self.clone().reshape(tensor.shape)
+
+
+def to_mkldnn(self: Any, dtype: Any = None) -> NoReturn:
+    """RuntimeError: oneDNN is not used; kernels choose their own layouts."""
+    raise RuntimeError("Tensor.to_mkldnn: oneDNN is not used here; kernels choose the layouts of memory by themselves, leave the tensor as it is")
+
+
+def to_padded_tensor(self: Any, padding: float, output_size: Any = None) -> NoReturn:
+    """NotImplementedError, as for PyTorch's strided tensors: only nested ones have it."""
+    raise NotImplementedError("Tensor.to_padded_tensor: only nested tensors have it, which are not there yet; see torch.nn.utils.rnn.pad_sequence")
+
+
+def dequantize(self: Any) -> Any:
+    """The tensor itself as float32: it is not quantized."""
+    return self.float()
+
+
+def unsafe_split_with_sizes(self: Any, split_sizes: Any, dim: int = 0) -> Any:
+    """split_with_sizes."""
+    return self.split_with_sizes(split_sizes, dim)
+
+
+def map2_(self: Any, x: Any, y: Any, callable: Any) -> Any:
+    """Replace each element by what a Python function makes of it and of two other tensors'. Slow: for checks only."""
+    from flambeau.ops.more import map_all
+
+    return map_all(self, (x, y), callable)
+
+
+def index(self: Any, positions: Any, dims: Any = None) -> NoReturn:
+    """TypeError, as PyTorch's needs dims of functorch's own kind."""
+    raise TypeError("Tensor.index works on first-class dimensions (functorch.dim), which are not there; use tensor[...]")
+
+
+def _device(kind: str) -> Any:
+    def move(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> NoReturn:
+        check(kind)
+        raise AssertionError(f"Torch not compiled with {kind.upper()} enabled")
+
+    move.__name__ = move.__qualname__ = kind
+    move.__doc__ = f"RuntimeError: there is no {kind} device."
+    return move
+
+
+def _removed(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed. `torch.{name}`: use {_REMOVED[name]}.")
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"RuntimeError: removed; use {_REMOVED[name]}."
+    return method
+
+
+def _quantized(name: str) -> Any:
+    def method(self: Any) -> NoReturn:
+        raise NotImplementedError(f"Tensor.{name}: only quantized tensors have it, which are not there yet")
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = "NotImplementedError: only quantized tensors have it."
+    return method
+
+
+def install(cls: Any) -> None:
+    """Put the attributes on the Tensor class."""
+    for method in (
+        is_distributed, is_inference, is_nonzero, dim_order, module_load, record_stream, reinforce, resize, resize_as, to_mkldnn, to_padded_tensor,
+        dequantize, unsafe_split_with_sizes, map2_, index,
+    ):  # fmt: skip
+        setattr(cls, method.__name__, method)
+    for kind in ("ipu", "mtia", "xpu"):
+        setattr(cls, kind, _device(kind))
+    for name in _REMOVED:
+        setattr(cls, name, _removed(name))
+    for name in _QUANTIZED:
+        setattr(cls, name, _quantized(name))
+    for name in "is_ipu is_maia is_mtia is_xla is_vulkan is_mkldnn volatile".split():
+        setattr(cls, name, False)
+    cls.is_cpu = True
+    cls.name = None
+    cls.grad_dtype = property(lambda self: self.dtype if self.is_leaf else None, doc="The dtype of the gradient: the tensor's.")
