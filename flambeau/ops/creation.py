@@ -230,6 +230,8 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
     if dtype is None:
         floating = any(isinstance(v, float) for v in (start, end, step))
         dtype = (dtypes.get_default_dtype() if floating else dtypes.int64) if out is None else out.dtype
+    if dtype is dtypes.int64:  # as if the numbers were whole from the start; other dtypes count with the given ones
+        start, end, step = int(start), int(end), int(step) or 1
     integral = all(isinstance(v, int) for v in (start, end, step))
     length = -(-(end - start) // step) if integral else math.ceil((end - start) / step)
     check_memory((length,), dtype)
@@ -248,7 +250,7 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
 def _linspace(start: Number, end: Number, steps: int, dtype: Any, base: float | None) -> Tensor:
     """Counted from the nearer end, as PyTorch does, so that both ends are exact."""
     work = dtype if dtype.is_floating_point and dtype.itemsize >= 4 else dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
-    if dtype.category == 1:
+    if dtype.category == 1 or dtype is dtypes.complex128:
         work = dtypes.float64
     index = prim.iota(shape=(steps,), dim=0)
     a, b = convert(convert(start, dtypes.float64), work), convert(convert(end, dtypes.float64), work)
@@ -269,16 +271,21 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: dtype 
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     start, end = (v.item() if hasattr(v, "item") else v for v in (start, end))
-    return _finish(_linspace(float(start), float(end), int(steps), dtype or dtypes.get_default_dtype(), None), requires_grad)  # type: ignore[no-any-return]
+    kind = dtype or dtypes.get_default_dtype()
+    return _finish(_linspace(*_bounds(start, end, kind), int(steps), kind, None), requires_grad)  # type: ignore[no-any-return]
+
+
+def _bounds(start: Any, end: Any, kind: dtype) -> tuple[float, float]:
+    """As floats, whole ones for a whole dtype."""
+    return (float(int(start)), float(int(end))) if kind.category == 1 else (float(start), float(end))
 
 
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None,
              device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """base to the power of `steps` numbers from start to end."""
     devices.check(device)
-    return _finish(  # type: ignore[no-any-return]
-        _linspace(float(start), float(end), int(steps), dtype or dtypes.get_default_dtype(), float(base)), requires_grad
-    )
+    kind = dtype or dtypes.get_default_dtype()
+    return _finish(_linspace(*_bounds(start, end, kind), int(steps), kind, float(base)), requires_grad)  # type: ignore[no-any-return]
 
 
 @operation(name="eye_values")

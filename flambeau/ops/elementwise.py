@@ -307,6 +307,10 @@ def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(exp(x) + exp(y)) without overflow."""
     x, y = promote_float(input, other)
+    if x.dtype.is_complex:  # the larger real part in front
+        swap = prim.lt(x.real, y.real)  # type: ignore[attr-defined]
+        first, second = prim.where(swap, y, x), prim.where(swap, x, y)
+        return prim.add(first, prim.log1p(prim.exp(prim.sub(second, first))))
     larger = prim.maximum(x, y)
     same = prim.bitwise_and(prim.eq(x, y), prim.eq(prim.abs(x), float("inf")))
     gap = prim.abs(prim.sub(x, y))

@@ -325,7 +325,7 @@ def _tracks(*tensors: Any) -> bool:
 
 def _check_index(index: Any, name: str, wraps: bool = False) -> Any:
     """The index as int64. `wraps`: negative ones count from the end, as only some functions of PyTorch let them."""
-    if index.dtype not in (dtypes.int64, dtypes.int32):
+    if index.dtype not in (dtypes.int64, dtypes.int32) and index._meta.numel:
         raise RuntimeError(f"{name}(): Expected dtype int64 for index, got {index.dtype.name}; convert it with .long()")
     position = convert(index, dtypes.int64)
     return position if wraps else refuse_negative(position)
@@ -501,10 +501,14 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
     """A copy with the entries of one dim that index names set to a number."""
     d = dim_of(dim, input._meta.ndim)
-    x = _lift(input)
-    shape = (*x._meta.shape[:d], index._meta.numel, *x._meta.shape[d + 1 :])
-    source = prim.expand(convert(value, x.dtype), shape=shape)
-    return _put_rows(x, dim, index, source, "set", "index_fill")  # type: ignore[no-any-return]
+    shape = _lift(input)._meta.shape
+    rows = tuple([index._meta.numel if j == d else 1 for j in range(len(shape))])
+    plain = prim.full_of(tuple([s if j == d else 1 for j, s in enumerate(shape)]), prim.constant(False, dtypes.bool_))
+    # By a mask of the rows: an entry that index names twice is filled once, which matters to the gradient of a tensor value.
+    named = _put_rows(plain, dim, index, prim.full_of(rows, prim.constant(True, dtypes.bool_)), "set", "index_fill")
+    if input._meta.ndim == 0:
+        named = as_shape(named, ())
+    return prim.where(named, convert(value, input.dtype), input)  # type: ignore[no-any-return]
 
 
 @operation(method=True, out=True)

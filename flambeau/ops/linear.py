@@ -224,6 +224,10 @@ def _tensordot(a: Tensor, b: Tensor, left: tuple[int, ...], right: tuple[int, ..
     la = [d for d in range(a._meta.ndim) if d not in left]
     lb = [d for d in range(b._meta.ndim) if d not in right]
     for i, j in zip(left, right, strict=True):
+        if a._meta.shape[i] == 1 != b._meta.shape[j]:  # one of a for all of b
+            b = as_shape(prim.sum(b, dims=(j,)), _ones_at(b, j))
+        elif b._meta.shape[j] == 1 != a._meta.shape[i]:
+            a = as_shape(prim.sum(a, dims=(i,)), _ones_at(a, i))
         if a._meta.shape[i] != b._meta.shape[j]:
             raise RuntimeError(
                 f"contracted dimensions need to match, but first has size {a._meta.shape[i]} in dim {i} and second has size {b._meta.shape[j]} in dim {j}"
@@ -232,6 +236,10 @@ def _tensordot(a: Tensor, b: Tensor, left: tuple[int, ...], right: tuple[int, ..
     x = as_shape(prim.permute(a, dims=(*la, *left)), (product_of([a._meta.shape[d] for d in la]), k))
     y = as_shape(prim.permute(b, dims=(*right, *lb)), (k, product_of([b._meta.shape[d] for d in lb])))
     return as_shape(matmul_of(x, y, "tensordot"), (*[a._meta.shape[d] for d in la], *[b._meta.shape[d] for d in lb]))
+
+
+def _ones_at(x: Any, dim: int) -> tuple[int, ...]:
+    return tuple([1 if j == dim else s for j, s in enumerate(x._meta.shape)])
 
 
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:

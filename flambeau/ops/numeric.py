@@ -70,6 +70,7 @@ def gradient(
 
     `spacing`: one step, a step for each dim, or a vector of coordinates for each dim.
     """
+    spacing = 1 if spacing is None else spacing
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
     if len(steps) != len(dims):
@@ -118,6 +119,8 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     if input.ndim > 2:
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
     x = input.reshape(1, -1) if input.ndim < 2 else input
+    if x.dtype.category < 2:
+        x = x.to(dtypes.get_default_dtype())
     weights: Any = None
     for name, w in (("fweights", fweights), ("aweights", aweights)):
         if w is None:
@@ -139,7 +142,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
         norm = total - correction
     norm = max(norm, 0) if isinstance(norm, int) else norm.clamp(min=0)
     result = product / norm
-    return result.reshape(()) if input.ndim < 2 else result
+    return result.squeeze()
 
 
 def corrcoef(input: Tensor) -> Any:
@@ -173,7 +176,7 @@ def histogram(
         if range is not None:
             low, high = float(range[0]), float(range[1])
         else:
-            low, high = (float(x.min().item()), float(x.max().item())) if x.numel() else (0.0, 0.0)
+            low, high = (float(x.min().item()), float(x.max().item())) if x.numel() else (0.0, 1.0)
         if not (math.isfinite(low) and math.isfinite(high)) or low > high:
             raise RuntimeError(f"torch.histogram(): dimension 0's range [{low}, {high}] is not finite and ascending")
         if low == high:
@@ -229,7 +232,7 @@ def histogramdd(
         if range is not None:
             low, high = float(range[2 * d]), float(range[2 * d + 1])
         else:
-            low, high = (float(x[:, d].min().item()), float(x[:, d].max().item())) if x.numel() else (0.0, 0.0)
+            low, high = (float(x[:, d].min().item()), float(x[:, d].max().item())) if x.numel() else (0.0, 1.0)
         if not (math.isfinite(low) and math.isfinite(high)) or low > high:
             raise RuntimeError(f"torch.histogramdd(): dimension {d}'s range [{low}, {high}] is not finite and ascending")
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
@@ -348,7 +351,11 @@ def frexp(input: Tensor) -> Any:
     """(mantissa, exponent) with input = mantissa * 2 ** exponent and 0.5 <= |mantissa| < 1; the exponent is int32."""
     if not input.dtype.is_floating_point:
         raise RuntimeError(f"torch.frexp() only supports floating-point dtypes, got {input.dtype}")
-    return frexp_result(*_frexp(input.detach()))
+    mantissa, exponent = _frexp(input.detach())
+    if input.requires_grad:  # the same mantissa, as the gradient knows it; in two steps, as the exponent may be beyond a power's range
+        half = exponent.floor_divide(2)
+        mantissa = input.ldexp(-half).ldexp(half - exponent).to(input.dtype)
+    return frexp_result(mantissa, exponent)
 
 
 def gcd(input: Tensor, other: Tensor) -> Any:

@@ -284,6 +284,11 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = N
     if named:
         raise TypeError(f"uniform_() got an unexpected keyword argument {next(iter(named))!r}")
     d = _floating(self.dtype, "uniform_")
+    if d.is_complex:
+        from flambeau.ops.elementwise import view_as_real
+
+        uniform_(view_as_real(self), a, b, generator=generator)  # type: ignore[operator]
+        return self
     if a > b:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}")
     return _fill_in_place(self, lambda p, n: _state(generator).uniform(p, n, d, a, b), "uniform_")
@@ -295,6 +300,11 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
     d = _floating(self.dtype, "normal_")
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if d.is_complex:  # half of the variance for each part
+        from flambeau.ops.elementwise import view_as_real
+
+        normal_(view_as_real(self), mean, std * 0.5**0.5, generator=generator)  # type: ignore[operator]
+        return self
     dense = self._meta.is_contiguous
     return _fill_in_place(self, lambda p, n: _state(generator).normal(p, n, d, float(mean), float(std), contiguous=dense), "normal_")
 
@@ -395,12 +405,14 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None, o
 
 @draws
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, out: Any = None, dtype: dtype | None = None,
-           device: Any = None, **_: Any) -> Tensor:  # fmt: skip
+           layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Normal numbers: normal(mean, std) with tensors, or normal(mean, std, size)."""
     if size is not None:
         from flambeau.ops.creation import empty
 
-        t = normal_(empty(size, dtype=dtype), mean, std, generator=generator)
+        t = normal_(empty(size, dtype=dtype, device=device), mean, std, generator=generator)
+        if requires_grad:
+            t.requires_grad_()
         return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
     from flambeau.ops.shape import broadcast_tensors
 

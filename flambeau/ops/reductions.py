@@ -344,8 +344,10 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     dims = reduce_dims(dim, x._meta.ndim, "logsumexp")
     if _count(x, dims) == 0:
         return keep(prim.log(_reduced(prim.sum, prim.exp(x), dims)), x, dims, keepdim)
-    peak = keep(_reduced(prim.amax, x, dims), x, dims, True)
+    size = x.real if x.dtype.is_complex else x
+    peak = keep(_reduced(prim.amax, size, dims), x, dims, True)
     peak = prim.detach(prim.where(prim.eq(prim.abs(peak), float("inf")), 0.0, peak))
+    peak = convert(peak, x.dtype)
     total = prim.log(keep(_reduced(prim.sum, prim.exp(prim.sub(x, peak)), dims), x, dims, True))
     result = prim.add(total, peak)
     if keepdim or not dims:
@@ -433,6 +435,12 @@ cumprod = _scan_function("cumprod", "Running products along a dim.")
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """log of the running sums of exp along a dim, without overflow."""
     (x,) = promote_float(input)
+    if x.dtype.is_complex and x._meta.numel:  # the scan is real; what is 700 below the largest real part of its row is lost
+        if x._meta.ndim == 0:
+            return prim.copy(x, strides=())  # type: ignore[no-any-return]
+        d = dim_of(dim, x._meta.ndim)
+        peak = prim.detach(convert(keep(_reduced(prim.amax, x.real, (d,)), x, (d,), True), x.dtype))  # type: ignore[attr-defined]
+        return prim.add(prim.log(prim.cumsum(prim.exp(prim.sub(x, peak)), dim=d)), peak)  # type: ignore[no-any-return]
     return _scan(prim.logcumsumexp, x, dim)
 
 

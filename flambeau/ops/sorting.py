@@ -177,7 +177,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
 
 @operation(name="quantile_values")
 def _quantile(input: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpolation: str, ignore_nan: bool) -> Tensor:
-    x = as_shape(input, (input._meta.numel,)) if dim is None else input
+    x = as_shape(input, (input._meta.numel,)) if dim is None or input._meta.ndim == 0 else input
     d = dim_of(0 if dim is None else dim, x._meta.ndim)
     order = [j for j in range(x._meta.ndim) if j != d] + [d]
     rows = prim.permute(x, dims=tuple(order))
@@ -215,7 +215,7 @@ def _quantile(input: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpol
         )  # fmt: skip
     result = prim.permute(result, dims=(len(lead), *range(len(lead))))
     if keepdim:
-        wide = [1] * input._meta.ndim if dim is None else [1 if j == d else s for j, s in enumerate(x._meta.shape)]
+        wide = [1] * input._meta.ndim if dim is None or input._meta.ndim == 0 else [1 if j == d else s for j, s in enumerate(x._meta.shape)]
         result = as_shape(result, (count, *wide))
     else:
         result = as_shape(result, (count, *lead))
@@ -398,7 +398,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
 @operation(method=True)
 def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """The n-th differences along a dim."""
-    parts = [x for x in (prepend, input, append) if x is not None]
+    parts = [x for x in (prepend, input, append) if x is not None and (n or x is input)]
     d = dim_of(dim, input._meta.ndim)
     x = prim.concatenate(*parts, dim=d) if len(parts) > 1 else input
     for _ in range(min(n, x._meta.shape[d])):

@@ -103,10 +103,10 @@ def istft(
     frames = x.transpose(1, 2)
     if half:
         frames = fft.irfft(frames, n_fft, -1, norm)
-    else:
+    elif return_complex:
         frames = fft.ifft(frames, None, -1, norm)
-        if not return_complex:
-            frames = frames.real
+    else:  # of a real signal the first half says all
+        frames = fft.irfft(frames[..., : n_fft // 2 + 1], n_fft, -1, norm)
     shape = _window(name, window, wide, n_fft, x)
     count = frames.shape[1]
     total = n_fft + hop * (count - 1)

@@ -7,6 +7,7 @@ Bunch and Kaufman 1977, "Some stable methods for calculating inertia and solving
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -84,7 +85,7 @@ def _factor(a: Array, hermitian: bool) -> tuple[Array, int]:
 def ldl(a: Array, hermitian: bool = False) -> tuple[Array, ...]:
     """(LD, pivots, info: the position from 1 of the first zero block of D)."""
     batch, n = a.shape[:-2], a.shape[-1]
-    packed = np.tril(a).reshape(-1, n, n)
+    packed = np.tril(a).reshape(math.prod(batch), n, n)
     pivots, info = np.zeros((len(packed), n), np.int32), np.zeros(len(packed), np.int32)
     for i, matrix in enumerate(packed):
         pivots[i], info[i] = _factor(matrix, hermitian and np.iscomplexobj(a))
@@ -120,10 +121,11 @@ def ldl_solve(packed: Array, pivots: Array, b: Array, hermitian: bool = False) -
     """x with a x = b from the factors, batches alike."""
     x = np.array(b)
     n = packed.shape[-1]
-    matrices, orders = packed.reshape(-1, n, n), pivots.reshape(-1, n)
+    count = math.prod(packed.shape[:-2])
+    matrices, orders = packed.reshape(count, n, n), pivots.reshape(count, n)
     if orders.size and np.abs(orders).max() > n:
         return np.full_like(x, np.nan)
-    for matrix, order, part in zip(matrices, orders, x.reshape(-1, *x.shape[-2:]), strict=True):
+    for matrix, order, part in zip(matrices, orders, x.reshape(count, *x.shape[-2:]), strict=True):
         _solve(matrix, order, part, hermitian and np.iscomplexobj(packed))
     return x
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flambeau as torch
@@ -96,10 +96,19 @@ def _finish(y: Tensor, bias: Tensor | None, batched: bool, dtype: Any) -> Tensor
     return y if batched else y.squeeze(0)
 
 
+def _complex(convolve: Callable[[Tensor, Tensor], Tensor], input: Tensor, weight: Tensor, bias: Tensor | None, dims: int) -> Tensor:
+    """A complex convolution by four real ones."""
+    a, b, c, d = input.real, input.imag, weight.real, weight.imag
+    y = torch.complex(convolve(a, c) - convolve(b, d), convolve(a, d) + convolve(b, c))
+    return y if bias is None else y + bias.reshape((-1,) + (1,) * dims)
+
+
 def _convolve(
     name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int, dims: int
 ) -> Tensor:
     x, batched = _check(name, input, weight, bias, dims, groups, False)
+    if input.is_complex():
+        return _complex(lambda x, w: _convolve(name, x, w, None, stride, padding, dilation, groups, dims), input, weight, bias, dims)
     stride, dilation = _steps(name, dims, stride=stride, dilation=dilation)
     pads = _same_padding(name, weight, stride, padding, dilation, dims)
     _check_fits(name, x, weight, pads, dilation)
@@ -128,7 +137,7 @@ def _convolve(
         )
         total = part if total is None else total + part
     assert total is not None
-    y = total.reshape(n, out_depth, *total.shape[1:]).transpose(1, 2)
+    y = total.reshape(n, out_depth, *total.shape[1:]).transpose(1, 2).contiguous()
     return _finish(y, bias, batched, input.dtype)
 
 
@@ -165,6 +174,11 @@ def _convolve_transposed(
 ) -> Tensor:  # fmt: skip
     """The gradient of a convolution to its input, as an operation of its own."""
     x, batched = _check(name, input, weight, bias, dims, groups, True)
+    if input.is_complex():
+        return _complex(
+            lambda x, w: _convolve_transposed(name, x, w, None, stride, padding, output_padding, groups, dilation, dims),
+            input, weight, bias, dims,
+        )  # fmt: skip
     stride, padding, output_padding, dilation = _steps(
         name, dims, stride=stride, padding=padding, output_padding=output_padding, dilation=dilation
     )
@@ -209,7 +223,7 @@ def _convolve_transposed(
         total = placed if total is None else total + placed
     assert total is not None
     y = torch.nn.functional.pad(total, (0, 0, 0, 0, 0, 0, -padding[0], shape[2] - full + padding[0]))
-    return _finish(y.transpose(1, 2), bias, batched, input.dtype)
+    return _finish(y.transpose(1, 2).contiguous(), bias, batched, input.dtype)
 
 
 @functional

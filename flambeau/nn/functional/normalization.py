@@ -79,7 +79,8 @@ def group_norm(
                 f"group_norm: Expected {what} to be a vector of size equal to the number of channels in input, but got "
                 f"{what} of shape {list(t.shape)} and input of shape {list(input.shape)}"
             )
-    y = _standardise(widen(input).reshape(n, num_groups, -1), (2,), eps).reshape(input.shape)
+    members = input.numel() // max(n * num_groups, 1)
+    y = _standardise(widen(input).reshape(n, num_groups, members), (2,), eps).reshape(input.shape)
     return _per_channel(y, weight, bias).to(input.dtype)
 
 
@@ -145,11 +146,13 @@ def batch_norm(
     """
     if eps <= 0.0:
         raise ValueError(f"batch_norm eps must be positive, but got {eps}")
+    if input.ndim < 2 and not input.numel():
+        return input.clone()
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError("batch_norm: Expected running_mean and running_var to be defined when training=False")
         return _batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
-    if input.ndim < 2 or input.numel() // max(input.shape[1], 1) == 1:
+    if input.numel() and (input.ndim < 2 or input.numel() // max(input.shape[1], 1) == 1):
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
     results = _batch_norm_train(input, running_mean, running_var, weight, bias, momentum, eps)
     if len(results) == 3:

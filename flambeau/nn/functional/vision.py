@@ -51,6 +51,9 @@ def _pad_by_index(input: Tensor, pad: Sequence[int], mode: str) -> Tensor:
     for i in range(len(pad) // 2):
         axis = input.ndim - 1 - i
         before, after = pad[2 * i], pad[2 * i + 1]
+        if mode == "circular" and min(before, after) < 0:  # cut first: it goes around what is left
+            x = x.narrow(axis, max(-before, 0), x.shape[axis] - max(-before, 0) - max(-after, 0))
+            before, after = max(before, 0), max(after, 0)
         size = x.shape[axis]
         if before == 0 and after == 0:
             continue

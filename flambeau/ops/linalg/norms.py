@@ -30,7 +30,7 @@ def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = Fals
     """The p-norm over dims (all by default), the tensor counting as a vector; `ord` any number, inf, -inf or 0."""
     require_floating("linalg.vector_norm", x, low=True)
     dims = tuple(dim) if isinstance(dim, (list, tuple)) else dim
-    over = range(x.ndim) if dims is None or dims == () else [dims] if isinstance(dims, int) else dims
+    over = range(x.ndim) if x.ndim == 0 or dims is None or dims == () else [dims] if isinstance(dims, int) else dims
     if (ord == INFINITY or ord < 0) and any(x.shape[d] == 0 for d in over):
         raise RuntimeError(
             f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an identity "
@@ -199,6 +199,8 @@ def vander(x: Tensor, *, N: int | None = None) -> Any:
     """x ** 0, x ** 1, ..., x ** (N - 1) as a new last dim; N is the length of x by default."""
     if N is not None and N <= 1:
         raise RuntimeError(f"N must be greater than 1, got {N}")
+    if x.ndim == 0:
+        x = x.reshape(1)
     kind = dtypes.int64 if x.dtype.category < 2 else x.dtype
     columns = (x.shape[-1] if N is None else N)
     return x.to(kind).unsqueeze(-1).pow(x.new_tensor(list(range(columns)), dtype=kind if kind.category < 3 else kind.to_real()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from flambeau import dtypes
@@ -66,10 +67,18 @@ def _shape_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
     return dense(attrs["shape"], metas[0].dtype)
 
 
+def _cropped(x: Any, shape: Sequence[int]) -> Any:
+    """x without the windows that only the padding of a transposed convolution's output makes room for."""
+    for d in (2, 3):
+        if x.shape[d] > shape[d]:
+            x = x.narrow(d, 0, shape[d])
+    return x
+
+
 @primitive("convolution_input_gradient", _shape_rule)
 def convolution_input_gradient(c, g):
     return (
-        convolution(g, c.input(1), **_window(c)) if c.needs(0) else None,
+        _cropped(convolution(g, c.input(1), **_window(c)), c.shape(0)) if c.needs(0) else None,
         convolution_weight_gradient(c.input(0), g, shape=tuple(c.shape(1)), **_window(c)) if c.needs(1) else None,
     )
 
@@ -77,7 +86,7 @@ def convolution_input_gradient(c, g):
 @primitive("convolution_weight_gradient", _shape_rule)
 def convolution_weight_gradient(c, g):
     return (
-        convolution(c.input(1), g, **_window(c)) if c.needs(0) else None,
+        _cropped(convolution(c.input(1), g, **_window(c)), c.shape(0)) if c.needs(0) else None,
         convolution_input_gradient(c.input(0), g, shape=tuple(c.shape(1)), **_window(c)) if c.needs(1) else None,
     )
 

@@ -8,7 +8,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import Value, contiguous_strides
 from flambeau.compiler.kernel import REFUSED
 from flambeau.ops.primitive import constant, dense, primitive, same_dtype
-from flambeau.ops.primitives.pointwise import iota, lt, sub, where
+from flambeau.ops.primitives.pointwise import _conj, iota, lt, sub, where
 from flambeau.trace.meta import Meta
 from flambeau.trace.recorder import local
 
@@ -133,8 +133,13 @@ def _scatter_gradient(c: Any, g: Any, read: Any, write: Any) -> Any:
         return (write(g, index, zeros, "set") if c.needs(0) else None, None, read(g, index) if c.needs(2) else None)
     base, source, out = c.input(0), c.input(2), c.output(0)
     if mode == "prod":
-        g_base = g * where(base.eq(0), write(base.new_ones(base.shape), index, source, "prod"), out / base)
-        g_source = read(g * out, index) / source
+        # The product of the others: zeros are counted and left out of the product.
+        zero_base, zero_source = base.eq(0), source.eq(0)
+        base, source = where(zero_base, 1.0, base), where(zero_source, 1.0, source)
+        zeros = write(zero_base.to(dtypes.int64), index, zero_source.to(dtypes.int64), "add")
+        product = write(base, index, source, "prod")
+        g_base = g * _conj(where((zeros - zero_base.to(dtypes.int64)).gt(0), 0.0, product / base))
+        g_source = read(g, index) * _conj(where((read(zeros, index) - zero_source.to(dtypes.int64)).gt(0), 0.0, read(product, index) / source))
         return g_base, None, g_source
     hits_base = base.eq(out).to(g.dtype)
     hits_source = source.eq(read(out, index)).to(g.dtype)

@@ -7,8 +7,9 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.compiler.graph import Value
 from flambeau.ops.primitive import Primitive, dense, primitive
-from flambeau.ops.primitives.pointwise import mul, where
+from flambeau.ops.primitives.pointwise import _conj, mul, where
 from flambeau.trace.meta import Meta
+from flambeau.trace.recorder import local
 
 
 def _kept(m: Meta, dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -52,7 +53,7 @@ def prod(c, g):
     after = concatenate_last([flipped.flip(-1), ones])
     others = (before * after).reshape(moved.shape)
     inverse = sorted(range(ndim), key=order.__getitem__)
-    return spread(c, g) * others.permute(inverse)
+    return spread(c, g) * _conj(others.permute(inverse))
 
 
 def concatenate_last(parts: list[Any]) -> Any:
@@ -119,18 +120,31 @@ def cumsum(c, g):
     return _reverse_cumsum(g, c.attrs["dim"])
 
 
+def _cumprod_with_history(x: Any, g: Any, dim: int) -> Any:
+    """The same without a division, and so differentiable where x has zeros, at n times the cost: row i of a square has the
+    cumulative products with element i replaced by one."""
+    n = x.shape[dim]
+    rows = x.movedim(dim, -1)
+    upto = x.new_ones((n, n)).triu().to(dtypes.bool_)
+    own = upto & upto.t()
+    products = cumprod(where(own, 1.0, rows.unsqueeze(-2).expand(*rows.shape, n)), dim=rows.ndim)
+    return where(upto, _conj(products) * g.movedim(dim, -1).unsqueeze(-2), 0.0).sum(-1).movedim(-1, dim)
+
+
 @primitive("cumprod", _scan_rule)
 def cumprod(c, g):
     """Where x has no zero: reverse_cumsum(g * out) / x. After the first zero of a row only that zero gets a gradient;
     the products that leave it out are the cumulative products with it replaced by one."""
     x, dim = c.input(0), c.attrs["dim"]
+    if local.trace.grad_enabled and c.input(0).requires_grad:
+        return _cumprod_with_history(x, g, dim)
     zero = x.eq(0)
     zeros_seen = cumsum(zero.to(dtypes.int64), dim=dim)
     first = zero & zeros_seen.eq(1)
     out = c.output(0)
-    usual = _reverse_cumsum(g * out, dim) / where(zero, 1.0, x)
+    usual = _reverse_cumsum(g * _conj(out), dim) / _conj(where(zero, 1.0, x))
     without = cumprod(where(first, 1.0, x), dim=dim)
-    at_first = _reverse_cumsum(where(zeros_seen.eq(1), g * without, 0.0), dim)
+    at_first = _reverse_cumsum(where(zeros_seen.eq(1), g * _conj(without), 0.0), dim)
     before = where(zeros_seen.eq(0), usual, 0.0)
     return before + where(first, at_first, 0.0)
 

@@ -1,0 +1,110 @@
+"""PyTorch's own samples of its operators (its OpInfo database), as cases for `flambeau.testing.compare`.
+
+The database comes with PyTorch (torch.testing._internal) and needs the package expecttest. It has about 700 operators with their
+variants, and for each sample inputs of every dtype: empty, zero-dimensional, broadcast, not contiguous, with all arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import pytest
+
+import flambeau
+from flambeau.testing.compare import Input, Named, describe
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("expecttest")
+
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402 - the two above may skip
+
+OPERATORS = {f"{op.name}/{op.variant_test_name}" if op.variant_test_name else op.name: op for op in op_db}
+
+
+class Case(NamedTuple):
+    """One call: what to compare, and a line that describes it."""
+
+    function: tuple[Callable[..., Any], Callable[..., Any]]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    text: str
+
+
+class Unsupported(Exception):
+    """A sample that no case can be made of: a sparse or a nested tensor."""
+
+
+def case_of(value: Any) -> Any:
+    """An argument of a sample, as `compare` takes it."""
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_nested:
+            raise Unsupported
+        return describe(value)
+    if isinstance(value, torch.Size):
+        return tuple(value)
+    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
+        return Named(str(value).removeprefix("torch."))
+    if isinstance(value, torch.device):
+        return str(value)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)([case_of(v) for v in value])
+    if isinstance(value, dict):
+        return {k: case_of(v) for k, v in value.items()}
+    return value
+
+
+def for_flambeau(function: Any, name: str) -> Callable[..., Any]:
+    """flambeau's function for one of the database: the same name, or the same lambda with `torch` meaning flambeau."""
+    if isinstance(function, FunctionType) and function.__module__.startswith("torch.testing"):
+        scope = dict(function.__globals__)
+        for helper, value in scope.items():  # helpers that seed, for instance, must call flambeau too
+            if isinstance(value, FunctionType) and value.__module__.startswith("torch.testing") and value is not function:
+                if helper in function.__code__.co_names:
+                    scope[helper] = FunctionType(value.__code__, {**value.__globals__, "torch": flambeau}, helper, value.__defaults__, value.__closure__)
+        scope["torch"] = flambeau
+        return FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    if function is getattr(torch.Tensor, name, None):
+        return getattr(flambeau.Tensor, name)  # type: ignore[no-any-return]
+    for root in (flambeau, flambeau.Tensor):
+        place: Any = root
+        try:
+            for part in name.split("."):
+                place = getattr(place, part)
+        except AttributeError as error:
+            last = error
+        else:
+            return place  # type: ignore[no-any-return]
+    raise last
+
+
+def cases(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+    """At most `most` cases of an operator, spread over all that the database has."""
+    op = OPERATORS[label]
+    function = for_flambeau(op.op, op.name), op.op
+    samples = list(op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=gradients))
+    step = max(1, -(-len(samples) // most))
+    for sample in samples[::step]:
+        try:
+            args, kwargs = (case_of(sample.input), *case_of(tuple(sample.args))), case_of(dict(sample.kwargs))
+        except Unsupported:
+            continue
+        yield Case(function, args, kwargs, f"{label}{_text(args, kwargs)}")
+
+
+def _text(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def show(x: Any) -> str:
+        if isinstance(x, (list, tuple)) and not isinstance(x, Named):
+            return "[" + ", ".join(show(y) for y in x) + "]"
+        if isinstance(x, Input) and x.values.size == 1:
+            return f"{x!r}={x.values.reshape(-1)[0]}"
+        return x.name if isinstance(x, Named) else repr(x)
+
+    return "(" + ", ".join([*[show(a) for a in args], *[f"{k}={show(v)}" for k, v in kwargs.items()]]) + ")"
+
+
+def supported(label: str, dtype: str) -> bool:
+    """Whether PyTorch has the operator for this dtype on the CPU, and it is one of strided tensors."""
+    op = OPERATORS[label]
+    return getattr(torch, dtype) in op.supported_dtypes("cpu") and "sparse" not in op.name and not op.name.startswith("jiterator")
