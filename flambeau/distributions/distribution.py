@@ -6,7 +6,9 @@ joint density. Parameters are tensors; what each may be is in `arg_constraints`,
 
 from __future__ import annotations
 
+import operator
 import warnings
+from functools import reduce
 from typing import Any
 
 import flambeau as torch
@@ -18,8 +20,9 @@ from flambeau.trace.meta import Size
 __all__ = ["Distribution"]
 
 
-def _holds(checked: Any) -> bool:
-    return bool(checked.all())
+def _hold(*checked: Any) -> bool:
+    """Whether all elements of all are True: one observation for all parameters."""
+    return not checked or bool(reduce(operator.and_, (found.all() for found in checked)))
 
 
 class Distribution:
@@ -54,13 +57,18 @@ class Distribution:
                 f"{self.__class__} does not define `arg_constraints`. Please set `arg_constraints = {{}}` or initialize the distribution "
                 "with `validate_args=False` to turn off validation.", stacklevel=3
             )  # fmt: skip
+        checked = []
         for name, constraint in required.items():
             if constraints.is_dependent(constraint):
                 continue
             if name not in self.__dict__ and isinstance(getattr(type(self), name), lazy_property):
                 continue  # the other form was given
             value = getattr(self, name)
-            if not _holds(constraint.check(value)):
+            checked.append((name, constraint, value, constraint.check(value)))
+        if _hold(*(found for *_, found in checked)):
+            return
+        for name, constraint, value, found in checked:
+            if not _hold(found):
                 raise ValueError(
                     f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution {self!r} "
                     f"to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
@@ -170,7 +178,7 @@ class Distribution:
             return
         if support is None:
             raise AssertionError("support is unexpectedly None")
-        if not _holds(support.check(value)):
+        if not _hold(support.check(value)):
             raise ValueError(
                 f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within the support "
                 f"({support!r}) of the distribution {self!r}, but found invalid values:\n{value}"
