@@ -72,10 +72,11 @@ def check_writable(target: Tensor, name: str) -> None:
         )
 
 
-def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = False) -> Tensor:
+def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = False, settled: bool = False) -> Tensor:
     """Overwrite the elements of `target` with `source`, broadcast to its shape and cast to its dtype.
 
-    `fresh`: nobody else holds `source`, so its value can become the storage's without a copy.
+    `fresh`: nobody else holds `source`, so its value can become the storage's without a copy. `settled`: other tensors on the
+    storage have been made stale already.
     """
     tr = local.trace
     if type(tr) is not Trace:
@@ -103,7 +104,8 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
             return assign(target, source, name, fresh)
         state = _slow(tr, key, target, source, storage.slot, face, name, fresh)
     tr.state = state
-    _make_stale(tr, {storage: target})
+    if not settled:
+        _make_stale(tr, {storage: target})
     _bind(tr, target, storage, state)
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
         storage.cut = next(ORDER)
@@ -145,8 +147,10 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     plain = len(storages) == len(targets) and not tr.state.external and not any(t._detached for t in targets)
     if state is None or not plain or tr.grad_enabled:
         before, chain = tr.state, []
+        if plain:
+            _make_stale(tr, storages)  # at once: a walk over the whole trace for each of some hundred writes takes its time
         for target, source in zip(targets, sources, strict=True):
-            assign(target, source, name, fresh=True)
+            assign(target, source, name, fresh=True, settled=plain and tr.gen == gen)
             chain.append(tr.state)
         if plain and not before.grad_enabled and tr.gen == gen:
             tr.state.info.chain = tuple(chain)
