@@ -212,7 +212,8 @@ trace = linear.trace  # the function: the package of that name is reached by its
 del _family, _name
 
 _LAZY_MODULES = frozenset(
-    "nn optim utils func linalg sparse fft distributions cuda backends testing special version amp cpu profiler masked signal multiprocessing serialization storage".split()
+    "nn optim utils func linalg sparse fft distributions cuda backends testing special version amp cpu profiler masked "
+    "signal multiprocessing serialization storage".split()
 )
 _LAZY_MODULES |= frozenset(  # Modules that programs import for their names; most answer that something is not here
     "jit fx hub overrides compiler version types random futures distributed export onnx quantization ao mps xpu mtia accelerator _C _dynamo "
@@ -220,11 +221,14 @@ _LAZY_MODULES |= frozenset(  # Modules that programs import for their names; mos
 )
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
-    "conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout feature_dropout "
+    "conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout feature_alpha_dropout "
     "group_norm hardshrink kl_div layer_norm log_softmax margin_ranking_loss max_pool1d max_pool2d "
     "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm rrelu selu softmax threshold triplet_margin_loss".split()
 )
-_LAZY_NAMES = {"compile": "flambeau.compiling", "save": "flambeau.io", "load": "flambeau.io", "autocast": "flambeau.amp", "GradScaler": "flambeau.amp", "vmap": "flambeau.func"}
+_LAZY_NAMES = {
+    "compile": "flambeau.compiling", "save": "flambeau.io", "load": "flambeau.io", "autocast": "flambeau.amp", "GradScaler": "flambeau.amp",
+    "vmap": "flambeau.func",
+}  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys(
     "is_autocast_available is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype is_autocast_cpu_enabled "
     "set_autocast_cpu_enabled get_autocast_cpu_dtype set_autocast_cpu_dtype get_autocast_gpu_dtype set_autocast_gpu_dtype "
@@ -256,6 +260,14 @@ _LAZY_NAMES |= dict.fromkeys(
 )
 for _name in _LINALG_METHODS:
     setattr(Tensor, _name, _lazy_method(_name, "flambeau.ops.linalg.legacy"))
+_LAZY_NAMES |= dict.fromkeys(
+    ("batch_norm instance_norm native_batch_norm native_layer_norm native_group_norm native_dropout feature_dropout dropout_ alpha_dropout_ "
+     "feature_alpha_dropout_ feature_dropout_ celu_ selu_ threshold_ rrelu_ convolution constant_pad_nd max_pool1d_with_indices max_pool3d "
+     "adaptive_max_pool1d grid_sampler grid_sampler_2d grid_sampler_3d affine_grid_generator embedding embedding_renorm_ poisson_nll_loss "
+     "hinge_embedding_loss binary_cross_entropy_with_logits pdist channel_shuffle native_channel_shuffle conv_tbc norm_except_dim "
+     "split_with_sizes_copy unsafe_split_with_sizes lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell").split(), "flambeau.nn.functional.native"
+)
+_LAZY_NAMES |= dict.fromkeys(("segment_reduce", "range", "kaiser_window"), "flambeau.ops.segments")
 _LAZY_NAMES |= {"i0": "flambeau.ops.special_bessel"} | dict.fromkeys(("polygamma", "igamma", "igammac"), "flambeau.ops.special_gamma")
 _LAZY_NAMES |= dict.fromkeys(
     "poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad".split(), "flambeau.ops.random_rejection"

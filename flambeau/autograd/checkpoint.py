@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from flambeau.autograd.function import Function
@@ -13,7 +14,7 @@ class _Checkpoint(Function):
     """Forward without history; backward recomputes with history, from the same random state and under the same autocast."""
 
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Any], preserve: bool, kwargs: dict[str, Any], *args: Any) -> Any:
+    def forward(ctx: Any, function: Callable[..., Any], preserve: bool, contexts: Any, kwargs: dict[str, Any], *args: Any) -> Any:
         from flambeau.ops.random import default_generator
 
         ctx.function = function
@@ -23,7 +24,9 @@ class _Checkpoint(Function):
         ctx.is_tensor = [hasattr(a, "_meta") for a in args]
         ctx.others = [None if hasattr(a, "_meta") else a for a in args]
         ctx.save_for_backward(*[a for a in args if hasattr(a, "_meta")])
-        return function(*args, **kwargs)
+        first, ctx.again = contexts
+        with first:
+            return function(*args, **kwargs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -45,7 +48,7 @@ class _Checkpoint(Function):
             _restore(g, ctx.state)
         try:
             local.main.set_autocast(ctx.autocast)
-            with enable_grad():
+            with enable_grad(), ctx.again:
                 outputs = ctx.function(*args, **ctx.kwargs)
         finally:
             local.main.set_autocast(outside)
@@ -66,7 +69,7 @@ class _Checkpoint(Function):
             found = {id(t): d for t, d in zip(wanted, with_leaves, strict=True)}
         if pairs and parameters:
             run([o for o, _ in pairs], [d for _, d in pairs], False, False, parameters)
-        return (None, None, None, *[found.get(id(a)) if hasattr(a, "_meta") else None for a in args])
+        return (None, None, None, None, *[found.get(id(a)) if hasattr(a, "_meta") else None for a in args])
 
 
 def _leaves_of(pairs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -92,7 +95,10 @@ def checkpoint(
     function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None, preserve_rng_state: bool = True,
     context_fn: Any = None, determinism_check: str = "default", debug: bool = False, early_stop: bool = True, **kwargs: Any,
 ) -> Any:  # fmt: skip
-    """function(*args) whose intermediate values are computed again in the backward pass instead of being kept."""
+    """function(*args) whose intermediate values are computed again in the backward pass instead of being kept.
+
+    `context_fn()` gives two blocks: the first run is inside the one, the run in the backward pass inside the other.
+    """
     from flambeau.autograd.modes import is_grad_enabled
     from flambeau.ops.creation import empty
 
@@ -100,7 +106,8 @@ def checkpoint(
         return function(*args, **kwargs)
     # a graph needs a differentiable input even where only parameters inside want gradients
     anchor = empty(0, requires_grad=True)
-    return _Checkpoint.apply(_Anchored(function), preserve_rng_state, kwargs, anchor, *args)
+    contexts = context_fn() if context_fn is not None else (nullcontext(), nullcontext())
+    return _Checkpoint.apply(_Anchored(function), preserve_rng_state, contexts, kwargs, anchor, *args)
 
 
 class _Anchored:

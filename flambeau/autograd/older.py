@@ -23,6 +23,9 @@ class set_multithreading_enabled:
 class enforce_grad_layout_policy(set_multithreading_enabled):
     """Accepted, for now on or for a block: a leaf's gradient always lies in memory as the leaf does."""
 
+    def __init__(self, enable: bool = True) -> None:
+        super().__init__(enable)
+
 
 class NestedIOFunction(Function):
     """PyTorch's base of functions on nested containers; derive from Function and give tensors one by one."""

@@ -17,6 +17,10 @@ _TORCH_COMPILER = frozenset(
 
 
 def __getattr__(name: str) -> Any:
+    if name == "config":  # settings that are kept
+        import flambeau._dynamo.config
+
+        return flambeau._dynamo.config
     if name in _TORCH_COMPILER:
         from flambeau import compiling
 

@@ -520,6 +520,4 @@ def _candidate(op: str, target: Any) -> str:
         name = name.lstrip("*")
         if target.startswith("*"):
             name = f"_{name}"
-    if name in ("and_", "or_", "not_"):
-        name = name[:-1]
     return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda m: "_" + m[1].lower(), name[:1].lower() + name[1:] if op == "call_function" else name)

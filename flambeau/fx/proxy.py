@@ -15,7 +15,7 @@ from typing import Any
 
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
-from flambeau.fx.graph import _INPLACE, _MAGIC, Graph
+from flambeau.fx.graph import _MAGIC, Graph
 from flambeau.fx.node import Node, map_aggregate
 from flambeau.ops.dispatch import _Getter
 from flambeau.queries import memory_format
@@ -248,7 +248,7 @@ def _reflected_method(name: str) -> Any:
     return method
 
 
-for _name in (*_MAGIC, *(n for n in _INPLACE if n != "setitem")):
+for _name in _MAGIC:
     setattr(Proxy, f"__{_name.strip('_')}__", _operator_method(_name))
 for _name in _REFLECTED:
     setattr(Proxy, f"__r{_name.strip('_')}__", _reflected_method(_name))

@@ -342,6 +342,9 @@ def where_or_nonzero(condition: Any, input: Any = None, other: Any = None, *, ou
     return nonzero(condition, as_tuple=True)
 
 
+where_or_nonzero.__name__ = where_or_nonzero.__qualname__ = "where"
+
+
 def _where_method(self: Any, condition: Any, other: Any) -> Any:
     """This tensor where condition holds, else other."""
     return where(condition, self, other)

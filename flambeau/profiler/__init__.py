@@ -3,6 +3,7 @@ has the measured bandwidth and peak that floors come from."""
 
 from __future__ import annotations
 
+from flambeau.profiler.observer import DeviceType, ExecutionTraceObserver
 from flambeau.profiler.profiler import (
     ProfilerAction,
     ProfilerActivity,
@@ -15,6 +16,6 @@ from flambeau.profiler.profiler import (
 )
 
 __all__ = [
-    "ProfilerAction", "ProfilerActivity", "kineto_available", "profile", "record_function", "schedule", "supported_activities",
+    "DeviceType", "ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "kineto_available", "profile", "record_function", "schedule", "supported_activities",
     "tensorboard_trace_handler",
 ]  # fmt: skip

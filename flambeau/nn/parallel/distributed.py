@@ -13,11 +13,11 @@ class DistributedDataParallel(Module):
     """Holds `module` under the key "module" and calls it. Every argument of PyTorch's is accepted; no process group is needed."""
 
     def __init__(
-        self, module: Module, device_ids: Sequence[Any] | None = None, output_device: Any = None, dim: int = 0, broadcast_buffers: bool = True,
+        self, module: Module, device_ids: Sequence[Any] | None = None, output_device: Any = None, dim: int = 0, broadcast_buffers: bool | None = None,
         init_sync: bool = True, process_group: Any = None, bucket_cap_mb: float | None = None, find_unused_parameters: bool = False,
         check_reduction: bool = False, gradient_as_bucket_view: bool = False, static_graph: bool = False, delay_all_reduce_named_params: Any = None,
         param_to_hook_all_reduce: Any = None, mixed_precision: Any = None, device_mesh: Any = None, skip_all_reduce_unused_params: bool = False,
-        bucket_cap_mb_list: Any = None,
+        bucket_cap_mb_list: Any = None, batched_grad_copy: bool = False, forward_sync_buffers: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if not any(p.requires_grad for p in module.parameters()):
@@ -27,7 +27,7 @@ class DistributedDataParallel(Module):
         self.output_device = output_device
         self.dim = dim
         self.process_group = process_group
-        self.broadcast_buffers = broadcast_buffers
+        self.broadcast_buffers = broadcast_buffers is not False
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.static_graph = static_graph
