@@ -512,7 +512,18 @@ class Tensor:
 
     def detach_(self) -> Tensor:
         """Forget this tensor's history, in place."""
-        self._become_leaf(self._fresh_meta().variant(requires_grad=False, leaf=True))
+        from flambeau.ops.shape import detach
+
+        m = self._fresh_meta()
+        if not m.requires_grad or m.leaf:
+            self._become_leaf(m.variant(requires_grad=False, leaf=True))
+            return self
+        if m.dynamic or m.offset:
+            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        source = object.__new__(Tensor)  # stands for this tensor as it was, in what has been recorded of it
+        source.__dict__.update(self.__dict__)
+        self._take(detach(source))
+        self._detached = True
         return self
 
     def backward(

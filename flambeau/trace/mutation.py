@@ -86,6 +86,9 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     check_writable(target, name)
     if source is target:
         return target
+    if target._detached and tr.grad_enabled and source._meta.requires_grad and target._meta.dtype.category >= 2:
+        _own_history(tr, target, source)
+        fresh = False
     gen = tr.gen
     target_slot = target._slot if target._gen == gen else tr.resolve(target)
     source_slot = source._slot if source._gen == gen else tr.resolve(source)
@@ -115,6 +118,18 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
 
         flush(tr, "external memory")
     return target
+
+
+def _own_history(tr: Trace, target: Tensor, source: Tensor) -> None:
+    """Before values with gradients are written to a detached tensor: from here on its memory's history is its own."""
+    from flambeau.trace.evaluate import flush
+
+    storage = target._storage or storage_of(target)
+    family = [t for t in (target, *tr.tensors, *tr.resolved) if t._storage is storage and t._detached]
+    flush(tr, "write with gradients to a detached tensor")
+    storage.history, storage.cut = None, -1
+    for t in family:
+        t._detached = False
 
 
 def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Tensor:
