@@ -9,8 +9,9 @@ is taken over the side of x where the root is not:
     beta:   s(t) = log t - psi(a) + psi(a + b)    root exp(psi(a) - psi(a + b))
 
 With u the distance from x (in t above, in -log t or -log(1 - t) else) the integrand decays like exp(-u), and the trapezoidal rule in w,
-u = width exp(w - exp(-w)), converges exponentially (Takahasi and Mori 1974). 48 nodes give 13 digits for shapes from 0.001 to 10,000
-(against integrals with 40 digits); PyTorch's rational approximations give 3 to 4 (docs/differences.md).
+u = width exp(w - exp(-w)), converges exponentially (Takahasi and Mori 1974). For shapes from 0.01 to 100,000 of random numbers 48 nodes leave errors of
+1e-11 (99 of 100) and at most 1e-8, 28 nodes 2e-6 and at most 2e-5; PyTorch's rational approximations have 3 to 4 digits
+(docs/differences.md).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from flambeau.ops.shape import as_shape
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-_NODES = 48
+_NODES, _NODES_NARROW = 48, 28  # of float64, and of narrower dtypes
 _FIRST = -3.6  # exp(w - exp(-w)) is 1e-17 there
 _SERIES_BELOW = 1e-5  # two terms of a power series are exact to 1e-10 there
 
@@ -42,18 +43,18 @@ def _wide(*tensors: Any) -> list[Any]:
     return [t if tuple(t._meta.shape) == shape else prim.expand(t, shape=shape) for t in wide]
 
 
-def _integral(least: Any, most: Any, integrand: Callable[..., Any], *parameters: Any) -> Any:
+def _integral(nodes: int, least: Any, most: Any, integrand: Callable[..., Any], *parameters: Any) -> Any:
     """The integral over u > 0 of integrand(u, *parameters): `least` is the scale of its finest feature, beyond `most` it is 0."""
     shape = (*least._meta.shape, 1)
     least, most, *given = (as_shape(t, shape) for t in (least, most, *parameters))
-    step = (prim.log(most / least) - _FIRST) * (1 / (_NODES - 1))
-    w = prim.cast(prim.iota(shape=(_NODES,), dim=0), dtype=dtypes.float64) * step + _FIRST
+    step = (prim.log(most / least) - _FIRST) * (1 / (nodes - 1))
+    w = prim.cast(prim.iota(shape=(nodes,), dim=0), dtype=dtypes.float64) * step + _FIRST
     decay = prim.exp(-w)
     u = least * prim.exp(w - decay)
     return prim.sum(integrand(u, *given) * u * (1 + decay) * step, dims=(len(shape) - 1,))
 
 
-def _gamma(a: Any, z: Any) -> Any:
+def _gamma(nodes: int, a: Any, z: Any) -> Any:
     psi, log_z, root = prim.digamma(a), prim.log(z), prim.sqrt(a)
     below = prim.lt(log_z, psi)
     least = prim.where(
@@ -64,18 +65,17 @@ def _gamma(a: Any, z: Any) -> Any:
     def integrand(u: Any, a: Any, z: Any, distance: Any, below: Any) -> Any:
         # Below: t = z exp(-u). Above: t = z + u.
         rise = prim.log1p(u / z)
-        under = z * (u - distance) * prim.exp(-a * u - z * prim.expm1(-u))
-        over = (rise + distance) * prim.exp((a - 1) * rise - u)
-        return prim.where(below, under, over)
+        score = prim.where(below, z * (u - distance), rise + distance)
+        return score * prim.exp(prim.where(below, -a * u - z * prim.expm1(-u), (a - 1) * rise - u))
 
-    value = _integral(least, most, integrand, a, z, log_z - psi, below)
+    value = _integral(nodes, least, most, integrand, a, z, log_z - psi, below)
     # Below the series: z exp(z) sum over k of (-z)^k / k! ((psi(a) - log z) / (a + k) + 1 / (a + k)^2)
     first = (prim.digamma(a + 1) - log_z) / a
     second = (psi - log_z) / (a + 1) + 1 / ((a + 1) * (a + 1))
     return prim.where(prim.lt(z, _SERIES_BELOW), z * (1 + z) * (first - z * second), value)
 
 
-def _beta(x: Any, a: Any, total: Any) -> Any:
+def _beta(nodes: int, x: Any, a: Any, total: Any) -> Any:
     b = total - a
     log_x = prim.log(x)
     distance = log_x - (prim.digamma(a) - prim.digamma(total))
@@ -93,23 +93,27 @@ def _beta(x: Any, a: Any, total: Any) -> Any:
         score = prim.where(below, (u - distance) * ratio, growth + distance)
         return score * prim.exp((q - 1) * growth - p * u)
 
-    value = _integral(least, most, integrand, p, q, ratio, distance, below)
+    value = _integral(nodes, least, most, integrand, p, q, ratio, distance, below)
     first = (1 / a - distance) / a
     second = 1 / ((a + 1) * (a + 1)) - distance / (a + 1)
     series = x * prim.exp(-b * prim.log1p(-x)) * (first + (1 - b) * x * second)
     return prim.where(prim.lt(x * (1 + b), _SERIES_BELOW), series, value)
 
 
+def _of_dtype(formula: Callable[..., Any], *tensors: Any) -> Any:
+    """A formula in float64, in the dtype that the tensors promote to."""
+    d = promote_float(*tensors)[0].dtype
+    return prim.cast(formula(_NODES if d is dtypes.float64 else _NODES_NARROW, *_wide(*tensors)), dtype=d)
+
+
 @operation(name="_standard_gamma_grad", public=False)
 def standard_gamma_grad(input: Tensor, output: Tensor) -> Tensor:
     """d output / d input, where `output` was drawn from Gamma(input, 1). Floating tensors; not differentiable itself."""
-    a, z = _wide(input, output)
-    return prim.cast(_gamma(a, z), dtype=promote_float(input, output)[0].dtype)  # type: ignore[no-any-return]
+    return _of_dtype(_gamma, input, output)  # type: ignore[no-any-return]
 
 
 @operation(name="_dirichlet_grad", public=False)
 def dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
     """(dx / d alpha) / (1 - x), where `x` was drawn from Beta(alpha, total - alpha), a component of a Dirichlet distribution with the sum
     of concentrations `total`. Floating tensors; not differentiable itself."""
-    wide = _wide(x, alpha, total)
-    return prim.cast(_beta(*wide), dtype=promote_float(x, alpha, total)[0].dtype)  # type: ignore[no-any-return]
+    return _of_dtype(_beta, x, alpha, total)  # type: ignore[no-any-return]
