@@ -8,7 +8,7 @@ import pytest
 
 import flambeau.distributions as D
 
-VALIDATED = ("test_shapes_moments_and_repr", "test_expanded_and_copied", "test_edges")
+VALIDATED = ("test_shapes_moments_and_repr", "test_expanded_and_copied", "test_edges", "test_the_same_losses")
 
 
 @pytest.fixture(autouse=True)
