@@ -229,7 +229,7 @@ class _Assembly:
             lines.append("    arena = allocate()")
         head = "arena.address, " if self.pooled else ""
         made = "".join([f"o{j}.address, " for j in self.fresh])
-        tail = "*parameters" if graph.parameters else ""
+        tail = "*parameters, " if graph.parameters else ""  # the comma: they may be all there is
         values = f"({head}{given}{made}{tail})"
         if len(self.parts) != 1 or isinstance(self.parts[0], HostCall):
             lines.append(f"    io = {values}")
