@@ -7,7 +7,9 @@ State that is a number in PyTorch's files ("step" as a 0-d float32 tensor) is a 
 
 from __future__ import annotations
 
+import functools
 import itertools
+import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import deepcopy
@@ -39,9 +41,16 @@ def update(body: Body) -> Body:
     return cast(Body, operation(body, name=f"optim.{body.__name__}", public=False))
 
 
+_records = threading.local()  # .on: the step under way is part of the history of gradients
+
+
 def assign(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Write new values in place: parameters and states keep their memory."""
-    overwrite(targets, values)
+    """Write new values in place: parameters and states keep their memory. Recorded for gradients in a differentiable step."""
+    if getattr(_records, "on", False):
+        for target, value in zip(targets, values, strict=True):
+            target.copy_(value)
+    else:
+        overwrite(targets, values)
 
 
 def is_zero(x: Any) -> bool:
@@ -68,12 +77,37 @@ def register_optimizer_step_post_hook(hook: Hook) -> RemovableHandle:
     return register(_GLOBAL_POST, hook, [], False)
 
 
+def _hooked(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step with the hooks around it, of a subclass too that writes its own; where it ends, what is pending runs."""
+
+    @functools.wraps(step)
+    def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        for pre in (*_GLOBAL_PRE.values(), *self._step_pre.values()):
+            changed = pre(self, (self, *args), kwargs)
+            if changed is not None:
+                if not (isinstance(changed, tuple) and len(changed) == 2):
+                    raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
+                args, kwargs = changed[0][1:], changed[1]
+        result = step(self, *args, **kwargs)
+        for post in (*self._step_post.values(), *_GLOBAL_POST.values()):
+            post(self, (self, *args), kwargs)
+        self._opt_called = True
+        _step_boundary()
+        return result
+
+    return run
+
+
 class Optimizer:
     """Base class. `params`: tensors, (name, tensor) pairs or dicts of a group's options; `defaults`: options of all groups."""
 
     _scalars: tuple[str, ...] = ("step",)  # states that are numbers here and 0-d tensors in files
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        if defaults.get("fused") and defaults.get("differentiable"):
+            raise RuntimeError("`fused` does not support `differentiable`")
+        if defaults.get("fused") and defaults.get("foreach"):
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
         self.defaults = defaults
         self._step_pre: OrderedDict[int, Hook] = OrderedDict()
         self._step_post: OrderedDict[int, Hook] = OrderedDict()
@@ -117,7 +151,10 @@ class Optimizer:
                 "change between runs. Please use a list instead."
             )
         params = list(params)
-        if params and all(isinstance(p, tuple) for p in params):
+        named = [isinstance(p, tuple) for p in params]
+        if any(named):
+            if not all(named):
+                raise ValueError("all optimizer params should be with/without names. Some param names are missing")
             param_group["param_names"] = [name for name, _ in params]
             params = [p for _, p in params]
         param_group["params"] = params
@@ -144,37 +181,39 @@ class Optimizer:
                 clear_grad(p, set_to_none)
 
     # -- the step ---------------------------------------------------------------------------------------------------
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _hooked(cls.__dict__["step"])  # type: ignore[method-assign]
+        if Optimizer in cls.__bases__ and not cls.__module__.startswith("flambeau."):
+            cls._scalars = ()  # a user's own optimizer keeps in its state what it likes
+
+    @_hooked
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of all parameters that have a gradient; `closure` recomputes the loss, which is returned."""
-        for pre in (*_GLOBAL_PRE.values(), *self._step_pre.values()):
-            changed = pre(self, (closure,), {})
-            if changed is not None:
-                if not (isinstance(changed, tuple) and len(changed) == 2):
-                    raise RuntimeError(
-                        f"{pre} must return None or a tuple of (new_args, new_kwargs), but got {changed}."
-                    )
-                closure = changed[0][0] if changed[0] else None
-        loss = self._step(closure)
-        for post in (*self._step_post.values(), *_GLOBAL_POST.values()):
-            post(self, (closure,), {})
-        self._opt_called = True
-        _step_boundary()
-        return loss
+        if type(self)._update is Optimizer._update and type(self)._step is Optimizer._step:
+            raise NotImplementedError(f"{type(self).__name__} must define step()")
+        return self._step(closure)
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with torch.no_grad():
-            for group in self.param_groups:
-                params = [p for p in group["params"] if p.grad is not None]
-                if params and any(p.grad.is_sparse for p in params):  # type: ignore[union-attr]
-                    sparse = [p for p in params if p.grad.is_sparse]  # type: ignore[union-attr]
-                    params = [p for p in params if not p.grad.is_sparse]  # type: ignore[union-attr]
-                    self._update_sparse(group, sparse)
-                if params:
-                    self._update(group, params)
+        records = bool(self.defaults.get("differentiable", False))
+        _records.on = records
+        try:
+            with torch.set_grad_enabled(records):
+                for group in self.param_groups:
+                    params = [p for p in group["params"] if p.grad is not None]
+                    if params and any(p.grad.is_sparse for p in params):  # type: ignore[union-attr]
+                        sparse = [p for p in params if p.grad.is_sparse]  # type: ignore[union-attr]
+                        params = [p for p in params if not p.grad.is_sparse]  # type: ignore[union-attr]
+                        self._update_sparse(group, sparse)
+                    if params:
+                        self._update(group, params)
+        finally:
+            _records.on = False
         return loss
 
     def _update_sparse(self, group: Group, params: list[Tensor]) -> None:

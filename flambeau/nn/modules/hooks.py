@@ -60,6 +60,9 @@ class _Global:
         self.always: OrderedDict[int, bool] = OrderedDict()
         self.backward_pre: OrderedDict[int, Hook] = OrderedDict()
         self.backward: OrderedDict[int, Hook] = OrderedDict()
+        self.buffers: OrderedDict[int, Hook] = OrderedDict()  # the last three run when something is registered
+        self.modules: OrderedDict[int, Hook] = OrderedDict()
+        self.parameters: OrderedDict[int, Hook] = OrderedDict()
 
 
 EVERY: Final = _Global()
@@ -314,3 +317,32 @@ def register_module_full_backward_pre_hook(hook: Hook) -> RemovableHandle:
 def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
     """Run `hook(module, grad_input, grad_output)` after every module's backward."""
     return _for_every_module(EVERY.backward, hook)
+
+
+def registered(hooks: OrderedDict[int, Hook], module: Any, name: str, value: Any) -> Any:
+    """What is registered in the place of `value`, after the hooks of registration."""
+    for hook in hooks.values():
+        changed = hook(module, name, value)
+        if changed is not None:
+            value = changed
+    return value
+
+
+def register_module_buffer_registration_hook(hook: Hook) -> RemovableHandle:
+    """Run `hook(module, name, buffer)` whenever a buffer is registered; it may return another."""
+    return register(EVERY.buffers, hook, (), False)
+
+
+def register_module_module_registration_hook(hook: Hook) -> RemovableHandle:
+    """Run `hook(module, name, submodule)` whenever a child is registered; it may return another."""
+    return register(EVERY.modules, hook, (), False)
+
+
+def register_module_parameter_registration_hook(hook: Hook) -> RemovableHandle:
+    """Run `hook(module, name, parameter)` whenever a parameter is registered; it may return another."""
+    return register(EVERY.parameters, hook, (), False)
+
+
+def register_module_backward_hook(hook: Hook) -> RemovableHandle:
+    """The old name; it registers a full backward hook (docs/differences.md)."""
+    return register_module_full_backward_hook(hook)

@@ -12,7 +12,19 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import flambeau as torch
-from flambeau.nn.modules.hooks import HookMixin
+from flambeau.nn.modules.hooks import (
+    EVERY,
+    HookMixin,
+    register_module_backward_hook,
+    register_module_buffer_registration_hook,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+    register_module_full_backward_pre_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+    registered,
+)  # fmt: skip
 from flambeau.nn.modules.state import StateMixin
 from flambeau.nn.parameter import Buffer, Parameter, is_lazy
 from flambeau.tensor import Tensor
@@ -36,6 +48,13 @@ def _unimplemented(self: Module, *args: Any) -> Any:
     raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
 
+__all__ = [
+    "Module", "register_module_backward_hook", "register_module_buffer_registration_hook", "register_module_forward_hook",
+    "register_module_forward_pre_hook", "register_module_full_backward_hook", "register_module_full_backward_pre_hook",
+    "register_module_module_registration_hook", "register_module_parameter_registration_hook",
+]  # fmt: skip
+
+
 class Module(HookMixin, StateMixin):
     """Base class of all neural network modules. A subclass defines `forward`; calling the module runs it and the hooks."""
 
@@ -51,8 +70,11 @@ class Module(HookMixin, StateMixin):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init and (args or kwargs):
-            given = f"keyword argument '{next(iter(kwargs))}'" if kwargs else f"{len(args) + 1} positional arguments"
-            raise TypeError(f"{type(self).__name__}.__init__() got an unexpected {given}; Module takes none")
+            given = (
+                f"got an unexpected keyword argument '{next(iter(kwargs))}'" if kwargs
+                else f"takes 1 positional argument but {len(args) + 1} were given"
+            )  # fmt: skip
+            raise TypeError(f"{type(self).__name__}.__init__() {given}")
         own = self.__dict__
         own["training"] = True
         own["_parameters"] = {}
@@ -95,8 +117,10 @@ class Module(HookMixin, StateMixin):
         if isinstance(value, Module):
             if "_modules" not in own:
                 raise AttributeError("cannot assign module before Module.__init__() call")
+            if name in own["_parameters"]:
+                raise TypeError(f"cannot assign '{_typename(value)}' as parameter '{name}' (torch.nn.Parameter or None expected)")
             self._forget(name, own, own["_buffers"], own["_parameters"], own["_non_persistent_buffers_set"])
-            own["_modules"][name] = value
+            own["_modules"][name] = registered(EVERY.modules, self, name, value) if EVERY.modules else value
             return
         if name in own:
             own[name] = value
@@ -122,7 +146,7 @@ class Module(HookMixin, StateMixin):
                 buffers.pop(name, None)
                 self.register_buffer(name, value, value.persistent)
             else:
-                buffers[name] = value
+                buffers[name] = registered(EVERY.buffers, self, name, value) if EVERY.buffers else value
             return
         object.__setattr__(self, name, value)
 
@@ -168,7 +192,7 @@ class Module(HookMixin, StateMixin):
                 f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. To "
                 f"express '{name}' as a function of another Tensor, compute the value in the forward() method."
             )
-        self._parameters[name] = param
+        self._parameters[name] = registered(EVERY.parameters, self, name, param) if EVERY.parameters else param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is part of the module's state, but no parameter; saved in state_dict if `persistent`."""
@@ -179,7 +203,7 @@ class Module(HookMixin, StateMixin):
             raise TypeError(
                 f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
             )
-        self._buffers[name] = tensor
+        self._buffers[name] = registered(EVERY.buffers, self, name, tensor) if EVERY.buffers else tensor
         if persistent:
             self._non_persistent_buffers_set.discard(name)
         else:
@@ -190,7 +214,7 @@ class Module(HookMixin, StateMixin):
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{_typename(module)} is not a Module subclass")
         self._check_name("module", name, self._modules)
-        self._modules[name] = module
+        self._modules[name] = registered(EVERY.modules, self, name, module) if EVERY.modules else module
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Another name of add_module."""
