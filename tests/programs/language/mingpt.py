@@ -2,7 +2,6 @@
 minGPT: mingpt/model.py (NewGELU, configure_optimizers by module type) and mingpt/trainer.py on the sorting task of its demo.
 """
 import math
-import pickle
 from collections import defaultdict
 
 import torch
@@ -215,7 +214,7 @@ class SortDataset(Dataset):
             if torch.rand(1).item() < 0.5:
                 if inp.unique().nelement() > self.length // 2:
                     continue
-            h = hash(pickle.dumps(inp.tolist())) if False else sum(inp.tolist())
+            h = sum(inp.tolist())
             inp_split = 'test' if h % 4 == 0 else 'train'
             if inp_split == self.split:
                 break
