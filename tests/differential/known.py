@@ -50,8 +50,7 @@ KNOWN: dict[str, Known] = {
 INTERNAL = frozenset(
     "_softmax_backward_data _native_batch_norm_legit _batch_norm_with_update _upsample_bilinear2d_aa torch.ops.aten._safe_softmax.default "
     "_unsafe_masked_index _unsafe_masked_index_put_accumulate _chunk_cat native_dropout_backward max_pool2d_with_indices_backward slice "
-    "hash_tensor chalf linalg.lstsq/grad_oriented nn.functional.linear_cross_entropy/chunked nn.functional.linear_cross_entropy/chunked_none "
-    "_segment_reduce/lengths _segment_reduce/offsets".split()
+    "hash_tensor chalf linalg.lstsq/grad_oriented nn.functional.linear_cross_entropy/chunked nn.functional.linear_cross_entropy/chunked_none".split()
 )
 
 

@@ -60,22 +60,22 @@ def for_flambeau(function: Any, name: str) -> Callable[..., Any]:
     if isinstance(function, FunctionType) and function.__module__.startswith("torch.testing"):
         scope = dict(function.__globals__)
         for helper, value in scope.items():  # helpers that seed, for instance, must call flambeau too
-            if isinstance(value, FunctionType) and value.__module__.startswith("torch.testing") and value is not function:
-                if helper in function.__code__.co_names:
-                    scope[helper] = FunctionType(value.__code__, {**value.__globals__, "torch": flambeau}, helper, value.__defaults__, value.__closure__)
+            if helper in function.__code__.co_names and isinstance(value, FunctionType) and value.__module__.startswith("torch.testing"):
+                scope[helper] = FunctionType(value.__code__, {**value.__globals__, "torch": flambeau}, helper, value.__defaults__, value.__closure__)
         scope["torch"] = flambeau
         return FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
     if function is getattr(torch.Tensor, name, None):
         return getattr(flambeau.Tensor, name)  # type: ignore[no-any-return]
-    for root in (flambeau, flambeau.Tensor):
-        place: Any = root
-        try:
-            for part in name.split("."):
-                place = getattr(place, part)
-        except AttributeError as error:
-            last = error
-        else:
-            return place  # type: ignore[no-any-return]
+    for spelling in (name, function.__name__):
+        for root in (flambeau, flambeau.Tensor):
+            place: Any = root
+            try:
+                for part in spelling.split("."):
+                    place = getattr(place, part)
+            except AttributeError as error:
+                last = error
+            else:
+                return place  # type: ignore[no-any-return]
     raise last
 
 

@@ -10,4 +10,5 @@ from flambeau.nn.functional.normalization import *
 from flambeau.nn.functional.others import *
 from flambeau.nn.functional.pooling import *
 from flambeau.nn.functional.pooling_axes import *
+from flambeau.nn.functional.sampling import *
 from flambeau.nn.functional.vision import *

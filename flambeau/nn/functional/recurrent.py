@@ -111,6 +111,43 @@ def rnn_layer(
     return _scan(_project(input, w_ih, b_ih, b_hh), (h,), sizes, reverse, step)
 
 
+def layers(
+    mode: str, x: Tensor, state: Sequence[Tensor], weights: Sequence[Sequence[Tensor]], sizes: tuple[int, ...], *, biases: bool,
+    bidirectional: bool, dropout: float, training: bool,
+) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
+    """All layers of an "LSTM", "GRU", "RNN_TANH" or "RNN_RELU" over packed rows `x` (step after step, `sizes` rows each).
+
+    `weights`: those of each layer and direction, in the order of the modules (w_ih, w_hh, b_ih and b_hh with `biases`, w_hr of a
+    projection). `state`: stacked as (layers * directions, batch, size), as the final states are that come with the result.
+    """
+    directions = 2 if bidirectional else 1
+    finals: list[tuple[Tensor, ...]] = []
+    for index, own in enumerate(weights):
+        if index % directions == 0:
+            if index and dropout > 0:
+                x = torch.nn.functional.dropout(x, dropout, training)
+            outputs = []
+        before = tuple(s[index] for s in state)
+        results = _layer(mode, x, before, list(own), biases, sizes, index % directions == 1)
+        outputs.append(results[0])
+        finals.append(results[1:])
+        if len(outputs) == directions:
+            x = outputs[0] if directions == 1 else torch.cat(outputs, 1)
+    return x, tuple(torch.stack(parts) for parts in zip(*finals, strict=True))
+
+
+def _layer(
+    mode: str, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], biases: bool, sizes: tuple[int, ...], reverse: bool
+) -> tuple[Tensor, ...]:
+    projection = weights.pop() if len(weights) == (5 if biases else 3) else None
+    w_ih, w_hh, b_ih, b_hh = weights if biases else (*weights, None, None)
+    if mode == "LSTM":
+        return lstm_layer(x, state[0], state[1], w_ih, w_hh, b_ih, b_hh, projection, sizes, reverse)
+    if mode == "GRU":
+        return gru_layer(x, state[0], w_ih, w_hh, b_ih, b_hh, sizes, reverse)
+    return rnn_layer(x, state[0], w_ih, w_hh, b_ih, b_hh, sizes, reverse, "tanh" if mode == "RNN_TANH" else "relu")
+
+
 @functional
 def lstm_cell(
     input: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None

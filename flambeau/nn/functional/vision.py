@@ -257,93 +257,6 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
 
 
-def _pixels(x: Tensor, size: int, align_corners: bool) -> Tensor:
-    """Grid coordinates in [-1, 1] as positions in pixels."""
-    return (x + 1) * ((size - 1) / 2) if align_corners else ((x + 1) * size - 1) * 0.5
-
-
-def _reflect(x: Tensor, size: int, align_corners: bool) -> Tensor:
-    low, high = (0.0, float(size - 1)) if align_corners else (-0.5, size - 0.5)
-    span = high - low
-    if span <= 0:
-        return x * 0
-    d = torch.abs(x - low)
-    extra = torch.remainder(d, 2 * span)
-    return torch.where(extra <= span, extra, 2 * span - extra) + low
-
-
-@functional
-def _grid_sample(input: Tensor, grid: Tensor, mode: str, padding_mode: str, align_corners: bool) -> Tensor:
-    n, c, height, width = input.shape
-    if grid.ndim != 4 or grid.shape[0] != n or grid.shape[3] != 2:
-        raise RuntimeError(
-            f"grid_sampler(): expected grid of shape ({n}, H, W, 2) for an input of shape {tuple(input.shape)}, but got {tuple(grid.shape)}"
-        )
-    x = _pixels(grid[..., 0], width, align_corners)
-    y = _pixels(grid[..., 1], height, align_corners)
-    if padding_mode == "reflection":
-        x, y = _reflect(x, width, align_corners), _reflect(y, height, align_corners)
-    if padding_mode != "zeros":
-        x, y = x.clamp(0, width - 1), y.clamp(0, height - 1)
-    flat = input.reshape(n, c, height * width)
-
-    def at(row: Tensor, column: Tensor) -> Tensor:
-        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-        r, k = row.clamp(0, height - 1).to(torch.int64), column.clamp(0, width - 1).to(torch.int64)
-        index = (r * width + k).reshape(n, 1, -1).expand(n, c, grid.shape[1] * grid.shape[2])
-        values = primitives().gather(flat, index, dim=2).reshape(n, c, *grid.shape[1:3])
-        return torch.where(inside.unsqueeze(1), values, 0)
-
-    if mode == "nearest":
-        return at(torch.round(y), torch.round(x))
-    top, left = torch.floor(y), torch.floor(x)
-    dy, dx = (y - top).unsqueeze(1), (x - left).unsqueeze(1)
-    top, left = top.detach(), left.detach()
-    upper = at(top, left) * (1 - dx) + at(top, left + 1) * dx
-    lower = at(top + 1, left) * (1 - dx) + at(top + 1, left + 1) * dx
-    return upper * (1 - dy) + lower * dy
-
-
-def grid_sample(
-    input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
-) -> Tensor:
-    """Values of (N, C, H, W) at the points of grid (N, OH, OW, 2), x and y in [-1, 1]."""
-    if mode not in ("bilinear", "nearest"):
-        raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear' or 'nearest', but got: '{mode}'")
-    if padding_mode not in ("zeros", "border", "reflection"):
-        raise ValueError(
-            f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: '{padding_mode}'"
-        )
-    if input.ndim != 4:
-        raise NotImplementedError(f"grid_sample: only 4-D inputs (N, C, H, W) are supported, got shape {tuple(input.shape)}")
-    return _grid_sample(input, grid, mode, padding_mode, bool(align_corners))
-
-
-@functional
-def _affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
-    n, _, height, width = size
-
-    def axis(count: int) -> Tensor:
-        steps = torch.arange(count, dtype=theta.dtype)
-        if align_corners:
-            return steps * (2.0 / (count - 1)) - 1 if count > 1 else steps
-        return (steps * 2 + 1) / count - 1
-
-    x = axis(width).unsqueeze(0).expand(height, width)
-    y = axis(height).unsqueeze(1).expand(height, width)
-    base = torch.stack([x, y, torch.ones(height, width, dtype=theta.dtype)], -1).reshape(1, height * width, 3)
-    return torch.matmul(base, theta.transpose(1, 2)).reshape(n, height, width, 2)
-
-
-def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """The grid for grid_sample of affine maps theta (N, 2, 3), for an output of `size` (N, C, H, W)."""
-    if len(size) != 4 or theta.ndim != 3 or tuple(theta.shape[1:]) != (2, 3):
-        raise ValueError(
-            f"Expected a batch of 2D affine matrices of shape Nx2x3 for size {tuple(size)}. Got {tuple(theta.shape)}."
-        )
-    return _affine_grid(theta, tuple(size), bool(align_corners))
-
-
 # -- rearranging --------------------------------------------------------------------------------------------------
 
 
@@ -382,6 +295,6 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 
 __all__ = [
-    "affine_grid", "grid_sample", "interpolate", "pad", "pixel_shuffle", "pixel_unshuffle", "upsample",
+    "interpolate", "pad", "pixel_shuffle", "pixel_unshuffle", "upsample",
     "upsample_bilinear", "upsample_nearest",
 ]  # fmt: skip

@@ -9,7 +9,6 @@ import warnings
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn import functional as F
 from flambeau.nn import init
 from flambeau.nn.functional import recurrent
 from flambeau.nn.modules.module import Module
@@ -177,32 +176,10 @@ class RNNBase(Module):
 
     def _run(self, x: Tensor, state: tuple[Tensor, ...], sizes: tuple[int, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """All layers over packed rows; the final states stacked as (layers * directions, batch, size)."""
-        directions = 2 if self.bidirectional else 1
-        finals: list[tuple[Tensor, ...]] = []
-        for layer in range(self.num_layers):
-            outputs = []
-            for direction in range(directions):
-                index = layer * directions + direction
-                results = self._layer(x, tuple(s[index] for s in state), index, sizes, direction == 1)
-                outputs.append(results[0])
-                finals.append(results[1:])
-            x = outputs[0] if directions == 1 else torch.cat(outputs, 1)
-            if self.dropout > 0 and layer < self.num_layers - 1:
-                x = F.dropout(x, self.dropout, self.training)
-        return x, tuple(torch.stack(parts) for parts in zip(*finals, strict=True))
-
-    def _layer(
-        self, x: Tensor, state: tuple[Tensor, ...], index: int, sizes: tuple[int, ...], reverse: bool
-    ) -> tuple[Tensor, ...]:
-        weights = [getattr(self, name) for name in self._all_weights[index]]
-        projection = weights.pop() if self.proj_size else None
-        w_ih, w_hh, b_ih, b_hh = weights if self.bias else (*weights, None, None)
-        if self.mode == "LSTM":
-            return recurrent.lstm_layer(x, state[0], state[1], w_ih, w_hh, b_ih, b_hh, projection, sizes, reverse)
-        if self.mode == "GRU":
-            return recurrent.gru_layer(x, state[0], w_ih, w_hh, b_ih, b_hh, sizes, reverse)
-        nonlinearity = "tanh" if self.mode == "RNN_TANH" else "relu"
-        return recurrent.rnn_layer(x, state[0], w_ih, w_hh, b_ih, b_hh, sizes, reverse, nonlinearity)
+        weights = [[getattr(self, name) for name in names] for names in self._all_weights]
+        return recurrent.layers(
+            self.mode, x, state, weights, sizes, biases=self.bias, bidirectional=self.bidirectional, dropout=self.dropout, training=self.training
+        )
 
     def extra_repr(self) -> str:
         s = f"{self.input_size}, {self.hidden_size}"

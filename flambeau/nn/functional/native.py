@@ -1,0 +1,267 @@
+"""Layers under the names and the argument order of the torch namespace (`torch.batch_norm`, `torch.lstm`, ...).
+
+They take what nn.functional takes, but as PyTorch's dispatcher orders it: weights before statistics, reductions as numbers, all
+parameters of a recurrent network in one list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import flambeau as torch
+from flambeau.nn import functional as F
+from flambeau.nn.functional import recurrent
+from flambeau.tensor import Tensor
+
+_REDUCTIONS = ("none", "mean", "sum")
+_SAMPLING = ("bilinear", "nearest", "bicubic")
+_PADDING = ("zeros", "border", "reflection")
+
+
+# -- normalisation ------------------------------------------------------------------------------------------------
+def batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool,
+    momentum: float, eps: float, cudnn_enabled: bool,
+) -> Tensor:  # fmt: skip
+    """nn.functional.batch_norm with PyTorch's native order of arguments."""
+    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def instance_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, use_input_stats: bool,
+    momentum: float, eps: float, cudnn_enabled: bool,
+) -> Tensor:  # fmt: skip
+    """nn.functional.instance_norm with PyTorch's native order of arguments."""
+    return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+def native_batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool,
+    momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """(the normalised input, the batch's means, 1 / its standard deviations); the last two are empty outside of training."""
+    empty = input.new_empty(0)
+    mean, scale = empty, empty
+    if training:
+        variance, mean = torch.var_mean(input.detach(), dim=[d for d in range(input.ndim) if d != 1], correction=0)
+        scale = torch.rsqrt(variance + eps)
+    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps), mean, scale
+
+
+def native_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(the normalised input, the means, 1 / the standard deviations), the last two with dimensions of size 1."""
+    variance, mean = torch.var_mean(input.detach(), dim=list(range(input.ndim - len(normalized_shape), input.ndim)), correction=0, keepdim=True)
+    return F.layer_norm(input, tuple(normalized_shape), weight, bias, eps), mean, torch.rsqrt(variance + eps)
+
+
+def native_group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(the normalised input, the means, 1 / the standard deviations), the last two of shape (N, group)."""
+    variance, mean = torch.var_mean(input.reshape(N, group, C // max(group, 1) * HxW), dim=2, correction=0)
+    return F.group_norm(input, group, weight, bias, eps), mean, torch.rsqrt(variance + eps)
+
+
+# -- dropout ------------------------------------------------------------------------------------------------------
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """(the input after dropout, which elements were kept)."""
+    if train is False or p == 0:
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    kept = F.dropout(torch.ones_like(input), p, True)
+    return input * kept, kept != 0
+
+
+def _in_place(function: Any) -> Any:
+    def call(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return input.copy_(function(input.clone() if input.requires_grad else input, *args, **kwargs))  # type: ignore[no-any-return]
+
+    call.__name__ = call.__qualname__ = function.__name__ + "_"
+    call.__doc__ = f"`{function.__name__}` in place."
+    return call
+
+
+def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """Dropout of whole channels."""
+    return F.dropout1d(input, p, train) if input.ndim <= 3 else F.dropout2d(input, p, train) if input.ndim == 4 else F.dropout3d(input, p, train)
+
+
+dropout_, alpha_dropout_, feature_alpha_dropout_ = _in_place(F.dropout), _in_place(F.alpha_dropout), _in_place(F.feature_alpha_dropout)
+feature_dropout_ = _in_place(feature_dropout)
+celu_, selu_, threshold_, rrelu_ = _in_place(F.celu), _in_place(F.selu), _in_place(F.threshold), F.rrelu_
+
+
+# -- convolution, pooling, resampling -----------------------------------------------------------------------------
+def convolution(
+    input: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
+    output_padding: Sequence[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """A convolution of 1, 2 or 3 spatial dimensions, or a transposed one."""
+    dims = weight.ndim - 2
+    if dims not in (1, 2, 3):
+        raise RuntimeError(f"convolution: expected a weight of 3 to 5 dimensions, got shape {tuple(weight.shape)}")
+    if transposed:
+        function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
+        return function(input, weight, bias, tuple(stride), tuple(padding), tuple(output_padding), groups, tuple(dilation))
+    return (F.conv1d, F.conv2d, F.conv3d)[dims - 1](input, weight, bias, tuple(stride), tuple(padding), tuple(dilation), groups)
+
+
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """nn.functional.pad in mode "constant"."""
+    return F.pad(input, tuple(pad), "constant", value)
+
+
+def max_pool1d_with_indices(
+    input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> tuple[Tensor, Tensor]:
+    """(maxima, where they are)."""
+    return F.max_pool1d(input, kernel_size, stride or None, padding, dilation, ceil_mode, return_indices=True)  # type: ignore[return-value]
+
+
+def max_pool3d(input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Tensor:
+    """nn.functional.max_pool3d."""
+    return F.max_pool3d(input, kernel_size, stride or None, padding, dilation, ceil_mode)
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
+    """(maxima, where they are)."""
+    return F.adaptive_max_pool1d(input, output_size, return_indices=True)  # type: ignore[return-value]
+
+
+def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
+    """nn.functional.grid_sample, the modes as numbers: 0 bilinear, 1 nearest, 2 bicubic; 0 zeros, 1 border, 2 reflection."""
+    return F.grid_sample(input, grid, _SAMPLING[interpolation_mode], _PADDING[padding_mode], align_corners)
+
+
+grid_sampler_2d = grid_sampler_3d = grid_sampler
+
+
+def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    """nn.functional.affine_grid."""
+    return F.affine_grid(theta, tuple(size), align_corners)
+
+
+# -- look-up tables and losses ------------------------------------------------------------------------------------
+def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
+    """nn.functional.embedding with the table first; padding_idx -1: none."""
+    return F.embedding(indices, weight, None if padding_idx == -1 else padding_idx, None, 2.0, scale_grad_by_freq, sparse)
+
+
+def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Scale the rows of the table `input` that `indices` name down to a norm of at most `max_norm`, in place."""
+    with torch.no_grad():
+        F.embedding(indices, input, None, max_norm, norm_type)
+    return input
+
+
+def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
+    """nn.functional.poisson_nll_loss; reduction 0 none, 1 mean, 2 sum."""
+    return F.poisson_nll_loss(input, target, log_input, full, None, eps, None, _REDUCTIONS[reduction])
+
+
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
+    """nn.functional.hinge_embedding_loss; reduction 0 none, 1 mean, 2 sum."""
+    return F.hinge_embedding_loss(input, target, margin, None, None, _REDUCTIONS[reduction])
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """nn.functional.binary_cross_entropy_with_logits; reduction 0 none, 1 mean, 2 sum."""
+    return F.binary_cross_entropy_with_logits(input, target, weight, None, None, _REDUCTIONS[reduction], pos_weight)
+
+
+pdist = F.pdist
+channel_shuffle, native_channel_shuffle, conv_tbc = F.channel_shuffle, F.native_channel_shuffle, F.conv_tbc
+
+
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The p-norm over all dims but one, which stay as dims of size 1; dim -1: over all."""
+    if dim == -1:
+        return v.norm(pow)
+    kept = dim % v.ndim
+    return v.norm(pow, dim=tuple([d for d in range(v.ndim) if d != kept]), keepdim=True)
+
+
+def split_with_sizes_copy(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    """Copies of the parts of split."""
+    return [part.clone() for part in input.split(list(split_sizes), dim)]
+
+
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    """split by sizes; writes to the parts are as safe as split's."""
+    return list(input.split(list(split_sizes), dim))
+
+
+# -- recurrent networks -------------------------------------------------------------------------------------------
+def _recurrent(mode: str, states: int, args: tuple[Any, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first), or packed rows:
+    (data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional)."""
+    packed = isinstance(args[1], Tensor) and args[1].dtype is torch.int64
+    if packed:
+        x, batch_sizes, hx, params, biases, count, dropout, train, bidirectional = args
+        sizes, batch_first = tuple(int(n) for n in batch_sizes.tolist()), False
+    else:
+        x, hx, params, biases, count, dropout, train, bidirectional, batch_first = args
+        x = x.transpose(0, 1) if batch_first else x
+        steps, batch = x.shape[:2]
+        sizes, x = (batch,) * steps, x.reshape(steps * batch, -1)
+    each, rest = divmod(len(params), count * (2 if bidirectional else 1))
+    if rest or each not in (2, 3, 4, 5):
+        raise RuntimeError(f"{mode}: {len(params)} parameters for {count} layers{' in two directions' * bool(bidirectional)}: not as many for each")
+    weights = [params[i : i + each] for i in range(0, len(params), each)]
+    state = tuple(hx) if states == 2 else (hx,)
+    output, finals = recurrent.layers(mode, x, state, weights, sizes, biases=biases, bidirectional=bidirectional, dropout=dropout, training=train)
+    if not packed:
+        output = output.reshape(len(sizes), sizes[0], -1)
+        output = output.transpose(0, 1) if batch_first else output
+    return output, finals
+
+
+def lstm(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """(outputs, final h, final c) of all layers: see `_recurrent` for the arguments, which are PyTorch's; hx is (h, c)."""
+    output, (h, c) = _recurrent("LSTM", 2, args)
+    return output, h, c
+
+
+def gru(*args: Any) -> tuple[Tensor, Tensor]:
+    """(outputs, final h) of all layers; the arguments are PyTorch's."""
+    output, (h,) = _recurrent("GRU", 1, args)
+    return output, h
+
+
+def rnn_tanh(*args: Any) -> tuple[Tensor, Tensor]:
+    """(outputs, final h) of all layers; the arguments are PyTorch's."""
+    output, (h,) = _recurrent("RNN_TANH", 1, args)
+    return output, h
+
+
+def rnn_relu(*args: Any) -> tuple[Tensor, Tensor]:
+    """(outputs, final h) of all layers; the arguments are PyTorch's."""
+    output, (h,) = _recurrent("RNN_RELU", 1, args)
+    return output, h
+
+
+def lstm_cell(
+    input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """(h, c) after one step."""
+    return recurrent.lstm_cell(input, hx[0], hx[1], w_ih, w_hh, b_ih, b_hh)
+
+
+def gru_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
+    """h after one step."""
+    return recurrent.gru_cell(input, hx, w_ih, w_hh, b_ih, b_hh)
+
+
+def rnn_tanh_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
+    """h after one step."""
+    return recurrent.rnn_cell(input, hx, w_ih, w_hh, b_ih, b_hh, "tanh")
+
+
+def rnn_relu_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
+    """h after one step."""
+    return recurrent.rnn_cell(input, hx, w_ih, w_hh, b_ih, b_hh, "relu")
+

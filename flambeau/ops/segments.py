@@ -1,0 +1,81 @@
+"""Reductions over segments, and older constructors of the torch namespace: segment_reduce, range, kaiser_window."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import flambeau as torch
+from flambeau.tensor import Tensor
+
+_EMPTY = {"sum": 0.0, "mean": float("nan"), "max": float("-inf"), "min": float("inf"), "prod": 1.0}
+_SCATTER = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod"}
+
+
+def segment_reduce(
+    data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None, offsets: Tensor | None = None, axis: int = 0,
+    unsafe: bool = False, initial: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Neighbouring entries of the dim `axis` reduced in segments ("sum", "mean", "max", "min", "prod").
+
+    The segments' `lengths` (*, segments), or their `offsets` (*, segments + 1), stand for each of the dims before `axis`.
+    An empty segment gives `initial`, or the reduction's neutral value (NaN for a mean). RuntimeError where lengths do not add up.
+    """
+    if reduce not in _SCATTER:
+        raise RuntimeError(f"segment_reduce(): unsupported reduction {reduce!r}; it must be sum, mean, max, min or prod")
+    if indices is not None:
+        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
+    if (lengths is None) == (offsets is None):
+        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined, and not both.")
+    axis = axis % max(data.ndim, 1)
+    if offsets is not None:
+        lengths = offsets.diff(dim=-1)
+    assert lengths is not None
+    if lengths.ndim != axis + 1 or tuple(lengths.shape[:-1]) != tuple(data.shape[:axis]):
+        raise RuntimeError(
+            f"segment_reduce(): Expected lengths of shape {(*data.shape[:axis], 'segments')} for data of shape {tuple(data.shape)} and axis "
+            f"{axis}, but got {tuple(lengths.shape)}"
+        )
+    size, segments = data.shape[axis], lengths.shape[-1]
+    if not unsafe and lengths.numel() and (bool((lengths < 0).any()) or bool((lengths.sum(-1) != size).any())):
+        raise RuntimeError(f"segment_reduce(): Expected all lengths to be non-negative and to add up to {size}, the size of dim {axis}")
+    ends = lengths.cumsum(-1)
+    places = torch.arange(size).expand(*data.shape[:axis], size).contiguous()
+    owner = torch.searchsorted(ends.contiguous(), places, right=True)  # what is beyond the last segment gets one more, cut off below
+    owner = owner.reshape(*owner.shape, *[1] * (data.ndim - axis - 1)).expand(data.shape)
+    start = _EMPTY[reduce] if initial is None else initial
+    shape = (*data.shape[:axis], segments + 1, *data.shape[axis + 1 :])
+    base = torch.full(shape, (initial or 0.0) if reduce == "mean" else start, dtype=data.dtype)
+    if reduce != "mean":
+        return base.scatter_reduce(axis, owner, data, _SCATTER[reduce]).narrow(axis, 0, segments)
+    total = base.scatter_reduce(axis, owner, data, "sum").narrow(axis, 0, segments)
+    counts = lengths.reshape(*lengths.shape, *[1] * (data.ndim - axis - 1)).expand(total.shape)
+    return torch.where(counts > 0, total / counts.clamp(min=1), start)
+
+
+def range_(start: float = 0, end: float = 0, step: float = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+           requires_grad: bool = False) -> Tensor:  # fmt: skip
+    """Numbers from start to end, both included. Deprecated in PyTorch: use arange."""
+    warnings.warn(
+        "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's range builtin. "
+        "Instead, use torch.arange, which produces values in [start, end).", UserWarning, stacklevel=2,
+    )  # fmt: skip
+    if step == 0 or (end - start) / step < 0:
+        raise RuntimeError(f"range(): upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
+    kind = dtype or torch.get_default_dtype()
+    steps = torch.arange(int((end - start) / step) + 1, dtype=torch.float64)
+    result = (steps * step + start).to(kind)
+    return out.copy_(result) if out is not None else result.requires_grad_(requires_grad) if requires_grad else result  # type: ignore[no-any-return]
+
+
+def kaiser_window(
+    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None, layout: Any = torch.strided, device: Any = None,
+    pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """I0(beta sqrt(1 - x^2)) / I0(beta) for x from -1 to 1; `periodic`: without the last point."""
+    from flambeau.signal.windows import kaiser
+
+    return kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
+
+
+range = range_
