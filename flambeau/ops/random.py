@@ -420,7 +420,8 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
     if not shape_of:
         raise TypeError("normal(): give tensors, or a size")
     shape = tuple(broadcast_tensors(*shape_of)[0].shape)
-    t = randn(shape, dtype=shape_of[0].dtype, generator=generator) * _constant(std) + _constant(mean)  # type: ignore[operator]
+    d = shape_of[0].dtype  # of the mean, where that is a tensor, whatever the deviation has
+    t = (randn(shape, dtype=d, generator=generator) * _constant(std) + _constant(mean)).to(d)  # type: ignore[operator, attr-defined]
     return t if out is None else out.copy_(t)  # type: ignore[no-any-return, attr-defined]
 
 

@@ -52,6 +52,7 @@ def test_order_broadcast_and_generators() -> None:
     equal(lambda t: t._standard_gamma(t.full((9,), 2.0), t.Generator().manual_seed(5)))
     # An odd number of normals leaves one for the next call.
     equal(lambda t: t.cat([t._standard_gamma(t.full((3,), 2.0)), t.randn(3), t._standard_gamma(t.full((2,), 2.0))]), 1e-6)
+    equal(lambda t: t.normal(t.zeros(3), t.ones(3, dtype=t.float64)), 1e-6)
     for t in PACKAGES:
         assert tuple(t.poisson(t.zeros(0, 3)).shape) == (0, 3)
 
