@@ -225,7 +225,7 @@ class Engine:
             extra = list(segment.params)
         key = (
             BACKWARD if segment is None else SEGMENT, None if segment is None else segment.tape, stop, tuple(order),
-            tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)), self.batched,
+            tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)), self.batched, segment is not None and bool(segment.packed),
         )  # fmt: skip
         state = tr.state.children.get(key)
         if state is None or (segment is not None and not segment.freed.isdisjoint(state.info.used)):
@@ -280,6 +280,8 @@ class Engine:
             for slot, index in segment.tape.parameters.items():
                 known[slot] = numbers[index]
             if segment.tape.preserved:  # the trace has written over these inputs: what they were is among the saved values
+            if segment.packed:  # what a hook has packed is used also where it is a leaf's
+                known = {s: t for s, t in known.items() if segment.tape.values[s].base not in segment.packed}
                 known = {s: t for s, t in known.items() if segment.tape.values[s].base not in segment.tape.preserved}
             forward = SegmentForward(segment, fragment, known)
             tape = segment.tape
