@@ -203,7 +203,7 @@ def test_names_that_are_left_out_say_why() -> None:
 def test_small_names() -> None:
     x = ft.ones(2, 3)
     theirs = torch.ones(2, 3)
-    for name in "is_cpu is_ipu is_maia is_mtia is_xla is_vulkan is_mkldnn name volatile".split():
+    for name in "is_cpu is_ipu is_maia is_mtia is_xla is_vulkan is_mkldnn name".split():
         assert getattr(x, name) == getattr(theirs, name), name
     assert x.dim_order() == theirs.dim_order() and x.t().dim_order() == theirs.t().dim_order()
     nhwc, their_nhwc = (m.ones(2, 3, 4, 5).contiguous(memory_format=m.channels_last) for m in (ft, torch))
