@@ -59,13 +59,26 @@ def _zeros(grad: Any, sample: Any, *parameters: Any) -> tuple[Any, ...]:
     return tuple(p.new_zeros(p.shape) for p in parameters)
 
 
+class _Slope(Function):
+    """apply(function, *parameters): an implicit gradient, which cannot be differentiated by its parameters again."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Any, *parameters: Tensor) -> Any:
+        ctx.name = function.__name__
+        return function(*parameters)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise NotImplementedError(f"the derivative for '{ctx.name}' is not implemented.")
+
+
 def _gamma_gradient(grad: Any, sample: Any, alpha: Any) -> tuple[Any, ...]:
-    return (grad * standard_gamma_grad(alpha, sample),)
+    return (grad * _Slope.apply(standard_gamma_grad, alpha, sample),)
 
 
 def _dirichlet_gradient(grad: Any, sample: Any, alpha: Any) -> tuple[Any, ...]:
     total = alpha.sum(-1, True).expand(alpha.shape)
-    return (dirichlet_grad(sample, alpha, total) * (grad - (sample * grad).sum(-1, True)),)
+    return (_Slope.apply(dirichlet_grad, sample, alpha, total) * (grad - (sample * grad).sum(-1, True)),)
 
 
 @draws

@@ -134,6 +134,15 @@ def test_gradients_through_draws() -> None:
     np.testing.assert_allclose(b.grad.numpy(), [3.5 / 16, -0.5 / 16, -0.5 / 16], atol=0.01)
 
 
+@pytest.mark.parametrize("draw", [lambda a: ft._standard_gamma(a), lambda a: ft._sample_dirichlet(a)], ids=["gamma", "dirichlet"])
+def test_second_derivatives_are_refused(draw: Any) -> None:
+    a = ft.tensor([1.5, 2.0, 3.0], requires_grad=True)
+    value = draw(a)
+    (slope,) = ft.autograd.grad((value * value).sum(), a, create_graph=True)
+    with pytest.raises(NotImplementedError, match="is not implemented"):
+        ft.autograd.grad(slope.sum(), a)
+
+
 def test_moments() -> None:
     """Large samples, from both branches of each algorithm."""
     ft.manual_seed(1)
