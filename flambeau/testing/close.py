@@ -134,7 +134,9 @@ class _Options:
         self._values(torch.tensor(a, dtype=_NUMBERS[type(a)]), torch.tensor(b, dtype=_NUMBERS[type(b)]), "Scalars")
 
     def _tensors(self, a: Any, b: Any) -> None:
-        x, y = _as_tensor(a, b, self.subclasses), _as_tensor(b, a, self.subclasses)
+        x, y = _as_tensor(a, self.subclasses), _as_tensor(b, self.subclasses)
+        if x is None or y is None:
+            raise _Mismatch(f"No comparison pair was able to handle inputs of type {type(a)} and {type(b)}.", TypeError)
         if tuple(x.shape) != tuple(y.shape):
             raise _Mismatch(f"The values for attribute 'shape' do not match: {x.shape} != {y.shape}.")
         if self.check_layout and x.layout != y.layout:
@@ -187,11 +189,7 @@ def _is_sequence(x: Any) -> bool:
     return isinstance(x, Sequence) and not isinstance(x, (str, bytes))
 
 
-def _as_tensor(x: Any, other: Any, subclasses: bool) -> Tensor:
-    if isinstance(x, Tensor) and (subclasses or type(x) is Tensor):
-        return x
-    if isinstance(x, (str, bytes)) or not (hasattr(x, "__array__") or type(x) in _NUMBERS or isinstance(x, Tensor)):
-        raise _Mismatch(f"No comparison pair was able to handle inputs of type {type(x)} and {type(other)}.", TypeError)
+def _as_tensor(x: Any, subclasses: bool) -> Tensor | None:
     if isinstance(x, Tensor):
-        raise _Mismatch(f"No comparison pair was able to handle inputs of type {type(x)} and {type(other)}.", TypeError)
-    return torch.as_tensor(x)
+        return x if subclasses or type(x) is Tensor else None
+    return torch.as_tensor(x) if hasattr(x, "__array__") or type(x) in _NUMBERS else None
