@@ -166,9 +166,21 @@ class Stream:
         assert isinstance(name, str)
         return Lanes(self.c.b, convert.register_element(target), value.width, name)
 
+    def take(self, count: int) -> None:
+        """`draw` of 2 or 4 words, without the call where no twist comes between them."""
+        c = self.c
+        left, position = self.state.after_bytes(c.i64(LEFT)), self.state.after_bytes(c.i64(NEXT))
+
+        def inline() -> None:
+            self.stage.store(0, _temper(self.state.load(position[0].to("i64", "zext"), count)))
+            left.store(0, left[0] - count)
+            position.store(0, position[0] + count)
+
+        c.when(left[0].gt(count), inline, lambda: self.draw(count))
+
     def single(self) -> Lanes:
         """The next uniform double of [0, 1)."""
-        self.draw(2)
+        self.take(2)
         return self.uniform(True, self.c.i64(0), 1)
 
     def normals(self) -> Callable[[], Lanes]:
@@ -186,7 +198,7 @@ class Stream:
             has_cached.store(0, 0)
 
         def make() -> None:
-            self.draw(4)
+            self.take(4)
             u1, u2 = self.uniform(True, c.i64(0), 1), self.uniform(True, c.i64(1), 1)
             radius = (m.log1p(-u2) * -2.0).sqrt()
             angle = u1 * (2.0 * math.pi)
@@ -495,8 +507,7 @@ def emit_multinomial(key: str, d: dtype) -> str:
         c.for_(0, categories, lambda j: sums.store(j, sums[j] / whole))
 
         def sample(i: Lanes) -> None:
-            s.draw(2)
-            u = s.uniform(True, c.i64(0), 1)
+            u = s.single()
             low.set(0)
             high.set(categories)
 
