@@ -277,12 +277,11 @@ class Engine:
         else:
             keys = [*segment.saved, *segment.boundaries]
             known = dict(zip(keys, placeholders[len(order) :], strict=True))
-            for slot, index in segment.tape.parameters.items():
-                known[slot] = numbers[index]
+            known.update(zip(segment.tape.entered, numbers, strict=True))
             if segment.tape.preserved:  # the trace has written over these inputs: what they were is among the saved values
+                known = {s: t for s, t in known.items() if segment.tape.values[s].base not in segment.tape.preserved}
             if segment.packed:  # what a hook has packed is used also where it is a leaf's
                 known = {s: t for s, t in known.items() if segment.tape.values[s].base not in segment.packed}
-                known = {s: t for s, t in known.items() if segment.tape.values[s].base not in segment.tape.preserved}
             forward = SegmentForward(segment, fragment, known)
             tape = segment.tape
             region = Region(

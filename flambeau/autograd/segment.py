@@ -7,6 +7,7 @@ the saved values; values that were not saved are computed again from them.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from flambeau.autograd import hooks
 from flambeau.autograd.differentiate import Region, differentiate, overwritten, static_slots
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 _RECOMPUTED = frozenset(("constant", "iota", "random_uniform", "expand", "copy_of_constant"))
 
 
+_TAPES: WeakValueDictionary[tuple[Any, ...], Tape] = WeakValueDictionary()
+
+
 class Tape:
     """The static half of a segment, shared by all runs of one plan: nodes, values, who needs gradients."""
 
@@ -39,9 +43,51 @@ class Tape:
         for s in path:
             for slot in s.parameters:
                 self.parameters[slot] = len(self.parameters)
+        self.entered = self._numbers_of_gradients()
         self.freed: set[int] = freed_outputs(path)
         self.writes = overwritten(path)
         self.preserved: set[int] = set()  # inputs' roots that the trace wrote over, of which the plan kept a copy
+
+    def known(self, kept: tuple[Any, ...]) -> Tape:
+        """An equal tape that was met before, else this one. `kept`: what else tells its segments apart.
+
+        The tape is part of the key of its backward pass, and that pass is part of the next trace: a loop without step boundaries
+        settles only because its tapes are equal.
+        """
+        values = tuple([(v.shape, v.dtype, v.strides, v.base, v.offset, v.dynamic) for v in self.values])
+        nodes = tuple([(n.op, n.inputs, n.outputs, _exact(n.attrs)) for n in self.nodes])
+        sets = frozenset(self.requires), frozenset(self.freed), frozenset(self.preserved)
+        key = (nodes, values, *sets, tuple(self.parameters), tuple(self.entered), tuple(self.writes.items()), kept)
+        try:
+            return _TAPES.setdefault(key, self)
+        except TypeError:  # an attribute that cannot be hashed
+            return self
+
+    def _numbers_of_gradients(self) -> list[int]:
+        """The run-time numbers that gradients may ask for, of what needs gradients and of what is computed again for it.
+
+        Others stay out: the trace has its own backward passes' numbers among them, which would double from trace to trace.
+        """
+        static = static_slots(self.nodes, self.parameters)
+        waiting = [s for n in self.nodes if not self.requires.isdisjoint(n.outputs) for s in (*n.inputs, *n.outputs)]
+        seen: set[int] = set()
+        while waiting:
+            slot = waiting.pop()
+            if slot in seen:
+                continue
+            seen.add(slot)
+            v, node = self.values[slot], self.producer.get(slot)
+            waiting.extend(p for p, _ in v.dynamic)
+            if node is not None and (v.base is not None or slot in static or node.op in _RECOMPUTED or node.op == "copy"):
+                waiting.extend(node.inputs)
+        return [slot for slot in self.parameters if slot in seen]
+
+
+def _exact(x: Any) -> Any:
+    """Something that is equal only for equal types and bits: 0.0, -0.0, 0 and False are four."""
+    if isinstance(x, tuple):
+        return tuple([_exact(y) for y in x])
+    return (type(x), repr(x)) if isinstance(x, (float, complex)) else (type(x), x)
 
 
 def freed_outputs(path: list[State]) -> set[int]:
@@ -123,7 +169,8 @@ class History:
 
     `tensors`: (position among the trace's tensors, slot) of those that keep a history. `storages`: (whether an input, its
     index or a tensor's position, slot) of the storages that do. `saved`: (root slot, index of the output that holds it, or -1 -
-    index of the input that does). `preserved`: see Tape.
+    index of the input that does). `preserved`: see Tape. `boundaries`: those at which gradients can arrive, or whose values gradients
+    use; others must not keep earlier segments alive.
     """
 
     def __init__(self) -> None:
@@ -131,6 +178,7 @@ class History:
         self.storages: list[tuple[bool, int, int]] = []
         self.saved: list[tuple[int, int]] = []
         self.preserved: set[int] = set()
+        self.boundaries: set[int] = set()
 
 
 def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], alive: bytes, output: Any) -> History | None:
@@ -167,7 +215,9 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
             for slot in context.input_slots:
                 pending.setdefault(slot, _ones(fragment, slot))
         region.nodes = [n for n in region.nodes if n.outputs[0] not in freed]
+        history.boundaries |= set(pending)
         differentiate(region, pending, -1)
+        history.boundaries |= set(pending)
 
     run_in(fragment, dry_run, ())
     saved: dict[int, int] = {}
@@ -204,6 +254,8 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
 
     for slot in sorted(region.slots_used):
         save(slot)
+    history.boundaries |= region.slots_used | set(tr.hooked)
+    history.boundaries &= set(tr.boundaries)
     history.saved = sorted(saved.items())
     return history
 
@@ -240,13 +292,15 @@ def keep_history(
     assert history is not None
     tape = plan.tape
     if tape is None:
-        tape = plan.tape = Tape(state)
+        tape = Tape(state)
         tape.preserved = history.preserved
+        kept = tuple(slot for slot, _ in history.saved)
+        tape = plan.tape = tape.known((kept, frozenset(history.boundaries), frozenset(custom or ()), frozenset(hooked or ())))
     segment = Segment(tape)
-    segment.boundaries = boundaries or {}  # the trace keeps on using its empty ones
+    segment.boundaries = {slot: b for slot, b in boundaries.items() if slot in history.boundaries}
     segment.custom = custom or {}
     segment.hooked = hooked or {}
-    segment.params = params
+    segment.params = [params[tape.parameters[slot]] for slot in tape.entered]
     living = {output: tensors[position]._storage for position, output in plan.assign}
     for slot, index in history.saved:
         v = tape.values[slot]
