@@ -96,3 +96,10 @@ def test_info_and_bench(tmp_path: Path) -> None:
     assert done.returncode == 2 and "X + X" in done.stderr
     done = run(tmp_path, "bench", "100 dependent", "--rounds", "1")
     assert done.returncode == 0 and re.search(r"100 dependent operations.* us ", done.stdout), done.stderr + done.stdout
+
+
+def test_the_porting_page_goes_through_every_difference() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "differences.md").read_text(), re.M)
+    page = (ROOT / "docs" / "porting.md").read_text()
+    advised = [" ".join(text.split()) for text in re.findall(r"^- \*\*(.*?)\.\*\* ", page, re.M | re.S)]
+    assert advised == headings, set(advised) ^ set(headings)
