@@ -73,6 +73,7 @@ class ExceptionWrapper:
 
     def reraise(self) -> None:
         """Raise it, with its own traceback as text."""
+        assert self.exc_type is not None
         message = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
         if self.exc_type is KeyError:
             raise KeyError(message)

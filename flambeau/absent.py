@@ -57,6 +57,7 @@ def classes(namespace: dict[str, Any], names: Iterable[str], refuse: Any, device
 
         def new(cls: type, *args: Any, _name: str = name, **kwargs: Any) -> NoReturn:
             refuse(_name)
+            raise AssertionError("refuse raises")
 
         namespace[name] = type(name, (), {"__new__": new, "__module__": namespace["__name__"], "__doc__": f"Cannot be made: there is no {device} device."})
         made.append(name)

@@ -66,7 +66,7 @@ class OptimizedModule(Module):
         return len(self._orig_mod)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._orig_mod[index]
+        return self._orig_mod[index]  # type: ignore[index]
 
     def __reduce__(self) -> Any:
         return OptimizedModule, (self._orig_mod, self.__dict__["_call"])

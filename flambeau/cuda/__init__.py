@@ -106,8 +106,8 @@ class device:
         if self.idx is None or self.idx >= 0:
             raise RuntimeError("PyTorch was compiled without CUDA support: flambeau runs on the CPU so far")
 
-    def __exit__(self, type: Any, value: Any, traceback: Any) -> bool:
-        return False
+    def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
+        return None
 
 
 class device_of(device):

@@ -151,7 +151,8 @@ def _source(a: Any) -> str:
     if isinstance(a, float) and (math.isinf(a) or math.isnan(a)):
         return {"inf": "inf", "-inf": "-inf", "nan": "nan"}[str(a)]
     if isinstance(a, type) or callable(a):
-        return a.__name__ if getattr(builtins, getattr(a, "__name__", ""), None) is a else qualified_name(a)
+        name: str = getattr(a, "__name__", "")
+        return name if getattr(builtins, name, None) is a else qualified_name(a)
     return repr(a)
 
 
@@ -328,7 +329,7 @@ class Graph:
         scope: dict[str, Any] = {"inf": math.inf, "nan": math.nan, "NoneType": type(None), "torch": flambeau, "device": flambeau.device}
         scope.update(self._codegen.additional_globals())
 
-        def name_of(function: Callable[..., Any]) -> str:
+        def name_of(function: Any) -> str:
             name = qualified_name(function)
             first, *rest = name.split(".")
             if not rest:

@@ -11,7 +11,7 @@ import builtins
 import operator
 import types
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flambeau.fx.immutable_collections import immutable_dict, immutable_list
 
@@ -87,6 +87,13 @@ def type_repr(obj: Any) -> str:
     if isinstance(obj, types.FunctionType):
         return obj.__name__
     return repr(obj).replace("flambeau.tensor.Tensor", "torch.Tensor")
+
+
+class ArgsKwargsPair(NamedTuple):
+    """Arguments of a call."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 class Node:
@@ -249,7 +256,6 @@ class Node:
     ) -> Any | None:
         """(args, kwargs) with every argument in the place, or under the name, that the callee's signature gives it; None if unknown."""
         import inspect
-        from collections import namedtuple
 
         callee = self.target if self.op == "call_function" else root.get_submodule(self.target).forward if self.op == "call_module" else None
         if callee is None:
@@ -259,8 +265,7 @@ class Node:
         except (TypeError, ValueError):
             return None
         bound.apply_defaults()
-        pair = namedtuple("ArgsKwargsPair", "args kwargs")
-        return pair((), dict(bound.arguments)) if normalize_to_only_use_kwargs else pair(bound.args, bound.kwargs)
+        return ArgsKwargsPair((), dict(bound.arguments)) if normalize_to_only_use_kwargs else ArgsKwargsPair(bound.args, bound.kwargs)
 
     # -- text ----------------------------------------------------------------------------------------------------
     def __repr__(self) -> str:

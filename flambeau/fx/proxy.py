@@ -82,7 +82,7 @@ class TracerBase:
         """What `if proxy:` asks: refused."""
         raise TraceError("symbolically traced variables cannot be used as inputs to control flow")
 
-    def iter(self, obj: Proxy) -> Iterator[Any]:
+    def iter(self, obj: Any) -> Iterator[Any]:
         """What `for x in proxy:` asks: known only where a sequence is unpacked into names."""
         frame = sys._getframe(2)
         instructions = {i.offset: i for i in dis.get_instructions(frame.f_code)}

@@ -177,12 +177,13 @@ class Tracer(TracerBase):
                     return self.create_node("get_attr", name, (), {})
             raise NameError("parameter is not a member of this module")
         if isinstance(a, Tensor):
-            name = next((n for n, b in self.root.named_buffers() if b is a), None) or self.tensor_attrs.get(id(a))
-            if name is None:
-                name = self.get_fresh_qualname("_tensor_constant")
-                self.tensor_attrs[id(a)] = name
-                setattr(self.root, name, a)
-            return self.create_node("get_attr", name, (), {})
+            buffer = next((n for n, b in self.root.named_buffers() if b is a), None)
+            path = buffer or self.tensor_attrs.get(id(a))
+            if path is None:
+                path = self.get_fresh_qualname("_tensor_constant")
+                self.tensor_attrs[id(a)] = path
+                setattr(self.root, path, a)
+            return self.create_node("get_attr", path, (), {})
         if isinstance(a, Module):
             return self.create_node("get_attr", self.path_of_module(a), (), {})
         return super().create_arg(a)

@@ -161,8 +161,8 @@ def _wrapper_base(cls: type) -> type:
 
 def rewrap(module: Module, base: type) -> Any:
     """A module by a class that is both its own and `base`; both objects share all that they hold."""
-    cls = _class_for(type(module), base)
-    made = object.__new__(cls)
+    cls = _class_for(type(module), base)  # type: ignore[arg-type]
+    made: Any = object.__new__(cls)
     object.__setattr__(made, "__dict__", module.__dict__)
     return made
 
@@ -172,7 +172,7 @@ def original(module: Module) -> Module:
     cls = _original_class(type(module))
     if cls is type(module):
         return module
-    made = object.__new__(cls)
+    made: Any = object.__new__(cls)
     object.__setattr__(made, "__dict__", module.__dict__)
     return made  # type: ignore[no-any-return]
 

@@ -89,7 +89,7 @@ def test_module() -> None:
     "program, error",
     [
         (lambda x: x if x.sum() > 0 else -x, "symbolically traced variables cannot be used as inputs to control flow"),
-        (lambda x: [a for a in x], "Proxy object cannot be iterated"), (lambda x: len(x), "'len' is not supported in symbolic tracing"),
+        (lambda x: tuple(a for a in x), "Proxy object cannot be iterated"), (lambda x: len(x), "'len' is not supported in symbolic tracing"),
         (lambda x: range(x), "cannot be interpreted as an integer"),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import zipfile
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 
@@ -102,7 +102,7 @@ def test_functions_and_decorators() -> None:
     assert ft.jit.wait(ft.jit.fork(double, ft.ones(1))).item() == 2.0
     with pytest.raises(ZeroDivisionError):
         ft.jit.wait(ft.jit.fork(lambda: 1 / 0))
-    assert ft.jit.isinstance([1], list[int]) and not ft.jit.isinstance([1.0], list[int]) and ft.jit.isinstance(None, Optional[int])
+    assert ft.jit.isinstance([1], list[int]) and not ft.jit.isinstance([1.0], list[int]) and ft.jit.isinstance(None, int | None)
     assert ft.jit.isinstance({"a": ft.ones(1)}, dict[str, ft.Tensor]) and ft.jit.isinstance((1, "a"), tuple[int, str])
     with pytest.raises(TypeError, match="is a built-in class"):
         ft.jit.script(5)
@@ -160,7 +160,7 @@ def test_what_a_file_cannot_hold(tmp_path: Any) -> None:
     with pytest.raises(RuntimeError, match="TorchScript archive that PyTorch has written"):
         ft.jit.load(tmp_path / "theirs.pt")
     ft.save({"a": ft.ones(1)}, tmp_path / "plain.pt")
-    with pytest.raises(RuntimeError, match="was not written by torch.jit.save"):
+    with pytest.raises(RuntimeError, match="was not written by"):
         ft.jit.load(tmp_path / "plain.pt")
 
 
@@ -185,7 +185,7 @@ def test_compile() -> None:
     assert repr(compiled) == "OptimizedModule(\n  (_orig_mod): Linear(in_features=2, out_features=2, bias=True)\n)"
     assert compiled._orig_mod is layer and compiled.weight is layer.weight and compiled.in_features == 2
     x = ft.ones(1, 2)
-    assert compiled(x).tolist() == layer(x).tolist() and [p for p in compiled.parameters()] == list(layer.parameters())
+    assert compiled(x).tolist() == layer(x).tolist() and list(compiled.parameters()) == list(layer.parameters())
     compiled.eval()
     assert not layer.training
     compiled.extra = 3

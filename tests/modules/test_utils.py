@@ -30,7 +30,8 @@ def test_pytrees(tree: Any) -> None:
     theirs, their_spec = their_pytree.tree_flatten(tree)
     assert leaves == theirs and (spec.num_leaves, spec.num_nodes, spec.num_children) == (their_spec.num_leaves, their_spec.num_nodes, their_spec.num_children)
     assert pytree.tree_unflatten(leaves, spec) == tree and pytree.tree_structure(tree) == spec
-    assert [(pytree.keystr(k), v) for k, v in pytree.tree_leaves_with_path(tree)] == [(their_pytree.keystr(k), v) for k, v in their_pytree.tree_leaves_with_path(tree)]
+    paths, their_paths = ([(p.keystr(k), v) for k, v in p.tree_leaves_with_path(tree)] for p in (pytree, their_pytree))
+    assert paths == their_paths
     double = lambda x: (x, x)
     assert pytree.tree_map(double, tree) == their_pytree.tree_map(double, tree)
     assert pytree.tree_map(lambda x, y: [x, y], tree, tree) == their_pytree.tree_map(lambda x, y: [x, y], tree, tree)
@@ -200,7 +201,7 @@ def test_library_and_ops() -> None:
     assert ft.ops.aten.add.Tensor(ft.ones(1), 1).item() == 2.0 and ft.ops.aten.linalg_norm(ft.ones(4)).item() == 2.0
     with pytest.raises(AttributeError, match="no such operator"):
         ft.ops.aten.no_such_operator
-    with pytest.raises(AttributeError, match="torch.ops"):
+    with pytest.raises(AttributeError, match="no operators of that namespace"):
         ft.ops.torchvision
 
 

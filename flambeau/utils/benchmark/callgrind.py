@@ -13,7 +13,7 @@ from flambeau.utils.benchmark.measurement import TaskSpec
 class FunctionCount(NamedTuple):
     """Instructions of one function."""
 
-    count: int
+    count: int  # type: ignore[assignment]
     function: str
 
 
