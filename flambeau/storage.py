@@ -579,7 +579,7 @@ def tensor_over(untyped: UntypedStorage, d: dtype, size: Any, stride: Any = None
 
 def from_file(
     filename: str, shared: bool | None = None, size: int | None = 0, *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-    pin_memory: bool | None = None,
+    pin_memory: bool | None = False,
 ) -> Tensor:  # fmt: skip
     """`torch.from_file`: `size` elements of a file as a vector. `shared`: changes go to the file."""
     devices.check(device)

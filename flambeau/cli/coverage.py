@@ -99,7 +99,7 @@ def _normal(default: Any) -> str:
         return repr(float(default))
     if isinstance(default, ModuleType):
         return default.__name__
-    return re.sub(r"\bflambeau\.|\btorch\.| at 0x[0-9a-f]+", "", default if isinstance(default, str) else repr(default))  # layouts are text here
+    return re.sub(r"\bflambeau\.|\btorch\.|ops\.random\.|_C\.| at 0x[0-9a-f]+", "", default if isinstance(default, str) else repr(default))  # layouts are text here
 
 
 _KINDS = {

@@ -146,7 +146,7 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
 
 
 def save(
-    obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2, _use_new_zipfile_serialization: bool = True
+    obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2, _use_new_zipfile_serialization: bool = True
 ) -> None:
     """Write an object to a path or to a binary file object, so that PyTorch can read it.
 

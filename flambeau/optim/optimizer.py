@@ -38,7 +38,15 @@ required = _Required()
 
 def update(body: Body) -> Body:
     """Make a function over lists of tensors one recorded edge; it returns the new values as one flat list."""
-    return cast(Body, operation(body, name=f"optim.{body.__name__}", public=False))
+    edge: Any = operation(body, name=f"optim.{body.__name__}", public=False)
+
+    @functools.wraps(body)
+    def call(*args: Any) -> Any:
+        if getattr(_records, "on", False):  # a learning rate may be a tensor; gradients need the old values, which are written over
+            return body(*[[t.clone() for t in a] if isinstance(a, (list, tuple)) else a for a in args])
+        return edge(*args)
+
+    return cast(Body, call)
 
 
 _records = threading.local()  # .on: the step under way is part of the history of gradients
@@ -362,5 +370,7 @@ def check(**values: Any) -> None:
 
 
 def number(value: Any) -> Any:
-    """A learning rate that may be a tensor, as a Python number."""
-    return value.item() if isinstance(value, Tensor) else value
+    """A learning rate that may be a tensor, as a Python number; it stays a tensor where gradients of it are asked for."""
+    if not isinstance(value, Tensor) or (value.requires_grad and getattr(_records, "on", False)):
+        return value
+    return value.item()

@@ -19,8 +19,11 @@ def test_small_functions():
     compare(F.conv_tbc, TF.conv_tbc, x, torch.randn(2, 3, 4, requires_grad=True), torch.randn(4, requires_grad=True), 1)
     compare(F.native_channel_shuffle, TF.native_channel_shuffle, torch.randn(2, 6, 3, 3), 3)
     assert F.rrelu_(flambeau.tensor([-1.0, 2.0])).tolist() == TF.rrelu_(torch.tensor([-1.0, 2.0])).tolist()
+    compare(lambda x: F.elu_(x * 1, 1.5, 2.0, 0.5), lambda x: TF.elu_(x * 1, 1.5, 2.0, 0.5), x)
+    compare(lambda x: F.avg_pool1d(x, 2, ()), lambda x: TF.avg_pool1d(x, 2, ()), x)
     for m in BOTH:
         f = m.nn.functional
+        assert f.one_hot(input=m.tensor([1])).tolist() == [[0, 1]]
         assert not f.has_torch_function((m.ones(1), 3)) and not f.has_torch_function_unary(m.ones(1)) and not f.has_torch_function_variadic(1, 2)
         f.assert_int_or_pair([1, 2], "a", "{} bad")
         with pytest.raises(AssertionError, match="a bad"):

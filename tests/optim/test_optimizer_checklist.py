@@ -226,6 +226,22 @@ def test_differentiable(name):
     assert results[0][0] == pytest.approx(results[1][0], rel=1e-4) and results[0][1] == pytest.approx(results[1][1], rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RAdam"])
+def test_gradient_of_the_learning_rate(name):
+    results = []
+    for m in BOTH:
+        lr = m.tensor(0.1, requires_grad=True)
+        weight = m.tensor([1.0, -2.0], requires_grad=True).clone()
+        optimizer = getattr(m.optim, name)([m.nn.Parameter(m.zeros(1))], lr=lr, differentiable=True, foreach=False)
+        optimizer.param_groups[0]["params"] = [weight]
+        for _ in range(2):
+            weight.grad = m.tensor([0.5, 1.0])
+            optimizer.step()
+        (weight**2).sum().backward()
+        results.append(lr.grad.item())
+    assert results[0] == pytest.approx(results[1], rel=1e-4)
+
+
 def test_swap_in():
     results = []
     for m in BOTH:

@@ -60,9 +60,14 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return _write(_elu, input, alpha) if inplace else _elu(input, alpha)
 
 
-def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """In-place form of elu."""
-    return _write(_elu, input, alpha)
+@functional
+def _scaled_elu(input: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
+    return _elu_values(widen(input), alpha, scale, input_scale).to(input.dtype)
+
+
+def elu_(input: Tensor, alpha: float = 1.0, scale: float = 1, input_scale: float = 1) -> Tensor:
+    """In-place form of elu: scale * x where positive, else scale * alpha * (exp(input_scale * x) - 1)."""
+    return _write(_elu, input, alpha) if scale == input_scale == 1 else _write(_scaled_elu, input, alpha, scale, input_scale)
 
 
 @functional

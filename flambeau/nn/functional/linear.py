@@ -110,14 +110,14 @@ def _renormalise(weight: Tensor, index: Tensor, max_norm: float, norm_type: floa
         weight[rows] = torch.where(norms > max_norm, values * (max_norm / (norms + 1e-7)), values)
 
 
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """int64 tensor with a last dimension of `num_classes` (-1: the largest index + 1) that is 1 at the index, else 0."""
-    if tensor.dtype != torch.int64:
+    if input.dtype != torch.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if num_classes == 0 or num_classes < -1:
         raise RuntimeError("num_classes should be positive")
-    if tensor.numel():
-        lowest, highest = int(tensor.min().item()), int(tensor.max().item())
+    if input.numel():
+        lowest, highest = int(input.min().item()), int(input.max().item())
         if lowest < 0:
             raise RuntimeError("Class values must be non-negative.")
         if num_classes == -1:
@@ -126,7 +126,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise RuntimeError("Class values must be smaller than num_classes.")
     elif num_classes == -1:
         raise RuntimeError("Can not infer total number of classes from empty tensor.")
-    return _one_hot(tensor, num_classes)
+    return _one_hot(input, num_classes)
 
 
 @functional

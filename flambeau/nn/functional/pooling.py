@@ -201,29 +201,29 @@ def _average(
 
 @functional
 def avg_pool1d(
-    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
+    input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
     """Means over windows of (N, C, L)."""
-    return _average("avg_pool1d", input, 1, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+    return _average("avg_pool1d", input, 1, kernel_size, None if stride == () else stride, padding, ceil_mode, count_include_pad, None)
 
 
 @functional
 def avg_pool2d(
-    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
+    input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Means over windows of (N, C, H, W); `divisor_override` divides instead of the number of elements."""
-    return _average("avg_pool2d", input, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _average("avg_pool2d", input, 2, kernel_size, None if stride == () else stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @functional
 def avg_pool3d(
-    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
+    input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Means over windows of (N, C, D, H, W)."""
-    w = _Windows("avg_pool3d", input, 3, kernel_size, stride, padding, 1, ceil_mode)
+    w = _Windows("avg_pool3d", input, 3, kernel_size, None if stride == () else stride, padding, 1, ceil_mode)
     n, c, depth, height, width = w.x.shape
     pool = primitives().average_pool
     y = pool(

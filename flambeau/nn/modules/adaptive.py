@@ -124,6 +124,7 @@ class LinearCrossEntropyOptions:
     batch_chunk_size: int | None = None
     chunking_method: str | None = "auto"
     acc_policy: str = "auto"
+    acc_dtype: Any = None
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
