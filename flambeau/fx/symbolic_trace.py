@@ -186,6 +186,8 @@ class Tracer(TracerBase):
             return self.create_node("get_attr", path, (), {})
         if isinstance(a, Module):
             return self.create_node("get_attr", self.path_of_module(a), (), {})
+        if isinstance(a, tuple) and hasattr(a, "_fields"):  # a named tuple is made by a call
+            return self.create_node("call_function", type(a), tuple([self.create_arg(x) for x in a]), {})
         return super().create_arg(a)
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:

@@ -105,6 +105,14 @@ def index(self: Any, positions: Any, dims: Any = None) -> NoReturn:
     raise TypeError("Tensor.index works on first-class dimensions (functorch.dim), which are not there; use tensor[...]")
 
 
+def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> NoReturn:
+    """NotImplementedError: there is no dispatcher below the functions."""
+    raise NotImplementedError(
+        "Tensor._make_wrapper_subclass: subclasses that answer below autograd (__torch_dispatch__) are not there: there is no dispatcher. "
+        "__torch_function__ and Tensor._make_subclass are"
+    )
+
+
 def _device(kind: str) -> Any:
     def move(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> NoReturn:
         check(kind)
@@ -148,6 +156,7 @@ def install(cls: Any) -> None:
         setattr(cls, name, _quantized(name))
     for name in "is_ipu is_maia is_mtia is_xla is_vulkan is_mkldnn volatile".split():
         setattr(cls, name, False)
+    cls._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
     cls.is_cpu = True
     cls.name = None
     cls.grad_dtype = property(lambda self: self.dtype if self.is_leaf else None, doc="The dtype of the gradient: the tensor's.")

@@ -130,7 +130,7 @@ def ask_mode(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: di
 
 def dispatch(public: Any, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a public function, where modes and arguments are asked; `original` is what it does by itself."""
-    if state.everything and type(local.trace) is not Fragment:
+    if state.everything and not isinstance(local.trace, Fragment):
         if state.modes:
             return ask_mode(public, overloaded((*args, *kwargs.values())), args, kwargs)
         if state.subclasses:
@@ -334,7 +334,7 @@ def from_wrapper(op: Any, args: tuple[Any, ...]) -> Any:
 
     How the call was written is not known any more: positional arguments up to the last that is not its default, then keywords.
     """
-    if not (state.subclasses and state.everything) or type(local.trace) is Fragment:
+    if not (state.subclasses and state.everything) or isinstance(local.trace, Fragment):
         return NotImplemented
     relevant = overloaded(args)
     if not relevant:
