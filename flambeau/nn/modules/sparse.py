@@ -118,7 +118,7 @@ class EmbeddingBag(_Table):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        s = f"{self.num_embeddings}, {self.embedding_dim}"
+        s = f"{self.num_embeddings!r}, {self.embedding_dim!r}"  # PyTorch's shows NumPy numbers by their repr here, and not in Embedding
         if self.max_norm is not None:
             s += f", max_norm={self.max_norm}"
         if self.norm_type != 2:

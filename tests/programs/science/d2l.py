@@ -67,7 +67,7 @@ def from_scratch():
             train_l = loss(net(features, w, b), labels)
             print(f'epoch {epoch + 1}, loss {float(train_l.mean()):f}')
     print(f'error in estimating w: {true_w - w.reshape(true_w.shape)}')
-    print(f'error in estimating b: {true_b - b}')
+    print(f'error in estimating b: {(true_b - b).detach()}')
 
 
 def concise():

@@ -21,7 +21,7 @@ def tensors():
     d = torch.randn((), device=device, dtype=dtype)
 
     learning_rate = 1e-6
-    for t in range(200):
+    for t in range(100):
         # Forward pass: compute predicted y
         y_pred = a + b * x + c * x ** 2 + d * x ** 3
 
@@ -62,7 +62,7 @@ def autograd():
 
     initial_loss = 1.
     learning_rate = 1e-5
-    for t in range(200):
+    for t in range(100):
         # Forward pass: compute predicted y using operations on Tensors.
         y_pred = a + b * x + c * x ** 2 + d * x ** 3
 
@@ -139,7 +139,7 @@ def functions():
     d = torch.full((), 0.3, device=device, dtype=dtype, requires_grad=True)
 
     learning_rate = 5e-6
-    for t in range(200):
+    for t in range(100):
         # To apply our Function, we use Function.apply method. We alias this as 'P3'.
         P3 = LegendrePolynomial3.apply
 
@@ -273,7 +273,7 @@ def custom():
     for model, learning_rate, momentum in ((Polynomial3(), 1e-6, 0.0), (DynamicNet(), 1e-8, 0.9)):
         criterion = torch.nn.MSELoss(reduction='sum')
         optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=momentum)
-        for t in range(200):
+        for t in range(100):
             y_pred = model(x)
             loss = criterion(y_pred, y)
             if t % 100 == 99:
