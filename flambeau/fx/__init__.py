@@ -7,6 +7,7 @@ wrote; flambeau's own graphs of primitives are in compiler/graph.py.
 
 from __future__ import annotations
 
+from flambeau.fx import _symbolic_trace as _symbolic_trace
 from flambeau.fx.graph import CodeGen, Graph
 from flambeau.fx.graph_module import GraphModule
 from flambeau.fx.interpreter import Interpreter, Transformer

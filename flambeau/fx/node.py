@@ -18,6 +18,8 @@ from flambeau.fx.immutable_collections import immutable_dict, immutable_list
 if TYPE_CHECKING:
     from flambeau.fx.graph import Graph
 
+Argument = Any  # names for annotations
+Target = Callable[..., Any] | str
 OPS = ("placeholder", "call_method", "call_module", "call_function", "get_attr", "output", "root")
 _side_effectful: set[Callable[..., Any]] = set()
 

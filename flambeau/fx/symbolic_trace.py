@@ -30,6 +30,18 @@ _wrapped: dict[tuple[int, str], dict[str, Any]] = {}  # (id of a module's global
 _wrapped_methods: list[tuple[type, str]] = []
 
 
+_tracing = [0]  # how many traces are under way
+
+
+def is_fx_tracing() -> bool:
+    """Whether a program is being traced."""
+    return _tracing[0] > 0
+
+
+def _end_tracing() -> None:
+    _tracing[0] -= 1
+
+
 class PHBase:
     """A concrete argument that stays a parameter."""
 
@@ -327,7 +339,9 @@ class Tracer(TracerBase):
         def attribute(mod: Module, attr: str) -> Any:
             return self.getattr(attr, original_getattr(mod, attr), cache)
 
+        _tracing[0] += 1
         with _Patches() as patches, instrument.everything():
+            patches.undo.append(_end_tracing)
             fn, args = self.create_args_for_root(fn, isinstance(root, Module), concrete_args)
             patches.attribute(Module, "__call__", call)
             patches.attribute(Module, "__getattr__", attribute)

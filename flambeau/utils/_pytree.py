@@ -431,6 +431,26 @@ def treespec_pprint(treespec: TreeSpec) -> str:
     return repr(treespec.unflatten([Star()] * treespec.num_leaves))
 
 
+def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+    """(values, keys)."""
+    return list(d.values()), list(d.keys())
+
+
+def _dict_unflatten(values: Iterable[Any], context: Any) -> dict[Any, Any]:
+    """The dict of these values under the context's keys."""
+    return dict(zip(context, values, strict=True))
+
+
+def _list_flatten(d: list[Any]) -> tuple[list[Any], None]:
+    """(items, None)."""
+    return d, None
+
+
+def _list_unflatten(values: Iterable[Any], context: Any) -> list[Any]:
+    """The list of these values."""
+    return list(values)
+
+
 def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
     """The leaves of the arguments."""
     return [leaf for a in (*args, *kwargs.values()) for leaf in tree_leaves(a)]

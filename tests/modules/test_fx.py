@@ -223,3 +223,25 @@ def test_networks_of_layers_trace() -> None:
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
     x = ft.randn(2, 1, 8, 8)
     assert fx.symbolic_trace(net)(x).tolist() == net(x).tolist()
+
+
+def test_shapes() -> None:
+    from flambeau.fx.passes.shape_prop import ShapeProp
+
+    traced = fx.symbolic_trace(lambda x: (x @ x.T).sum(0))
+    assert ShapeProp(traced).propagate(ft.ones(2, 3)).tolist() == [6.0, 6.0]
+    shapes = {n.name: tuple(n.meta["tensor_meta"].shape) for n in traced.graph.nodes if n.op != "output"}
+    assert shapes == {"x": (2, 3), "getattr_1": (3, 2), "matmul": (2, 2), "sum_1": (2,)}
+    seen = []
+    fx.symbolic_trace(lambda x: (seen.append(fx._symbolic_trace.is_fx_tracing()), x)[1])
+    assert seen == [True] and not fx._symbolic_trace.is_fx_tracing()
+
+
+def test_named_tuples_and_modules_that_change_themselves() -> None:
+    from collections import namedtuple
+
+    Pair = namedtuple("Pair", "a b")
+    traced = fx.symbolic_trace(lambda x: Pair(x, x + 1))
+    assert [n.op for n in traced.graph.nodes] == ["placeholder", "call_function", "call_function", "output"]
+    result = traced(ft.ones(1))
+    assert type(result) is Pair and result.b.item() == 2.0
