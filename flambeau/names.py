@@ -38,7 +38,7 @@ _LEFT_OUT = (
         "a part of PyTorch's C++ library (TorchScript's compiler, its dispatcher, its files), which has no meaning without it",
     ),
     (
-        r"quantize\w*|quantized_\w+|fake_quantize_\w+|fbgemm_\w+|q_\w+|qint\w+|quint\w+|qscheme|int_repr|empty_quantized|choose_qparams_optimized|"
+        r"quantize\w*|quantized_\w+|fbgemm_\w+|q_\w+|qint\w+|quint\w+|qscheme|int_repr|empty_quantized|choose_qparams_optimized|"
         r"fused_moving_avg_obs_fake_quant|dequantize",
         "of quantized tensors, which are not there yet; use the float model",
     ),

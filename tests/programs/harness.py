@@ -1,7 +1,7 @@
 """Runs one program that was written for PyTorch twice, by PyTorch and by flambeau, and compares what it yields and prints.
 
 A program is a file `tests/programs/<family>/<name>.py`, written as its authors write PyTorch (`import torch` at the top, nothing about
-flambeau). The families are vision, language and science; `test_<family>.py` runs all files of its folder. A file is one of two things.
+flambeau). The families are vision, language, speech and science; `test_<family>.py` runs all files of its folder. A file is one of two things.
 
 - It has a function `program()`, which is a generator of pairs (name, value), or returns a dict. A value is copied at the moment when it
   is yielded, so yield a model before training, after the first backward pass, and so on. Values may be

@@ -9,7 +9,9 @@ import pytest
 from tests.programs.harness import Options, check, programs
 
 pytest.importorskip("torch")
-OPTIONS: dict[str, Options] = {}
+OPTIONS: dict[str, Options] = {
+    "conformer": Options(tolerance=3e-4),  # biases before a batch norm: their gradients are rounding
+}
 
 
 @pytest.mark.parametrize("path", programs("speech"), ids=lambda path: path.stem)

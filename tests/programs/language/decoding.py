@@ -1,4 +1,4 @@
-"""Ways to decode and to tune by preferences: speculative sampling, beam search with diverse groups, contrastive search, nucleus sampling; DPO, PPO with GAE and a reward model, GRPO."""
+"""Ways to decode and to tune by preferences: speculative sampling, beam search with diverse groups, nucleus sampling; DPO, PPO with GAE and a reward model, GRPO."""
 import copy
 from collections import namedtuple
 

@@ -1,4 +1,4 @@
-"""Attention of other kinds: linear (elu + 1, causal by cumsum), Performer's random features, Reformer-like LSH buckets, ALiBi, sliding windows by unfold, Linformer, synthesizers of nn.MultiheadAttention."""
+"""Attention of other kinds: linear (elu + 1, causal by cumsum), Performer's random features, Reformer-like LSH buckets, ALiBi, local windows, Linformer, nn.MultiheadAttention with other key and value sizes."""
 import math
 from functools import partial
 

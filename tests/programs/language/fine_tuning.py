@@ -1,4 +1,4 @@
-"""LoRA in its public forms (loralib's layers with merging, a parametrization, HF-like wrapper by setattr), prefix tuning, fake quantisation with straight-through Functions, bitlinear."""
+"""LoRA in its public forms (loralib's layers with merging, a parametrization), prefix tuning, fake quantisation with straight-through Functions, bitlinear."""
 import math
 from typing import List, Optional
 

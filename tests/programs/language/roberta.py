@@ -1,4 +1,4 @@
-"""RoBERTa-like encoder: positions counted from padding, an LM head with GELU, average checkpoints; fairseq's idioms (utils.py)."""
+"""RoBERTa-like encoder: positions counted from padding, an LM head for masked tokens only, classification heads; fairseq's idioms."""
 import math
 
 import torch

@@ -1,4 +1,4 @@
-"""Transformer-XL (kimiyoung's mem_transformer.py): relative attention with _rel_shift, memories across segments, tied adaptive embeddings left out, weights_init by class name."""
+"""Transformer-XL (kimiyoung's mem_transformer.py): relative attention with _rel_shift, memories across segments, weights_init by class name."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

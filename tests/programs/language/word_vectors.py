@@ -1,4 +1,4 @@
-"""Word vectors: skip-gram with negative sampling and sparse gradients, CBOW (PyTorch's tutorial), GloVe; nearest words and analogies."""
+"""Word vectors: skip-gram with negative sampling, CBOW (PyTorch's tutorial), GloVe; nearest words and analogies."""
 import collections
 import math
 

@@ -1,4 +1,4 @@
-"""Conformer (lucidrains' and ESPnet's relative attention), subsampling by Conv2d, RNN-transducer joint; trained with CTC and Noam."""
+"""Conformer (lucidrains' and ESPnet's relative attention), subsampling by Conv2d, an RNN-transducer's joint network; trained with CTC and a transducer loss under OneCycleLR."""
 import math
 from typing import Optional, Tuple
 

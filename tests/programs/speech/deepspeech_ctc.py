@@ -1,4 +1,4 @@
-"""DeepSpeech 2 in PyTorch (SeanNaren's): masked convolutions, SequenceWise batch norm, bidirectional sums, lookahead, CTC; greedy and prefix decoding; pytorch-lightning-free."""
+"""DeepSpeech 2 in PyTorch (SeanNaren's): masked convolutions, SequenceWise batch norm, bidirectional sums, lookahead, CTC; greedy and prefix decoding."""
 import math
 from collections import OrderedDict, defaultdict
 

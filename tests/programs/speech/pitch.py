@@ -1,4 +1,4 @@
-"""Pitch models: CREPE (maxrmorrison's torchcrepe, with weighted average and Viterbi), an autocorrelation by FFT, YIN's difference function, RMVPE-like salience; MFCC from a mel spectrogram and griffin-lim."""
+"""Pitch models: CREPE (maxrmorrison's torchcrepe, with weighted average and Viterbi), YIN's difference function by FFT; MFCC from a mel spectrogram and griffin-lim."""
 import functools
 import math
 

@@ -1,4 +1,4 @@
-"""Tacotron 2 (NVIDIA's model.py): location-sensitive attention, prenet with dropout always on, LSTMCells, stop gate, postnet; BCE and MSE losses; CBHG's highway with a bidirectional GRU."""
+"""Tacotron 2 (NVIDIA's model.py): location-sensitive attention, prenet with dropout always on, LSTMCells, stop gate, postnet; BCE and MSE losses."""
 from math import sqrt
 
 import torch
@@ -256,6 +256,11 @@ def program():
     gates = torch.zeros(2, 7)
     for i, n in enumerate(output_lengths):
         gates[i, n - 1:] = 1
+    model.eval()
+    with torch.no_grad():
+        memory = model.encoder(model.embedding(text[:1]).transpose(1, 2), text_lengths[:1])
+        mel = model.decoder.inference(memory)
+    yield "inferred", mel + model.postnet(mel)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6)
     losses = []
     model.train()
@@ -271,8 +276,3 @@ def program():
         optimizer.step()
         losses.append([loss.item(), grad_norm])
     yield "losses", losses
-    model.eval()
-    with torch.no_grad():
-        memory = model.encoder(model.embedding(text[:1]).transpose(1, 2), text_lengths[:1])
-        mel = model.decoder.inference(memory)
-    yield "inferred", mel + model.postnet(mel)

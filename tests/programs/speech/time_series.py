@@ -247,7 +247,7 @@ class TransformerForecaster(nn.Module):
 def program():
     torch.manual_seed(1111)
     model = TCN(2, 4, [6, 6], 3, 0.1)
-    yield "initial tcn", model
+    yield "tcn", model  # weight_g is a norm
     x, y = torch.randn(5, 2, 14), torch.randint(0, 4, (5,))
     optimizer = torch.optim.NAdam(model.parameters(), lr=2e-3)
     losses = []
