@@ -264,6 +264,7 @@ class DualExpansion(Expansion):
     """Items: (primal, tangent or None), outside. `given`: slots of the tangents that the operation was called with."""
 
     given: set[int]
+    forward_mode = True
 
     def take(self, primal: Any, tangent: Any) -> Any:
         """A tensor with a tangent says that it requires gradients: bodies take care of what is differentiated."""

@@ -257,6 +257,11 @@ class Expansion(Fragment):
     def grad_enabled(self, mode: bool) -> None:
         self.outer.grad_enabled = mode
 
+    @property
+    def forward_mode(self) -> bool:
+        """Whether derivatives are being recorded, whatever grad mode says."""
+        return getattr(self.outer, "forward_mode", False)
+
     def enter(self, item: Any, meta_: Meta) -> Tensor:
         """A tensor of this expansion for an item."""
         self.items.append(item)

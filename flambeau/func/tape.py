@@ -8,7 +8,7 @@ from typing import Any
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.compiler.graph import Node
 from flambeau.func.levels import Expansion
-from flambeau.trace.meta import Meta, meta
+from flambeau.trace.meta import meta
 from flambeau.trace.recorder import local, run_in
 
 
@@ -25,7 +25,7 @@ class Tape(Expansion):
         key = (t._gen, t._slot)
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = self.enter(t, _plain_meta(t._meta))
+            found = self.known[key] = self.enter(t, t._meta)
         return found
 
     plain = take
@@ -48,11 +48,7 @@ class Tape(Expansion):
 
     def tensor(self, slot: int) -> Any:
         """The tensor of this tape at a slot."""
-        return self.placeholder(slot, _plain_meta(self.items[slot]._meta))
-
-
-def _plain_meta(m: Meta) -> Meta:
-    return m.variant(requires_grad=False, leaf=True) if m.requires_grad else m
+        return self.placeholder(slot, self.items[slot]._meta)
 
 
 def transposed(pull: Callable[..., Sequence[Any]], outputs: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:

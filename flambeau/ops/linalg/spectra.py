@@ -23,7 +23,7 @@ svd_result = return_type("linalg_svd", "U", "S", "Vh")
 
 def _differentiable(x: Any) -> bool:
     """Values alone are cheaper, but their gradients need the vectors."""
-    return x._meta.requires_grad and local.trace.grad_enabled
+    return x._meta.requires_grad and (local.trace.grad_enabled or getattr(local.trace, "forward_mode", False))
 
 
 def _uplo(name: str, UPLO: str) -> str:
