@@ -248,17 +248,20 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
 
 @operation(name="linspace_values")
 def _linspace(start: Number, end: Number, steps: int, dtype: Any, base: float | None) -> Tensor:
-    """Counted from the nearer end, as PyTorch does, so that both ends are exact."""
+    """Counted from the nearer end, as PyTorch does, so that both ends are exact; of float32, product and sum are rounded once, as there."""
     work = dtype if dtype.is_floating_point and dtype.itemsize >= 4 else dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     if dtype.category == 1 or dtype is dtypes.complex128:
         work = dtypes.float64
     index = prim.iota(shape=(steps,), dim=0)
     a, b = convert(convert(start, dtypes.float64), work), convert(convert(end, dtypes.float64), work)
     step = prim.div(prim.sub(b, a), prim.constant(max(steps - 1, 1), work))
-    forward = prim.add(a, prim.mul(step, convert(index, work)))
+    if work is dtypes.float32:
+        a, b, step = (convert(v, dtypes.float64) for v in (a, b, step))
+    forward = prim.add(a, prim.mul(step, convert(index, dtypes.float64)))
     rest = prim.sub(prim.constant(steps - 1, dtypes.int64), index)
-    backward = prim.sub(b, prim.mul(step, convert(rest, work)))
+    backward = prim.sub(b, prim.mul(step, convert(rest, dtypes.float64)))
     x = prim.where(prim.lt(index, prim.constant(max(steps // 2, 1), dtypes.int64)), forward, backward)
+    x = convert(x, work)
     if base is not None:
         x = prim.pow(prim.constant(base, work), x)
     return convert(x, dtype)

@@ -126,11 +126,9 @@ def grid_sample(
 def _affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
     n, _, *sizes = size
 
-    def axis(count: int) -> Tensor:
-        steps = torch.arange(count, dtype=theta.dtype)
-        if align_corners:
-            return steps * (2.0 / (count - 1)) - 1 if count > 1 else steps
-        return (steps * 2 + 1) / count - 1
+    def axis(count: int) -> Tensor:  # PyTorch's operations: points that lie on pixels stay on the side where its rounding puts them
+        steps = torch.linspace(-1, 1, count, dtype=theta.dtype) if count > 1 else torch.zeros(1, dtype=theta.dtype)
+        return steps if align_corners else steps * (count - 1) / count
 
     dims = len(sizes)
     axes = [axis(count).reshape([-1 if j == i else 1 for j in range(dims)]).expand(sizes) for i, count in enumerate(sizes)]
