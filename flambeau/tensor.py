@@ -36,7 +36,7 @@ class Tensor:
     _offset: int = 0
     _key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
     _history: tuple[Any, int] | None = None
-    _detached: bool = False
+    _detached: int = 0  # 1: made by detach(); 2: by .data, whose writes are not counted, as in PyTorch (views have their base's)
     _immediate: Immediate | None = None  # what made it without a trace, until a trace takes it
     _hooks: dict[int, Any] | None = None
     _post_hooks: dict[int, Any] | None = None
@@ -335,6 +335,14 @@ class Tensor:
             return self.detach().numpy()
         return memory.to_numpy(self)
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The namespace of the array API standard."""
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"the array API of version {api_version} is not supported; 2024.12 and older ones are")
+        from flambeau import array_api
+
+        return array_api
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
@@ -473,8 +481,10 @@ class Tensor:
 
     @property
     def data(self) -> Tensor:
-        """The same memory without history."""
-        return self.detach()
+        """The same memory without history; a backward pass does not notice writes to it, and uses what is there then."""
+        made = self.detach()
+        made._detached = 2
+        return made
 
     @data.setter
     def data(self, value: Tensor) -> None:

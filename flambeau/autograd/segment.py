@@ -196,7 +196,8 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
         if t._gen == tr.gen and t._meta.requires_grad and not t._meta.leaf and t._slot not in tr.boundaries:
             history.tensors.append((position, t._slot))
             whole = graph.values[t._slot]
-            if t._slot in tr.custom and whole.base is not None and whole.numel == graph.values[whole.base].numel:
+            alias = t._slot in tr.custom and whole.base is not None and whole.numel == graph.values[whole.base].numel
+            if alias or (storage is None and whole.base is None and t._slot not in updated):  # a write to a part of it asks for the rest
                 history.storages.append((False, position, t._slot))
         followed = not t._detached and (t._gen == -1 or t._meta.requires_grad)
         if followed and storage is not None and storage.gen == tr.gen and storage.slot not in updated and tr.needs(storage.slot):

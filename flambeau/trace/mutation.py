@@ -200,7 +200,7 @@ def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> None:
 def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
     """The tensor and its storage after the assignment edge that leads to `state`."""
     storage.slot = state.info.root_after
-    storage.version += 1
+    storage.version += target._detached != 2
     target._gen = tr.gen
     target._slot = state.slot
     assert state.meta is not None

@@ -267,7 +267,7 @@ class Trace:
                 storage.slot = storage.origin = base._slot
             t._storage = storage
             if base._detached or (base._meta.requires_grad and not m.requires_grad):
-                t._detached = True
+                t._detached = base._detached or 1
             if out.dynamic:
                 params = self.params
                 offset = m.offset
@@ -291,7 +291,7 @@ class Trace:
                 base = tensors[alias]
                 t._storage = base._storage or storage_of(base)
                 if base._detached or not (out.meta.requires_grad or not base._meta.requires_grad):
-                    t._detached = True
+                    t._detached = base._detached or 1
             elif out.root != out.slot:
                 t._storage = Storage(None, gen, out.root)
             if out.dynamic:

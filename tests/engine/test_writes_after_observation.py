@@ -1,0 +1,138 @@
+"""Writes in place to parts of tensors that an earlier trace has computed, and through `.data`: values and gradients are PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau
+
+torch = pytest.importorskip("torch")
+Case = Callable[..., Any]
+
+
+def _masked(t: Any, x: Any, m: Any) -> Any:
+    y = x * x
+    m.any().item()
+    y[1:][m[1:]] = 0.0
+    return y
+
+
+def _scaled(t: Any, x: Any, m: Any) -> Any:
+    y = x * x
+    m.any().item()
+    y[:1].mul_(m[1:])
+    return y
+
+
+def _of_a_view(t: Any, x: Any, m: Any) -> Any:
+    y = (x * x)[1:]
+    m.any().item()
+    y[0, :2] = 0.0
+    return y
+
+
+def _without_gradients(t: Any, x: Any, m: Any) -> Any:
+    y = x * x
+    m.any().item()
+    with t.no_grad():
+        y[0] = 1.0
+    y[1].mul_(x[0])
+    return y
+
+
+def _column(t: Any, x: Any, m: Any) -> Any:
+    y = x * x
+    m.any().item()
+    z = y * 1
+    y[:, 1].add_(z[:, 0])
+    return y
+
+
+def _in_a_loop(t: Any, x: Any, m: Any) -> Any:
+    y = x * x
+    for i in range(2):
+        y = y * 1.5
+        if m.any():
+            y[i][m[i]] = x[i][m[i]] * 10
+    return y
+
+
+def _retained(t: Any, x: Any, m: Any) -> Any:
+    y = x * x
+    m.any().item()
+    y.retain_grad()
+    y[0].mul_(2)
+    return y
+
+
+CASES: list[Case] = [_masked, _scaled, _of_a_view, _without_gradients, _column, _in_a_loop, _retained]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_writes_to_a_part(case: Case) -> None:
+    """The part that is not written keeps its history."""
+    found = []
+    for t in (flambeau, torch):
+        x = t.arange(1.0, 7.0).view(2, 3).clone().requires_grad_()
+        y = case(t, x, t.tensor([[True, False, True], [False, True, False]]))
+        (y * t.arange(float(y.numel())).view(y.shape)).sum().backward()
+        found.append((y.detach().numpy(), x.grad.numpy()))
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+def _saved(t: Any, x: Any) -> Any:
+    y = x * 2
+    z = (y * y).sum()
+    y.data.zero_()
+    return z
+
+
+def _a_view_of_data(t: Any, x: Any) -> Any:
+    y = x * 2
+    z = (y * y).sum()
+    y.data[1:].fill_(5.0)
+    y[:1].data.mul_(4.0)
+    return z
+
+
+def _own_result(t: Any, x: Any) -> Any:
+    y = t.exp(x)
+    y.data.mul_(2.0)
+    return y.sum()
+
+
+def _loop(t: Any, x: Any) -> Any:
+    for _ in range(3):
+        y = x * 2
+        z = y * y
+        y.data.add_(1.0)
+        (z.sum() + y.sum()).backward()
+    return (x * 0).sum()
+
+
+@pytest.mark.parametrize("case", [_saved, _a_view_of_data, _own_result, _loop])
+def test_writes_to_data(case: Case) -> None:
+    """A backward pass does not notice them, and uses what is there."""
+    found = []
+    for t in (flambeau, torch):
+        x = t.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        z = case(t, x)
+        z.backward()
+        found.append((z.detach().numpy(), x.grad.numpy()))
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+def test_writes_to_a_detached_tensor_are_noticed() -> None:
+    for t in (flambeau, torch):
+        x = t.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        y = x * 2
+        z = (y * y).sum()
+        y.detach().zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.backward()
