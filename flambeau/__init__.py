@@ -212,7 +212,7 @@ trace = linear.trace  # the function: the package of that name is reached by its
 del _family, _name
 
 _LAZY_MODULES = frozenset(
-    "nn optim utils func linalg sparse fft distributions cuda backends testing special version amp cpu profiler masked "
+    "nn optim utils func linalg sparse fft distributions cuda backends testing array_api special version amp cpu profiler masked "
     "signal multiprocessing serialization storage".split()
 )
 _LAZY_MODULES |= frozenset(  # Modules that programs import for their names; most answer that something is not here
@@ -279,12 +279,15 @@ for _name in ("i0", "igamma", "igammac", "stft", "istft", "polygamma"):
 for _name in ("i0", "igamma", "igammac", "polygamma"):
     setattr(Tensor, _name + "_", _more.in_place(_name))
 _LAZY_NAMES |= dict.fromkeys(
-    "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_compressed_tensor".split(), "flambeau.sparse.construct"
-) | {"smm": "flambeau.sparse.methods"}
+    "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor".split(),
+    "flambeau.sparse.construct",
+) | dict.fromkeys(
+    "smm dsmm hsmm hspmm sspaddmm resize_as_sparse_ crow_indices_copy ccol_indices_copy".split(), "flambeau.sparse.methods"
+)
 for _name in (
     "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_dense sparse_mask coalesce is_coalesced indices "
     "values _indices _values _nnz sparse_dim dense_dim crow_indices col_indices ccol_indices row_indices smm sparse_resize_ "
-    "sparse_resize_and_clear_"
+    "sparse_resize_and_clear_ sspaddmm resize_as_sparse_"
 ).split():
     setattr(Tensor, _name, _lazy_method(_name, "flambeau.sparse.methods"))
 spmm = linear.mm

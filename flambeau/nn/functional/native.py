@@ -71,7 +71,7 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
     if train is False or p == 0:
         return input.clone(), torch.ones_like(input, dtype=torch.bool)
     kept = F.dropout(torch.ones_like(input), p, True)
-    return input * kept, kept != 0
+    return input * kept, kept.ne(0)
 
 
 def _in_place(function: Any) -> Any:
@@ -248,7 +248,8 @@ def lstm_cell(
     input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """(h, c) after one step."""
-    return recurrent.lstm_cell(input, hx[0], hx[1], w_ih, w_hh, b_ih, b_hh)
+    h, c = recurrent.lstm_cell(input, hx[0], hx[1], w_ih, w_hh, b_ih, b_hh)
+    return h, c
 
 
 def gru_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
