@@ -194,6 +194,22 @@ def sparse_csc_tensor(
     )  # fmt: skip
 
 
+def sparse_bsr_tensor(
+    crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None, pin_memory: bool = False,
+    requires_grad: bool = False, check_invariants: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """NotImplementedError: blocks are not there."""
+    return sparse_compressed_tensor(crow_indices, col_indices, values, size, layout=layouts.sparse_bsr)
+
+
+def sparse_bsc_tensor(
+    ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None, pin_memory: bool = False,
+    requires_grad: bool = False, check_invariants: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """NotImplementedError: blocks are not there."""
+    return sparse_compressed_tensor(ccol_indices, row_indices, values, size, layout=layouts.sparse_bsc)
+
+
 def without_elements(shape: tuple[int, ...], layout: layouts.layout, dtype: Any, requires_grad: bool = False) -> Tensor:
     """A sparse tensor of zeros: torch.zeros(..., layout=torch.sparse_coo)."""
     if layout is layouts.sparse_coo:

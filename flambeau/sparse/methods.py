@@ -6,7 +6,7 @@ from typing import Any
 
 from flambeau import layouts
 from flambeau.sparse import products, structure
-from flambeau.sparse.tensor import CooTensor, SparseTensor
+from flambeau.sparse.tensor import CooTensor, SparseTensor, coo
 from flambeau.tensor import Tensor
 
 
@@ -75,6 +75,51 @@ def smm(self: Tensor, mat2: Tensor) -> Tensor:
     """The product of a sparse and a dense matrix, as a sparse tensor."""
     product = products.matmul(self, mat2, "smm")
     return product if isinstance(product, SparseTensor) else structure.from_dense(product)
+
+
+def dsmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """torch.mm: one operand may be sparse."""
+    return input.mm(mat2)  # type: ignore[no-any-return]
+
+
+hsmm = dsmm
+
+
+def hspmm(mat1: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
+    """A sparse by a dense matrix, as a tensor with one sparse dim: only the rows that are not empty."""
+    import flambeau as torch
+
+    left = structure.coalesce(structure.as_coo(mat1)) if isinstance(mat1, SparseTensor) else None
+    if left is None:
+        raise RuntimeError(f"hspmm: expected mat1 to be sparse, got layout {mat1.layout}")
+    rows = torch.unique(left._index[0])
+    product = products.matmul(left, mat2, "hspmm")
+    return coo(rows.unsqueeze(0), product.index_select(0, rows), (mat1.shape[0], mat2.shape[1]), True)
+
+
+def sspaddmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2), all sparse but mat2."""
+    if not isinstance(input, SparseTensor):
+        raise RuntimeError(f"sspaddmm: expected input to be sparse, got layout {input.layout}")
+    product: Any = structure.from_dense(products.matmul(mat1, mat2, "sspaddmm"))
+    return input * beta + product * alpha  # type: ignore[no-any-return]
+
+
+def resize_as_sparse_(self: Tensor, the_template: Tensor) -> Tensor:
+    """sparse_resize_ to the shape of another tensor."""
+    if not isinstance(self, CooTensor):
+        raise RuntimeError("resize_as_sparse_ expected sparse coordinate tensor layout")
+    return self.resize_as_sparse_(the_template)
+
+
+def crow_indices_copy(self: Any, *, out: Any = None) -> Tensor:
+    """A copy of crow_indices()."""
+    return self.crow_indices().clone()  # type: ignore[no-any-return]
+
+
+def ccol_indices_copy(self: Any, *, out: Any = None) -> Tensor:
+    """A copy of ccol_indices()."""
+    return self.ccol_indices().clone()  # type: ignore[no-any-return]
 
 
 def sparse_dim(self: Tensor) -> int:

@@ -358,3 +358,15 @@ def test_a_training_loop_records_once() -> None:
         if step == 3:
             before = ft.stats()["slow_path_entries"]
     assert ft.stats()["slow_path_entries"] == before
+
+
+def test_rarer_products() -> None:
+    for call in (
+        lambda t: t.hspmm(matrix(t), t.tensor(DENSE)), lambda t: t.dsmm(matrix(t), t.tensor(DENSE)),
+        lambda t: t.sspaddmm(t.ones(3, 5).to_sparse(), matrix(t), t.tensor(DENSE), beta=2, alpha=0.5),
+    ):  # fmt: skip
+        mine, theirs = call(ft), call(torch)
+        assert str(mine.layout) == str(theirs.layout)
+        np.testing.assert_allclose(plain(mine), plain(theirs), rtol=1e-6, atol=1e-6)
+    with pytest.raises(NotImplementedError, match="sparse_bsr"):
+        ft.sparse_bsr_tensor([0, 1], [0], [[[1.0]]])
