@@ -75,6 +75,9 @@ def transposed(pull: Callable[..., Sequence[Any]], outputs: Sequence[Any], tange
         for r, t in zip(results, tangents, strict=False):
             if r is None or t is None or r._slot not in tape.wanted:
                 continue
+            if r._meta.dtype is not t._meta.dtype:  # the gradient of a real input is real
+                r = prim.real_part(r) if r._meta.dtype.is_complex and not t._meta.dtype.is_complex else r
+                r = r.to(t._meta.dtype)
             before = grads.get(r._slot)
             grads[r._slot] = tape.take(t) if before is None else before + tape.take(t)
         wanted = {s._slot for s in seeds if s is not None}

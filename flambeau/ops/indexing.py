@@ -315,9 +315,10 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
 
 
 def _tracks(*tensors: Any) -> bool:
-    from flambeau.trace.recorder import local
+    from flambeau.trace.recorder import Trace, local
 
-    return bool(local.trace.grad_enabled) and any(t.requires_grad for t in tensors)
+    tr = local.trace
+    return type(tr) is not Trace or (tr.grad_enabled and any(t.requires_grad for t in tensors))  # a jvp tracks what requires no gradients
 
 
 # -- gather, scatter and relatives --------------------------------------------------------------------------------

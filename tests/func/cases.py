@@ -16,6 +16,16 @@ def _named(name: str) -> Any:
     return lambda m, *xs: getattr(m, name)(*xs)
 
 
+def _written(m: Any, x: Any) -> Any:
+    """In-place writes through indices, masks and views."""
+    y = x * 2
+    y[m.tensor([0, 2])] = 0
+    y[:, m.tensor([1, 3])] += x[:, :2]
+    y[x > 0.5] = 5
+    y.t()[1].mul_(x[:, 0])
+    return y
+
+
 def _functional(expression: Any) -> Any:
     return lambda m, *xs: expression(m, m.nn.functional, *xs)
 
@@ -53,6 +63,7 @@ LINALG: dict[str, Case] = {
     "eigh": (lambda m, x: m.linalg.eigvalsh(x + x.mT), SQUARE),
     "svd": (lambda m, x: m.linalg.svdvals(x), [(4, 3)]),
     "qr": (lambda m, x: m.linalg.qr(x)[1].abs(), [(4, 3)]),
+    "eig": (lambda m, x: m.linalg.eigvals(x).abs().sum(), SQUARE),
     "slogdet": (lambda m, x: m.linalg.slogdet(x)[1], SQUARE),
     "matrix_exp": (lambda m, x: m.linalg.matrix_exp(x), SQUARE),
     "pinv": (lambda m, x: m.linalg.pinv(x), [(4, 3)]),
@@ -71,6 +82,7 @@ MORE: dict[str, Case] = {
     "masked": (lambda m, x, y: (x.masked_fill(x > 0, 5.0), x.masked_scatter(x > 0, y), m.where(x > y, x, y * 2)), XY),
     "order": (lambda m, x: (x.median(), x.median(1), x.kthvalue(2, 1), x.mode(1)[0], x.msort()), X),
     "cumulative": (lambda m, x: (m.trapezoid(x), m.cumulative_trapezoid(x), m.vander(x[0], 3), m.cov(x), m.corrcoef(x)), X),
+    "writes": (lambda m, x: _written(m, x), X),
     "renamed views": (lambda m, x: (x.t().contiguous().view(2, 6), x.reshape(2, 6).t(), x.flatten()[2:9:3], x.swapaxes(0, 1)[1:]), X),
 }  # fmt: skip
 
