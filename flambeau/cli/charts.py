@@ -173,7 +173,8 @@ def memory_plan(plan: Plan) -> str:
             last[root] = max(phase, last.get(root, phase))
     values, places = plan.graph.values, plan.placement.places
     lives = [
-        (first[r], last[r], places[r][1], values[r].numel * values[r].dtype.itemsize, r) for r in first if r in places and places[r][0] == "arena"
+        (first[r], last[r], places[r][1], values[r].numel * values[r].dtype.itemsize, r)
+        for r in first if r in places and places[r][0] == "arena" and r not in plan.schedule.inside
     ]  # fmt: skip
     if not lives or not plan.arena_bytes:
         return ""

@@ -93,3 +93,4 @@ class Kernel:
     #   for byte, before the kernel starts (scatter_view, put_rows, ...): `place` shares the buffer if the read root is dead
     #   afterwards, else it copies. The kernel writes only the elements that change and lists the read in `reads`.
     notes: list[str] = field(default_factory=list)  # why two neighbours were not fused, for `explain`
+    moves: tuple[int, int, int] | None = None  # (source, target, bytes): all it does is copy a dense value into another, from there on

@@ -101,6 +101,7 @@ def _reuse_in_place(
 ) -> None:  # fmt: skip
     """Let kernels write over inputs that die with them: `merged[buffer of the write] = buffer of the read`."""
     start, end, size = lives
+    wholes = {schedule.buffer(root) for root in schedule.inside}  # who reads and writes their pieces is not looked at here
     for index, (step, phase) in enumerate(zip(schedule.steps, schedule.phases, strict=True)):
         if not isinstance(step, Kernel):
             continue
@@ -109,6 +110,8 @@ def _reuse_in_place(
             if read not in last or write not in last:
                 continue
             source, to = stand_in(read), stand_in(write)
+            if source in wholes or to in wholes:
+                continue
             if source == to or source in taken or source in homes or end[source] != phase or start[to] != phase:
                 continue
             if last[read] != phase or last_readers[read] != [index] or size[source] != size[to]:

@@ -145,9 +145,10 @@ class _Assembly:
     def slot(self, root: int) -> tuple[int, int]:
         """(io slot, byte offset) of a root's buffer; slot -1: the offset is the address itself."""
         kind, at = self.homes[root]
+        inside = self.plan.schedule.inside.get(root, 0)
         if kind == "arena":
-            return (0, at) if self.pooled else (-1, self.arena + at)
-        return (self.input_slot + at if kind == "input" else self.output_slot[at]), 0
+            return (0, at + inside) if self.pooled else (-1, self.arena + at + inside)
+        return (self.input_slot + at if kind == "input" else self.output_slot[at]), inside
 
     def program(self, indices: list[int]) -> Program:
         """The native program of some steps."""

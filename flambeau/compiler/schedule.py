@@ -35,13 +35,15 @@ HOIST_BYTES: Final = 1 << 16
 @dataclass(slots=True)
 class Schedule:
     """`phases[i]` is the phase of `steps[i]`. `shares[root]` is the root in whose buffer it lives; `homes` has the roots
-    (after `shares`) that live in a given input's or output's buffer. `returned[j]`: the input whose buffer output j is."""
+    (after `shares`) that live in a given input's or output's buffer. `returned[j]`: the input whose buffer output j is.
+    A step whose work is done by where its values live has no units."""
 
     steps: list[Step]
     phases: list[int]
     homes: dict[int, Home]
     shares: dict[int, int]
     returned: dict[int, int] = field(default_factory=dict)
+    inside: dict[int, int] = field(default_factory=dict)  # roots that are a piece of the one they share with: byte offset in it
 
     def buffer(self, root: int) -> int:
         """The root that stands for the buffer of `root`."""
@@ -59,7 +61,39 @@ def schedule(graph: Graph, groups: list[list[Step]]) -> Schedule:
     builder.share_starts()
     builder.copy_rest()
     builder.fail_early()
-    return builder.finish()
+    order = builder.finish()
+    make_pieces(graph, order)
+    return order
+
+
+def make_pieces(graph: Graph, order: Schedule) -> None:
+    """Let values that are concatenated be written where the concatenation wants them: their copies have nothing left to do.
+
+    Not where somebody outside sees a piece or an external buffer would be written earlier, or where another value lives in the
+    buffer of either; and only if pieces are half of the whole, which lives from the first piece on.
+    """
+    values = graph.values
+    lived_in = set(order.shares.values())
+    by_target: dict[int, list[Kernel]] = {}
+    for step in order.steps:
+        if isinstance(step, Kernel) and step.moves is not None:
+            source, target, _ = step.moves
+            own = source not in order.homes and source not in order.shares and source not in lived_in
+            own = own and target not in order.shares and target not in lived_in and order.homes.get(target, ("output", 0))[0] == "output"
+            if own and source not in graph.parameters and values[source].numel < values[target].numel:
+                by_target.setdefault(target, []).append(step)
+    for target, copies in by_target.items():
+        pieces: dict[int, Kernel] = {}
+        for step in copies:
+            assert step.moves is not None
+            if step.moves[0] not in order.inside and target not in order.inside:  # a piece of one; no pieces of pieces
+                pieces.setdefault(step.moves[0], step)
+        if 2 * sum([values[source].numel for source in pieces]) < values[target].numel or any(s in by_target for s in pieces):
+            continue
+        for source, step in pieces.items():
+            assert step.moves is not None
+            order.shares[source], order.inside[source] = target, step.moves[2]
+            step.units, step.moves = 0, None
 
 
 class _Builder:

@@ -135,7 +135,7 @@ def _encode(order: Schedule, placement: Placement) -> Any:
         ]
         for k in order.steps if isinstance(k, Kernel)
     ]  # fmt: skip
-    schedule = [order.phases, _pairs(order.homes), _pairs(order.shares), _pairs(order.returned)]
+    schedule = [order.phases, _pairs(order.homes), _pairs(order.shares), _pairs(order.returned), _pairs(order.inside)]
     places = [_pairs(placement.places), _pairs(placement.scratch), placement.arena_bytes, placement.unshared_bytes, placement.workers]
     return [list(texts), steps, schedule, places]
 
@@ -145,7 +145,7 @@ def _pairs(table: dict[Any, Any]) -> list[Any]:
 
 
 def _decode(content: Any, lowered: Lowered) -> tuple[Schedule, Placement]:
-    texts, rows, (phases, homes, shares, returned), (places, scratch, arena_bytes, unshared_bytes, workers) = content
+    texts, rows, (phases, homes, shares, returned, inside), (places, scratch, arena_bytes, unshared_bytes, workers) = content
     emitters = [partial(lowered.emit, x) for x in texts]
 
     def word(w: Any) -> Word:
@@ -171,7 +171,7 @@ def _decode(content: Any, lowered: Lowered) -> tuple[Schedule, Placement]:
                 [texts[n] for n in notes],
             )
         )  # fmt: skip
-    order = Schedule(steps, phases, {root: tuple(home) for root, home in homes}, dict(shares), dict(returned))
+    order = Schedule(steps, phases, {root: tuple(home) for root, home in homes}, dict(shares), dict(returned), dict(inside))
     at_words = {tuple(at): offset for at, offset in scratch}
     placement = Placement({root: tuple(home) for root, home in places}, at_words, arena_bytes, unshared_bytes, workers)
     return order, placement

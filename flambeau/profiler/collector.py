@@ -191,8 +191,8 @@ class Collector:
             event.input_shapes = [_shape(graph, r) for r in reads]
             event.input_dtypes = [graph.values[r].dtype.name for r in reads]
         if self.memory:
-            homes = labels.timed.plan.placement.places
-            made = {r for s in stage.steps for r in s.writes if homes[r][0] == "output"}
+            homes, inside = labels.timed.plan.placement.places, labels.timed.plan.schedule.inside
+            made = {r for s in stage.steps for r in s.writes if homes[r][0] == "output" and r not in inside}
             event.memory = sum([graph.values[r].numel * graph.values[r].dtype.itemsize for r in made])
         votes: Counter[int] = Counter()
         owners = {}

@@ -40,6 +40,18 @@ def fake_kernels(graph: Graph, scratch: int = 0) -> list[list[Step]]:
                 same = v.shape == out.shape and v.strides == out.strides and v.offset == 0 and not v.dynamic
                 if alone and same and v.dtype is out.dtype and root.numel == out.numel:
                     pairs.append((node.outputs[0], graph.root(i)))
+        if node.op == "concatenate" and node.attr("dim") == 0:  # a kernel for each input
+            pieces: list[Step] = []
+            at = 0
+            for i in node.inputs:
+                from_, nbytes = graph.root(i), graph.values[i].numel * out.dtype.itemsize
+                whole = graph.values[from_].numel == graph.values[i].numel
+                moves = (from_, node.outputs[0], at) if whole else None
+                copy = (graph.values[i].offset * out.dtype.itemsize, at, nbytes)
+                pieces.append(Kernel("piece", "piece", lambda: "", list(copy), (from_,), node.outputs, 1, 0, nodes=(index,), moves=moves))
+                at += nbytes
+            groups.append(pieces)
+            continue
         starts = ((node.outputs[0], node.inputs[0]),) if node.op in STARTS else ()
         groups.append([Kernel(
             node.op, node.op, lambda: "", [Scratch(scratch)] if scratch else [], reads, node.outputs, 1, 0, nodes=(index,),
@@ -63,8 +75,9 @@ class Machine(Interpreter):
         value = self.graph.values[root]
         nbytes = value.numel * value.dtype.itemsize
         kind, at = self.placement.places[root]
-        memory = self.external[at] if kind == "input" else self.fresh[at] if kind == "output" else self.arena[at : at + nbytes]
-        return memory[:nbytes]
+        memory = self.external[at] if kind == "input" else self.fresh[at] if kind == "output" else self.arena[at:]
+        inside = self.order.inside.get(root, 0)
+        return memory[inside : inside + nbytes]
 
     def play(self, seed: int) -> tuple[list[Any], list[Any]]:
         generator = random.Random(seed)
@@ -90,6 +103,13 @@ class Machine(Interpreter):
             return
         (index,) = step.nodes
         node = self.graph.nodes[index]
+        if step.name == "piece":
+            start, at, nbytes = (word for word in step.words if isinstance(word, int))
+            source, target = self.window(step.reads[0])[start : start + nbytes], self.window(step.writes[0])[at : at + nbytes]
+            if step.units == 0:
+                assert source.ctypes.data == target.ctypes.data
+            target[...] = source.copy()
+            return
         for i in node.inputs:
             root = self.graph.root(i)
             if root not in self.numbers:
@@ -122,6 +142,57 @@ def numbers(*sizes: int) -> list[Any]:
 
 def names(order: Schedule) -> list[str]:
     return [step.name for step in order.steps]
+
+
+# -- Pieces of a concatenation --------------------------------------------------------------------------------------
+
+
+def test_pieces_are_written_where_the_whole_wants_them() -> None:
+    """Also a piece that others read in between; a piece that stands twice, or an input, is copied."""
+    b = GraphBuilder()
+    x, other = b.input((16, 4), FLOAT32), b.input((16, 4), FLOAT32)
+    first = b.op("exp", x)
+    second = b.op("mul", first, other)
+    third = b.op("sub", second, first)
+    whole = b.op("concatenate", first, second, first, other, third, dim=0)
+    b.output(b.op("neg", whole))
+    order = play(b.graph, numbers(64, 64))
+    assert order.inside == {first: 0, second: 256, third: 1024}
+    assert [step.units for step in order.steps if isinstance(step, Kernel)].count(0) == 3
+
+
+def test_a_whole_that_is_returned_holds_its_pieces() -> None:
+    b = GraphBuilder()
+    x = b.input((16, 4), FLOAT32)
+    first, second = b.op("exp", x), b.op("neg", x)
+    whole = b.op("concatenate", first, second, dim=0)
+    b.output(whole)
+    b.output(b.op("mul", first, second))
+    assert play(b.graph, numbers(64)).inside == {first: 0, second: 256}
+
+
+def test_pieces_that_somebody_else_sees_are_copied() -> None:
+    """An output, what a storage is updated to, a target that is an input's new value, and a piece of two wholes (of one of them)."""
+    b = GraphBuilder()
+    x, y = b.input((16, 4), FLOAT32), b.storage(128, FLOAT32)
+    first, second, third = b.op("exp", x), b.op("neg", x), b.op("abs", x)
+    b.output(first)
+    b.update(0, second)
+    b.output(b.op("neg", b.op("concatenate", first, second, dim=0)))
+    b.update(1, b.op("concatenate", third, third, dim=0))
+    fourth, fifth = b.op("sub", x, third), b.op("mul", x, x)
+    b.output(b.op("abs", b.op("concatenate", fourth, fifth, dim=0)))
+    b.output(b.op("neg", b.op("concatenate", fifth, fourth, dim=0)))
+    assert y in b.graph.inputs
+    order = play(b.graph, numbers(64, 128))
+    assert order.inside == {fourth: 0, fifth: 256}
+
+
+def test_a_small_piece_does_not_hold_a_large_whole() -> None:
+    b = GraphBuilder()
+    x, large = b.input((16, 4), FLOAT32), b.input((160, 4), FLOAT32)
+    b.output(b.op("neg", b.op("concatenate", b.op("exp", x), large, dim=0)))
+    assert not play(b.graph, numbers(64, 640)).inside
 
 
 # -- Updates in place -----------------------------------------------------------------------------------------------

@@ -73,9 +73,9 @@ def facts(plan: Any) -> Any:
     steps = []
     for k in plan.schedule.steps:
         words = [word.key if isinstance(word, Function) else word for word in k.words]
-        steps.append([getattr(k, name) for name in Kernel.__slots__ if name not in ("emit", "words")] + [words])
+        steps.append([getattr(k, name) for name in Kernel.__slots__ if name not in ("emit", "words", "moves")] + [words])
     s, p = plan.schedule, plan.placement
-    return steps, s.phases, s.homes, s.shares, s.returned, p.places, p.scratch, p.arena_bytes, p.unshared_bytes, p.workers
+    return steps, s.phases, s.homes, s.shares, s.returned, s.inside, p.places, p.scratch, p.arena_bytes, p.unshared_bytes, p.workers
 
 
 def entry(graph: Graph) -> Path:

@@ -295,9 +295,22 @@ def _concatenate(graph: Graph, group: Group, node: Node) -> list[Kernel]:
     kernels, start = [], 0
     for source in node.inputs:
         if graph.values[source].numel:
-            kernels.append(_region(graph, group, source, root, strides, start * strides[dim], (), "concatenate"))
+            kernel = _region(graph, group, source, root, strides, start * strides[dim], (), "concatenate")
+            kernel.moves = _piece(graph, source, root, dim, start * strides[dim])
+            kernels.append(kernel)
         start += graph.values[source].shape[dim]
     return kernels or [_region(graph, group, node.inputs[0], root, strides, 0, (), "concatenate")]
+
+
+def _piece(graph: Graph, source: int, root: int, dim: int, start: int) -> tuple[int, int, int] | None:
+    """`Kernel.moves` of an input of a concatenation: if all of a root becomes neighbours, and starts at a cache line as roots do."""
+    from_root = graph.root(source)
+    part, value, out = graph.values[source], graph.values[from_root], graph.values[root]
+    whole = part.numel == value.numel and part.offset == 0 and not part.dynamic and part.dtype is value.dtype is out.dtype
+    at = start * out.dtype.itemsize
+    if whole and part.is_contiguous and value.is_contiguous and out.is_contiguous and prod(out.shape[:dim]) == 1 and at % 64 == 0:
+        return from_root, root, at
+    return None
 
 
 def _scatter_view(graph: Graph, group: Group) -> list[Kernel]:
