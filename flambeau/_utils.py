@@ -82,3 +82,17 @@ class ExceptionWrapper:
         except Exception:
             raise RuntimeError(message) from None
         raise error
+
+
+_REBUILDERS = {
+    f"_{name}": name for name in ("rebuild_tensor", "rebuild_tensor_v2", "rebuild_parameter", "rebuild_parameter_with_state")
+} | {"_rebuild_sparse_tensor": "rebuild_sparse"}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What pickles of PyTorch's tensors name."""
+    if name in _REBUILDERS:
+        from flambeau.io import globals as rebuilders
+
+        return getattr(rebuilders, _REBUILDERS[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -175,3 +177,31 @@ def test_everything_is_pickled_and_copied():
         assert copier(t).requires_grad and copier(t).dtype is m.bfloat16
     with pytest.raises(RuntimeError, match="graph leaves"):
         copy.deepcopy(model(m.ones(4, 2))[0])
+
+
+_READER = """
+import pickle, sys, torch
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+a, p, attributed, module = pickle.load(open(sys.argv[1], "rb"))
+print(a.tolist(), a.stride(), p.tolist(), type(p) is torch.nn.Parameter, attributed.tag, module(torch.ones(1, 2)).tolist() == [[3.0]])
+flat = _flatten_dense_tensors([a, p])
+print(flat.shape[0], [tuple(t.shape) for t in _unflatten_dense_tensors(flat, [a, p])])
+"""
+
+
+def test_plain_pickles_of_pytorch_under_flambeau_run(tmp_path):
+    module = torch.nn.Linear(2, 1)
+    torch.nn.init.ones_(module.weight)
+    torch.nn.init.ones_(module.bias)
+    attributed = torch.zeros(1)
+    attributed.tag = "x"
+    with open(tmp_path / "p.pkl", "wb") as file:
+        pickle.dump((torch.arange(6.0).view(2, 3).t(), torch.nn.Parameter(torch.ones(2)), attributed, module), file)
+    (tmp_path / "reader.py").write_text(_READER)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "flambeau", "run", str(tmp_path / "reader.py"), str(tmp_path / "p.pkl")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "[[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]] (1, 3) [1.0, 1.0] True x True", "8 [(3, 2), (2,)]"
+    ], done.stderr  # fmt: skip
