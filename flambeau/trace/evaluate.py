@@ -228,7 +228,7 @@ def observe(t: Tensor) -> Storage:
     if gen == tr.gen:
         storage = t._storage
         if storage is not None and storage.buffer is not None and storage.slot == storage.origin:
-            if tr.state.countdown and len(tr.tensors) == 1:
+            if tr.state.countdown and len(tr.tensors) == 1 and not tr.held:
                 flush(tr, "observation")  # so that a view that is looked at time and again is learned
             return storage  # an input of the trace that nothing has written to
         if storage is None or storage.gen == gen:

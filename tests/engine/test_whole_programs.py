@@ -115,7 +115,8 @@ def main(count: int, seed: int) -> int:
         if found:
             wrong += 1
             short = shorten(program, gradients)  # type: ignore[arg-type]
-            print(f"seed {seed + k} gradients={gradients}: {difference(short, gradients)}\n{short}", flush=True)
+            print(f"seed {seed + k} gradients={gradients}: {found}\n{program}", flush=True)
+            print(f"shortened: {difference(short, gradients)}\n{short}", flush=True)
     print(f"{wrong} of {count} random programs differ")
     return int(wrong > 0)
 
