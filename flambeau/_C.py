@@ -55,14 +55,11 @@ def _set_grad_enabled(mode: bool) -> None:
     set_grad_enabled(mode)
 
 
-def _LinAlgError() -> type:
-    """The error of decompositions."""
-    from flambeau.linalg import LinAlgError
-
-    return LinAlgError
-
-
 def __getattr__(name: str) -> Any:
+    if name == "_LinAlgError":
+        from flambeau.linalg import LinAlgError
+
+        return LinAlgError
     if name == "_nn":
         import importlib
 

@@ -249,6 +249,11 @@ _LAZY_NAMES |= dict.fromkeys(
 ) | {"thread_safe_generator": "flambeau.random"}  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys("ScriptModule ScriptFunction CompilationUnit fork wait".split(), "flambeau.jit") | {"Future": "flambeau.futures"}
 _LAZY_NAMES |= dict.fromkeys(("DisableTorchFunction", "DisableTorchFunctionSubclass"), "flambeau.ops.dispatch")
+_LAZY_NAMES |= dict.fromkeys(
+    "_LinAlgError _get_privateuse1_backend_name _jit_can_fuse_on_cpu _jit_can_fuse_on_gpu _jit_override_can_fuse_on_cpu _jit_override_can_fuse_on_gpu "
+    "_jit_set_nvfuser_enabled _jit_set_nvfuser_guard_mode _jit_set_profiling_executor _jit_set_profiling_mode _jit_set_texpr_fuser_enabled".split(),
+    "flambeau._C",
+) | dict.fromkeys(("eig", "lstsq", "solve", "symeig"), "flambeau.ops.attributes")
 has_lapack = has_openmp = has_spectral = True
 has_mkl = has_cuda = has_cudnn = has_mps = has_mkldnn = False
 _LINALG_METHODS = (

@@ -220,3 +220,7 @@ def once_differentiable(function: Any) -> Any:
         return tuple([_Once.apply(r, *wanted) if isinstance(r, Tensor) else r for r in results])
 
     return wrapped
+
+
+FunctionMeta = type(Function)
+InplaceFunction = Function

@@ -4,11 +4,10 @@ script (decorators and wrappers), tracing, saving (a program as a graph in a fil
 graph. Nothing is checked against TorchScript's rules: what PyTorch refuses to compile runs here.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from flambeau.futures import Future
+from flambeau.jit import annotations as annotations
 from flambeau.jit.saving import load, save
 from flambeau.jit.script import (
     Attribute,
@@ -55,8 +54,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("annotations", "_script", "frontend"):
+    if name in ("_script", "frontend"):
         import importlib
 
-        return importlib.import_module("flambeau.jit.script" if name != "annotations" else "typing")
+        return importlib.import_module("flambeau.jit.script")
     raise AttributeError(f"module 'torch.jit' has no attribute {name!r}")

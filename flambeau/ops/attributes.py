@@ -132,6 +132,9 @@ def _removed(name: str) -> Any:
     return method
 
 
+eig, lstsq, solve, symeig = map(_removed, ("eig", "lstsq", "solve", "symeig"))
+
+
 def _quantized(name: str) -> Any:
     def method(self: Any) -> NoReturn:
         raise NotImplementedError(f"Tensor.{name}: only quantized tensors have it, which are not there yet")
@@ -150,8 +153,8 @@ def install(cls: Any) -> None:
         setattr(cls, method.__name__, method)
     for kind in ("ipu", "mtia", "xpu"):
         setattr(cls, kind, _device(kind))
-    for name in _REMOVED:
-        setattr(cls, name, _removed(name))
+    for method in (eig, lstsq, solve, symeig):
+        setattr(cls, method.__name__, method)
     for name in _QUANTIZED:
         setattr(cls, name, _quantized(name))
     for name in "is_ipu is_maia is_mtia is_xla is_vulkan is_mkldnn volatile".split():

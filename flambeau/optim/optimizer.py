@@ -182,6 +182,13 @@ class Optimizer:
             raise ValueError("some parameters appear in more than one parameter group")
         self.param_groups.append(param_group)
 
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(tensorlistlist: Any, with_indices: bool = False) -> Any:
+        """See parts.py."""
+        from flambeau.optim.parts import _group_tensors_by_device_and_dtype
+
+        return _group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero."""
         for group in self.param_groups:
@@ -374,3 +381,11 @@ def number(value: Any) -> Any:
     if not isinstance(value, Tensor) or (value.requires_grad and getattr(_records, "on", False)):
         return value
     return value.item()
+
+
+def __getattr__(name: str) -> Any:
+    from flambeau.optim import parts  # what optimizers copied from PyTorch's source import
+
+    if name.startswith("_") and not name.startswith("__") and hasattr(parts, name):
+        return getattr(parts, name)
+    raise AttributeError(f"module 'torch.optim.optimizer' has no attribute {name!r}")

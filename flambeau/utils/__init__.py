@@ -2,7 +2,10 @@
 
 from typing import Any
 
-_MODULES = frozenset("_pytree _python_dispatch deterministic backend_registration benchmark checkpoint collect_env cpp_extension data dlpack hooks model_zoo tensorboard".split())
+_MODULES = frozenset(
+    "_pytree _python_dispatch deterministic backend_registration benchmark checkpoint collect_env cpp_extension data dlpack hooks model_zoo "
+    "tensorboard".split()
+)
 
 
 def __getattr__(name: str) -> Any:

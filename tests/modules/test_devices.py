@@ -226,3 +226,31 @@ def test_small_names() -> None:
     ft.utils.swap_tensors(a, b)
     assert a.tolist() == [0.0, 0.0] and b.tolist() == [1.0]
     assert ft.torch_version.TorchVersion("1.10") > "1.9" and ft.torch_version.TorchVersion("2.1.0") >= (2, 1)
+
+
+def test_private_names_of_optimizers() -> None:
+    from flambeau.optim.optimizer import Optimizer, _default_to_fused_or_foreach, _get_value, _use_grad_for_differentiable, _view_as_real
+
+    class Descent(Optimizer):
+        def __init__(self, params: Any, lr: float) -> None:
+            super().__init__(params, {"lr": lr, "differentiable": False})
+
+        @_use_grad_for_differentiable
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.add_(p.grad, alpha=-_get_value(ft.tensor(group["lr"])))
+
+    p = ft.ones(2, requires_grad=True)
+    (p * 2).sum().backward()
+    Descent([p], 0.25).step()
+    assert p.tolist() == [0.5, 0.5] and _default_to_fused_or_foreach([p], False) == (False, False)
+    lists = [[ft.ones(1), ft.ones(1).double(), ft.zeros(1)], [ft.ones(2), ft.ones(2).double(), ft.zeros(2)]]
+    groups, theirs = (
+        m.optim.Optimizer._group_tensors_by_device_and_dtype([[m.tensor(t.tolist(), dtype=getattr(m, str(t.dtype)[6:])) for t in row] for row in lists], True)
+        for m in (ft, torch)
+    )
+    assert {str(k[1]): (len(v[0]), list(v[1])) for k, v in groups.items()} == {str(k[1]): (len(v[0]), list(v[1])) for k, v in theirs.items()}
+    column = [ft.ones(1, dtype=ft.complex64)]
+    _view_as_real(column)
+    assert column[0].shape == (1, 2)

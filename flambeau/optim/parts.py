@@ -1,0 +1,112 @@
+"""Private helpers of torch.optim.optimizer that optimizers copied from PyTorch's source import."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau.autograd.modes import set_grad_enabled
+from flambeau.dtypes import dtype, float32, float64, get_default_dtype
+from flambeau.tensor import Tensor
+from flambeau.trace.recorder import local
+
+_params_doc = _foreach_doc = _fused_doc = _capturable_doc = _differentiable_doc = _maximize_doc = ""
+_foreach_supported_types = [Tensor]
+
+
+def _use_grad_for_differentiable(func: Callable[..., Any]) -> Callable[..., Any]:
+    """A step that records gradients only where the optimizer's default "differentiable" says so."""
+
+    @functools.wraps(func)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = local.main.grad_enabled
+        try:
+            set_grad_enabled(bool(self.defaults.get("differentiable", False)))
+            return func(self, *args, **kwargs)
+        finally:
+            set_grad_enabled(before)
+
+    return step
+
+
+def _default_to_fused_or_foreach(params: Sequence[Any], differentiable: bool, use_fused: bool = False) -> tuple[bool, bool]:
+    """(False, False): a loop over the parameters is recorded and fused anyway."""
+    return False, False
+
+
+def _get_value(x: Any) -> Any:
+    """A tensor's number."""
+    return x.item() if isinstance(x, Tensor) else x
+
+
+def _stack_if_compiling(x: Any) -> Any:
+    """As it is."""
+    return x
+
+
+def _dispatch_sqrt(x: Any) -> Any:
+    """The square root of a number or a tensor."""
+    import math
+
+    return x.sqrt() if isinstance(x, Tensor) else math.sqrt(x)
+
+
+def _to_scalar(x: Any) -> Any:
+    """A one-element tensor without dimensions."""
+    return x.squeeze() if isinstance(x, Tensor) and x.dim() != 0 else x
+
+
+def _get_scalar_dtype(is_fused: bool | None = None) -> dtype:
+    """The dtype of a step's count: float64 where that is the default, and nothing is fused; else float32."""
+    return float32 if is_fused else float64 if get_default_dtype() is float64 else float32
+
+
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+    """The devices whose steps could be captured: none of them is here."""
+    return ["cuda", "xpu", "hpu", "privateuseone", *(["xla"] if supports_xla else [])]
+
+
+def _get_foreach_kernels_supported_devices() -> list[str]:
+    """The devices with PyTorch's foreach kernels."""
+    return ["cuda", "xpu", "mtia", "privateuseone"]
+
+
+def _get_fused_kernels_supported_devices() -> list[str]:
+    """The devices with PyTorch's fused optimizers."""
+    return ["mps", "cuda", "xpu", "hpu", "cpu", "mtia", "privateuseone"]
+
+
+def _device_dtype_check_for_fused(p: Any, cuda_unsupported: bool = False) -> None:
+    """RuntimeError unless a parameter is floating."""
+    if not p.is_floating_point():
+        raise RuntimeError("`fused=True` requires all the params to be floating point Tensors")
+
+
+def _disable_dynamo_if_unsupported(single_tensor_fn: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that returns its function."""
+    return lambda func: func
+
+
+def _view_as_real(params: list[Any], *state_and_grads: list[Any]) -> None:
+    """Replace complex tensors by views of pairs of real numbers, in the lists."""
+    from flambeau import is_complex, view_as_real
+
+    for i, p in enumerate(params):
+        if is_complex(p):
+            params[i] = view_as_real(p)
+            for column in state_and_grads:
+                column[i] = view_as_real(column[i])
+
+
+def _group_tensors_by_device_and_dtype(tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False) -> dict[Any, tuple[list[list[Any]], list[int]]]:
+    """{(device, dtype) of the first list's tensor: (the lists' tensors at these places, the places)}."""
+    groups: dict[Any, tuple[list[list[Any]], list[int]]] = {}
+    for i, first in enumerate(tensorlistlist[0]):
+        lists, indices = groups.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
+        for column, tensors in zip(lists, tensorlistlist, strict=True):
+            if tensors:
+                column.append(tensors[i])
+        if with_indices:
+            indices.append(i)
+    return groups
