@@ -77,6 +77,8 @@ class Scope:
         local.trace = local.main
         try:
             free = t.detach()
+            if free._storage is not None and free._storage.cut >= 0:
+                return free.clone()  # written in place: every tensor over that memory can be traced back
             free._detached = False
             return free
         finally:
