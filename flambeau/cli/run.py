@@ -14,6 +14,9 @@ from types import ModuleType
 from typing import Any
 
 
+PYTORCH = "2.13.0"  # whose API this is
+
+
 class _Loader(importlib.abc.Loader):
     """Gives the flambeau module under its torch name."""
 
@@ -82,6 +85,11 @@ def install() -> None:
     for name in [n for n in sys.modules if n == "torch" or n.startswith("torch.")]:
         del sys.modules[name]
     sys.modules["torch"] = flambeau
+    from flambeau import version
+    from flambeau.torch_version import TorchVersion
+
+    if "+" not in flambeau.__version__:  # programs ask which PyTorch they run on
+        flambeau.__version__ = version.__version__ = TorchVersion(f"{PYTORCH}+flambeau{flambeau.__version__}")
 
 
 def run(arguments: Sequence[str], module: str | None = None) -> int:

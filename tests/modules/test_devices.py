@@ -164,6 +164,7 @@ torch._C._jit_set_profiling_executor(False), torch._C._jit_set_profiling_mode(Fa
 cudnn.benchmark = True
 assert torch.ops.aten.add(torch.ones(1), 1).item() == 2 and torch._C._get_privateuse1_backend_name() == "privateuseone"
 torch._assert(True, "")
+assert torch.__version__ >= "2.0" and torch.__version__ >= (2, 13) and torch.version.__version__.startswith("2.13.0+flambeau")
 assert torch.fork_rng if hasattr(torch, "fork_rng") else torch.random.fork_rng
 print("done")
 """
