@@ -8,14 +8,13 @@ unfused ones.
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from flambeau.runtime import compile_farm, object_cache
+from flambeau.runtime import compile_farm, forking, object_cache
 from flambeau.statistics import counters
 
 Emit = Callable[[], str]
@@ -189,5 +188,4 @@ def target_description() -> dict[str, str]:
     }  # fmt: skip
 
 
-if hasattr(os, "register_at_fork"):  # no thread of a child is in here
-    os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
+forking.keep_out(_lock)

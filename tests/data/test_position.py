@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import multiprocessing
 import os
 import pickle
+import threading
 
 import pytest
 
@@ -188,3 +190,41 @@ def test_a_killed_worker_is_described():
         list(data.DataLoader(Killed(), 4, num_workers=2))
     text = str(error.value)
     assert "is killed by signal: SIGKILL" in text and "worker 1" in text and "indices [4, 5, 6, 7]" in text and "SerializedList" in text
+
+
+def test_workers_start_beside_threads():
+    """Fork while other threads compute, compile and draw: no worker may wait for a lock that nobody holds any more."""
+    stop = threading.Event()
+    errors = []
+
+    def work(seed):
+        generator = flambeau.Generator().manual_seed(seed)
+        try:
+            for n in itertools.count(2):
+                if stop.is_set():
+                    return
+                x = flambeau.randn(32 + n % 40, 40, generator=generator)
+                (x @ x.t() + float(n)).relu().sum().item()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for t in threads:
+        t.start()
+    try:
+        for _ in range(5):
+            batches = list(data.DataLoader(Computing(), 2, num_workers=2, timeout=30))
+            assert [b.tolist() for b in batches] == [[[3.0] * 3] * 2] * 3
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    assert not errors
+
+
+class Computing(data.Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        return (flambeau.ones(3, 3) @ flambeau.ones(3)).relu()

@@ -43,6 +43,8 @@ def add(queue, answers):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_queues_share(strategy, method):
+    if method == "spawn" and strategy == "file_system" and "file_descriptor" in mp.get_all_sharing_strategies():
+        pytest.skip("starting an interpreter takes long: once is enough")
     context = mp.get_context(method)
     queue, answers = context.Queue(), context.Queue()
     process = context.Process(target=add, args=(queue, answers))
@@ -169,8 +171,7 @@ if __name__ == "__main__":
     t = torch.zeros(2).share_memory_()
     mp.spawn(write, args=(t,), nprocs=2)
     print(t.tolist(), twice, isinstance(torch.nn.Linear(1, 1), torch.nn.modules.linear.Linear))
-    for method in ("spawn", "forkserver"):
-        print([b.tolist() for b in DataLoader(Squares(), 2, num_workers=1, multiprocessing_context=method)])
+    print([b.tolist() for b in DataLoader(Squares(), 2, num_workers=1, multiprocessing_context="forkserver")])
 """
 
 
@@ -179,4 +180,4 @@ def test_spawn_under_flambeau_run(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "flambeau", "run", str(tmp_path / "script.py")], capture_output=True, text=True, timeout=100, check=False
     )
-    assert done.stdout.splitlines() == ["[1.0, 2.0] [] True"] + ["[[[0], [1]], [[4], [9]]]"] * 2, done.stderr
+    assert done.stdout.splitlines() == ["[1.0, 2.0] [] True", "[[[0], [1]], [[4], [9]]]"], done.stderr

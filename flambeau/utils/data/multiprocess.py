@@ -295,6 +295,7 @@ def _shut_down(workers: list[_Worker], inbox: Inbox, owner: int) -> None:
 
 def _end_pending_work() -> None:
     """Run what is recorded, so that a forked child inherits values and not a half-finished trace."""
+    from flambeau.runtime import jit as jit  # it keeps other threads out of compiler and imports while a process forks
     from flambeau.trace import step_boundary
 
     step_boundary()
