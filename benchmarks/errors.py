@@ -65,6 +65,7 @@ def _gelu(torch: Any, x: Any) -> Any:
 
 
 IMAGES, KERNELS = (8, 64, 28, 28), (64, 64, 3, 3)
+MANY_IMAGES, MANY_KERNELS = (32, 256, 8, 8), (256, 256, 3, 3)
 HEADS = (4, 8, 256, 64)
 CASES = (
     Case("matmul 1024", ((1024, 1024), (1024, 1024)), _matmul),
@@ -76,6 +77,10 @@ CASES = (
     Case("convolution 3x3, positive", (IMAGES, KERNELS), _convolution, True),
     Case("its input's gradient", (IMAGES, KERNELS, IMAGES), _gradient(_convolution, 0)),
     Case("its weight's gradient", (IMAGES, KERNELS, IMAGES), _gradient(_convolution, 1)),
+    Case("convolution of 32 images of 8 x 8", (MANY_IMAGES, MANY_KERNELS), _convolution),
+    Case("convolution of 32 images of 8 x 8, positive", (MANY_IMAGES, MANY_KERNELS), _convolution, True),
+    Case("its input's gradient", (MANY_IMAGES, MANY_KERNELS, MANY_IMAGES), _gradient(_convolution, 0)),
+    Case("its weight's gradient", (MANY_IMAGES, MANY_KERNELS, MANY_IMAGES), _gradient(_convolution, 1)),
     Case("causal attention", (HEADS,) * 3, _attention),
     Case("its query's gradient", (HEADS,) * 4, _gradient(_attention, 0)),
     Case("its key's gradient", (HEADS,) * 4, _gradient(_attention, 1)),
