@@ -32,7 +32,7 @@ from flambeau.io.pickling import attributes
 from flambeau.io.restricted import Reader
 from flambeau.io.storage_bytes import bytes_of, new_storage
 from flambeau.layouts import layout, strided
-from flambeau.nn.parameter import Parameter
+from flambeau.nn.parameter import Buffer, Parameter
 from flambeau.runtime import shared_memory
 from flambeau.runtime.buffers import foreign
 from flambeau.storage import NAME_OF_DTYPE, TypedStorage, UntypedStorage
@@ -126,7 +126,10 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
         arguments = self._reference(storage), *layout, t.requires_grad, OrderedDict()
         if type(t) is Tensor and not state:
             return function, arguments
-        return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, type(t), arguments, state)
+        kind: type = type(t)
+        if kind is Buffer:  # in PyTorch a plain tensor with a mark
+            kind, state = Tensor, {**state, "_is_buffer": True}
+        return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, kind, arguments, state)
 
     def _reference(self, storage: TypedStorage) -> _StorageReference:
         """What stands for a storage in the pickle; the same for all tensors that share it."""

@@ -12,7 +12,7 @@ from flambeau import layouts
 from flambeau.devices import Device
 from flambeau.dtypes import ALL
 from flambeau.io.storage_bytes import check_layout, tensor_over
-from flambeau.nn.parameter import Parameter
+from flambeau.nn.parameter import Buffer, Parameter
 from flambeau.storage import LEGACY, TypedStorage, UntypedStorage
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
@@ -50,7 +50,10 @@ def rebuild_from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
     """torch._tensor._rebuild_from_type_v2: a tensor with attributes."""
     if function not in _REBUILDERS or kind not in (Tensor, Parameter) or not isinstance(args, tuple):
         raise UnpicklingError("the file rebuilds a tensor by a function or class that is not allowed")
-    return _with_state(function(*args), state)
+    made = function(*args)
+    if isinstance(state, dict) and state.get("_is_buffer") is True:
+        made = Buffer(made, persistent=state.get("persistent") is not False)
+    return _with_state(made, state)
 
 
 def _with_state(t: Any, state: Any) -> Any:

@@ -163,6 +163,12 @@ def test_attributes_and_subclasses(tmp_path):
     mine, theirs = flambeau.load(tmp_path / "a.pt"), torch.load(tmp_path / "a.pt")
     for q, u in (mine, theirs):
         assert q.role == "bias" and u.tag == 3 and q.requires_grad
+    flambeau.save(flambeau.nn.Buffer(flambeau.ones(2), persistent=False), tmp_path / "c.pt")
+    for module in (torch, flambeau):
+        buffer = module.load(tmp_path / "c.pt")
+        assert isinstance(buffer, module.nn.Buffer) and buffer.persistent is False and buffer.tolist() == [1.0, 1.0]
+    torch.save(buffer := torch.nn.Buffer(torch.zeros(1)), tmp_path / "c.pt")
+    assert isinstance(flambeau.load(tmp_path / "c.pt"), flambeau.nn.Buffer) and buffer.persistent
     torch.save(theirs, tmp_path / "b.pt")
     q, u = flambeau.load(tmp_path / "b.pt")
     assert q.role == "bias" and u.tag == 3 and isinstance(q, flambeau.nn.Parameter)
