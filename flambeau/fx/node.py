@@ -51,13 +51,21 @@ def map_arg(a: Any, fn: Callable[[Node], Any]) -> Any:
     return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
 
 
+# Functions of nn.functional that are the torch namespace's in PyTorch.
+_OF_TORCH = frozenset(
+    """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d bilinear hardshrink prelu pixel_shuffle pixel_unshuffle channel_shuffle
+    cosine_similarity pairwise_distance avg_pool1d adaptive_avg_pool1d""".split()
+)
+
+
 def qualified_name(func: Callable[..., Any]) -> str:
     """How code names a function: "torch.add", "operator.mul", "getattr"."""
     from flambeau.overrides import resolve_name
 
     known = resolve_name(func)
     if known is not None:
-        return known
+        space, _, own = known.rpartition(".")
+        return f"torch.{own}" if space == "torch.nn.functional" and own in _OF_TORCH else known
     if getattr(builtins, getattr(func, "__name__", ""), None) is func:
         return func.__name__
     if isinstance(func, (types.MethodDescriptorType, types.WrapperDescriptorType)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import enum
+import inspect
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from flambeau.devices import Device
 from flambeau.dtypes import dtype
 from flambeau.fx.graph import _MAGIC, Graph
 from flambeau.fx.node import Node, map_aggregate
+from flambeau.ops import instrument
 from flambeau.ops.dispatch import _Getter
 from flambeau.queries import memory_format
 from flambeau.tensor import Tensor
@@ -167,7 +169,34 @@ class Proxy:
         name = resolve_name(orig_method)
         if name is not None and name.startswith("torch.Tensor."):
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
+        if name in ("torch.nn.functional.sigmoid", "torch.nn.functional.tanh"):  # which call the method in PyTorch
+            return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
+        if name is not None and name.startswith("torch.nn.functional.") and name.rsplit(".", 1)[-1] not in _BUILT_IN:
+            args, kwargs = _spelled_out(orig_method, args, kwargs)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
+
+
+# Functions of nn.functional that are built in in PyTorch: their calls are recorded as they are written.
+_BUILT_IN = frozenset(
+    """linear bilinear gelu scaled_dot_product_attention logsigmoid softplus softshrink hardshrink one_hot prelu pixel_shuffle pixel_unshuffle
+    channel_shuffle native_channel_shuffle cosine_similarity pairwise_distance pdist avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d conv1d conv2d conv3d
+    conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc celu_ selu_ relu_ threshold_ leaky_relu_ hardtanh_ elu_ rrelu_""".split()
+)
+
+
+def _spelled_out(function: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call with its required arguments by position and all others by keyword, as PyTorch's nn.functional hands them on."""
+    try:
+        signature = getattr(function, "__signature__", None) or inspect.signature(instrument.original(function))
+        bound = signature.bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return tuple(args), kwargs
+    bound.apply_defaults()
+    parameters = signature.parameters
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values()):
+        return tuple(args), kwargs
+    given = tuple(bound.arguments[n] for n, p in parameters.items() if p.default is p.empty)
+    return given, {n: bound.arguments[n] for n, p in parameters.items() if p.default is not p.empty}
 
 
 class Attribute(Proxy):

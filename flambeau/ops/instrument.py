@@ -33,7 +33,7 @@ IGNORED = frozenset(
     parse_schema parse_type_comment set_anomaly_enabled set_flush_denormal set_num_interop_threads set_num_threads wait from_numpy
     default_generator has_cuda has_cudnn has_lapack device dtype finfo has_mkl has_mps has_mkldnn has_openmp iinfo memory_format qscheme
     set_grad_enabled no_grad enable_grad inference_mode is_inference_mode_enabled layout align_tensors can_cast broadcast_shapes
-    channel_shuffle chunk_ empty_quantized from_file fill_ promote_types nextafter_ from_dlpack frombuffer compile export stats trace_ vmap
+    chunk_ empty_quantized from_file fill_ promote_types nextafter_ from_dlpack frombuffer compile export stats trace_ vmap
     cond autocast is_warn_always_enabled set_warn_always vitals_enabled set_vital result_type_ get_device_module unify_type_list
     use_deterministic_algorithms are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled
     set_deterministic_debug_mode get_deterministic_debug_mode set_float32_matmul_precision get_float32_matmul_precision

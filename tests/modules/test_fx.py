@@ -70,6 +70,23 @@ def test_code_and_graph_are_pytorchs(name: str) -> None:
     assert str(ours.graph) == str(theirs.graph)
 
 
+FUNCTIONAL = {
+    "relu": (), "elu": (), "dropout": (), "sigmoid": (), "normalize": (), "softmax": (-1,), "log_softmax": (-1,), "hardtanh": (), "glu": (),
+    "max_pool2d": (2,), "layer_norm": ((3,),), "group_norm": (2,), "pad": ((1, 1),), "unfold": (2,), "pixel_shuffle": (2,), "adaptive_avg_pool2d": (1,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONAL, "cross_entropy", "mse_loss", "embedding", "batch_norm", "interpolate", "conv2d"])
+def test_functions_of_nn_are_recorded_as_pytorch_does(name: str) -> None:
+    def program(m: Any) -> Any:
+        f = getattr(m.nn.functional, name)
+        if name in FUNCTIONAL:
+            return lambda x: f(x, *FUNCTIONAL[name])
+        return {"batch_norm": lambda x: f(x, x, x), "interpolate": lambda x: f(x, scale_factor=2)}.get(name, lambda x: f(x, x))
+
+    assert fx.symbolic_trace(program(ft)).code == torch_fx.symbolic_trace(program(torch)).code
+
+
 def test_module() -> None:
     ft.manual_seed(0)
     net = network(ft)
