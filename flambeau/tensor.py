@@ -78,7 +78,7 @@ class Tensor:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not cls.__module__.startswith(("flambeau.nn.", "flambeau.sparse.", "flambeau.ops.")):
+        if not cls.__module__.startswith("flambeau."):
             from flambeau.ops.dispatch import admit
 
             admit(cls)
