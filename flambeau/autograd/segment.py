@@ -7,7 +7,7 @@ the saved values; values that were not saved are computed again from them.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from flambeau.autograd import hooks
 from flambeau.autograd.differentiate import Region, differentiate, overwritten, static_slots
@@ -103,7 +103,7 @@ def freed_outputs(path: list[State]) -> set[int]:
 class Segment:
     """One run of a trace whose gradients can still be asked for."""
 
-    __slots__ = ("boundaries", "custom", "freed", "hooked", "order", "packed", "params", "saved", "tape", "unpack", "versions")
+    __slots__ = ("__weakref__", "boundaries", "custom", "freed", "hooked", "order", "packed", "params", "saved", "tape", "unpack", "versions")
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -168,14 +168,15 @@ class History:
     """What a plan keeps for gradients beyond its trace.
 
     `tensors`: (position among the trace's tensors, slot) of those that keep a history. `storages`: (whether an input, its
-    index or a tensor's position, slot) of the storages that do. `saved`: (root slot, index of the output that holds it, or -1 -
-    index of the input that does). `preserved`: see Tape. `boundaries`: those at which gradients can arrive, or whose values gradients
-    use; others must not keep earlier segments alive.
+    index or a tensor's position, slot) of the storages that do. `results`: (position, slot) of tensors that are a storage's whole
+    content. `saved`: (root slot, index of the output that holds it, or -1 - index of the input that does). `preserved`: see Tape.
+    `boundaries`: those at which gradients can arrive, or whose values gradients use; others must not keep earlier segments alive.
     """
 
     def __init__(self) -> None:
         self.tensors: list[tuple[int, int]] = []
         self.storages: list[tuple[bool, int, int]] = []
+        self.results: list[tuple[int, int]] = []
         self.saved: list[tuple[int, int]] = []
         self.preserved: set[int] = set()
         self.boundaries: set[int] = set()
@@ -196,10 +197,11 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
         if t._gen == tr.gen and t._meta.requires_grad and not t._meta.leaf and t._slot not in tr.boundaries:
             history.tensors.append((position, t._slot))
             whole = graph.values[t._slot]
-            alias = t._slot in tr.custom and whole.base is not None and whole.numel == graph.values[whole.base].numel
-            if alias or (storage is None and whole.base is None and t._slot not in updated):  # a write to a part of it asks for the rest
+            if t._slot in tr.custom and whole.base is not None and whole.numel == graph.values[whole.base].numel:
                 history.storages.append((False, position, t._slot))
-        followed = not t._detached and (t._gen == -1 or t._meta.requires_grad)
+            elif whole.base is None and t._slot not in updated:
+                history.results.append((position, t._slot))
+        followed = not t._detached and (t._gen == -1 or (t._meta.requires_grad and storage is not None and t._slot != storage.slot))
         if followed and storage is not None and storage.gen == tr.gen and storage.slot not in updated and tr.needs(storage.slot):
             history.storages.append((False, position, storage.slot))
     wanted = {slot for _, slot in history.tensors} | {slot for _, _, slot in history.storages}
@@ -322,6 +324,10 @@ def keep_history(
         owner = inputs[index] if is_input else tensors[index]._storage
         assert owner is not None
         owner.history = (segment, slot)
+    for position, slot in history.results:
+        owner = tensors[position]._storage
+        if owner is not None:
+            owner.result = (ref(segment), slot)
     if hooks.saved and segment.saved:
         hooks.unpacked.append((segment, hooks.saved[-1]))  # hooks are user code: not while a trace is being ended
 

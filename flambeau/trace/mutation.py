@@ -95,7 +95,9 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     storage = target._storage or storage_of(target)
     m = target._meta
     recorded = tr.grad_enabled and not target._detached
-    face = tr.face(storage) if recorded and (storage.history is not None or tr.custom) else storage.slot
+    face = storage.slot
+    if recorded and (storage.history is not None or storage.result is not None or tr.custom):
+        face = tr.face(storage)
     key = (ASSIGN, target_slot, source_slot, storage.slot, face, fresh, m.requires_grad and m.leaf, target._detached)
     state = tr.state.children.get(key)
     if state is None:
@@ -112,7 +114,7 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     _bind(tr, target, storage, state)
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
         storage.cut = next(ORDER)
-        storage.history = None
+        storage.history = storage.result = None
     if state.external and not tr.held:
         from flambeau.trace.evaluate import flush
 
@@ -127,7 +129,8 @@ def _own_history(tr: Trace, target: Tensor, source: Tensor) -> None:
     storage = target._storage or storage_of(target)
     family = [t for t in (target, *tr.tensors, *tr.resolved) if t._storage is storage and t._detached]
     flush(tr, "write with gradients to a detached tensor")
-    storage.history, storage.cut = None, -1
+    storage.history = storage.result = None
+    storage.cut = -1
     for t in family:
         t._detached = False
 

@@ -387,7 +387,8 @@ class Trace:
         from flambeau.tensor import from_storage
 
         slot = storage.slot
-        if storage.history is None:
+        history = storage.source()
+        if history is None:
             for custom in self.custom:  # a custom function's result is an alias of what forward computed
                 v = self.value(custom)
                 if v.base == slot and v.numel == self.value(slot).numel:
@@ -395,9 +396,9 @@ class Trace:
             return slot
         if storage.gen == self.gen and slot in self.faces:
             return self.faces[slot]
-        v = storage.history[0].tape.values[storage.history[1]]
+        v = history[0].tape.values[history[1]]
         whole = from_storage(storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False))
-        whole._history = storage.history
+        whole._history = history
         found = self.resolve(whole)
         self.faces[storage.slot] = found
         return found

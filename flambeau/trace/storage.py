@@ -18,7 +18,8 @@ class Storage:
     `origin` is the slot under which the storage first appeared in that trace. `version` counts in-place writes.
     `external`: True or a weak reference that is alive while the outside world sees the memory (NumPy, DLPack): then nothing
     about it is ever left pending.
-    `history`: where the whole content came from, (segment, slot), if gradients can be asked of it. `cut`: the number of the last
+    `history`: where the whole content came from, (segment, slot), if gradients can be asked of it. `result`: the same where a tensor that is
+    the whole content has it, too; the segment's reference is weak, so that a detached tensor does not keep it. `cut`: the number of the last
     differentiable write; what a tensor remembers of earlier segments does not lead to its values any more.
     """
 
@@ -30,6 +31,7 @@ class Storage:
     version: int = 0
     external: Any = None
     history: Any = None
+    result: Any = None
     cut: int = -1
 
     def __init__(self, buffer: Buffer | None = None, gen: int = -1, slot: int = -1) -> None:
@@ -37,3 +39,10 @@ class Storage:
         if gen != -1:
             self.gen = gen
             self.slot = self.origin = slot
+
+    def source(self) -> Any:
+        """Where the whole content came from, (segment, slot), or None."""
+        if self.history is not None or self.result is None:
+            return self.history
+        segment = self.result[0]()
+        return None if segment is None else (segment, self.result[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +70,25 @@ def _retained(t: Any, x: Any, m: Any) -> Any:
     return y
 
 
-CASES: list[Case] = [_masked, _scaled, _of_a_view, _without_gradients, _column, _in_a_loop, _retained]
+def _transposed(t: Any, x: Any, m: Any) -> Any:
+    y = x.t() * x.t()
+    v = y[1:]
+    m.any().item()
+    y[0] = 1.0
+    v[1, 0].mul_(3)
+    return y
+
+
+def _of_a_later_view(t: Any, x: Any, m: Any) -> Any:
+    y = x * x
+    m.any().item()
+    v = y[1:]
+    m.all().item()
+    v[0, 0] = 0.0
+    return y
+
+
+CASES: list[Case] = [_transposed, _of_a_later_view, _masked, _scaled, _of_a_view, _without_gradients, _column, _in_a_loop, _retained]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -136,3 +155,23 @@ def test_writes_to_a_detached_tensor_are_noticed() -> None:
         y.detach().zero_()
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             z.backward()
+
+
+def test_detached_results_do_not_keep_what_made_them() -> None:
+    from flambeau.autograd.segment import Segment
+
+    def living() -> int:
+        gc.collect()
+        return sum(isinstance(o, Segment) for o in gc.get_objects())
+
+    before, kept = living(), []
+    w = flambeau.ones(5, requires_grad=True)
+    for _ in range(6):
+        loss = (w * w).sum()
+        kept += [loss.detach(), loss.data]
+        loss.item()
+        kept.append(loss.detach())
+        loss.backward()
+    del loss
+    assert living() <= before + 1
+    assert all(k.item() == 5.0 for k in kept)
