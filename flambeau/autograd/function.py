@@ -91,7 +91,7 @@ class FunctionCtx:
                 f"function {self._function.__name__}Backward returned an incorrect number of gradients (expected {count}, got {len(results)})"
             )
         if not (retain or create):
-            self._freed = True
+            self._freed, self._saved, self._versions = True, (), ()  # they may hold the history that holds this context
         return [results[p] for p in self._positions]
 
 
