@@ -99,7 +99,7 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
         return None
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, Tensor) and type(obj).__reduce_ex__ is Tensor.__reduce_ex__:
+        if isinstance(obj, Tensor) and _is_ordinary(type(obj)):
             return self._tensor(obj)
         if isinstance(obj, Tensor) and obj.layout is not strided:
             return self._name("torch._utils", "_rebuild_sparse_tensor"), obj._state()
@@ -146,6 +146,12 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
                 f"{found.identity[1].name} and {kind.name}; save a clone() of one of them"
             )
         return found
+
+
+def _is_ordinary(cls: type) -> bool:
+    """Whether tensors of a class are saved by their storage: it does not say itself how."""
+    owner = next(c for c in cls.__mro__ if "__reduce_ex__" in c.__dict__)
+    return owner is Tensor or owner.__name__ == "Overridable"  # whose methods ask __torch_function__, and are Tensor's
 
 
 def save(
@@ -435,7 +441,7 @@ class _FullUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = names.ALLOWED.get((module, name))
         if found is not None and module != "_codecs":
-            return found
+            return names.rebuild_any_type if found is names.rebuild_from_type else found
         self.executed.add(f"{module}.{name}")
         if module == "torch" or module.startswith("torch."):
             try:

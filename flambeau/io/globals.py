@@ -47,12 +47,19 @@ def rebuild_parameter_with_state(data: Any, requires_grad: Any, hooks: Any, stat
 
 
 def rebuild_from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
-    """torch._tensor._rebuild_from_type_v2: a tensor with attributes."""
-    if function not in _REBUILDERS or kind not in (Tensor, Parameter) or not isinstance(args, tuple):
+    """torch._tensor._rebuild_from_type_v2: a tensor with attributes, or of a subclass that the user has allowed."""
+    if function not in _REBUILDERS or not isinstance(args, tuple) or not (kind in (Tensor, Parameter) or kind in _ADDED.values()):
         raise UnpicklingError("the file rebuilds a tensor by a function or class that is not allowed")
+    return rebuild_any_type(function, kind, args, state)
+
+
+def rebuild_any_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
+    """The same for files that may execute what they say."""
     made = function(*args)
     if isinstance(state, dict) and state.get("_is_buffer") is True:
         made = Buffer(made, persistent=state.get("persistent") is not False)
+    elif type(made) is not kind:
+        made = made.as_subclass(kind)
     return _with_state(made, state)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import fractions
 import io
 import os
@@ -172,6 +173,29 @@ def test_attributes_and_subclasses(tmp_path):
     torch.save(theirs, tmp_path / "b.pt")
     q, u = flambeau.load(tmp_path / "b.pt")
     assert q.role == "bias" and u.tag == 3 and isinstance(q, flambeau.nn.Parameter)
+
+
+class Metres(flambeau.Tensor):
+    """A subclass of a user's."""
+
+
+def test_subclasses_of_users(tmp_path):
+    t = flambeau.ones(2).as_subclass(Metres)
+    t.unit = "m"
+    flambeau.save([t, t[:1]], tmp_path / "s.pt")
+    with pytest.raises(pickle.UnpicklingError, match="Metres"):
+        flambeau.load(tmp_path / "s.pt")
+    with flambeau.serialization.safe_globals([Metres]):
+        a, b = flambeau.load(tmp_path / "s.pt")
+    assert type(a) is type(b) is Metres and a.unit == "m" and a.tolist() == [1.0, 1.0]
+    a.zero_()
+    assert b.tolist() == [0.0]  # they still share memory
+    with pytest.warns(UserWarning, match="Metres"):
+        (c, _) = flambeau.load(tmp_path / "s.pt", weights_only=False)
+    assert type(c) is Metres and c.unit == "m"
+    d = copy.deepcopy(t)
+    e = pickle.loads(pickle.dumps(t))
+    assert type(d) is type(e) is Metres and d.unit == e.unit == "m" and d.data_ptr() != t.data_ptr()
 
 
 def test_skip_data(tmp_path):
