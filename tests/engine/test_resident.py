@@ -110,6 +110,7 @@ def test_batches_through_a_queue() -> None:
     while (batch := batches.get()) is not None:
         loss = (batch @ weight - 1).square().mean()
         (gradient,) = ft.autograd.grad(loss, weight)
+        assert gradient is not None
         with ft.no_grad():
             weight -= 0.1 * gradient
         seen.append(batch.sum())
