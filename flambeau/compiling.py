@@ -73,7 +73,7 @@ class OptimizedModule(Module):
 
 
 def compile(
-    model: Callable[..., Any] | None = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: str | Callable[..., Any] = "inductor",
+    model: Callable[..., Any] | None = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: str | Callable[..., Any] | None = None,
     mode: str | None = None, options: dict[str, Any] | None = None, name: str | None = None, disable: bool = False,
     recompile_limit: int | None = None, isolate_recompiles: bool = False, shapes_spec: Any = None,
 ) -> Any:  # fmt: skip
@@ -85,6 +85,7 @@ def compile(
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
     if mode is not None and mode not in _MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(_MODES)}")
+    backend = _default[0] if backend is None else backend
     if isinstance(backend, str):
         if backend not in _BACKENDS and backend not in _registered:
             raise InvalidBackend(backend)

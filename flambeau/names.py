@@ -50,6 +50,11 @@ _LEFT_OUT = (
 )
 
 
+def is_internal(space: str, name: str) -> bool:
+    """Whether a name is one of PyTorch's C++ parts, which its module shows and which no other implementation can have."""
+    return space == "torch" and re.fullmatch(_LEFT_OUT[0][0], name) is not None
+
+
 def left_out(space: str, name: str) -> str | None:
     """Why a name of PyTorch's is left out; None if it is not."""
     if space != "torch":

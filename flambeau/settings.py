@@ -29,7 +29,7 @@ class OutOfMemoryError(RuntimeError):
 class Stream(_CpuStream):
     """A stream of a device: of the CPU, which has one."""
 
-    def __init__(self, device: Any = None, *, priority: int = 0) -> None:
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
         super().__init__(priority)
         self.device = Device(device if device is not None else "cpu")
         self.stream_id = 0

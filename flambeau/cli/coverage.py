@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from flambeau.names import is_internal, left_out
+
 SPACES = (
     "torch Tensor nn nn.functional nn.init nn.utils nn.utils.clip_grad nn.utils.parametrizations nn.utils.parametrize nn.utils.prune "
     "nn.utils.rnn nn.utils.stateless nn.attention nn.parallel nn.parameter optim optim.lr_scheduler optim.swa_utils linalg fft special "
@@ -38,7 +40,10 @@ class Parameter(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What came of one namespace; `differing` is {name: reasons}, `open`: names whose signatures one side does not tell."""
+    """What came of one namespace; `differing` is {name: reasons}, `open`: names whose signatures one side does not tell.
+
+    `internal`: names of PyTorch's C++ parts, which are not counted (names.py).
+    """
 
     space: str
     names: list[str]
@@ -46,6 +51,7 @@ class Comparison(NamedTuple):
     equal: list[str]
     differing: dict[str, str]
     open: list[str]
+    internal: list[str]  # not among `names`
 
 
 # -- names ----------------------------------------------------------------------------------------------------------
@@ -99,7 +105,8 @@ def _normal(default: Any) -> str:
         return repr(float(default))
     if isinstance(default, ModuleType):
         return default.__name__
-    return re.sub(r"\bflambeau\.|\btorch\.|ops\.random\.|_C\.| at 0x[0-9a-f]+", "", default if isinstance(default, str) else repr(default))  # layouts are text here
+    text = default if isinstance(default, str) else repr(default)  # layouts are text here
+    return re.sub(r"\bflambeau\.|\btorch\.|ops\.random\.|_C\.| at 0x[0-9a-f]+", "", text)
 
 
 _KINDS = {
@@ -244,7 +251,9 @@ def compare(space: str) -> Comparison | None:
     theirs, mine = _holder("torch", space), _holder("flambeau", space)
     if theirs is ABSENT:
         return None
-    result = Comparison(space, public_names(theirs), [], [], {}, [])
+    shown = public_names(theirs)
+    internal = [n for n in shown if is_internal(f"torch.{space}" if space != "torch" else "torch", n) and getattr(mine, n, ABSENT) is ABSENT]
+    result = Comparison(space, [n for n in shown if n not in internal], [], [], {}, [], internal)
     method = isinstance(theirs, type)
     for name in result.names:
         try:
@@ -283,6 +292,17 @@ def _listed(names: list[str], width: int = 130) -> list[str]:
     return [*lines, line] if line else lines
 
 
+def _by_reason(c: Comparison) -> list[str]:
+    """The missing names of a namespace: first those without a reason, then a paragraph for each reason."""
+    reasons: dict[str | None, list[str]] = {None: []}
+    for name in c.missing:
+        reasons.setdefault(left_out(c.space, name), []).append(name)
+    lines = _listed(reasons.pop(None))
+    for why, names in reasons.items():
+        lines += ["", f"{why} ({len(names)}):"[:1].upper() + f"{why} ({len(names)}):"[1:], *_listed(names)]
+    return lines
+
+
 def page() -> str:
     """The whole of docs/coverage.md for the installed PyTorch."""
     with warnings.catch_warnings():
@@ -304,7 +324,12 @@ def page() -> str:
     lines += ["", "## Missing", ""]
     for c in found:
         if c.missing:
-            lines += [f"### {c.space} ({len(c.missing)})", *_listed(c.missing), ""]
+            lines += [f"### {c.space} ({len(c.missing)})", *_by_reason(c), ""]
+    internal = [n for c in found for n in c.internal]
+    if internal:
+        lines += [
+            f"## Not counted ({len(internal)})", f"In PyTorch's module, but {left_out('torch', internal[0])}.", "", *_listed(internal), "",
+        ]  # fmt: skip
     lines += ["## Signatures that differ", ""]
     for c in found:
         if c.differing:
