@@ -166,7 +166,7 @@ def get_parameter_groups(model, weight_decay=1e-5, skip_list=()):
 
 def program():
     for grn in False, True:
-        model = ConvNeXt(num_classes=5, depths=[1, 2], dims=[8, 16], drop_path_rate=0.4,
+        model = ConvNeXt(num_classes=5, depths=[1, 1], dims=[8, 16], drop_path_rate=0.4,
                          layer_scale_init_value=0. if grn else 1e-1, grn=grn)
         yield 'initial', model
         x, y = torch.randn(3, 3, 32, 32), torch.tensor([1, 4, 0])

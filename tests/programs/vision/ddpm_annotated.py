@@ -299,7 +299,7 @@ def linear_beta_schedule(timesteps):
     beta_end = 0.02
     return torch.linspace(beta_start, beta_end, timesteps)
 
-timesteps = 6
+timesteps = 4
 
 # define beta schedule
 betas = linear_beta_schedule(timesteps=timesteps)
@@ -414,7 +414,7 @@ def program():
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     ema, ema_model = EMA(0.9), copy.deepcopy(model).eval().requires_grad_(False)
     batch = torch.rand(2, 1, 8, 8) * 2 - 1
-    for step in range(3):
+    for step in range(2):
         optimizer.zero_grad()
         # Algorithm 1 line 3: sample t uniformally for every example in the batch
         t = torch.randint(0, timesteps, (2,)).long()

@@ -199,7 +199,7 @@ def _load_state_dict(model: nn.Module, state_dict) -> None:
 
 
 def program():
-    kwargs: Any = dict(growth_rate=4, block_config=(2, 1, 2), num_init_features=8, bn_size=2, drop_rate=0.2, num_classes=5)
+    kwargs: Any = dict(growth_rate=4, block_config=(2, 2), num_init_features=8, bn_size=2, drop_rate=0.2, num_classes=5)
     model = DenseNet(memory_efficient=True, **kwargs)
     yield 'initial', model
     twin = DenseNet(**kwargs)

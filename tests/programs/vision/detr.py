@@ -452,7 +452,7 @@ def program():
     samples = [torch.rand(3, 32, 40), torch.rand(3, 24, 48)]
     targets = [{'labels': torch.tensor([0, 2]), 'boxes': torch.tensor([[0.3, 0.4, 0.2, 0.2], [0.6, 0.5, 0.4, 0.6]])},
                {'labels': torch.tensor([1]), 'boxes': torch.tensor([[0.5, 0.5, 0.3, 0.4]])}]
-    for i in range(3):
+    for i in range(2):
         outputs = model(samples)
         loss_dict = criterion(outputs, targets)
         losses = sum(loss_dict[k] * weight_dict[k] for k in loss_dict.keys() if k in weight_dict)

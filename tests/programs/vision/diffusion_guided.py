@@ -374,7 +374,7 @@ def program():
     opt = th.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     ema_params = [p.detach().clone() for p in model.parameters()]
     batch, y = th.rand(3, 1, 8, 8) * 2 - 1, th.tensor([0, 2, 1])
-    for step in range(3):
+    for step in range(2):
         w = np.ones([diffusion.num_timesteps])
         p = w / np.sum(w)
         indices = th.from_numpy(np.random.choice(len(p), size=(3,), p=p)).long()

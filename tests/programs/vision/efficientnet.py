@@ -245,7 +245,7 @@ class EfficientNet(nn.Module):
 
 def program():
     blocks_args = [BlockDecoder._decode_block_string(s) for s in
-                   ['r1_k3_s11_e1_i16_o8_se0.25', 'r2_k5_s22_e2_i8_o16_se0.25']]
+                   ['r1_k3_s11_e1_i16_o8_se0.25', 'r2_k3_s22_e1_i8_o8_se0.25']]
     global_params = GlobalParams(
         width_coefficient=1.0, depth_coefficient=1.0, image_size=33, dropout_rate=0.2, num_classes=6,
         batch_norm_momentum=0.99, batch_norm_epsilon=1e-3, drop_connect_rate=0.2, depth_divisor=8,

@@ -262,7 +262,7 @@ def program():
     hr = torch.rand(2, 3, 16, 16)
     lr = nn.functional.interpolate(hr, scale_factor=0.5, mode='bicubic', align_corners=False)
     yield 'bicubic', (lr, nn.functional.interpolate(lr, scale_factor=2, mode='bicubic'), nn.functional.interpolate(hr, size=(5, 7), mode='area'))
-    edsr = EDSR(2, 8, 2)
+    edsr = EDSR(1, 8, 2)
     rcan = nn.Sequential(MeanShift(1), default_conv(3, 8, 3), ResidualGroup(default_conv, 8, 3, 4, 1), Upsampler(default_conv, 2, 8, act='prelu'), default_conv(8, 3, 3), MeanShift(1, sign=1))
     tv = TVLoss(2e-8)
     for net in edsr, rcan, SRResNet():
@@ -278,5 +278,5 @@ def program():
                 yield 'gradients', net
             optimizer.step()
             yield 'loss', (loss, calc_psnr(sr, hr))
-    edsr.load_state_dict(EDSR(2, 8, 2).state_dict())
+    edsr.load_state_dict(EDSR(1, 8, 2).state_dict())
     yield 'copied', edsr
