@@ -150,6 +150,7 @@ def _matmul(input: Any, other: Any) -> Any:
     return products.matmul(input, other)
 
 
+HANDLERS["nn.functional.relu"] = HANDLERS["relu"]
 HANDLERS["addmm"] = products.addmm
 HANDLERS["nn.functional.linear"] = products.linear
 HANDLERS["sum"] = lambda input, dim=None, keepdim=False, dtype=None: reductions.summed(input, dim, keepdim, dtype)

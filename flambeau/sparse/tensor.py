@@ -234,6 +234,15 @@ class SparseTensor(Tensor):
         data = self._data.type(dtype)
         return self if data is self._data else self._with(data)
 
+    def type_as(self, other: Tensor) -> Tensor:
+        """The dtype of `other`."""
+        return self.to(other.dtype)
+
+    @property
+    def T(self) -> Tensor:
+        """The matrix transposed."""
+        return self.t()  # type: ignore[no-any-return]
+
     def _nnz(self) -> int:
         """How many elements (of the sparse dims) are kept."""
         return self._data.shape[0]
