@@ -11,13 +11,10 @@ from flambeau.devices import CPU, Device
 from flambeau.dtypes import dtype
 from flambeau.runtime import memory
 from flambeau.trace import recorder
-from flambeau.trace.evaluate import observe
+from flambeau.trace.evaluate import observe, observed
 from flambeau.trace.meta import Meta, Size, meta
-from flambeau.trace.recorder import local, storage_of
+from flambeau.trace.recorder import TRACE_SLOTS, local, storage_of
 from flambeau.trace.storage import Storage
-
-if TYPE_CHECKING:
-    from flambeau.trace.immediate import Immediate
 
 _new: Callable[[type], Any] = object.__new__
 
@@ -37,7 +34,7 @@ class Tensor:
     _key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
     _history: tuple[Any, int] | None = None
     _detached: int = 0  # 1: made by detach(); 2: by .data, whose writes are not counted, as in PyTorch (views have their base's)
-    _immediate: Immediate | None = None  # what made it without a trace, until a trace takes it
+    _immediate: tuple[Any, ...] | None = None  # the call that made it without a trace, until it is looked at (immediate.py)
     _hooks: dict[int, Any] | None = None
     _post_hooks: dict[int, Any] | None = None
     _retains_grad: bool = False
@@ -314,6 +311,14 @@ class Tensor:
         m = self._meta
         if m.numel != 1:
             raise RuntimeError(f"a Tensor with {m.numel} elements cannot be converted to Scalar (shape {tuple(m.shape)})")
+        call = self._immediate
+        if call is not None:  # `observed`, without a call of it where nothing is pending
+            tr = local.main
+            if call[1] == tr.gen:
+                if tr.state is tr.root and not tr.held:
+                    tr.gen += TRACE_SLOTS
+                else:
+                    observed(self)
         storage = self._storage
         if storage is None or storage.gen >= 0 or storage.buffer is None:
             storage = observe(self)

@@ -217,6 +217,17 @@ def _period(state: State) -> int:
     return 0
 
 
+def observed(t: Tensor) -> None:
+    """`t`, which an immediate call made, is looked at: what would have run now, had the call been recorded, runs or is settled."""
+    call, t._immediate = t._immediate, None
+    tr = local.main
+    if call is not None and call[1] == tr.gen and not tr.held:
+        if tr.state is tr.root:
+            tr.gen += TRACE_SLOTS  # nothing is pending: what else was made without a trace stays as it is, too
+        else:
+            flush(tr, "observation")
+
+
 def observe(t: Tensor) -> Storage:
     """The storage of `t` with its bytes in place; runs what is pending."""
     tr = local.trace
@@ -224,6 +235,8 @@ def observe(t: Tensor) -> Storage:
         if not isinstance(tr, Fragment):  # a transform is active: what it passes on is the trace's
             return t._observed() if hasattr(t, "_level") else tr.call_on_trace(observe, t)  # type: ignore[no-any-return]
         raise RuntimeError("an operation's body must not look at the values of tensors (item, bool, numpy, print, ...)")
+    if t._immediate is not None:
+        observed(t)
     gen = t._gen
     if gen == tr.gen:
         storage = t._storage

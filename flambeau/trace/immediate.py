@@ -4,6 +4,9 @@ A trace of one operation that is observed pays for being recorded and gains noth
 of the trie learns the call by its arguments' metadata, and the public function (ops/wrapper.py) makes its result without a trace:
 the plan is the one that the trace would have run, so the bits are the same. Views of memory that is there are learned likewise.
 Only calls without gradients, on memory that nobody else sees and nothing pending writes to; any other goes the usual way.
+
+Whether a call is recorded decides what it is fused with, and so the last bits of sums. Results must not depend on what has been
+learned: a result that a later call takes before anything was looked at is recorded after all (`replay`), as if it had been pending.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from flambeau.trace.storage import Storage
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
+    from flambeau.trace.meta import Meta
 
 # A result that a recorded call takes would have been fused into it. So many of these end it, unless between two of them
 # there are so many immediate calls.
@@ -29,6 +33,7 @@ MISSES: Final = 8
 FORGIVEN: Final = 64
 
 _numbers: Final = (int, float)
+_TENSOR_KINDS: Final = ("tensor", "tensor?", "operand", "operand?", "exponent")
 
 
 class Immediate:
@@ -51,12 +56,40 @@ class Immediate:
             self.root.immediate[self.key] = _never
 
 
+def replay(tr: Trace, t: Tensor) -> bool:
+    """A recorded call takes `t`: record the call that made it, too, and let `t` be that pending result. False if it is settled:
+    something was looked at since, or an argument has been written to."""
+    assert t._immediate is not None
+    made, gen, *args = t._immediate
+    t._immediate = None
+    if gen != tr.gen or t._storage is None:
+        return False
+    for a in args:
+        storage = getattr(a, "_storage", None)
+        if storage is not None and storage.gen >= 0 and not (storage.gen == gen and storage.slot == storage.origin):
+            return False
+    made.missed()
+    held, tr.held = tr.held, True  # not without a trace this time
+    try:
+        result = made.key[0].call(args)
+    finally:
+        tr.held = held
+    if tr.gen != gen or tr.tensors[-1] is not result:
+        return False
+    storage = t._storage
+    if result._storage is None:  # a value of its own; views of it know its storage
+        storage.gen, storage.slot, storage.origin, storage.buffer = gen, result._slot, result._slot, None
+    t._gen, t._slot, t._meta = gen, result._slot, result._meta
+    tr.tensors[-1] = t
+    return True
+
+
 def _never(*args: Any) -> None:
     """What stands for a call that turned out to be used in later calls."""
 
 
-def shape_of_path(state: State) -> tuple[list[State], State] | None:
-    """(inputs, call) of a path that is some plain inputs, one call with one result, and views of that; else None."""
+def shape_of_path(state: State) -> tuple[list[State], State, list[State]] | None:
+    """(inputs, call, views) of a path that is some plain inputs, one call with one result, and views one of the other; else None."""
     path = state.path()[1:]
     inputs = []
     while path and path[0].edge[0] == IN:
@@ -68,59 +101,75 @@ def shape_of_path(state: State) -> tuple[list[State], State] | None:
         return None
     if any(s.requires or s.external or s.parameters or s.edge[1].dynamic for s in inputs) or call.requires:
         return None
-    return (inputs, call) if all(s.single_view for s in views) else None
+    return (inputs, call, views) if all(s.single_view and hasattr(s.edge[0], "kinds") for s in views) else None
 
 
 def learn(tr: Trace, state: State, tensors: list[Tensor]) -> None:
-    """The trace that is about to run has been observed often enough: teach its root the call, if it is one of ours."""
+    """The trace that is about to run has been observed often enough: teach its root the calls, if they are ours."""
     found = shape_of_path(state)
     if found is None or tr.boundaries or tr.custom:
         return
-    inputs, call = found
+    inputs, call, views = found
     root = tr.root
     if not inputs or inputs[0].parent is not root:
         return
+    direct = _direct(tr, call, tensors) if call.plain else {}
+    if direct is None:
+        return
+    known = {s.slot: s.edge[1] for s in inputs}  # metadata by slot
+    if not _teach(tr, call, known, {s.slot: s.edge[2] for s in inputs}, direct):
+        return
+    before = call
+    for view in views:
+        known = {before.outs[0].slot: before.outs[0].meta}
+        if before.outs[0].meta.dynamic or not _teach(tr, view, known, {}, {}):
+            return
+        before = view
+
+
+def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int], direct: dict[str, Any]) -> bool:
+    """Teach the root one call whose tensors are `known`, by slot and in the call's order; `sizes`: bytes of their storages.
+
+    `direct`: the native call that makes the result (plan.py); empty for a view."""
     op, *keys = call.edge
-    tensor_kinds = ("tensor", "tensor?", "operand", "operand?", "exponent")
+    root = tr.root
     key: list[Any] = [op]
-    order: list[int] = []  # of the inputs, as the call takes them
+    order: list[int] = []  # slots of the tensors, as the call takes them
     given: list[str] = []  # of each argument: "t" tensor, "n" run-time number, "" in the key
-    by_slot = {s.slot: i for i, s in enumerate(inputs)}
     for kind, k in zip(op.kinds, keys, strict=True):
-        if kind in tensor_kinds and type(k) is int:
-            if k not in by_slot:
-                return
-            order.append(by_slot[k])
-            key.append(inputs[by_slot[k]].edge[1])
+        if kind in _TENSOR_KINDS and type(k) is int:
+            if k not in known:
+                return False
+            order.append(k)
+            key.append(known[k])
             given.append("t")
         elif kind == "tensors":
-            return
+            return False
         else:
             key.append(k)
             given.append("n" if kind in ("operand", "operand?", "number") and k in _numbers else "")
-    if order != list(range(len(inputs))):
-        return
+    if order != list(known):
+        return False
     made = Immediate(root, tuple(key))
-    scope: dict[str, Any] = {"made": made, "new": object.__new__, "Tensor": recorder._TENSOR[0], "Storage": Storage, "error": _unpackable}
+    scope: dict[str, Any] = {"made": made, "new": object.__new__, "Tensor": recorder._TENSOR[0], "Storage": Storage, "trace": tr, "counters": counters}
     names = [f"a{i}" for i in range(len(given))]
     sources = [n for n, g in zip(names, given, strict=True) if g == "t"]
     numbers = [n for n, g in zip(names, given, strict=True) if g == "n"]
     lines = [f"def run({', '.join(names)}):"]
     for i, n in enumerate(sources):
-        scope[f"bytes{i}"] = inputs[i].edge[2]
         lines += [
             f"    s{i} = {n}._storage",
             f"    if s{i} is None: return None",
             f"    b{i} = s{i}.buffer",
-            f"    if b{i} is None or s{i}.gen >= 0 or b{i}.nbytes != bytes{i} or s{i}.external is not None or s{i}.cut >= 0: return None",
+            f"    if b{i} is None or s{i}.gen >= 0 or s{i}.external is not None or s{i}.cut >= 0: return None",
         ]
-    if call.plain:
-        direct = _direct(tr, call, tensors)
-        if direct is None:
-            return
+    if direct:
+        for i, slot in enumerate(order):
+            scope[f"bytes{i}"] = sizes[slot]
+            lines.append(f"    if b{i}.nbytes != bytes{i}: return None")
         # What an immediate call made a moment ago, and nobody has looked at, belongs into one kernel with this call.
         lines += [f"    if {n}._immediate is not None: return None" for n in sources]
-        scope |= direct | {"kept": [direct["allocate"]()], "references": getrefcount}
+        scope |= direct | {"kept": [direct["allocate"]()], "references": getrefcount, "error": _unpackable, "meta": call.meta}
         words = ", ".join([*[f"b{i}.address" for i in range(len(sources))], "o.address", *numbers])
         lines += [
             "    o = kept[0]",
@@ -133,28 +182,24 @@ def learn(tr: Trace, state: State, tensors: list[Tensor]) -> None:
             "    t._storage = s = new(Storage)",
             "    s.buffer = o",
         ]
-        scope["meta"] = call.meta
     else:
         (out,) = call.outs
-        if out.alias is None or out.slot == inputs[out.alias].slot or out.meta.requires_grad:
-            return
-        base = sources[out.alias]
-        lines += [
-            f"    if {base}._detached: return None",
-            "    t = new(Tensor)",
-            f"    t._storage = s{out.alias}",
-        ]
+        if out.alias is None or out.slot == order[out.alias] or out.meta.requires_grad:
+            return False
+        lines += [f"    if {sources[out.alias]}._detached: return None", "    t = new(Tensor)", f"    t._storage = s{out.alias}"]
         if out.dynamic:
-            moved = " + ".join([f"{numbers[i]} * {multiplier}" for i, multiplier in out.dynamic])
+            assert call.parent is not None
+            first = call.parent.parameter_count
+            moved = " + ".join([f"{numbers[i - first]} * {multiplier}" for i, multiplier in out.dynamic])
             lines.append(f"    t._offset = {out.meta.offset} + {moved}")
         scope["meta"] = out.meta
-    lines += ["    t._meta = meta", "    t._immediate = made", "    counters.immediate_calls += 1", "    return t"]
-    scope["counters"] = counters
+    lines += ["    t._meta = meta", f"    t._immediate = made, trace.gen, {', '.join(names)}", "    counters.immediate_calls += 1", "    return t"]
     exec(_compiled("\n".join(lines)), scope)
     made.run = scope["run"]
     if root.immediate is None:
         root.immediate = {}
     root.immediate.setdefault(made.key, made.run)
+    return True
 
 
 def _direct(tr: Trace, call: State, tensors: list[Tensor]) -> dict[str, Any] | None:

@@ -329,9 +329,8 @@ class Trace:
                         self.hooked[slot] = t
                 return slot
         m = t._meta
-        if t._immediate is not None:
-            t._immediate.missed()
-            t._immediate = None
+        if t._immediate is not None and replay(self, t):
+            return t._slot
         if storage is None or (storage.gen >= 0 and storage.gen != gen):
             from flambeau.trace.evaluate import evaluate_elsewhere
 
@@ -624,6 +623,13 @@ def casting_body(op: Any, lower: dtypes.dtype) -> Callable[..., Any]:
     from flambeau.amp.lists import casting
 
     return casting(op, lower)
+
+
+def replay(tr: Trace, t: Tensor) -> bool:
+    """Record the call that made `t` without a trace; loaded when it is first needed."""
+    from flambeau.trace.immediate import replay
+
+    return replay(tr, t)
 
 
 def is_external(storage: Storage) -> bool:
