@@ -59,4 +59,4 @@ def node_of(t: Tensor) -> Node:
     return cls(op)
 
 
-_NAMES = {"matmul": "MmBackward0", "permute": "PermuteBackward0", "reshape": "ViewBackward0", "sum": "SumBackward0"}
+_NAMES = {"matmul": "MmBackward0", "permute": "PermuteBackward0", "reshape": "ViewBackward0", "concatenate": "CatBackward0"}

@@ -392,14 +392,33 @@ def _einsum(operands: Sequence[Tensor], equation: str) -> Tensor:
     return prim.permute(x, dims=order) if order != tuple(range(len(order))) else x
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
-    """Sums of products in Einstein's notation: "bik,bkj->bij". Pairs are contracted from left to right."""
+def _equation(arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The equation and the operands of einsum's other form: tensor, labels, tensor, labels, ... and perhaps the result's labels."""
+    if len(arguments) < 2:
+        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list")
+
+    def letters(labels: Any) -> str:
+        for label in labels:
+            if label is not Ellipsis and not (isinstance(label, int) and 0 <= label < 52):
+                raise ValueError(f"einsum(): a subscript of a subscripts list must be an Ellipsis or within the range [0, 52), not {label!r}")
+        return "".join(["..." if label is Ellipsis else chr(ord("A") + label if label < 26 else ord("a") + label - 26) for label in labels])
+
+    equation = ",".join([letters(labels) for labels in arguments[1::2]])
+    if len(arguments) % 2:
+        return equation + "->" + letters(arguments[-1]), arguments[:-1:2]
+    return equation, arguments[::2]
+
+
+def einsum(*args: Any) -> Tensor:
+    """Sums of products in Einstein's notation: "bik,bkj->bij" and the operands, or each operand followed by the list of its dims' numbers.
+
+    Pairs are contracted from left to right.
+    """
+    equation, operands = (args[0], args[1:]) if args and isinstance(args[0], str) else _equation(args)
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     if not operands:
         raise ValueError("einsum(): must provide at least one operand")
-    if not isinstance(equation, str):
-        raise TypeError("einsum(): the equation must be a string; the interleaved list form is not supported")
     return _einsum(list(operands), equation)  # type: ignore[no-any-return]
 
 

@@ -197,3 +197,20 @@ def test_forms_of_where_and_split(expression: Expression) -> None:
 def test_where_with_a_part_of_its_arguments() -> None:
     with pytest.raises(TypeError, match="condition"):
         ft.where(ft.ones(2) > 0, ft.ones(2))
+
+
+@pytest.mark.parametrize("expression", [
+    lambda t, x, y: t.einsum(x, [0, 1], y, [1, 2], [0, 2]),
+    lambda t, x, y: t.einsum(x, [30, 1], y, [1, 2]),
+    lambda t, x, y: t.einsum(x, [..., 3], y, [3, 4], [..., 4]),
+    lambda t, x, y: t.einsum(x, [2, 1], [1]),
+])  # fmt: skip
+def test_einsum_of_lists(expression: Expression) -> None:
+    check(expression, arrays((2, 3), (3, 3)), strides=False)
+
+
+@pytest.mark.parametrize("arguments", [lambda t: (), lambda t: (t.ones(2),), lambda t: (t.ones(2), [52]), lambda t: (t.ones(2), ["a"])])
+def test_errors_of_einsum(arguments: Expression) -> None:
+    for t in (ft, torch):
+        with pytest.raises((ValueError, RuntimeError, TypeError)):
+            t.einsum(*arguments(t))

@@ -311,7 +311,7 @@ def program():
     yield "folded", [before, out, model(inputs), list(model.state_dict())]
     for cls in (FakeQuantLinear, BitLinear):
         model = nn.Sequential(cls(8, 6), nn.ReLU(), cls(6, 3))
-        yield f"initial {cls.__name__}", model
+        yield f"{cls.__name__} before", model
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for _ in range(2):
             optimizer.zero_grad()
