@@ -266,11 +266,12 @@ _LAZY_NAMES |= dict.fromkeys(
 for _name in _LINALG_METHODS:
     setattr(Tensor, _name, _lazy_method(_name, "flambeau.ops.linalg.legacy"))
 _LAZY_NAMES |= dict.fromkeys(
-    ("batch_norm instance_norm native_batch_norm native_layer_norm native_group_norm native_dropout feature_dropout dropout_ alpha_dropout_ "
-     "feature_alpha_dropout_ feature_dropout_ celu_ selu_ threshold_ rrelu_ convolution constant_pad_nd max_pool1d_with_indices max_pool3d "
-     "adaptive_max_pool1d grid_sampler grid_sampler_2d grid_sampler_3d affine_grid_generator embedding embedding_renorm_ poisson_nll_loss "
-     "hinge_embedding_loss binary_cross_entropy_with_logits pdist channel_shuffle native_channel_shuffle conv_tbc norm_except_dim "
-     "split_with_sizes_copy unsafe_split_with_sizes lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell").split(), "flambeau.nn.functional.native"
+    "batch_norm instance_norm native_batch_norm native_layer_norm native_group_norm native_dropout feature_dropout dropout_ alpha_dropout_ "
+    "feature_alpha_dropout_ feature_dropout_ celu_ selu_ threshold_ rrelu_ convolution constant_pad_nd max_pool1d_with_indices max_pool3d "
+    "adaptive_max_pool1d grid_sampler grid_sampler_2d grid_sampler_3d affine_grid_generator embedding embedding_renorm_ poisson_nll_loss "
+    "hinge_embedding_loss binary_cross_entropy_with_logits pdist channel_shuffle native_channel_shuffle conv_tbc norm_except_dim "
+    "split_with_sizes_copy unsafe_split_with_sizes lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split(),
+    "flambeau.nn.functional.native",
 )
 _LAZY_NAMES |= dict.fromkeys(("segment_reduce", "range", "kaiser_window"), "flambeau.ops.segments")
 _LAZY_NAMES |= dict.fromkeys(("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"), "flambeau.ops.fake_quantize")

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-
 PYTORCH = "2.13.0"  # whose API this is
 
 

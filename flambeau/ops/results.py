@@ -6,7 +6,6 @@ from collections import namedtuple
 from functools import cache
 from typing import Any
 
-
 TYPES: dict[str, Any] = {}  # by name, those that have been asked for
 
 

@@ -16,6 +16,6 @@ from flambeau.profiler.profiler import (
 )
 
 __all__ = [
-    "DeviceType", "ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "kineto_available", "profile", "record_function", "schedule", "supported_activities",
-    "tensorboard_trace_handler",
+    "DeviceType", "ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "kineto_available", "profile", "record_function", "schedule",
+    "supported_activities", "tensorboard_trace_handler",
 ]  # fmt: skip

@@ -340,10 +340,10 @@ class Trace:
         if storage.cut >= 0 and not t._detached and not (m.requires_grad and m.leaf):
             if history is not None and history[0].order < storage.cut:
                 history = t._history = None  # written over since: its values come from the storage's history
-            if history is None and storage.history is not None:
+            if history is None and storage.source() is not None:
                 face = self.face(storage)
         elif storage.gen == gen and m.requires_grad and not m.leaf and history is None and not t._detached:
-            face = self._leaf_below(storage)
+            face = self._origin_below(storage)
         leaf = m.requires_grad and (m.leaf or history is not None)
         if storage.gen == gen:
             plain_reread = not leaf and not t._detached
@@ -402,15 +402,15 @@ class Trace:
         self.faces[storage.slot] = found
         return found
 
-    def _leaf_below(self, storage: Storage) -> int:
-        """The slot of the leaf that fills a storage, for a view of it that a write without gradients has made stale; or -1."""
+    def _origin_below(self, storage: Storage) -> int:
+        """For a view that a write without gradients has made stale: the slot of the leaf or the earlier result that fills the storage, or -1."""
         if self.needs(storage.slot):
             return -1
         for boundary in list(self.boundaries.values()):
             t = boundary.tensor
             if t._storage is storage and boundary.history is None and t._meta.leaf and t._meta.numel == self.value(storage.slot).numel:
                 return t._slot if t._gen == self.gen else self.resolve(t)
-        return -1
+        return self.face(storage) if storage.source() is not None else -1
 
     def _register(self, key: Any, m: Meta, leaf: bool) -> State:
         """The slow half of `resolve`: make the edge for a new input, or a new alias of a known storage."""
