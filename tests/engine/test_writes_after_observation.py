@@ -175,3 +175,30 @@ def test_detached_results_do_not_keep_what_made_them() -> None:
     del loss
     assert living() <= before + 1
     assert all(k.item() == 5.0 for k in kept)
+
+
+WITHOUT_GRADIENTS: dict[str, Case] = {
+    "data of the whole": lambda t, y, v: y.data.mul_(0.9),
+    "data of the view": lambda t, y, v: v.data.mul_(0.9),
+    "no_grad": lambda t, y, v: t.no_grad()(lambda: y[0].fill_(0.25))(),
+    "no_grad through the view": lambda t, y, v: t.no_grad()(lambda: v[:1].fill_(0.25))(),
+}
+
+
+@pytest.mark.parametrize("write", WITHOUT_GRADIENTS)
+@pytest.mark.parametrize("first", [lambda y: None, lambda y: y.mul_(1.5), lambda y: y[0].fill_(2.0)], ids=["", "scaled", "row written"])
+def test_writes_without_gradients_keep_the_history_of_views(write: str, first: Case) -> None:
+    """Of tensors of an earlier trace: the tensor and a view that the write has made stale lead to where they came from."""
+    found = []
+    for t in (flambeau, torch):
+        x = t.arange(1.0, 7.0).view(2, 3).clone().requires_grad_()
+        y = x * x
+        first(y)
+        y.detach().sum().item()
+        v = y[1:]
+        WITHOUT_GRADIENTS[write](t, y, v)
+        (y * y).sum().backward(retain_graph=True)
+        (v.sum() * 2).backward()
+        found.append((y.detach().numpy(), x.grad.numpy()))
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
