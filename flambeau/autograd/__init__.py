@@ -6,6 +6,7 @@ gradients), checkpoint, modes, hooks, gradcheck.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MappingView
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def _list(x: Any) -> list[Any]:
-    """Tensors, those of graph.GradientEdge among them."""
-    items = list(x) if isinstance(x, (tuple, list)) and not hasattr(x, "ownership_token") else [x]
+    """Tensors, those of graph.GradientEdge among them: one, or any iterable of them (`model.parameters()`, `params.values()`)."""
+    several = isinstance(x, (tuple, list, Iterator, MappingView)) and not hasattr(x, "ownership_token")
+    items = list(x) if several else [x]
     return [getattr(item, "ownership_token", item) for item in items]
 
 

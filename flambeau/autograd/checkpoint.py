@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 from flambeau.autograd.function import Function
@@ -14,10 +16,14 @@ class _Checkpoint(Function):
     """Forward without history; backward recomputes with history, from the same random state and under the same autocast."""
 
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Any], preserve: bool, contexts: Any, kwargs: dict[str, Any], *args: Any) -> Any:
+    def forward(
+        ctx: Any, function: Callable[..., Any], captured: Sequence[Any], preserve: bool, contexts: Any, kwargs: dict[str, Any], *inputs: Any
+    ) -> Any:
         from flambeau.ops.random import default_generator
 
         ctx.function = function
+        ctx.captured = captured  # the last of the inputs, as the function holds them
+        args = inputs[: len(inputs) - len(captured)]
         ctx.kwargs = kwargs
         ctx.autocast = local.main.autocast
         ctx.state = (default_generator.clone_state(), default_generator.drawn) if preserve else None
@@ -31,9 +37,10 @@ class _Checkpoint(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         from flambeau.autograd.engine import grad
-        from flambeau.autograd.modes import enable_grad
+        from flambeau.autograd.modes import enable_grad, is_grad_enabled
         from flambeau.ops.random import default_generator as g
 
+        again = is_grad_enabled()  # create_graph: the gradients are differentiated in their turn
         tensors = iter(ctx.saved_tensors)
         args: list[Any] = []
         for is_tensor, other in zip(ctx.is_tensor, ctx.others, strict=True):
@@ -41,7 +48,7 @@ class _Checkpoint(Function):
                 args.append(other)
                 continue
             t = next(tensors)
-            args.append(t.detach().requires_grad_(t.requires_grad))
+            args.append(t if again else t.detach().requires_grad_(t.requires_grad))
         now = (g.clone_state(), g.drawn)
         outside = local.main.autocast
         if ctx.state is not None:
@@ -59,17 +66,17 @@ class _Checkpoint(Function):
             for o, d in zip(outputs if isinstance(outputs, (tuple, list)) else (outputs,), grads, strict=True)
             if hasattr(o, "_meta") and o.requires_grad and d is not None
         ]
-        wanted = [a for a in args if hasattr(a, "_meta") and a.requires_grad]
+        wanted = [a for a in (*args, *ctx.captured) if hasattr(a, "_meta") and a.requires_grad]
         parameters = _leaves_of(pairs, wanted)
         from flambeau.autograd.engine import backward as run
 
         found = {}
         if pairs and wanted:
-            with_leaves = grad([o for o, _ in pairs], wanted, [d for _, d in pairs], bool(parameters), False, True)
+            with_leaves = grad([o for o, _ in pairs], wanted, [d for _, d in pairs], bool(parameters) or again, again, True)
             found = {id(t): d for t, d in zip(wanted, with_leaves, strict=True)}
-        if pairs and parameters:
+        if pairs and parameters and not again:
             run([o for o, _ in pairs], [d for _, d in pairs], False, False, parameters)
-        return (None, None, None, None, *[found.get(id(a)) if hasattr(a, "_meta") else None for a in args])
+        return (None, None, None, None, None, *[found.get(id(a)) if hasattr(a, "_meta") else None for a in (*args, *ctx.captured)])
 
 
 def _leaves_of(pairs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -86,6 +93,42 @@ def _leaves_of(pairs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     return list(leaves.values())
 
 
+def captured_by(function: Any) -> list[Any]:
+    """The tensors with gradients that a function holds: those of the modules, containers and functions that it closes over or is bound to."""
+    found: dict[int, Any] = {}
+    seen: set[int] = set()
+    pending = [function]
+    while pending:
+        x = pending.pop()
+        if id(x) in seen:
+            continue
+        seen.add(id(x))
+        if hasattr(x, "_meta"):
+            if x.requires_grad:
+                found[id(x)] = x
+        elif hasattr(x, "named_parameters"):
+            found.update({id(p): p for p in x.parameters() if p.requires_grad})
+        elif isinstance(x, (list, tuple, dict)):
+            pending.extend(x.values() if isinstance(x, dict) else x)
+        elif isinstance(x, partial):
+            pending.extend((x.func, x.args, x.keywords))
+        elif isinstance(x, MethodType):
+            pending.extend((x.__self__, x.__func__))
+        elif isinstance(x, FunctionType):
+            pending.extend((x.__defaults__ or (), x.__kwdefaults__ or {}))
+            pending.extend([c.cell_contents for c in x.__closure__ or () if _is_filled(c)])
+            named = [x.__globals__[n] for n in x.__code__.co_names if n in x.__globals__]
+            pending.extend([v for v in named if hasattr(v, "_meta") or hasattr(v, "named_parameters")])
+    return list(found.values())
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a name that the enclosing function has not assigned yet
+        return False
+
+
 def _restore(generator: Any, state: Any) -> None:
     saved, drawn = state
     generator._seed, generator.state, generator.drawn = saved._seed, saved.state.clone(), drawn
@@ -97,6 +140,7 @@ def checkpoint(
 ) -> Any:  # fmt: skip
     """function(*args) whose intermediate values are computed again in the backward pass instead of being kept.
 
+    Without `use_reentrant`, the gradients of what the function holds can be asked for by autograd.grad, and be differentiated again.
     `context_fn()` gives two blocks: the first run is inside the one, the run in the backward pass inside the other.
     """
     from flambeau.autograd.modes import is_grad_enabled
@@ -107,7 +151,9 @@ def checkpoint(
     # a graph needs a differentiable input even where only parameters inside want gradients
     anchor = empty(0, requires_grad=True)
     contexts = context_fn() if context_fn is not None else (nullcontext(), nullcontext())
-    return _Checkpoint.apply(_Anchored(function), preserve_rng_state, contexts, kwargs, anchor, *args)
+    given = {id(a) for a in args}
+    captured = [] if use_reentrant else [t for t in captured_by(function) if id(t) not in given]
+    return _Checkpoint.apply(_Anchored(function), captured, preserve_rng_state, contexts, kwargs, anchor, *args, *captured)
 
 
 class _Anchored:

@@ -74,7 +74,7 @@ class Context:
         if region.writes:
             v = region.value(slot)
             own = region.writes.get(slot if v.base is None else v.base)
-            if own is not None and not own[0] <= first < own[1]:
+            if own is not None and first < own[0]:  # later uses of the old value are the operation's own, and gradients of these
                 if region.dry:
                     return region.forward(slot)
                 raise RuntimeError(

@@ -318,6 +318,15 @@ def keep_history(
         if needs:
             t._history = (segment, slot)
         segment.saved[slot] = t
+    for slot in segment.custom:
+        v = tape.values[slot]
+        root = segment.saved.get(v.base) if v.base is not None else None
+        if root is not None and root._storage is not None and not v.dynamic:  # gradients of gradients reach it by the user's backward too
+            t = from_storage(root._storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False))
+            t._history = (segment, slot)
+            segment.saved[slot] = t
+            if v.base in segment.versions:
+                segment.versions[slot] = segment.versions[v.base]
     for position, slot in history.tensors:
         tensors[position]._history = (segment, slot)
     for is_input, index, slot in history.storages:
