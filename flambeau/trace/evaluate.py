@@ -217,6 +217,18 @@ def _period(state: State) -> int:
     return 0
 
 
+def settle(tr: Trace) -> None:
+    """End a trace that has only views of memory that is there: nothing has to run."""
+    state = tr.state
+    if state.countdown and PROFILER is None:
+        state.countdown -= 1
+        if not state.countdown:
+            learn(tr, state, tr.tensors)
+    for storage in tr.inputs:
+        storage.gen = -1
+    tr.reset()
+
+
 def observed(t: Tensor) -> None:
     """`t`, which an immediate call made, is looked at: what would have run now, had the call been recorded, runs or is settled."""
     call, t._immediate = t._immediate, None
@@ -241,8 +253,8 @@ def observe(t: Tensor) -> Storage:
     if gen == tr.gen:
         storage = t._storage
         if storage is not None and storage.buffer is not None and storage.slot == storage.origin:
-            if tr.state.countdown and len(tr.tensors) == 1 and not tr.held:
-                flush(tr, "observation")  # so that a view that is looked at time and again is learned
+            if tr.state.views_only and not tr.held:
+                settle(tr)
             return storage  # an input of the trace that nothing has written to
         if storage is None or storage.gen == gen:
             flush(tr, "observation")

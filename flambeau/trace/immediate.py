@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # there are so many immediate calls.
 MISSES: Final = 8
 FORGIVEN: Final = 64
+SETTLED: Final = -1  # in place of a trace's generation: a view of memory that was there before
 
 _numbers: Final = (int, float)
 _TENSOR_KINDS: Final = ("tensor", "tensor?", "operand", "operand?", "exponent")
@@ -62,6 +63,8 @@ def replay(tr: Trace, t: Tensor) -> bool:
     assert t._immediate is not None
     made, gen, *args = t._immediate
     t._immediate = None
+    if gen == SETTLED:
+        made.missed()
     if gen != tr.gen or t._storage is None:
         return False
     for a in args:
@@ -163,6 +166,7 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
             f"    b{i} = s{i}.buffer",
             f"    if b{i} is None or s{i}.gen >= 0 or s{i}.external is not None or s{i}.cut >= 0: return None",
         ]
+    generation = "trace.gen"
     if direct:
         for i, slot in enumerate(order):
             scope[f"bytes{i}"] = sizes[slot]
@@ -187,13 +191,14 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
         if out.alias is None or out.slot == order[out.alias] or out.meta.requires_grad:
             return False
         lines += [f"    if {sources[out.alias]}._detached: return None", "    t = new(Tensor)", f"    t._storage = s{out.alias}"]
+        generation = f"trace.gen if {sources[out.alias]}._immediate is not None else {SETTLED}"
         if out.dynamic:
             assert call.parent is not None
             first = call.parent.parameter_count
             moved = " + ".join([f"{numbers[i - first]} * {multiplier}" for i, multiplier in out.dynamic])
             lines.append(f"    t._offset = {out.meta.offset} + {moved}")
         scope["meta"] = out.meta
-    lines += ["    t._meta = meta", f"    t._immediate = made, trace.gen, {', '.join(names)}", "    counters.immediate_calls += 1", "    return t"]
+    lines += ["    t._meta = meta", f"    t._immediate = made, {generation}, {', '.join(names)}", "    counters.immediate_calls += 1", "    return t"]
     exec(_compiled("\n".join(lines)), scope)
     made.run = scope["run"]
     if root.immediate is None:

@@ -456,6 +456,7 @@ class Trace:
         parent = state.parent
         assert parent is not None
         state.external = state.external or parent.external
+        state.views_only = parent.views_only and not state.requires
         parent.children[key] = state
         return state
 
@@ -545,6 +546,7 @@ class Trace:
             state.meta = outs[0].meta
             state.plain = not state.external
         state.single_view = len(outs) == 1 and state.structure is None and outs[0].alias is not None and not state.external
+        state.views_only = parent.views_only and state.single_view and not state.requires
         parent.children[key] = state
         return state
 
@@ -593,6 +595,7 @@ class Trace:
         if state is None:
             state = self.state.children[key] = State(self.state, key)
             state.external = self.state.external
+            state.views_only = self.state.views_only
         self.state = state
         return state
 

@@ -34,7 +34,7 @@ class State:
         "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "meta", "nodes", "outs",
         "parameter_count", "parameters", "parent", "pending_bytes", "plain", "plans", "requires", "root_slot", "single_view", "slot",
         "structure",
-        "value_count", "values",
+        "value_count", "values", "views_only",
     )  # fmt: skip
 
     def __init__(self, parent: State | None, edge: Any) -> None:
@@ -56,6 +56,7 @@ class State:
         self.root_slot = -1  # of a new input's storage
         self.meta: Meta | None = None  # of a plain result
         self.structure: Callable[[list[Any]], Any] | None = None  # packs several results
+        self.views_only = parent is None  # nothing is computed so far, and no gradient can be asked for
         self.external = False  # the path touches memory that the outside world sees: calls run before they return
         self.info: Any = None  # what the edge's owner wants to remember (backward, assignment)
         if parent is None:
