@@ -109,6 +109,8 @@ def shape_of_path(state: State) -> tuple[list[State], State, list[State]] | None
 
 def learn(tr: Trace, state: State, tensors: list[Tensor]) -> None:
     """The trace that is about to run has been observed often enough: teach its root the calls, if they are ours."""
+    from flambeau.compiler.plan import SMALL_BYTES
+
     found = shape_of_path(state)
     if found is None or tr.boundaries or tr.custom:
         return
@@ -116,6 +118,8 @@ def learn(tr: Trace, state: State, tensors: list[Tensor]) -> None:
     root = tr.root
     if not inputs or inputs[0].parent is not root:
         return
+    if call.plain and sum([v.numel * v.dtype.itemsize for s in (*inputs, call) for v in s.values if v.base is None]) > SMALL_BYTES:
+        return  # what a trace costs does not matter there
     direct = _direct(tr, call, tensors) if call.plain else {}
     if direct is None:
         return

@@ -42,6 +42,10 @@ KNOWN: dict[str, Known] = {
     "scatter_reduce/prod": Known("the second gradient where factors are zero", gradients=1),
     "as_strided_scatter": Known("PyTorch's gradient to the base is that of other places (a fault of 2.13)", gradients=0),
     "kthvalue": Known("of equal values any index may be given", values=False),
+    "topk": Known("of equal values any index may be given", values=False),
+    "nextafter": Known("PyTorch's gradient of a step function", gradients=0),
+    "unravel_index": _LAYOUT,
+    "nn.functional.avg_pool3d": Known("means of whole numbers are rounded in another way", values=False),
     "normal": Known("zeros in PyTorch, no gradient here", gradients=0),
     "normal/number_mean": Known("zeros in PyTorch, no gradient here", gradients=0),
 }  # fmt: skip

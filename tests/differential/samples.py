@@ -20,6 +20,8 @@ pytest.importorskip("expecttest")
 
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402 - the two above may skip
 
+torch.backends.__allow_nonbracketed_mutation_flag = True  # the import above forbids what programs do
+
 OPERATORS = {f"{op.name}/{op.variant_test_name}" if op.variant_test_name else op.name: op for op in op_db}
 
 
