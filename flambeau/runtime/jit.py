@@ -154,10 +154,15 @@ def _link(objects: dict[str, bytes]) -> None:
 
 @cache
 def _engine() -> Any:
-    """The JIT of this process."""
+    """The JIT of this process.
+
+    JITLink puts all sections of a library into one mapping. LLVM's older linker maps each section where there is room:
+    more than 2 GiB from code to constants in a fragmented address space, and it aborts the process. JITLink also takes
+    half the time (a library of one small kernel: 222 instead of 476 us).
+    """
     from llvmlite import binding
 
-    return binding.create_lljit_compiler(_new_machine())  # which takes the machine over
+    return binding.create_lljit_compiler(_new_machine(), use_jit_link=True)  # which takes the machine over
 
 
 @cache

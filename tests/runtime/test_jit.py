@@ -259,3 +259,26 @@ def test_control_groups_limit_processors_and_memory(
     assert memory == expected[1] if expected[1] else memory > 1 << 20
     monkeypatch.setenv("FLAMBEAU_NUM_THREADS", "3")
     assert target.usable_processors() == 3
+
+
+HOLES = """
+import ctypes
+import flambeau
+library = ctypes.CDLL(None)
+library.mmap.restype = ctypes.c_void_p
+library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+for _ in range(200):  # address space that is taken, with room for one page in the middle
+    taken = library.mmap(None, 1 << 32, 0, 0x4022, -1, 0)  # PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+    library.munmap(taken + (1 << 31), 4096)
+x = flambeau.linspace(-3.0, 3.0, 40)
+for k in range(10):
+    assert abs(float((x * (k + 1)).tanh().sum() + x.exp().erf()[k] - x.exp().erf()[k])) < 1e-4
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the flags of mmap are Linux's")
+def test_code_and_constants_stay_near_in_a_fragmented_address_space(cache: Path) -> None:
+    # LLVM's older linker maps sections one by one, and aborts where they come to lie more than 2 GiB apart.
+    done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
