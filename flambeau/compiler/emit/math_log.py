@@ -219,12 +219,6 @@ def _log_double_double(a: Lanes) -> tuple[Lanes, Lanes]:
     return _two_sum(total, lost + (low + whole_low))
 
 
-def log_rounded(x: Lanes) -> Lanes:
-    """log(x) of double lanes to little more than half a place, for finite x > 0: what the random normals need to be PyTorch's."""
-    high, low = _log_double_double(x)
-    return high + low
-
-
 def pow(x: Lanes, y: Lanes) -> Lanes:
     """C's pow, special cases included. float goes through double; there the logarithm is in two parts."""
     if x.element == "float":
