@@ -74,6 +74,23 @@ def image_step() -> Callable[[int, int], float]:
     return step
 
 
+def digit_step() -> Callable[[int, int], float]:
+    """PyTorch's MNIST example network: 60000 images leave 32 for the last of the batches of 64."""
+    features = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25))
+    model = nn.Sequential(features, nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10))
+    optimizer = ft.optim.Adam(model.parameters())
+
+    def step(batch: int, size: int) -> float:
+        x, y = ft.randn(batch, 1, size, size), ft.randint(0, 10, (batch,))
+        optimizer.zero_grad()
+        loss = F.nll_loss(model(x).log_softmax(1), y)
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    return step
+
+
 def _cost(call: Callable[[], Any]) -> tuple[int, int]:
     """(plans made, kernels compiled or loaded) in a call."""
     before = ft.stats()
@@ -86,6 +103,7 @@ def _cost(call: Callable[[], Any]) -> tuple[int, int]:
 @pytest.mark.parametrize(("make", "usual", "others"), [
     (language_step, (16, 64), [(11, 64), (16, 56), (16, 50)]),
     (image_step, (32, 24), [(21, 24), (32, 27), (32, 33)]),
+    (digit_step, (64, 28), [(32, 28), (48, 28)]),
 ])  # fmt: skip
 def test_a_new_size_is_one_plan_and_no_kernel(make: Any, usual: tuple[int, int], others: list[tuple[int, int]]) -> None:
     """Sizes of one order: far smaller or larger ones have kernels of their own (the tiles of a product, for instance)."""

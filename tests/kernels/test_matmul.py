@@ -124,7 +124,7 @@ def test_float32_sizes_and_orders(size: tuple[int, int, int], orders: tuple[int,
 @pytest.mark.parametrize(
     ("size", "count"),
     [((20, 30, 10000), 2), ((64, 64, 4096), 2), ((1, 1, 100000), 2), ((1, 20, 140003), 2), ((4, 3, 70000), 2),
-     ((30, 1, 70001), 2),     ((200, 300, 5000), 1)],
+     ((30, 1, 70001), 2), ((200, 300, 5000), 2), ((200, 300, 4000), 1), ((600, 600, 4100), 1)],
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("transposed", [(0, 0), (1, 0), (0, 1), (1, 1)], ids=str)
@@ -339,7 +339,7 @@ def test_one_text_serves_many_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows or columns: read directly; many: packed. Within each, sizes are run-time words."""
     monkeypatch.setattr(tiles, "dtypes", frozenset)
     for sizes in (
-        ((8, 40, 50), (16, 4000, 70), (32, 64, 20)), ((60, 40, 50), (500, 60, 700), (64, 64, 20)),
+        ((8, 40, 50), (16, 4000, 70), (31, 64, 20)), ((32, 40, 50), (500, 60, 700), (64, 64, 20)),
         ((60, 400, 50), (500, 600, 700), (64, 1024, 20)),
     ):  # fmt: skip
         keys = {make_matmul(Case((m, k), (k, n)).graph, 2)[0].key for m, n, k in sizes}

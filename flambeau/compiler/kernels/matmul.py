@@ -110,6 +110,8 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int, exchange: bool | No
     turned = k * m * a_transposes + m * n * (c.row != 1)
     if exchange is not None:
         exchanged = exchange
+    elif _in_parts(va.dtype.name, m, n, k):
+        exchanged = c.column != 1 and c.row == 1  # both operands are packed anyway
     elif n == 1 or (a.column == 1 and b.row == 1 and min(m, n) <= DOT_ROWS):
         exchanged = n < m  # a few vectors times a matrix (matrix_vector.py): they are the rows of a
     else:
@@ -122,6 +124,13 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int, exchange: bool | No
     if n == 1:  # strides of a dim of one element are free: choose the one that is the best fact
         c.column = 1
     return Product(m, n, k, a, b, c, batch, rows_per_batch, exchanged)
+
+
+def _in_parts(dtype_name: str, m: int, n: int, k: int) -> bool:
+    """Whether a product of float32 is computed as products of bfloat16 parts."""
+    from flambeau.runtime import tiles
+
+    return dtype_name == "float32" and "bfloat16" in tiles.dtypes() and parts_pay(m, n, k)
 
 
 def unit_stride(lane: int, k_stride: int, lanes: int, k: int) -> str:
@@ -159,7 +168,7 @@ def make_matmul(
         return [*packing, _product_kernel(product, element, tile, host, epilogue, node_index, panels)]
     few_rows = product.m <= DOT_ROWS
     splits = count_parts(element, product.m, product.n, product.k, product.batches, few_rows)
-    if splits == 1:
+    if splits is None:
         return [_product_kernel(product, element, tile, host, epilogue, node_index)]
     k = round_up(ceil_div(product.k, splits), 16)
     splits = ceil_div(product.k, k)
@@ -212,9 +221,7 @@ def _product_kernel(
             return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
     sizes = product.m, product.n, product.k, product.batches
     by_tiles = element.name in tiles.dtypes()
-    by_parts = element.name == "float32" and (
-        panels is not None or ("bfloat16" in tiles.dtypes() and parts_pay(product.m, product.n, product.k))
-    )
+    by_parts = element.name == "float32" and (panels is not None or _in_parts("float32", product.m, product.n, product.k))
     names = word_names(facts)
     if by_parts:
         blocking, regions = parts_block(*sizes, host, tile.rows, panels is not None)

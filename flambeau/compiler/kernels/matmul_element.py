@@ -166,7 +166,7 @@ class Tile:
         return tuple(halves)
 
 
-FEW_ROWS = 48
+FEW_ROWS = 31
 
 
 def few_rows_tile(tile: Tile, m: int, registers: int) -> Tile:

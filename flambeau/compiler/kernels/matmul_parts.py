@@ -55,7 +55,7 @@ _PARTS_BYTES = 3 * 2  # of an element
 
 def parts_pay(m: int, n: int, k: int) -> bool:
     """True where packing parts costs less than the matrix unit saves (measured: 1.05 to 1.2 at these borders)."""
-    return min(m, n) >= 48 and k >= 24 and m * n * k >= 1 << 19
+    return min(m, n) >= 32 and k >= 24 and m * n * k >= 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
