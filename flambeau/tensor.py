@@ -14,7 +14,7 @@ from flambeau.trace import recorder
 from flambeau.trace.evaluate import observe, observed
 from flambeau.trace.meta import Meta, Size, meta
 from flambeau.trace.recorder import TRACE_SLOTS, local, storage_of
-from flambeau.trace.storage import Storage
+from flambeau.trace.storage import FAMILIES, Storage
 
 _new: Callable[[type], Any] = object.__new__
 
@@ -26,17 +26,20 @@ class Tensor:
     name the pending value in a trace; `_storage` is shared with views; `_meta` has shape, strides, dtype and gradient flags.
     """
 
-    _gen: int = -1
-    _slot: int = -1
+    # Every tensor has these three, at fixed places: native code reads them (trace/known_edge.py). What is `__dict__`'s has its default here.
+    __slots__ = ("__dict__", "__weakref__", "_gen", "_meta", "_slot")
+    _gen: int
+    _slot: int
     _meta: Meta
     _storage: Storage | None = None
     _offset: int = 0
     _key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
     _history: tuple[Any, int] | None = None
-    _detached: int = 0  # 1: made by detach(); 2: by .data, whose writes are not counted, as in PyTorch (views have their base's)
+    _detached: int = 0  # odd: by detach(); even: by .data, whose writes are not counted, as in PyTorch; views have their base's. See Storage
     _immediate: tuple[Any, ...] | None = None  # the call that made it without a trace, until it is looked at (immediate.py)
     _hooks: dict[int, Any] | None = None
     _post_hooks: dict[int, Any] | None = None
+    _grad_dtype: Any = ...  # the dtype that its gradient is to have: None for any, ... for the tensor's own
     _retains_grad: bool = False
     _grad: Tensor | None = None
     __array_priority__ = 1000
@@ -210,7 +213,7 @@ class Tensor:
         storage = self._storage
         if storage is not None and (self._gen == -1 or storage.cut >= 0):
             tr = local.trace
-            if self._gen != tr.gen and (storage.gen == tr.gen or (storage.cut >= 0 and not self._detached)):
+            if self._gen != tr.gen and (storage.gen == tr.gen or (storage.cut >= 0 and self._detached == storage.family)):
                 tr.resolve(self)
         return self._meta
 
@@ -257,11 +260,34 @@ class Tensor:
                     f"assigned grad has data of a different size: the tensor has shape {tuple(self.shape)}, the gradient "
                     f"{tuple(value.shape)}"
                 )
+            expected = self._meta.dtype if self._grad_dtype is ... else self._grad_dtype
+            if expected is not None and value._meta.dtype is not expected:
+                raise RuntimeError(
+                    f"attempting to assign a gradient with dtype {value._meta.dtype} to a tensor with grad_dtype {expected}: the gradient must have "
+                    "the tensor's grad_dtype (by default the tensor's dtype; None allows any dtype)"
+                )
         self._grad = value
 
     @grad.deleter
     def grad(self) -> None:
         self._grad = None
+
+    @property
+    def grad_dtype(self) -> Any:
+        """The dtype in which a leaf's gradient is accumulated: its own unless it is set; None allows any. RuntimeError if it is no leaf."""
+        if not self.is_leaf:
+            raise RuntimeError("grad_dtype can only be accessed on leaf tensors.")
+        return self._meta.dtype if self._grad_dtype is ... else self._grad_dtype
+
+    @grad_dtype.setter
+    def grad_dtype(self, value: Any) -> None:
+        if not self.is_leaf:
+            raise RuntimeError("grad_dtype can only be set on leaf tensors.")
+        if value is not None and self._grad is not None and self._grad._meta.dtype is not value:
+            raise RuntimeError(
+                f"Cannot set grad_dtype to {value}: there is already a gradient with dtype {self._grad._meta.dtype}; clear it (.grad = None) first"
+            )
+        self._grad_dtype = value
 
     @property
     def grad_fn(self) -> Any:
@@ -310,7 +336,7 @@ class Tensor:
         """The value of a one-element tensor as a Python number."""
         m = self._meta
         if m.numel != 1:
-            raise RuntimeError(f"a Tensor with {m.numel} elements cannot be converted to Scalar (shape {tuple(m.shape)})")
+            raise RuntimeError(f"item(): a Tensor with {m.numel} elements cannot be converted to Scalar (shape {tuple(m.shape)})")
         call = self._immediate
         if call is not None:  # `observed`, without a call of it where nothing is pending
             tr = local.main
@@ -469,6 +495,7 @@ class Tensor:
         self._offset = source._offset
         self._history = None
         self._key = None
+        self._slot = -1
         if storage.gen >= 0 and storage.gen == local.trace.gen:
             self._gen, self._slot = source._gen, source._slot
             listed = local.trace.tensors
@@ -488,7 +515,7 @@ class Tensor:
     def data(self) -> Tensor:
         """The same memory without history; a backward pass does not notice writes to it, and uses what is there then."""
         made = self.detach()
-        made._detached = 2
+        made._detached -= 1
         return made
 
     @data.setter
@@ -535,10 +562,8 @@ class Tensor:
             return self
         if m.dynamic or m.offset:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
-        source = object.__new__(Tensor)  # stands for this tensor as it was, in what has been recorded of it
-        source.__dict__.update(self.__dict__)
-        self._take(detach(source))
-        self._detached = True
+        self._take(detach(twin(self)))  # which stands for this tensor as it was, in what has been recorded of it
+        self._detached = next(FAMILIES)
         return self
 
     def backward(
@@ -622,12 +647,20 @@ def normalize_dim(dim: int, ndim: int) -> int:
 def from_storage(storage: Storage, m: Meta, cls: type = Tensor, offset: int = 0) -> Any:
     """A tensor over memory that exists."""
     t = _new(cls)
-    t._gen = -1
+    t._gen = t._slot = -1
     t._meta = m
     t._storage = storage
     if m.dynamic:
         t._offset = offset
     return t
+
+
+def twin(t: Tensor) -> Tensor:
+    """A plain tensor with all that `t` has, names in a trace included."""
+    made: Tensor = _new(Tensor)
+    made._gen, made._slot, made._meta = t._gen, t._slot, t._meta
+    made.__dict__.update(t.__dict__)
+    return made
 
 
 def from_buffer(buffer: Any, shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None, offset: int = 0) -> Tensor:
@@ -638,3 +671,14 @@ def from_buffer(buffer: Any, shape: Sequence[int], d: dtype, strides: tuple[int,
 
 _INTERNAL = frozenset(name for name in Tensor.__annotations__ if name.startswith("_"))  # what an instance has besides the user's attributes
 recorder._TENSOR[0] = Tensor
+
+
+def prepare(cls: type) -> None:
+    """Let CPython know at the first instance of a class what attributes its tensors may have. Names that come after some thirty instances
+    cost each that has them a dictionary of its own (90 ns, and its attributes are found more slowly; CPython 3.11, shared keys)."""
+    first = _new(cls)
+    for name in _INTERNAL - set(Tensor.__slots__):
+        setattr(first, name, None)
+
+
+prepare(Tensor)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
-from flambeau.ops.promotion import convert, promote, promote_float, result_type
+from flambeau.ops.promotion import convert, need_tensor, promote, promote_float, result_type
 from flambeau.ops.registry import Exponent, Number, operation
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) ->
 @operation(method=True)
 def rsub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """other - alpha * input."""
+    need_tensor("rsub", input)
     d = result_type(input, other)
     _refuse_bool(input, other)
     return _scaled_sum(prim.sub, other, input, alpha, d)
@@ -115,12 +116,14 @@ def floor_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
 @operation(method=True, inplace=True, out=True)
 def remainder(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """The remainder with the sign of `other`, as Python's %."""
+    need_tensor("remainder", input, other)
     return prim.remainder(*promote(input, other))
 
 
 @operation(method=True, inplace=True, out=True)
 def fmod(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """The remainder with the sign of `input`, as C's fmod."""
+    need_tensor("fmod", input)
     return prim.fmod(*promote(input, other))
 
 
@@ -146,6 +149,7 @@ def _power(x: Any, exponent: float) -> Any:
 @operation(name="pow", method=True, inplace=True, out=True)
 def pow_(input: Tensor | Exponent, exponent: Tensor | Exponent) -> Tensor:
     """input ** exponent; integers to negative powers raise RuntimeError."""
+    need_tensor("pow", input, exponent)
     d = result_type(input, exponent)
     a = convert(input, d)
     if isinstance(exponent, (int, float)) and not d.is_complex:
@@ -173,6 +177,7 @@ def _comparison(name: str, alias: tuple[str, ...], text: str) -> Any:
     primitive = getattr(prim, name)
 
     def compare(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+        need_tensor(name, input)
         d = result_type(input, other)
         if d.is_complex and name not in ("eq", "ne"):
             raise RuntimeError(f'"{name}" is not implemented for complex numbers: they have no order')
@@ -224,6 +229,7 @@ def _bits(name: str, text: str) -> Any:
     primitive = getattr(prim, name)
 
     def body(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+        need_tensor(name, input, other)
         d = result_type(input, other)
         if d.category > 1:
             raise RuntimeError(f'"{name}_cpu" not implemented for {d.name}: bitwise functions take integers or booleans')
@@ -240,6 +246,7 @@ bitwise_xor = _bits("bitwise_xor", "input ^ other; exclusive or for booleans.")
 
 def _shift(primitive: Any, public: str, text: str) -> Any:
     def body(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+        need_tensor(public, input, other)
         d = result_type(input, other)
         if d.category != 1:
             raise RuntimeError(f'"{public}" not implemented for {d.name}: shifts take integers')

@@ -222,11 +222,11 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
     if named or end is None or len(values) > 3:
         raise TypeError("arange(): expected (end), (start, end) or (start, end, step)")
     if step == 0:
-        raise RuntimeError("step must be nonzero")
+        raise RuntimeError("arange(): step must be nonzero")
     if not all(math.isfinite(v) for v in (start, end, step)):
-        raise RuntimeError(f"unsupported range: {start} -> {end}")
+        raise RuntimeError(f"arange(): unsupported range: {start} -> {end}")
     if (step > 0 and start > end) or (step < 0 and start < end):
-        raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
+        raise RuntimeError(f"arange(): upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
     if dtype is None:
         floating = any(isinstance(v, float) for v in (start, end, step))
         dtype = (dtypes.get_default_dtype() if floating else dtypes.int64) if out is None else out.dtype
@@ -271,11 +271,17 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: dtype 
              device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """`steps` numbers from start to end, both included."""
     devices.check(device)
-    if steps < 0:
-        raise RuntimeError("number of steps must be non-negative")
+    _check_steps("linspace", steps)
     start, end = (v.item() if hasattr(v, "item") else v for v in (start, end))
     kind = dtype or dtypes.get_default_dtype()
     return _finish(_linspace(*_bounds(start, end, kind), int(steps), kind, None), requires_grad)  # type: ignore[no-any-return]
+
+
+def _check_steps(name: str, steps: Any) -> None:
+    if not hasattr(steps, "__index__"):
+        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
+    if steps < 0:
+        raise RuntimeError(f"{name}(): number of steps must be non-negative, got {steps}")
 
 
 def _bounds(start: Any, end: Any, kind: dtype) -> tuple[float, float]:
@@ -287,6 +293,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
              device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """base to the power of `steps` numbers from start to end."""
     devices.check(device)
+    _check_steps("logspace", steps)
     kind = dtype or dtypes.get_default_dtype()
     return _finish(_linspace(*_bounds(start, end, kind), int(steps), kind, float(base)), requires_grad)  # type: ignore[no-any-return]
 
@@ -301,7 +308,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: dtype | None = 
     """The identity matrix, n by m."""
     devices.check(device)
     if n < 0 or (m is not None and m < 0):
-        raise RuntimeError(f"n must be greater or equal to 0, got {n if n < 0 else m}")
+        raise RuntimeError(f"eye(): n must be greater or equal to 0, got {n if n < 0 else m}")
     return _finish(_eye(n, n if m is None else m, dtype or dtypes.get_default_dtype()), requires_grad)  # type: ignore[no-any-return]
 
 
@@ -481,7 +488,33 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tens
     return tensor(data, dtype=dtype)
 
 
-asarray = as_tensor
+def asarray(
+    obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None
+) -> Tensor:
+    """A tensor of `obj`: a tensor, a NumPy array or something with a buffer (shared where `copy` is not True), numbers or nested lists.
+
+    `copy` False: ValueError where the memory cannot be shared. `requires_grad` None: as a tensor's own, else False.
+    """
+    devices.check(device)
+    given = hasattr(obj, "_meta")
+    if not given and hasattr(obj, "__dlpack__") and not hasattr(obj, "__array_interface__"):
+        shared: Any = from_dlpack(obj)
+    elif given or (type(obj).__module__ == "numpy" and hasattr(obj, "strides")):
+        shared = as_tensor(obj)
+    elif isinstance(obj, (bytearray, bytes, memoryview)):
+        shared = frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
+    else:
+        if copy is False:
+            raise ValueError("can't alias arbitrary sequence into a tensor.")
+        return tensor(obj, dtype=dtype, requires_grad=bool(requires_grad))
+    if copy is False and dtype is not None and dtype is not shared.dtype:
+        raise ValueError(f"can't alias tensor with dtype {shared.dtype} into dtype {dtype}.")
+    result = shared if dtype is None else shared.to(dtype)
+    if copy and result is shared:
+        result = shared.clone()
+    if requires_grad is None or result.requires_grad == requires_grad:
+        return result  # type: ignore[no-any-return]
+    return result.detach() if not requires_grad else result.requires_grad_() if not given else result.detach().requires_grad_()  # type: ignore[no-any-return]
 
 
 def from_numpy(array: Any) -> Tensor:

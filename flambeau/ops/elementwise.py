@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
-from flambeau.ops.promotion import convert, promote_float, result_type
+from flambeau.ops.promotion import convert, in_float32, need_tensor, promote_float, result_type
 from flambeau.ops.registry import Number, operation
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ def rad2deg(input: Tensor) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@in_float32
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)); x is clamped to [eps, 1 - eps] first if eps is given."""
     (x,) = promote_float(input)
@@ -166,6 +167,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@in_float32
 def sinc(input: Tensor) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
     (x,) = promote_float(input)
@@ -295,8 +297,10 @@ def relu(input: Tensor) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@in_float32
 def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """x * log(y), 0 where x is 0 (NaN where y is NaN)."""
+    need_tensor("xlogy", input, other)
     x, y = promote_float(input, other)
     wild = prim.bitwise_or(prim.le(y, 0.0), prim.eq(y, float("inf")))  # where 0 * log(y) is not 0
     zero = prim.bitwise_and(prim.eq(x, 0.0), wild)
@@ -304,6 +308,7 @@ def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
 
 
 @operation(method=True, out=True)
+@in_float32
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(exp(x) + exp(y)) without overflow."""
     x, y = promote_float(input, other)
@@ -318,6 +323,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 
 
 @operation(method=True, out=True)
+@in_float32
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2^x + 2^y) without overflow."""
     x, y = promote_float(input, other)

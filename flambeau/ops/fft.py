@@ -101,7 +101,7 @@ def _input(name: str, x: Any, real: bool = False, complex: bool = False) -> Any:
 def _length(name: str, x: Any, dim: int, n: int | None) -> tuple[int, int]:
     """(the dim, the number of points)."""
     if x._meta.ndim == 0:
-        raise RuntimeError(f"{name}: the input must have at least 1 dimension")
+        raise IndexError(f"{name}: Dimension specified as {dim} but tensor has no dimensions: it must have at least 1")
     d = dim_of(dim, x._meta.ndim)
     size = x._meta.shape[d] if n is None else n
     if size < 1:

@@ -300,7 +300,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         if mask.ndim > self.ndim or tuple(mask.shape) != tuple(self.shape[: mask.ndim]):
             _basic(self, items)  # raises
         flat = value.reshape(())
-        wide = mask.reshape(*mask.shape, *([1] * (self.ndim - mask.ndim)))
+        wide = mask.reshape((*mask.shape, *([1] * (self.ndim - mask.ndim))))
         assign(self, self.detach().masked_fill(wide, flat) if not _tracks(self, value) else self.masked_fill(wide, flat), "__setitem__")
         return
     x, tensors = _basic(self, items)
@@ -385,6 +385,10 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, mode: str, name: str) -
         if src.dtype is not x.dtype:
             raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
         source = _lift(src)
+        if source._meta.ndim != len(shape):
+            raise RuntimeError(
+                f"{name}(): Index tensor must have the same number of dimensions as src tensor: {index._meta.ndim} and {src._meta.ndim}"
+            )
         for axis, size in enumerate(shape):
             if size > source._meta.shape[axis]:
                 raise RuntimeError(
@@ -549,6 +553,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
     if not isinstance(value, (int, float, complex)) and value._meta.ndim:
         raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value._meta.ndim} dimension(s).")
+    if not input.dtype.is_complex and (isinstance(value, complex) or (not isinstance(value, (int, float)) and value._meta.dtype.is_complex)):
+        raise RuntimeError(f"masked_fill(): value cannot be converted to type {input.dtype.name} without overflow: it is complex")
     return prim.where(mask, convert(value, input.dtype), input)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
-from flambeau.ops.shape import as_strided, cat, dim_of, flip, sizes_of, stack, tensor_split, transpose
+from flambeau.ops.shape import as_strided, cat, dim_of, flip, one_of, sizes_of, stack, tensor_split, transpose
+from flambeau.ops.wrapper import MISSING
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -88,6 +89,8 @@ row_stack = vstack
 
 
 def _cut(input: Tensor, where: Any, dim: int, name: str) -> tuple[Tensor, ...]:
+    if not isinstance(where, (int, list, tuple)) and not hasattr(where, "_meta"):
+        raise TypeError(f"{name}(): argument 'indices_or_sections' must be int or a sequence of ints, not {type(where).__name__}")
     if isinstance(where, int) and (where <= 0 or input.shape[dim] % where):
         raise RuntimeError(
             f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {input.shape[dim]} "
@@ -96,33 +99,34 @@ def _cut(input: Tensor, where: Any, dim: int, name: str) -> tuple[Tensor, ...]:
     return tensor_split(input, where, dim)
 
 
-def hsplit(input: Tensor, *indices_or_sections: Any) -> tuple[Tensor, ...]:
+def hsplit(input: Tensor, *indices_or_sections: Any, sections: Any = MISSING, indices: Any = MISSING) -> tuple[Tensor, ...]:
     """tensor_split along dim 1 (dim 0 of a vector), into equal parts or at indices."""
     if input.ndim < 1:
         raise RuntimeError("torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!")
-    return _cut(input, _where(indices_or_sections), 0 if input.ndim == 1 else 1, "hsplit")
+    return _cut(input, _where("hsplit", indices_or_sections, sections, indices), 0 if input.ndim == 1 else 1, "hsplit")
 
 
-def vsplit(input: Tensor, *indices_or_sections: Any) -> tuple[Tensor, ...]:
+def vsplit(input: Tensor, *indices_or_sections: Any, sections: Any = MISSING, indices: Any = MISSING) -> tuple[Tensor, ...]:
     """tensor_split along dim 0, into equal parts or at indices."""
     if input.ndim < 2:
         raise RuntimeError(
             f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!"
         )
-    return _cut(input, _where(indices_or_sections), 0, "vsplit")
+    return _cut(input, _where("vsplit", indices_or_sections, sections, indices), 0, "vsplit")
 
 
-def dsplit(input: Tensor, *indices_or_sections: Any) -> tuple[Tensor, ...]:
+def dsplit(input: Tensor, *indices_or_sections: Any, sections: Any = MISSING, indices: Any = MISSING) -> tuple[Tensor, ...]:
     """tensor_split along dim 2, into equal parts or at indices."""
     if input.ndim < 3:
         raise RuntimeError(
             f"torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with {input.ndim} dimensions!"
         )
-    return _cut(input, _where(indices_or_sections), 2, "dsplit")
+    return _cut(input, _where("dsplit", indices_or_sections, sections, indices), 2, "dsplit")
 
 
-def _where(given: tuple[Any, ...]) -> Any:
-    return given[0] if len(given) == 1 else given
+def _where(function: str, given: tuple[Any, ...], sections: Any, indices: Any) -> Any:
+    listed = MISSING if not given else given[0] if len(given) == 1 else given
+    return one_of(function, indices_or_sections=listed, sections=sections, indices=indices)
 
 
 def block_diag(*tensors: Any) -> Any:
@@ -172,12 +176,12 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     """Turned k times by 90 degrees in the plane of two dims, from the first towards the second."""
     if len(dims) != 2:
-        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+        raise RuntimeError(f"rot90(): expected total rotation dims == 2, but got dims = {len(dims)}")
     if input.ndim < 2:
-        raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.ndim}")
+        raise RuntimeError(f"rot90(): expected total dims >= 2, but got total dims = {input.ndim}")
     a, b = dim_of(dims[0], input.ndim), dim_of(dims[1], input.ndim)
     if a == b:
-        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+        raise RuntimeError(f"rot90(): expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
     turns = k % 4
     if turns == 1:
         return transpose(flip(input, b), a, b)

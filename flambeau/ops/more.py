@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import foreach, joining, numeric
 from flambeau.ops.linear import mm
+from flambeau.ops.wrapper import MISSING
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -22,7 +23,7 @@ INPLACE = "gcd lcm float_power put masked_scatter index_reduce".split()
 # -- in-place views -------------------------------------------------------------------------------------------------
 def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     """Make `self` the view `view(self)` of its own memory; its history becomes the view's."""
-    from flambeau.tensor import Tensor
+    from flambeau.tensor import twin
     from flambeau.trace.evaluate import flush
     from flambeau.trace.recorder import local
 
@@ -33,8 +34,7 @@ def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     source = self
     if self._history is not None:  # an earlier segment's value: the view must lead back to it, so it keeps its own name
         flush(local.main, "in-place view")
-        source = object.__new__(Tensor)
-        source.__dict__.update(self.__dict__)
+        source = twin(self)
     made = view(source)
     self._take(made)
     self._detached = made._detached
@@ -50,12 +50,12 @@ def _view_in_place(name: str) -> Any:
     return method
 
 
-def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any = None) -> Tensor:
     """Another shape in place, contiguous: the first elements of the storage are kept, new ones are uninitialised."""
     from flambeau.ops.creation import empty
-    from flambeau.ops.shape import sizes_of
+    from flambeau.ops.shape import given_sizes
 
-    shape = sizes_of(sizes)
+    shape = given_sizes("resize_", "size", sizes, size)
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
     if tuple(self.shape) == shape:
@@ -201,7 +201,7 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], *, dtype
     from flambeau.ops.creation import empty
 
     if sorted(physical_layout) != list(range(len(size))):
-        raise RuntimeError(f"Number of dimensions in size does not match the length of the physical_layout: {size}, {physical_layout}")
+        raise RuntimeError(f"empty_permuted(): Number of dimensions in size does not match the length of the physical_layout: {size}, {physical_layout}")
     made = empty([size[d] for d in physical_layout], dtype=dtype, **options)
     return made.permute([list(physical_layout).index(d) for d in range(len(size))])
 

@@ -6,25 +6,25 @@ Compositions of public operations. Only gcd, lcm and histogram look at values.
 from __future__ import annotations
 
 import math
-from collections import namedtuple
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.primitive import broadcast_shapes
-from flambeau.ops.promotion import convert, promote, promote_float
+from flambeau.ops.promotion import convert, is_number, need_tensor, promote, promote_float
 from flambeau.ops.reductions import norm_of
 from flambeau.ops.registry import Number, operation
+from flambeau.ops.results import return_type
 from flambeau.ops.shape import cat, dim_of, stack
 from flambeau.ops.wrapper import numpy_names
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-histogram_result = namedtuple("histogram_result", ("hist", "bin_edges"))
-histogramdd_result = namedtuple("histogramdd_result", ("hist", "bin_edges"))
-frexp_result = namedtuple("frexp_result", ("mantissa", "exponent"))
+histogram_result = return_type("histogram", "hist", "bin_edges")
+histogramdd_result = return_type("histogramdd", "hist", "bin_edges")
+frexp_result = return_type("frexp", "mantissa", "exponent")
 
 
 # -- integrals and derivatives ----------------------------------------------------------------------------------------
@@ -77,6 +77,8 @@ def gradient(
         raise RuntimeError(f"torch.gradient expected spacing to have {len(dims)} entries, one for each dim, but got {len(steps)}")
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    if len({dim_of(d, input.ndim) for d in dims}) < len(dims):
+        raise RuntimeError(f"gradient(): a dim appears multiple times in the list of dims {list(dims)}")
     return tuple([_derivative(input, step, dim_of(d, input.ndim), edge_order) for d, step in zip(dims, steps, strict=True)])
 
 
@@ -127,6 +129,11 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
             continue
         if w.ndim != 1 or w.shape[0] != x.shape[1]:
             raise RuntimeError(f"cov(): expected {name} to have one weight for each of {x.shape[1]} observations, got shape {tuple(w.shape)}")
+        if (name == "fweights") != (w.dtype.category == 1):
+            kind = "integral" if name == "fweights" else "floating point"
+            raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {w.dtype.name} dtype")
+        if bool((w < 0).any()):
+            raise RuntimeError(f"cov(): {name} cannot be negative")
         weights = w if weights is None else weights * w
     if weights is None:
         total: Any = x.shape[1]
@@ -309,6 +316,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Any:
 # -- elementwise ----------------------------------------------------------------------------------------------------
 def float_power(input: Any, exponent: Any) -> Any:
     """input ** exponent in float64 (complex128 where an argument is complex)."""
+    need_tensor("float_power", *[0 if not hasattr(x, "_meta") else x for x in (input, exponent)])
     is_complex = any(x.is_complex() if hasattr(x, "_meta") else isinstance(x, complex) for x in (input, exponent))
     kind = dtypes.complex128 if is_complex else dtypes.float64
     if hasattr(input, "_meta"):
@@ -321,6 +329,8 @@ def float_power(input: Any, exponent: Any) -> Any:
 @operation(method=True, inplace=True, out=True)  # type: ignore[untyped-decorator]
 def ldexp(input: Tensor, other: Tensor | Number) -> Tensor:
     """input * 2 ** other."""
+    if is_number(other):
+        raise TypeError("ldexp(): argument 'other' (position 2) must be Tensor, not a number")
     (power,) = promote_float(other if not isinstance(other, (int, float, complex)) else convert(other, dtypes.get_default_dtype()))
     a, b = promote(input, prim.exp2(power))
     return prim.mul(a, b)  # type: ignore[no-any-return]
@@ -358,10 +368,17 @@ def frexp(input: Tensor) -> Any:
     return frexp_result(mantissa, exponent)
 
 
+def _both_tensors(name: str, input: Any, other: Any) -> None:
+    for i, (argument, x) in enumerate((("input", input), ("other", other)), start=1):
+        if not hasattr(x, "_meta"):
+            raise TypeError(f"{name}(): argument '{argument}' (position {i}) must be Tensor, not {type(x).__name__}")
+
+
 def gcd(input: Tensor, other: Tensor) -> Any:
     """The greatest common divisor of integers, elementwise: Euclid's algorithm until every remainder is 0."""
     from flambeau.queries import result_type
 
+    _both_tensors("gcd", input, other)
     kind = result_type(input, other)
     if kind.category != 1:
         raise NotImplementedError(f'"gcd" not implemented for {kind.name}: gcd is for integers')
@@ -373,6 +390,7 @@ def gcd(input: Tensor, other: Tensor) -> Any:
 
 def lcm(input: Tensor, other: Tensor) -> Any:
     """The least common multiple of integers, elementwise."""
+    _both_tensors("lcm", input, other)
     g = gcd(input, other)
     return (input // g.where(g != 0, 1) * other).abs()
 

@@ -6,6 +6,8 @@ tensors win over zero-dim tensors, and those over Python numbers.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from flambeau import dtypes
@@ -54,6 +56,20 @@ def result_type(*operands: Any) -> dtype:
     return result
 
 
+def is_number(x: Any) -> bool:
+    """Whether an operand in an operation's body was a Python number."""
+    return isinstance(x, (int, float, complex)) or x._meta.wrapped
+
+
+def need_tensor(name: str, *operands: Any) -> None:
+    """TypeError if all of the operands are Python numbers."""
+    if all(is_number(x) for x in operands):
+        raise TypeError(
+            f"{name}() received an invalid combination of arguments: argument 'input' (position 1) must be Tensor, not a number"
+            + (", or 'other' (position 2) must be one" if len(operands) > 1 else "")
+        )
+
+
 def convert(x: Any, d: dtype) -> Any:
     """A tensor (or number) as a tensor of dtype `d`, inside an operation's body."""
     from flambeau.ops import primitives as prim
@@ -75,3 +91,18 @@ def promote_float(*operands: Any) -> list[Any]:
     if d.category < 2:
         d = dtypes.get_default_dtype()
     return [convert(x, d) for x in operands]
+
+
+def in_float32(body: Callable[..., Any]) -> Callable[..., Any]:
+    """A composition of several steps: tensors of 16 bits are computed in float32 and rounded once, as in PyTorch's kernels."""
+
+    @functools.wraps(body)
+    def wide(*args: Any, **kwargs: Any) -> Any:
+        narrow = {x._meta.dtype for x in args if hasattr(x, "_meta") and x._meta.dtype.is_floating_point and not x._meta.wrapped}
+        if not narrow or not narrow <= {dtypes.float16, dtypes.bfloat16}:
+            return body(*args, **kwargs)
+        kind = functools.reduce(promote_types, narrow)
+        result = body(*[convert(x, dtypes.float32) if hasattr(x, "_meta") and x._meta.dtype in narrow else x for x in args], **kwargs)
+        return convert(result, kind) if result._meta.dtype is dtypes.float32 else result
+
+    return wide

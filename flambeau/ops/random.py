@@ -61,11 +61,15 @@ class Generator:
 
         return frombuffer(bytearray(self.state.get_state()), dtype=dtypes.uint8).clone()  # type: ignore[attr-defined, no-any-return]
 
-    def set_state(self, new_state: Tensor) -> None:
-        """Restore a state that `get_state` gave (here or in PyTorch)."""
+    def set_state(self, new_state: Tensor) -> Generator:
+        """Restore a state that `get_state` gave (here or in PyTorch); returns the generator."""
         if new_state.dtype is not dtypes.uint8:
             raise TypeError(f"expected a torch.ByteTensor, but got {new_state.dtype}")
         self.state.set_state(new_state.numpy().tobytes())
+        return self
+
+    def __repr__(self) -> str:
+        return f"<torch._C.Generator object at {id(self):#x}>"
 
     def __reduce__(self) -> Any:
         from flambeau.io.pickling import restore_generator
@@ -272,7 +276,7 @@ def _fill_in_place(self: Tensor, fill: Any, name: str) -> Tensor:
     else:
         order = sorted(range(m.ndim), key=lambda d: (-m.strides[d], d))
         drawn = _filled(tuple([m.shape[d] for d in order]), m.dtype, fill)
-        drawn = drawn.permute(*sorted(range(m.ndim), key=order.__getitem__))  # type: ignore[attr-defined]
+        drawn = drawn.permute(sorted(range(m.ndim), key=order.__getitem__))  # type: ignore[attr-defined]
     assign(self, drawn, name)
     return self
 
@@ -437,17 +441,19 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     from flambeau.tensor import from_buffer
 
     if input.ndim not in (1, 2):
-        raise RuntimeError("prob_dist must be 1 or 2 dim")
+        raise RuntimeError("multinomial(): prob_dist must be 1 or 2 dim")
+    if out is not None and out.dtype is not dtypes.int64:
+        raise RuntimeError(f"multinomial(): expects Long tensor out, got: {out.dtype.name}")
     categories = input.shape[-1]
     if num_samples <= 0:
-        raise RuntimeError("cannot sample n_sample <= 0 samples")
+        raise RuntimeError("multinomial(): cannot sample n_sample <= 0 samples")
     if not replacement and num_samples > categories:
-        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+        raise RuntimeError("multinomial(): cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     p = input.detach().contiguous()  # type: ignore[attr-defined]
     if not bool(((p >= 0) & p.isfinite()).all()):
-        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+        raise RuntimeError("multinomial(): probability tensor contains either `inf`, `nan` or element < 0")
     if not bool((p.sum(-1) > 0).all()):
-        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+        raise RuntimeError("multinomial(): invalid multinomial distribution (sum of probabilities <= 0)")
     if not replacement or num_samples == 1:
         q = exponential_(empty(tuple(p.shape), dtype=p.dtype), 1.0, generator=generator)
         ratio = p / q

@@ -25,7 +25,7 @@ def _pair(name: str) -> Any:
 
 
 max_result, min_result = _pair("max"), _pair("min")
-median_result, mode_result, kthvalue_result = _pair("median"), _pair("mode"), _pair("kthvalue")
+median_result, nanmedian_result, mode_result, kthvalue_result = map(_pair, ("median", "nanmedian", "mode", "kthvalue"))
 cummax_result, cummin_result = _pair("cummax"), _pair("cummin")
 
 
@@ -123,7 +123,12 @@ def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype:
     return keep(_reduced(prim.prod, x, dims), x, dims, keepdim)
 
 
-def _not_empty(name: str, x: Any, dims: tuple[int, ...]) -> None:
+def _not_empty(name: str, x: Any, dims: tuple[int, ...], whole: bool = False) -> None:
+    if whole and x._meta.numel == 0:
+        raise RuntimeError(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0 (shape {tuple(x._meta.shape)}). Specify the reduction dim "
+            "with the 'dim' argument."
+        )
     if any(x._meta.shape[d] == 0 for d in dims):
         raise IndexError(
             f"{name}(): Expected reduction dim {dims[0] if dims else 0} to have non-zero size (shape {tuple(x._meta.shape)}): "
@@ -134,7 +139,7 @@ def _not_empty(name: str, x: Any, dims: tuple[int, ...]) -> None:
 def _extreme_dims(name: str, primitive: Any, text: str) -> Any:
     def body(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
         dims = reduce_dims(dim, input._meta.ndim, name)
-        _not_empty(name, input, dims)
+        _not_empty(name, input, dims, dim is None or dim == ())
         return keep(_reduced(primitive, input, dims), input, dims, keepdim)
 
     body.__doc__ = text
@@ -145,16 +150,16 @@ amax = _extreme_dims("amax", prim.amax, "The largest element over the dims (all 
 amin = _extreme_dims("amin", prim.amin, "The smallest element over the dims (all by default); ties share the gradient.")
 
 
-@operation(method=True)
+@operation(method=True, out=True)
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The smallest and the largest element, of all or over one dim."""
     dims = reduce_dims(dim, input._meta.ndim, "aminmax")
-    _not_empty("aminmax", input, dims)
+    _not_empty("aminmax", input, dims, dim is None)
     low, high = (keep(_reduced(p, input, dims), input, dims, keepdim) for p in (prim.amin, prim.amax))
     return aminmax_result(low, high)  # type: ignore[return-value]
 
 
-aminmax_result = namedtuple("aminmax", ("min", "max"))
+aminmax_result = return_type("aminmax", "min", "max")
 
 
 def _arg(name: str, primitive: Any, text: str) -> Any:

@@ -12,7 +12,8 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, operation
-from flambeau.ops.wrapper import numpy_names
+from flambeau.ops.wrapper import MISSING, numpy_names
+from flambeau.trace.storage import FAMILIES
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -39,6 +40,23 @@ def sizes_of(args: tuple[Any, ...]) -> tuple[int, ...]:
     if len(args) == 1 and not isinstance(args[0], int):
         args = tuple(args[0]) if hasattr(args[0], "__iter__") and getattr(args[0], "ndim", 1) else args
     return tuple([int(a) for a in args])
+
+
+def given_sizes(function: str, name: str, args: tuple[Any, ...], named: Any) -> tuple[int, ...]:
+    """The sizes of `function(*args)` or `function(name=named)`; TypeError where there are neither."""
+    if named is not MISSING:
+        return sizes_of((named,))
+    if not args:
+        raise TypeError(f'{function}() missing 1 required positional arguments: "{name}"')
+    return sizes_of(args)
+
+
+def one_of(function: str, **arguments: Any) -> Any:
+    """The one of the arguments, which stand for each other, that was given; TypeError where none was, or several."""
+    given = [value for value in arguments.values() if value is not MISSING]
+    if len(given) != 1:
+        raise TypeError(f"{function}() received an invalid combination of arguments: one of {', '.join(arguments)} must be given, got {len(given)}")
+    return given[0]
 
 
 def infer_shape(shape: Sequence[int], numel: int, name: str = "reshape") -> tuple[int, ...]:
@@ -83,9 +101,9 @@ def _reshape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return as_shape(input, infer_shape(shape, input._meta.numel))
 
 
-def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
+def reshape(input: Tensor, *sizes: Any, shape: Any = MISSING) -> Tensor:
     """The same elements under another shape (one size may be -1): a view where possible, else a copy."""
-    return _reshape(input, sizes_of(sizes if shape is None else (shape,)))  # type: ignore[no-any-return]
+    return _reshape(input, given_sizes("reshape", "shape", sizes, shape))  # type: ignore[no-any-return]
 
 
 @operation(name="view")
@@ -118,13 +136,13 @@ def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
     return prim.bitcast(input, dtype=dtype)
 
 
-def view(input: Tensor, *shape: Any, dtype: Any = None, size: Any = None) -> Tensor:
+def view(input: Tensor, *shape: Any, dtype: Any = None, size: Any = MISSING) -> Tensor:
     """A view of the same elements under another shape (RuntimeError if that needs a copy), or of the same bytes as a dtype."""
     if len(shape) == 1 and isinstance(shape[0], dtypes.dtype):
         dtype = shape[0]
     if dtype is not None:
         return input if dtype is input.dtype else _view_dtype(input, dtype)  # type: ignore[no-any-return]
-    return _view(input, sizes_of(shape if size is None else (size,)))  # type: ignore[no-any-return]
+    return _view(input, given_sizes("view", "size", shape, size))  # type: ignore[no-any-return]
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
@@ -182,12 +200,12 @@ def _permute(input: Tensor, dims: tuple[int, ...]) -> Tensor:
     return prim.permute(input, dims=dims_of(dims, ndim, "permute"))
 
 
-def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
+def permute(input: Tensor, *order: Any, dims: Any = MISSING) -> Tensor:
     """The dimensions in another order: a view."""
-    return _permute(input, sizes_of(order if dims is None else (dims,)))  # type: ignore[no-any-return]
+    return _permute(input, given_sizes("permute", "dims", order, dims))  # type: ignore[no-any-return]
 
 
-@operation(method=True, aliases=("swapaxes", "swapdims"))
+@operation(method=True, aliases=("swapdims",))
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged: a view."""
     ndim = input._meta.ndim
@@ -197,6 +215,11 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     dims = list(range(ndim))
     dims[a], dims[b] = dims[b], dims[a]
     return prim.permute(input, dims=tuple(dims))
+
+
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """Two dimensions exchanged: a view."""
+    return transpose(input, axis0, axis1)
 
 
 @operation(method=True)
@@ -252,9 +275,9 @@ def _expand(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return prim.expand(input, shape=tuple(full))
 
 
-def expand(input: Tensor, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
+def expand(input: Tensor, *sizes: Any, size: Any = MISSING, implicit: bool = False) -> Tensor:
     """Dimensions of size 1 (and new ones in front) repeated without copying; -1 keeps a size."""
-    return _expand(input, sizes_of(sizes if size is None else (size,)))  # type: ignore[no-any-return]
+    return _expand(input, given_sizes("expand", "size", sizes, size))  # type: ignore[no-any-return]
 
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
@@ -339,7 +362,7 @@ def _detach(input: Tensor) -> Tensor:
 def detach(input: Tensor) -> Tensor:
     """The same memory without history."""
     result = _detach(input)
-    result._detached = True
+    result._detached = next(FAMILIES)
     return result  # type: ignore[no-any-return]
 
 
@@ -396,7 +419,10 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along `dim`; the other sizes must be equal (legacy empty tensors are skipped)."""
     if not tensors:
-        raise RuntimeError("cat: expected a non-empty list of Tensors")
+        raise ValueError("cat(): expected a non-empty list of Tensors")
+    for i, x in enumerate(tensors):
+        if x is None:
+            raise TypeError(f"cat(): expected Tensor as element {i} in argument 'tensors' (position 1), but got NoneType")
     parts = [x for x in tensors if tuple(x._meta.shape) != (0,)]
     if not parts:
         return prim.copy(tensors[0], strides=(1,))
@@ -456,10 +482,10 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
     if not -size <= start <= size:
-        raise IndexError(f"start out of range (expected to be in range of [{-size}, {size}], but got {start})")
+        raise IndexError(f"narrow(): start out of range (expected to be in range of [{-size}, {size}], but got {start})")
     start = start + size if start < 0 else start
     if start + length > size:
-        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+        raise RuntimeError(f"narrow(): start ({start}) + length ({length}) exceeds dimension size ({size}).")
     return _narrow_op(input, start, d, length)  # type: ignore[no-any-return]
 
 
@@ -544,8 +570,14 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @numpy_names
-def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(
+    input: Tensor, indices_or_sections: Any = MISSING, dim: int = 0, *, sections: Any = MISSING, indices: Any = MISSING,
+    tensor_indices_or_sections: Any = MISSING,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Views: `n` parts of nearly equal size, or cut at the listed indices."""
+    indices_or_sections = one_of(
+        "tensor_split", indices_or_sections=indices_or_sections, sections=sections, indices=indices, tensor_indices_or_sections=tensor_indices_or_sections
+    )
     m = input._meta
     d = dim_of(dim, m.ndim)
     if m.ndim == 0:
@@ -577,7 +609,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     m = input._meta
     d = dim_of(dim, m.ndim)
     if m.ndim == 0:
-        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+        raise IndexError("unbind(): Dimension specified as 0 but tensor has no dimensions")
     if m.shape[d] > 64:  # one edge of thousands of results would be slower than as many selects
         return tuple([select(input, d, i) for i in range(m.shape[d])])
     return _unbind(input, d)  # type: ignore[no-any-return]
@@ -632,31 +664,31 @@ def _flip(input: Tensor, dims: tuple[int, ...]) -> Tensor:
     return prim.copy(x, strides=contiguous_strides(m.shape)) if x is input else x
 
 
-def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
+def flip(input: Tensor, *order: Any, dims: Any = MISSING) -> Tensor:
     """A copy with the order of the named dimensions reversed."""
-    return _flip(input, sizes_of(order if dims is None else (dims,)))  # type: ignore[no-any-return]
+    return _flip(input, given_sizes("flip", "dims", order, dims))  # type: ignore[no-any-return]
 
 
 def fliplr(input: Tensor) -> Tensor:
     """flip of dimension 1."""
     if input.ndim < 2:
-        raise RuntimeError("Input must be >= 2-d.")
+        raise RuntimeError("fliplr(): Input must be >= 2-d.")
     return flip(input, 1)
 
 
 def flipud(input: Tensor) -> Tensor:
     """flip of dimension 0."""
     if input.ndim < 1:
-        raise RuntimeError("Input must be >= 1-d.")
+        raise RuntimeError("flipud(): Input must be >= 1-d.")
     return flip(input, 0)
 
 
 @operation(method=True)
-def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """Elements moved on by `shifts` places, around the end; without dims, over the flattened tensor."""
     m = input._meta
     moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    if dims is None:
+    if dims is None or (dims == () and len(moves) == 1):
         if len(moves) != 1:
             raise RuntimeError("shifts and dimensions must align: give dims for several shifts")
         return as_shape(_roll(as_shape(input, (m.numel,)), moves[0], 0), tuple(m.shape))
@@ -692,14 +724,14 @@ def _repeat(input: Tensor, repeats: tuple[int, ...]) -> Tensor:
     return prim.reshape(x, shape=tuple([r * s for r, s in zip(repeats, shape, strict=True)]))
 
 
-def repeat(input: Tensor, *counts: Any, repeats: Any = None) -> Tensor:
+def repeat(input: Tensor, *counts: Any, repeats: Any = MISSING) -> Tensor:
     """The tensor copied so many times along each dimension."""
-    return _repeat(input, sizes_of(counts if repeats is None else (repeats,)))  # type: ignore[no-any-return]
+    return _repeat(input, given_sizes("repeat", "repeats", counts, repeats))  # type: ignore[no-any-return]
 
 
-def tile(input: Tensor, *repeats: Any, dims: Any = None) -> Tensor:
+def tile(input: Tensor, *repeats: Any, dims: Any = MISSING) -> Tensor:
     """repeat, with missing counts taken as 1."""
-    counts = sizes_of(repeats if dims is None else (dims,))
+    counts = given_sizes("tile", "dims", repeats, dims)
     return _repeat(input, (1,) * (input.ndim - len(counts)) + counts)  # type: ignore[no-any-return]
 
 
@@ -709,7 +741,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     ndim = input._meta.ndim
     a, b = dim_of(dim1, ndim), dim_of(dim2, ndim)
     if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+        raise RuntimeError(f"diagonal(): diagonal dimensions cannot be identical {dim1}, {dim2}")
     return prim.diagonal(input, offset=offset, dim1=a, dim2=b)
 
 
@@ -720,7 +752,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     size = m.shape[-1] + abs(offset)
     a, b = dim_of(dim1, m.ndim + 1), dim_of(dim2, m.ndim + 1)
     if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+        raise RuntimeError(f"diagonal(): diagonal dimensions cannot be identical {dim1}, {dim2}")
     shape = [0] * (m.ndim + 1)
     rest = iter(m.shape[:-1])
     for d in range(m.ndim + 1):
@@ -775,11 +807,14 @@ def _sum_to_size(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return as_shape(prim.sum(input, dims=tuple(dims)), tuple(shape))
 
 
-def sum_to_size(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
+def sum_to_size(input: Tensor, *sizes: Any, size: Any = MISSING) -> Tensor:
     """Summed over the dimensions that broadcasting `size` would have repeated."""
-    shape = sizes_of(sizes if size is None else (size,))
-    if tuple(input._meta.shape) == shape:
+    shape = given_sizes("sum_to_size", "size", sizes, size)
+    have = tuple(input._meta.shape)
+    if have == shape:
         return input
+    if len(shape) > len(have) or any(s not in (1, n) for s, n in zip(shape[::-1], have[::-1], strict=False)):
+        raise RuntimeError(f"sum_to_size(): size {list(shape)} is not expandable to size {list(have)}: each dim, from the last on, must be equal or 1")
     return _sum_to_size(input, shape)  # type: ignore[no-any-return]
 
 
@@ -812,7 +847,7 @@ def install_methods(cls: Any) -> None:
     """The methods whose sizes may be given one by one."""
     for function in (
         reshape, view, view_as, reshape_as, unflatten, permute, expand, expand_as, broadcast_to, to, type_as, narrow, select,
-        split_with_sizes, chunk, tensor_split, unbind, flip, fliplr, flipud, repeat, tile, sum_to_size,
+        split_with_sizes, chunk, tensor_split, unbind, flip, fliplr, flipud, repeat, tile, sum_to_size, swapaxes,
     ):  # fmt: skip
         setattr(cls, function.__name__, function)
     cls.split = _split_method

@@ -8,7 +8,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert, promote_float
-from flambeau.ops.reductions import _pair, kthvalue_result, median_result, mode_result
+from flambeau.ops.reductions import _pair, kthvalue_result, median_result, mode_result, nanmedian_result
 from flambeau.ops.registry import operation
 from flambeau.ops.selection import (
     argwhere,
@@ -93,10 +93,11 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tup
     """The k-th smallest value along a dim (k from 1) and its index."""
     m = input._meta
     d = dim_of(dim, m.ndim)
-    if m.ndim == 0:
+    if m.ndim == 0 and k == 1:
         return kthvalue_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
-    if not 1 <= k <= m.shape[d]:
-        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k={k}, size {m.shape[d]}")
+    size = m.shape[d] if m.ndim else 1
+    if not 1 <= k <= size:
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k={k}, size {size}")
     values, indices = prim.sort(input, dim=d, descending=False)
     return kthvalue_result(_at(values, d, k - 1, keepdim), _at(indices, d, k - 1, keepdim))  # type: ignore[no-any-return]
 
@@ -106,7 +107,7 @@ def _median_over(input: Tensor, dim: int, keepdim: bool, ignore_nan: bool) -> tu
     m = input._meta
     d = dim_of(dim, m.ndim)
     if m.ndim == 0:
-        return median_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
+        return (nanmedian_result if ignore_nan else median_result)(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
     values, indices = prim.sort(input, dim=d, descending=False)
     size = m.shape[d]
     wide = tuple([1 if j == d else s for j, s in enumerate(m.shape)])
@@ -125,7 +126,7 @@ def _median_over(input: Tensor, dim: int, keepdim: bool, ignore_nan: bool) -> tu
     if not keepdim:
         shape = tuple([s for j, s in enumerate(m.shape) if j != d])
         chosen = as_shape(chosen[0], shape), as_shape(chosen[1], shape)
-    return median_result(*chosen)  # type: ignore[no-any-return]
+    return (nanmedian_result if ignore_nan else median_result)(*chosen)  # type: ignore[no-any-return]
 
 
 @numpy_names
@@ -375,6 +376,9 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
     """Whether |input - other| <= atol + rtol * |other|, elementwise; infinities must be equal."""
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype} did not match {other.dtype}: isclose compares tensors of one dtype")
+    for name, bound in (("rtol", rtol), ("atol", atol)):
+        if bound < 0:
+            raise RuntimeError(f"isclose(): {name} must be greater than or equal to zero, but got {bound}")
     same = prim.eq(input, other)
     if input.dtype.category < 2:
         a, b = promote_float(input, other)
@@ -398,6 +402,8 @@ def equal(input: Tensor, other: Tensor) -> bool:
 @operation(method=True)
 def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """The n-th differences along a dim."""
+    if n < 0:
+        raise RuntimeError(f"diff(): order must be non-negative but got {n}")
     parts = [x for x in (prepend, input, append) if x is not None and (n or x is input)]
     d = dim_of(dim, input._meta.ndim)
     x = prim.concatenate(*parts, dim=d) if len(parts) > 1 else input

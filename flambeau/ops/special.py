@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flambeau.ops import primitives as prim
-from flambeau.ops.promotion import promote_float
+from flambeau.ops.promotion import in_float32, promote_float
 from flambeau.ops.registry import operation
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ _SHIFT = 12  # the series is used from here on; error below 1e-16 there
 
 
 @operation()
+@in_float32
 def trigamma(input: Tensor) -> Tensor:
     """The second derivative of lgamma: recurrence up to 12, then the asymptotic series; reflection for negative x."""
     import math
@@ -35,5 +36,5 @@ def trigamma(input: Tensor) -> Tensor:
     for b in reversed(_BERNOULLI[:-1]):
         series = (series + b) * square
     value = total + inverse + square / 2 + series * inverse
-    sine = prim.sin(x * math.pi)
+    sine = prim.sin((x - prim.round(x)) * math.pi)  # the period first, which is exact; the sign is squared away
     return prim.where(reflect, (math.pi**2) / (sine * sine) - value, value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import primitives as prim
 from flambeau.ops import special_tables as t
-from flambeau.ops.promotion import promote_float
+from flambeau.ops.promotion import in_float32, promote_float
 from flambeau.ops.registry import operation
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _function(name: str, text: str, aliases: tuple[str, ...] = (), gradient: boo
             return formula(x if gradient else prim.detach(x))  # type: ignore[no-any-return]
 
         body.__doc__ = text
-        return operation(name=f"special_{name}", aliases=aliases, out=True, public=False)(body)
+        return operation(name=f"special_{name}", aliases=aliases, out=True, public=False)(in_float32(body))
 
     return make
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import primitives as prim
-from flambeau.ops.promotion import promote_float
+from flambeau.ops.promotion import in_float32, need_tensor, promote_float
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import as_shape
 from flambeau.ops.special import trigamma
@@ -49,11 +49,13 @@ def _hurwitz(s: Any, q: Any, terms: int) -> Any:
 
 
 @operation(name="special_zeta", out=True, public=False)
+@in_float32
 def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """Hurwitz's zeta function: the sum over k >= 0 of (other + k) ** -input; inf at 1, NaN below 1.
 
     other <= 0: inf at integers; elsewhere `input` must be an integer (else NaN), and other > -14. Gradients reach `other` only.
     """
+    need_tensor("zeta", input, other)
     s, q = promote_float(input, other)
     s = prim.detach(s)
     inside = prim.gt(s, 1.0)
@@ -80,6 +82,7 @@ def _cotangent_derivative(n: int) -> list[int]:
 
 
 @operation(name="polygamma", public=False)
+@in_float32
 def polygamma_of(input: Tensor, n: int) -> Tensor:
     """(-1)^(n+1) n! zeta(n + 1, x); left of 1/2 by the reflection formula (Abramowitz and Stegun 6.4.7)."""
     if n < 0:
@@ -93,8 +96,8 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
     y = prim.where(reflect, 1 - x, x)
     factor = math.exp(math.lgamma(n + 1)) if n > 20 else float(math.factorial(n))
     value = _hurwitz(float(n + 1), y, _DIRECT) * factor
-    angle = prim.where(reflect, x, 0.25) * math.pi
-    c = prim.cos(angle) / prim.sin(angle)
+    turn = prim.where(reflect, x - prim.round(x), 0.25)  # the period first, which is exact; then the cosine as a sine, near whose zero it is, too
+    c = prim.sin((0.5 - prim.abs(turn)) * math.pi) / prim.sin(turn * math.pi)
     other: Any = 0.0
     for a in reversed(_cotangent_derivative(n)):
         other = other * c + float(a)
@@ -190,6 +193,7 @@ def _incomplete(a: Any, x: Any, upper: bool) -> Any:
 
 
 @operation(name="igamma", out=True, public=False)
+@in_float32
 def gammainc(input: Tensor, other: Tensor) -> Tensor:
     """P(a, x): the regularised lower incomplete gamma function of a = input, x = other. Its gradient reaches x only."""
     a, x = promote_float(input, other)
@@ -197,6 +201,7 @@ def gammainc(input: Tensor, other: Tensor) -> Tensor:
 
 
 @operation(name="igammac", out=True, public=False)
+@in_float32
 def gammaincc(input: Tensor, other: Tensor) -> Tensor:
     """Q(a, x) = 1 - P(a, x), accurate where it is small."""
     a, x = promote_float(input, other)

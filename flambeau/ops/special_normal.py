@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import primitives as prim
 from flambeau.ops import special_tables as t
-from flambeau.ops.promotion import promote_float
+from flambeau.ops.promotion import in_float32, need_tensor, promote_float
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.special_bessel import INFINITY, NAN, _function, choose, either, polynomial
 
@@ -105,8 +105,10 @@ def entr(x: Any) -> Any:
 
 
 @operation(name="special_xlog1py", out=True, public=False)
+@in_float32
 def xlog1py(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """x * log1p(y), 0 where x is 0 (NaN where y is NaN)."""
+    need_tensor("xlog1py", input, other)
     x, y = promote_float(input, other)
     wild = prim.bitwise_or(prim.le(y, -1.0), prim.eq(y, INFINITY))  # where 0 * log1p(y) is not 0
     zero = prim.bitwise_and(prim.eq(x, 0.0), wild)

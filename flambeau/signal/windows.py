@@ -38,9 +38,9 @@ def exponential(
     """exp(-|n - center| / tau); `center` is the middle, and may be given where the window is not symmetric."""
     dtype = _check("exponential", M, dtype, layout)
     if tau <= 0:
-        raise ValueError(f"Tau must be positive, got: {tau} instead.")
+        raise ValueError(f"exponential: Tau must be positive, got: {tau} instead.")
     if sym and center is not None:
-        raise ValueError("Center must be None for symmetric windows")
+        raise ValueError("exponential: Center must be None for symmetric windows")
     if M == 0:
         return _constant(0, dtype, device, requires_grad)
     if center is None:
@@ -67,7 +67,7 @@ def gaussian(
     """exp(-(n / std)^2 / 2) around the middle."""
     dtype = _check("gaussian", M, dtype, layout)
     if std <= 0:
-        raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
+        raise ValueError(f"gaussian: Standard deviation must be positive, got: {std} instead.")
     if M == 0:
         return _constant(0, dtype, device, requires_grad)
     start = -(M if not sym and M > 1 else M - 1) / 2.0
@@ -83,7 +83,7 @@ def kaiser(
     """I0(beta sqrt(1 - x^2)) / I0(beta) for x from -1 to 1."""
     dtype = _check("kaiser", M, dtype, layout)
     if beta < 0:
-        raise ValueError(f"beta must be non-negative, got: {beta} instead.")
+        raise ValueError(f"kaiser: beta must be non-negative, got: {beta} instead.")
     if M <= 1:
         return _constant(M, dtype, device, requires_grad)
     shape = torch.tensor(beta, dtype=dtype)
@@ -114,9 +114,9 @@ def general_cosine(
     if M <= 1:
         return _constant(M, dtype, device, requires_grad)
     if not isinstance(a, Iterable):
-        raise TypeError("Coefficients must be a list/tuple")
+        raise TypeError("general_cosine: Coefficients must be a list/tuple")
     if not a:
-        raise ValueError("Coefficients cannot be empty")
+        raise ValueError("general_cosine: Coefficients cannot be empty")
     constant = 2 * math.pi / (M if not sym else M - 1)
     k = _ramp(0, (M - 1) * constant, M, dtype, device, requires_grad)
     weights = torch.tensor([(-1) ** i * w for i, w in enumerate(a)], dtype=dtype, requires_grad=requires_grad)

@@ -18,11 +18,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 import flambeau
+from flambeau.testing.agreement import Answer, unlike, unlike_gradients
 
 Function = Callable[..., Any]
 FORMS: Final = ("function", "method", "inplace", "out")
-# Largest error in relation to max(1, |expected|), by dtype: rounding of the dtype, times what a sum's order may make of it.
-_TOLERANCE: Final = {"float64": 1e-9, "complex128": 1e-9, "float32": 1e-4, "complex64": 1e-4, "float16": 5e-3, "bfloat16": 3e-2}
+# What a referee computes in, for each dtype that it judges.
+_WIDE: Final = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
 
 
 class Input:
@@ -43,6 +44,10 @@ class Input:
         self.strides = None if strides is None else tuple(strides)
         self.offset = offset
         self.requires_grad = requires_grad
+
+    def widened(self) -> Input:
+        """The same values in double precision."""
+        return Input(self.values, _WIDE.get(self.dtype, self.dtype), strides=self.strides, offset=self.offset, requires_grad=self.requires_grad)
 
     def build(self, module: Any, copy: bool = False) -> Any:
         """The tensor in a framework; `copy`: a fresh one without gradients, to be written to."""
@@ -94,7 +99,7 @@ def describe(t: Any) -> Input:
 
 def compare(
     function: str | tuple[Function, Function], *args: Any, reference: Any, forms: Sequence[str] = ("function",), gradients: int = 2,
-    tolerance: float | None = None, values: bool = True, strides: bool = True, seed: int | None = 0, **kwargs: Any,
+    tolerance: float | None = None, values: bool = True, strides: bool = True, seed: int | None = 0, referee: bool = False, **kwargs: Any,
 ) -> list[Difference]:  # fmt: skip
     """Every difference between flambeau's and the reference's answer to one call; an empty list if there is none.
 
@@ -103,6 +108,7 @@ def compare(
     "out" to call (those that the reference has not are left out). `gradients`: 0 none, 1 first, 2 second order too.
     `tolerance`: of values, in relation to max(1, |expected|); by default by dtype. `values=False`: only dtypes,
     shapes and errors count (random results), and `strides=False`: not those of views. `seed`: given to `manual_seed` before each call.
+    `referee`: judge values of 16 and 32 bits by the reference's answer in double precision (agreement.py).
     Differences are told, not raised; an error of both sides is compared by type. ValueError for an unknown form.
     """
     found: list[Difference] = []
@@ -117,15 +123,29 @@ def compare(
             continue
         for side in sides:
             side.run(args, kwargs, seed)
-        bound = tolerance if values else math.inf
-        text = _unlike(sides[0], sides[1], bound, strides)
+        judge: _Side | None = None
+        if referee and values and tolerance is None and sides[1].error is None:
+            judge = _Side(reference, function, 1, form)
+            args_, kwargs_ = _widened(args), _widened(kwargs)
+            judge.run(args_, kwargs_, seed)
+        text = unlike(sides[0].answer, sides[1].answer, judge.answer if judge is not None else None, tolerance if values else math.inf, strides)
         if text is None and values and gradients and form == "function" and sides[1].error is None:
             for side in sides:
                 side.differentiate(args, kwargs, gradients, seed)
-            text = _unlike_gradients(sides[0], sides[1], tolerance)
+            if judge is not None and judge.error is None:
+                judge.differentiate(args_, kwargs_, gradients, seed)
+            text = unlike_gradients(sides[0].slopes, sides[1].slopes, judge.slopes if judge is not None else None, tolerance)
         if text is not None:
             found.append(Difference(form, text))
     return found
+
+
+def error_of(function: tuple[Function, Function], args: Any, kwargs: dict[str, Any], reference: Any) -> tuple[Exception | None, Exception | None]:
+    """The errors of flambeau's and the reference's call, None where there is none."""
+    sides = [_Side(flambeau, function, 0, "function"), _Side(reference, function, 1, "function")]
+    for side in sides:
+        side.run(args, kwargs, 0)
+    return sides[0].error, sides[1].error
 
 
 class _Side:
@@ -136,8 +156,16 @@ class _Side:
         self.form = form
         self.error: Exception | None = None
         self.results: list[Any] = []
-        self.gradients: list[Any] | None = None
+        self.gradients: list[Any] = []
         self.call: Function | None = _find(module, function, form) if isinstance(function, str) else function[which] if form == "function" else None
+
+    @property
+    def answer(self) -> Answer:
+        return Answer(self.module, self.results, self.error)
+
+    @property
+    def slopes(self) -> Answer:
+        return Answer(self.module, self.gradients, self.error)
 
     def run(self, args: Any, kwargs: dict[str, Any], seed: int | None) -> None:
         module = self.module
@@ -214,6 +242,19 @@ def _built(module: Any, x: Any, copy: bool = False) -> Any:
     return x
 
 
+def _widened(x: Any) -> Any:
+    """Arguments in double precision, dtypes among them too."""
+    if isinstance(x, Input):
+        return x.widened()
+    if isinstance(x, Named):
+        return Named(_WIDE.get(x.name, x.name))
+    if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
+        return type(x)([_widened(y) for y in x])
+    if isinstance(x, dict):
+        return {k: _widened(v) for k, v in x.items()}
+    return x
+
+
 class Named(NamedTuple):
     """An argument that each framework has under this name: a dtype, a memory format, a layout."""
 
@@ -234,104 +275,3 @@ def _weighed(module: Any, t: Any) -> Any:
     flat = t.reshape(-1)
     weights = module.linspace(0.5, 1.5, max(flat.numel(), 1), dtype=module.float64)[: flat.numel()]
     return (flat.real * weights).sum() + (flat.imag * weights).sum() * 0.7 if flat.is_complex() else (flat * weights).sum()
-
-
-def _unlike(ours: _Side, theirs: _Side, tolerance: float | None, strides: bool) -> str | None:
-    if ours.error is not None or theirs.error is not None:
-        return _unlike_errors(ours.error, theirs.error)
-    if len(ours.results) != len(theirs.results):
-        return f"{len(ours.results)} results, expected {len(theirs.results)}"
-    for i, (x, y) in enumerate(zip(ours.results, theirs.results, strict=True)):
-        text = _unlike_results(x, y, ours.module, theirs.module, tolerance, strides)
-        if text is not None:
-            return f"result {i}: {text}"
-    return None
-
-
-def _unlike_errors(ours: Exception | None, theirs: Exception | None) -> str | None:
-    if theirs is None:
-        return f"{type(ours).__name__}: {ours}"
-    if ours is None:
-        return f"no error, expected {type(theirs).__name__}: {theirs}"
-    kinds = [base.__name__ for base in type(ours).__mro__]
-    wanted = next(base.__name__ for base in type(theirs).__mro__ if base.__module__ in ("builtins", "torch", "torch._C"))
-    return None if wanted in kinds or wanted.startswith("_") else f"{kinds[0]} ({ours}), expected {wanted} ({theirs})"
-
-
-def _unlike_results(x: Any, y: Any, mine: Any, other: Any, tolerance: float | None, strides: bool) -> str | None:
-    if not isinstance(y, other.Tensor):
-        if isinstance(x, mine.Tensor):
-            return f"a tensor, expected {y!r}"
-        same = x == y or (x != x and y != y) or str(x) == str(y) or (isinstance(y, float) and math.isclose(x, y, rel_tol=1e-6))
-        return None if same else f"{x!r}, expected {y!r}"
-    if not isinstance(x, mine.Tensor):
-        return f"{x!r}, expected a tensor"
-    if str(x.dtype) != str(y.dtype):
-        return f"dtype {x.dtype}, expected {y.dtype}"
-    if tuple(x.shape) != tuple(y.shape):
-        return f"shape {tuple(x.shape)}, expected {tuple(y.shape)}"
-    if strides and y._is_view() and y.numel() > 1:
-        steps = [(s, t) for s, t, n in zip(x.stride(), y.stride(), y.shape, strict=True) if n > 1]
-        if any(s != t for s, t in steps):
-            return f"strides {tuple(x.stride())}, expected {tuple(y.stride())}"
-    return _unlike_values(_array(x), _array(y), tolerance if tolerance is not None else _TOLERANCE.get(str(y.dtype).removeprefix("torch."), 0.0))
-
-
-def _unlike_values(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], tolerance: float) -> str | None:
-    if not expected.size or tolerance == math.inf:
-        return None
-    if expected.dtype.kind in "biu":
-        return None if np.array_equal(got, expected) else f"values {_few(got)}, expected {_few(expected)}"
-    with np.errstate(all="ignore"):
-        if np.allclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True):
-            return None
-        worst = np.nanmax(np.abs(np.where(np.isfinite(expected), got - expected, 0)))
-    return f"values differ by up to {worst:.3g}: {_few(got)}, expected {_few(expected)}"
-
-
-def _few(a: np.ndarray[Any, Any]) -> str:
-    return np.array2string(a.reshape(-1)[:6], precision=6, threshold=6)
-
-
-def _array(t: Any) -> np.ndarray[Any, Any]:
-    plain = t.detach()
-    if str(plain.layout) != "torch.strided":
-        plain = plain.to_dense()
-    for resolve in ("resolve_conj", "resolve_neg"):
-        plain = getattr(plain, resolve)()
-    array: np.ndarray[Any, Any] = (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy(force=True)
-    return array
-
-
-def _unlike_gradients(ours: _Side, theirs: _Side, tolerance: float | None) -> str | None:
-    if theirs.error is not None:
-        return None  # not differentiable there: nothing to compare with
-    if ours.error is not None:
-        return f"gradient: {type(ours.error).__name__}: {ours.error}"
-    mine, other = ours.gradients, theirs.gradients
-    if mine is None or other is None:
-        if mine is other:
-            return None
-        present = mine if mine is not None else other
-        assert present is not None
-        if all(g is None or not np.any(_array(g)) for g in present):
-            return None  # zeros, or no gradient at all
-        return f"gradients {'exist' if mine is not None else 'do not exist'}, expected the opposite"
-    for i in range(max(len(mine), len(other))):
-        x, y = (g[i] if i < len(g) else None for g in (mine, other))
-        if x is None and y is None:
-            continue
-        if x is None or y is None:
-            present = x if y is None else y
-            if not np.allclose(np.nan_to_num(_array(present)), 0, atol=1e-9):
-                return f"gradient {i}: {'none' if x is None else 'not zero'}, expected {'values' if x is None else 'none'}"
-            continue
-        if tuple(x.shape) != tuple(y.shape):
-            return f"gradient {i}: shape {tuple(x.shape)}, expected {tuple(y.shape)}"
-        bound = tolerance if tolerance is not None else _TOLERANCE.get(str(y.dtype).removeprefix("torch."), 0.0)
-        expected = _array(y)
-        size = float(np.max(np.abs(expected), where=np.isfinite(expected), initial=1.0)) if expected.size else 1.0
-        text = _unlike_values(_array(x), expected, bound * 10 * size)
-        if text is not None:
-            return f"gradient {i}: {text}"
-    return None

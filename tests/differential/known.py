@@ -50,6 +50,12 @@ KNOWN: dict[str, Known] = {
     "normal/number_mean": Known("zeros in PyTorch, no gradient here", gradients=0),
 }  # fmt: skip
 
+# By form and operator: what holds in this form only.
+FORMS_KNOWN: dict[tuple[str, str], Known] = {}
+
+# Errors whose text does not name the operation, with a reason.
+UNNAMED: dict[str, str] = {}
+
 # Names of the dispatcher rather than of the interface: nobody writes them in a program.
 INTERNAL = frozenset(
     "_softmax_backward_data _native_batch_norm_legit _batch_norm_with_update _upsample_bilinear2d_aa torch.ops.aten._safe_softmax.default "

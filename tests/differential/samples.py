@@ -35,13 +35,13 @@ class Case(NamedTuple):
 
 
 class Unsupported(Exception):
-    """A sample that no case can be made of: a sparse or a nested tensor."""
+    """A sample that no case can be made of: a sparse or a nested tensor, or one on another device."""
 
 
 def case_of(value: Any) -> Any:
     """An argument of a sample, as `compare` takes it."""
     if isinstance(value, torch.Tensor):
-        if value.layout != torch.strided or value.is_nested:
+        if value.layout != torch.strided or value.is_nested or value.device.type != "cpu" or value.ndim > 64:  # NumPy has 64 dims
             raise Unsupported
         return describe(value)
     if isinstance(value, torch.Size):
@@ -92,10 +92,10 @@ def cases(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
             args, kwargs = (case_of(sample.input), *case_of(tuple(sample.args))), case_of(dict(sample.kwargs))
         except Unsupported:
             continue
-        yield Case(function, args, kwargs, f"{label}{_text(args, kwargs)}")
+        yield Case(function, args, kwargs, f"{label}{text_of(args, kwargs)}")
 
 
-def _text(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def text_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     def show(x: Any) -> str:
         if isinstance(x, (list, tuple)) and not isinstance(x, Named):
             return "[" + ", ".join(show(y) for y in x) + "]"

@@ -1,34 +1,44 @@
-"""All operators of PyTorch's database against flambeau: `python -m tests.differential.sweep [DTYPE] [MOST] [OPERATOR ...]`.
+"""All operators of PyTorch's database against flambeau: `python -m tests.differential.sweep [DTYPE] [MOST] [--form FORM] [OPERATOR ...]`.
 
-Prints each difference with the call, and how many there were. Known ones (known.py) are left out.
+Prints each difference with the call, and how many there were. Known ones (known.py) are left out. FORM is one of forms.FORMS:
+"function" (the default), "inplace", "out", "method", "operator", "layout", "size", "special", "errors", or "all" for each of them.
 """
 
 from __future__ import annotations
 
+import argparse
+import re
 import signal
 import sys
 import warnings
 from typing import Any
 
-from flambeau.testing.compare import compare
-from tests.differential.known import INTERNAL, KNOWN, Known, skipped
-from tests.differential.samples import OPERATORS, cases, supported, torch
+from flambeau.testing.compare import compare, error_of
+from tests.differential.forms import FORMS, error_cases, form_cases
+from tests.differential.known import FORMS_KNOWN, INTERNAL, KNOWN, UNNAMED, Known, skipped
+from tests.differential.samples import OPERATORS, Unsupported, supported, torch
+
+_SHORT = ("float16", "bfloat16")  # second gradients of so few digits are noise
 
 
 class TookTooLong(BaseException):
     """A case that does not end."""
 
 
-def differences(label: str, dtype: str, most: int) -> tuple[int, list[str]]:
-    """How many cases of an operator there were, and a line on each that differs."""
+def differences(label: str, dtype: str, most: int, form: str = "function") -> tuple[int, list[str]]:
+    """How many cases of an operator there were in a form, and a line on each that differs."""
+    if form == "errors":
+        return wrong_errors(label)
     found: list[str] = []
     count = 0
     inexact = getattr(torch, dtype).is_floating_point or getattr(torch, dtype).is_complex
     op = OPERATORS[label]
-    known = KNOWN.get(label, Known(""))
-    order = min(known.gradients, 2 if op.supports_gradgrad else 1) if inexact and op.supports_autograd else 0
+    known = FORMS_KNOWN.get((form, label)) or KNOWN.get(label, Known(""))
+    order = min(known.gradients, 2 if op.supports_gradgrad and form in ("function", "inplace") else 1) if inexact and op.supports_autograd else 0
+    if dtype in _SHORT or form in ("out", "size", "special"):
+        order = min(order, dtype in _SHORT)
     values = known.values and "empty" not in op.name
-    for case in cases(label, dtype, order > 0, most):
+    for case in form_cases(label, dtype, form, order > 0, most):
         if skipped(label, dtype, case.args, case.kwargs):
             continue
         count += 1
@@ -38,7 +48,7 @@ def differences(label: str, dtype: str, most: int) -> tuple[int, list[str]]:
                 warnings.simplefilter("ignore")
                 answer = compare(
                     case.function, *case.args, reference=torch, gradients=order, values=values, tolerance=known.tolerance,
-                    strides=known.strides and not op.name.startswith("fft."), **case.kwargs,
+                    strides=known.strides and not op.name.startswith("fft."), referee=True, **case.kwargs,
                 )  # fmt: skip
         except TookTooLong:
             found.append(f"{case.text}: took more than 60 s")
@@ -49,28 +59,63 @@ def differences(label: str, dtype: str, most: int) -> tuple[int, list[str]]:
     return count, found
 
 
+def wrong_errors(label: str) -> tuple[int, list[str]]:
+    """The calls that PyTorch's database has as errors: the same type, and a message that names the operation."""
+    found: list[str] = []
+    count = 0
+    known = FORMS_KNOWN.get(("errors", label))
+    for case in error_cases(label):
+        count += 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ours, theirs = error_of(case.function, case.args, case.kwargs, torch)
+        wanted = type(theirs).__name__
+        if known is not None:
+            continue
+        if theirs is not None and ours is None:
+            found.append(f"{case.text[:600]}\n        no error, expected {wanted}: {theirs}")
+        elif theirs is not None and wanted not in [c.__name__ for c in type(ours).__mro__] and wanted.isidentifier():
+            found.append(f"{case.text[:600]}\n        {type(ours).__name__} ({ours}), expected {wanted} ({theirs})")
+        elif theirs is not None and label not in UNNAMED and not names_operation(label, str(ours)):
+            found.append(f"{case.text[:600]}\n        does not name the operation: {ours} (PyTorch: {theirs})")
+    return count, found
+
+
+def names_operation(label: str, text: str) -> bool:
+    """Whether an error's text names the operation, one of its aliases, or (in front) the one inside of it that found the error."""
+    op = OPERATORS[label]
+    names = [op.name, *[a.name for a in op.aliases], op.op.__name__]
+    plain = text.lower().replace("_", "").replace(" ", "")
+    return any(n.rsplit(".", 1)[-1].lower().replace("_", "") in plain for n in names) or re.match(r"[a-z_0-9.]+(\(\)|:)", text) is not None
+
+
 def on_alarm(*_: Any) -> None:
     raise TookTooLong
 
 
 def main(arguments: list[str]) -> int:
-    dtype = arguments[0] if arguments else "float64"
-    most = int(arguments[1]) if len(arguments) > 1 else 10
-    labels = arguments[2:] or list(OPERATORS)
+    parser = argparse.ArgumentParser(prog="python -m tests.differential.sweep", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("dtype", nargs="?", default="float64")
+    parser.add_argument("most", nargs="?", type=int, default=10, help="cases for each operator and form")
+    parser.add_argument("operators", nargs="*")
+    parser.add_argument("--form", choices=(*FORMS, "all"), default="function")
+    options = parser.parse_args(arguments)
+    labels = options.operators or list(OPERATORS)
     signal.signal(signal.SIGALRM, on_alarm)
     total = wrong = 0
-    for label in labels:
-        if label in INTERNAL or not supported(label, dtype):
-            continue
-        try:
-            count, found = differences(label, dtype, most)
-        except AttributeError as error:
-            count, found = 1, [f"{label}: missing: {error}"]
-        total += count
-        wrong += len(found)
-        for text in found[:5]:
-            print("-", text, flush=True)
-    print(f"{wrong} differences in {total} cases of {dtype}")
+    for form in FORMS if options.form == "all" else (options.form,):
+        for label in labels:
+            if label in INTERNAL or not (form == "errors" or supported(label, options.dtype)):
+                continue
+            try:
+                count, found = differences(label, options.dtype, options.most, form)
+            except (AttributeError, Unsupported) as error:
+                count, found = 1, [f"{label}: missing: {error}"]
+            total += count
+            wrong += len(found)
+            for text in found[:5]:
+                print("-", text, flush=True)
+    print(f"{wrong} differences in {total} cases of {options.dtype}, form {options.form}")
     return int(wrong > 0)
 
 

@@ -303,6 +303,8 @@ def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """leaky_relu with a slope drawn from [lower, upper) for each element while training, else their mean."""
+    if lower > upper:
+        raise RuntimeError(f"rrelu(): Lower bound should be less than or equal to the upper bound, got {lower} and {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper)

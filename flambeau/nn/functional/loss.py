@@ -163,24 +163,25 @@ def linear_cross_entropy(
     `options` choose how PyTorch cuts the batch into chunks; they are accepted, and here the compiler plans memory.
     """
     if input.ndim not in (1, 2):
-        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
+        raise RuntimeError(f"linear_cross_entropy(): expected input with dimensionality 1 or 2, got {input.ndim}")
     if linear_weight.ndim < 2:
-        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.ndim}")
+        raise RuntimeError(f"linear_cross_entropy(): expected linear_weight with dimensionality at least 2, got {linear_weight.ndim}")
     features, shape = input.shape[-1], tuple(linear_weight.shape[:-1])
     if features != linear_weight.shape[-1]:
         raise RuntimeError(
-            f"expected equal input and linear_weight last dimensions (in_features), got {features} and {linear_weight.shape[-1]}, respectively"
+            f"linear_cross_entropy(): expected equal input and linear_weight last dimensions (in_features), got {features} and "
+            f"{linear_weight.shape[-1]}"
         )
     if linear_bias is not None and tuple(linear_bias.shape) != shape:
-        raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
+        raise RuntimeError(f"linear_cross_entropy(): expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
     if len(shape) > 1 and input.ndim == 1:
         raise RuntimeError(
-            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, (N, {features}), "
+            f"linear_cross_entropy(): K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, (N, {features}), "
             f"got unbatched input with shape {tuple(input.shape)}"
         )
     logits_shape = (*input.shape[:-1], *shape)
     if tuple(target.shape) == logits_shape and ignore_index is not None:
-        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
+        raise RuntimeError("linear_cross_entropy(): ignore_index cannot be specified when target contains probabilities")
     bias = None if linear_bias is None else linear_bias.reshape(-1)
     logits = torch.nn.functional.linear(input, linear_weight.reshape(-1, features), bias).reshape(logits_shape)
     ignored = -100 if ignore_index is None else ignore_index
@@ -382,9 +383,9 @@ def gaussian_nll_loss(
         if tuple(input.shape[:-1]) == tuple(variance.shape):
             variance = variance.unsqueeze(-1)
         elif tuple(input.shape[:-1]) != tuple(variance.shape[:-1]) or variance.shape[-1] != 1:
-            raise ValueError("var is of incorrect size")
+            raise ValueError("gaussian_nll_loss(): var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
-        raise ValueError(reduction + " is not valid")
+        raise ValueError(f"gaussian_nll_loss(): {reduction} is not valid")
     if bool(torch.lt(variance, 0).any()):
         raise ValueError("var has negative entry/entries")
     return _gaussian_nll_loss(input, target, variance, full, eps, reduction)
@@ -393,13 +394,14 @@ def gaussian_nll_loss(
 # -- margins ------------------------------------------------------------------------------------------------------
 
 
-def _positive(x: Tensor) -> Tensor:
-    return torch.where(x <= 0, 0, x)
+def _positive(x: Tensor, edge: float = 0) -> Tensor:
+    """max(x, 0). `edge`: the gradient at 0, as PyTorch has it: 1 where it clamps, 0 where it compares."""
+    return torch.where(x < 0, 0, x) if edge else torch.where(x <= 0, 0, x)
 
 
 @functional
 def _hinge_embedding_loss(input: Tensor, target: Tensor, margin: float, reduction: str) -> Tensor:
-    loss = torch.where(torch.ne(target, 1), _positive(margin - input), 0) + torch.where(torch.ne(target, -1), input, 0)
+    loss = torch.where(torch.ne(target, 1), _positive(margin - input, 1), 0) + torch.where(torch.ne(target, -1), input, 0)
     return _reduce(loss, reduction)
 
 
@@ -418,7 +420,7 @@ def _margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin:
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {input1.size()}, input2: {input2.size()}, target: {target.size()} "
         )
-    return _reduce(_positive(-target * (input1 - input2) + margin), reduction)
+    return _reduce(_positive(-target * (input1 - input2) + margin, 1), reduction)
 
 
 def margin_ranking_loss(
@@ -448,7 +450,7 @@ def _cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margi
     dot = (input1 * input2).sum(-1)
     norms = torch.sqrt(((input1 * input1).sum(-1) + eps) * ((input2 * input2).sum(-1) + eps))
     cosine = dot / norms
-    loss = torch.where(torch.eq(target, 1), 1 - cosine, 0) + torch.where(torch.eq(target, -1), _positive(cosine - margin), 0)
+    loss = torch.where(torch.eq(target, 1), 1 - cosine, 0) + torch.where(torch.eq(target, -1), _positive(cosine - margin, 1), 0)
     return _reduce(loss, reduction)
 
 
@@ -474,14 +476,32 @@ def _multi_margin_loss(input: Tensor, target: Tensor, p: int, margin: float, wei
     return _reduce(loss if input.ndim == 2 else loss.squeeze(0), reduction)
 
 
+def _margin_shapes(name: str, input: Tensor, target: Tensor) -> None:
+    if input.ndim > 2 or input.shape[-1:] == (0,):
+        raise RuntimeError(f"{name}(): Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}")
+    if target.dtype is not torch.int64:
+        raise RuntimeError(f"{name}(): expected scalar type Long but found {target.dtype.name} for the target; convert it with .long()")
+    rows = input.shape[0] if input.ndim == 2 else 1
+    fits = tuple(target.shape) in (((rows,), ()) if rows == 1 else ((rows,),)) if name == "multi_margin_loss" else target.shape == input.shape
+    if not fits and not (name == "multilabel_margin_loss" and target.numel() == input.numel() and input.ndim < 2):
+        raise RuntimeError(f"{name}(): inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
+
+
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """Mean over the wrong classes of max(0, margin - x[y] + x[i])^p."""
     if p not in (1, 2):
-        raise ValueError("only p == 1 and p == 2 supported")
-    return _multi_margin_loss(input, target, p, margin, weight, legacy_reduction(size_average, reduce, reduction))
+        raise ValueError("multi_margin_loss(): only p == 1 and p == 2 supported")
+    reduction = legacy_reduction(size_average, reduce, reduction)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"multi_margin_loss(): {reduction} is not a valid value for reduction")
+    if weight is not None and (weight.ndim != 1 or weight.shape[0] != input.shape[-1]):
+        kind = ValueError if weight.ndim != 1 else RuntimeError
+        raise kind(f"multi_margin_loss(): weight must be one-dimensional, with an element a class, got shape {tuple(weight.shape)}")
+    _margin_shapes("multi_margin_loss", input, target)
+    return _multi_margin_loss(input, target, p, margin, weight, reduction)
 
 
 @functional
@@ -503,7 +523,11 @@ def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
 ) -> Tensor:
     """Margins between each listed class and each class not listed; the list of a row ends at -1."""
-    return _multilabel_margin_loss(input, target, legacy_reduction(size_average, reduce, reduction))
+    reduction = legacy_reduction(size_average, reduce, reduction)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"multilabel_margin_loss(): {reduction} is not a valid value for reduction")
+    _margin_shapes("multilabel_margin_loss", input, target)
+    return _multilabel_margin_loss(input, target, reduction)
 
 
 @functional
@@ -551,7 +575,7 @@ def triplet_margin_with_distance_loss(
 ) -> Tensor:  # fmt: skip
     """The triplet loss with a distance of the caller's choice."""
     if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
+        raise ValueError(f"triplet_margin_loss(): margin must be greater than 0, got {margin}")
     distance = torch.nn.functional.pairwise_distance if distance_function is None else distance_function
     far = distance(anchor, negative)
     if swap:

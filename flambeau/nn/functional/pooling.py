@@ -32,6 +32,8 @@ class _Windows:
                 f"{name}(): Expected {dims + 1}D or {dims + 2}D input (channels and {dims} spatial dimensions, with or "
                 f"without a batch), but got input of shape {list(x.shape)}"
             )
+        if 0 in x.shape[-dims - 1 :]:
+            raise RuntimeError(f"{name}(): Expected input's non-batch dimensions to have positive length, but got input of shape {list(x.shape)}")
         self.kernel = entries(kernel, dims, "kernel_size", name)
         self.stride = self.kernel if stride is None or stride == () or stride == [] else entries(stride, dims, "stride", name)
         self.padding = entries(padding, dims, "padding", name)
@@ -224,6 +226,8 @@ def avg_pool3d(
 ) -> Tensor:  # fmt: skip
     """Means over windows of (N, C, D, H, W)."""
     w = _Windows("avg_pool3d", input, 3, kernel_size, None if stride == () else stride, padding, 1, ceil_mode)
+    if divisor_override == 0:
+        raise RuntimeError("avg_pool3d: divisor must be not zero")
     n, c, depth, height, width = w.x.shape
     pool = primitives().average_pool
     y = pool(

@@ -31,7 +31,9 @@ def _into(x: Tensor, size: int, padding_mode: str, align_corners: bool) -> Tenso
     """Positions brought into the image, as the padding says."""
     if padding_mode == "reflection":
         x = _reflect(x, size, align_corners)
-    return x if padding_mode == "zeros" else x.clamp(0, size - 1)
+    if padding_mode == "zeros":
+        return x
+    return torch.where(x <= 0, 0, torch.where(x >= size - 1, size - 1, x))  # as PyTorch's, without a gradient at the border itself
 
 
 def _cubic_weights(t: Tensor) -> list[Tensor]:

@@ -186,6 +186,9 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     """Cross products along a dim of size 3."""
     if input.ndim != other.ndim:
         raise RuntimeError(f"linalg.cross: inputs must have the same number of dimensions, got shapes {tuple(input.shape)} and {tuple(other.shape)}")
+    d = dim_of(dim, input.ndim)
+    if input.shape[d] != 3 or other.shape[d] != 3:
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[d]} and {other.shape[d]}")
     return numeric.cross(input, other, dim)
 
 

@@ -21,6 +21,7 @@ from flambeau.ops.linalg.checks import (
 from flambeau.ops.linalg.gradients import permutation_matrix, solve_triangular_with
 from flambeau.ops.linear import matmul_of
 from flambeau.ops.primitives.host import call_host
+from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import as_shape
@@ -332,7 +333,13 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
 @operation(name="linalg_matrix_exp", public=False)
 def matrix_exp(A: Tensor) -> Tensor:
     """The exponential of each square matrix: scaling and squaring of a Pade approximant, in double precision inside."""
-    require_square("linalg.matrix_exp", A)
+    require_matrix("linalg.matrix_exp", A)
+    require_floating("linalg.matrix_exp", A, low=True)
+    if A._meta.shape[-1] != A._meta.shape[-2]:
+        raise RuntimeError(f"linalg.matrix_exp: A must be batches of square matrices, but they are {A._meta.shape[-2]} by {A._meta.shape[-1]} matrices")
+    if A.dtype.itemsize == 2:
+        wide = convert(A, dtypes.float32)
+        return convert(call_host("matrix_exp", (wide,), (tuple(A._meta.shape), dtypes.float32)), A.dtype)  # type: ignore[no-any-return]
     return call_host("matrix_exp", (A,), (tuple(A._meta.shape), A.dtype))  # type: ignore[no-any-return]
 
 

@@ -1,0 +1,279 @@
+"""The forms in which an operator of PyTorch's database is called: in place, with `out=`, as a method, by its operator, on inputs of
+other layouts, sizes and values, and with arguments that are wrong.
+
+A form makes, from a case, calls of a function of the framework: what it gives back (values, whether a result is the tensor that
+was given, strides, warnings) is compared like any result.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType
+from typing import Any
+
+import numpy as np
+
+import flambeau
+from flambeau.testing.compare import Input
+from tests.differential.samples import OPERATORS, Case, Unsupported, case_of, cases, for_flambeau, text_of, torch
+
+FORMS = ("function", "inplace", "out", "method", "operator", "layout", "size", "special", "errors")
+Function = Callable[..., Any]
+
+
+def form_cases(label: str, dtype: str, form: str, gradients: bool, most: int) -> Iterator[Case]:
+    """At most `most` calls of an operator in a form."""
+    made = {"inplace": _inplace, "out": _out, "method": _method, "operator": _operator, "layout": _layouts, "size": _sizes, "special": _special}
+    if form == "function":
+        yield from cases(label, dtype, gradients, most)
+    else:
+        yield from made[form](label, dtype, gradients, most)
+
+
+def _pair(make: Callable[[Any, Function], Function], ours: Function, theirs: Function) -> tuple[Function, Function]:
+    return make(flambeau, ours), make(torch, theirs)
+
+
+def _flat(x: Any) -> list[Any]:
+    return [leaf for part in x for leaf in _flat(part)] if isinstance(x, (tuple, list)) else [x]
+
+
+# -- in place -----------------------------------------------------------------------------------------------------
+
+
+def _written(module: Any, function: Function) -> Function:
+    """In place on a fresh tensor, which is no leaf."""
+
+    def call(input: Any, *args: Any, **kwargs: Any) -> Any:
+        target = input.clone()
+        result = function(target, *args, **kwargs)
+        return result, target, result is target
+
+    return call
+
+
+def _written_view(module: Any, function: Function) -> Function:
+    """In place on a view: what it is a view of, before and after."""
+
+    def call(input: Any, *args: Any, **kwargs: Any) -> Any:
+        base = module.stack([input, input])
+        first = base.select(0, 1)
+        function(first, *args, **kwargs)
+        return base, first, first + first
+
+    return call
+
+
+def _inplace(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+    op = OPERATORS[label]
+    if op.inplace_variant is None:
+        return
+    ours, theirs = for_flambeau(op.inplace_variant, op.name + "_"), op.inplace_variant
+    for i, case in enumerate(cases(label, dtype, gradients and op.supports_inplace_autograd, most)):
+        if isinstance(case.args[0], Input):
+            yield case._replace(function=_pair((_written, _written_view)[i % 2], ours, theirs), text="in place " + case.text)
+    for case in cases(label, dtype, False, 1):
+        if isinstance(case.args[0], Input) and case.args[0].values.ndim:
+            leaf = _like(case.args[0], case.args[0].values, requires_grad=dtype in ("float64", "float32", "complex128"))
+            yield case._replace(function=(ours, theirs), args=(leaf, *case.args[1:]), text="in place on a leaf " + case.text)
+
+
+# -- out= ---------------------------------------------------------------------------------------------------------
+
+OUTS = ("same", "other shape", "empty", "other dtype", "transposed", "strided", "input", "expanded", "shifted", "float", "gradients")
+
+
+def _given_out(kind: str) -> Callable[[Any, Function], Function]:
+    """Called with an `out=` of a kind; back come the results, their strides, what they are, and whether there was a warning."""
+
+    def make(module: Any, function: Function) -> Function:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            plain = function(*args, **kwargs)
+            if not all(isinstance(t, module.Tensor) for t in _flat(plain)):
+                return ()
+            outs = [_out_of(module, t, kind, args) for t in _flat(plain)]
+            given = outs[0] if isinstance(plain, module.Tensor) else tuple(outs)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                result = function(*args, **kwargs, out=given)
+            told = [w for w in told if "resized" in str(w.message)]
+            order = [tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() > 1 else () for t in outs]
+            return [t.contiguous() for t in outs], order, [r is t for r, t in zip(_flat(result), outs, strict=True)], bool(told)
+
+        return call
+
+    return make
+
+
+def _out_of(module: Any, t: Any, kind: str, args: Any) -> Any:
+    shape = tuple(t.shape)
+    if kind == "other shape":
+        return module.ones((*shape, 2), dtype=t.dtype)
+    if kind == "empty":
+        return module.ones((0,), dtype=t.dtype)
+    if kind == "other dtype":  # one that does not hold the result, or the narrowest that is like it
+        other = {"torch.int64": module.int32, "torch.float64": module.int64, "torch.complex128": module.float64, "torch.bool": module.uint8}
+        return module.ones(shape, dtype=other.get(str(t.dtype), module.bool))
+    if kind == "float":
+        return module.ones(shape, dtype=module.float32 if not t.is_complex() else module.complex64)
+    if kind == "transposed":
+        return module.ones(shape[::-1], dtype=t.dtype).permute(tuple(range(len(shape)))[::-1])
+    if kind == "strided":
+        return module.ones((*shape, 2), dtype=t.dtype)[..., 1]
+    if kind == "input":
+        same = [a for a in _flat(args) if isinstance(a, module.Tensor) and a.dtype == t.dtype and a.shape == t.shape]
+        return same[0] if same else module.ones(shape, dtype=t.dtype)
+    if kind == "expanded":
+        return module.ones((1,) * len(shape), dtype=t.dtype).expand(shape)
+    if kind == "shifted":  # memory that overlaps the input's
+        whole = next((a for a in _flat(args) if isinstance(a, module.Tensor) and a.dtype == t.dtype and a.is_contiguous() and a.numel() > t.numel()), None)
+        return module.ones(shape, dtype=t.dtype) if whole is None else whole.reshape(-1)[1 : 1 + t.numel()].reshape(shape)
+    made = module.ones(shape, dtype=t.dtype)
+    if kind == "gradients" and t.is_floating_point():
+        made.requires_grad_()
+    return made
+
+
+def _out(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+    op = OPERATORS[label]
+    if not op.supports_out:
+        return
+    ours, theirs = for_flambeau(op.op, op.name), op.op
+    found = list(cases(label, dtype, False, max(most // len(OUTS), 1)))
+    count = 0
+    for i, case in enumerate(found):
+        for j in range(len(OUTS)):
+            if count < most:
+                kind = OUTS[(i + j * 7 + hash_of(label)) % len(OUTS)]
+                yield case._replace(function=_pair(_given_out(kind), ours, theirs), text=f"out ({kind}) {case.text}")
+                count += 1
+
+
+def hash_of(label: str) -> int:
+    """A number by the name, so that few samples see each kind among many operators."""
+    return sum(map(ord, label))
+
+
+# -- methods and operators ----------------------------------------------------------------------------------------
+
+
+def _method(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+    op = OPERATORS[label]
+    if op.method_variant is None or op.method_variant is op.op:
+        return
+    ours, theirs = for_flambeau(op.method_variant, op.method_variant.__name__), op.method_variant
+    for case in cases(label, dtype, gradients, most):
+        if isinstance(case.args[0], Input):
+            yield case._replace(function=(ours, theirs), text="method " + case.text)
+
+
+def _operator(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+    op = OPERATORS[label]
+    for variant, make in ((op.operator_variant, None), (op.inplace_operator_variant, _written)):
+        if not isinstance(variant, BuiltinFunctionType):
+            continue
+        for case in cases(label, dtype, gradients, most):
+            if isinstance(case.args[0], Input) and not case.kwargs:
+                function = (variant, variant) if make is None else _pair(make, variant, variant)
+                yield case._replace(function=function, text=f"{variant.__name__} {case.text}")
+
+
+# -- inputs -------------------------------------------------------------------------------------------------------
+
+
+def _like(x: Input, values: Any, **changes: Any) -> Input:
+    return Input(values, x.dtype, requires_grad=changes.pop("requires_grad", x.requires_grad), **changes)
+
+
+def _mapped(x: Any, change: Callable[[Input], Input]) -> Any:
+    if isinstance(x, Input):
+        return change(x)
+    if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
+        return type(x)([_mapped(y, change) for y in x])
+    if isinstance(x, dict):
+        return {k: _mapped(v, change) for k, v in x.items()}
+    return x
+
+
+def _spread(x: Input) -> Input:
+    """The same values, each dim with gaps, after an offset."""
+    steps, step = [], 2
+    for n in reversed(x.values.shape):
+        steps.append(step)
+        step *= max(n, 1) + 1
+    return _like(x, x.values, strides=tuple(reversed(steps)), offset=3)
+
+
+def _transposed(x: Input) -> Input:
+    """The same values, in memory with the first dim fastest."""
+    steps = np.cumprod([1, *[max(n, 1) for n in x.values.shape[:-1]]])
+    return _like(x, x.values, strides=tuple(int(s) for s in steps[: x.values.ndim]))
+
+
+def _expanded(x: Input) -> Input:
+    """Every row is the first one, and is the same memory."""
+    a = x.values
+    if a.ndim < 2 or not a.size:
+        return _like(x, a)
+    rest = np.cumprod((1, *reversed(a.shape[2:])))[::-1]
+    return _like(x, np.broadcast_to(a[:1], a.shape), strides=(0, *[int(s) for s in rest]))
+
+
+def _changed(label: str, dtype: str, gradients: bool, most: int, changes: dict[str, Callable[[Input], Input]]) -> Iterator[Case]:
+    names = list(changes)
+    for i, case in enumerate(cases(label, dtype, gradients, most)):
+        name = names[(i + hash_of(label)) % len(names)]
+        args, kwargs = _mapped(case.args, changes[name]), _mapped(case.kwargs, changes[name])
+        yield case._replace(args=args, kwargs=kwargs, text=f"{name} {label}{text_of(args, kwargs)}")
+
+
+def _layouts(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+    return _changed(label, dtype, gradients, most, {"spread": _spread, "transposed": _transposed, "expanded": _expanded})
+
+
+def _sizes(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+    def no_rows(x: Input) -> Input:
+        return _like(x, x.values[:0] if x.values.ndim else x.values)
+
+    def no_columns(x: Input) -> Input:
+        return _like(x, x.values[..., :0] if x.values.ndim else x.values)
+
+    def one(x: Input) -> Input:
+        return _like(x, x.values.reshape(-1)[0].reshape(())) if x.values.size else x
+
+    return _changed(label, dtype, gradients, most, {"no rows": no_rows, "no columns": no_columns, "one element": one})
+
+
+def _special(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+    """NaN, infinities and signed zeros among the values."""
+    put = (np.nan, np.inf, -np.inf, -0.0, 0.0)
+
+    def change(x: Input) -> Input:
+        if x.values.dtype.kind not in "fc" or not x.values.size or 0 in (x.strides or ()):
+            return x
+        values = x.values.copy()
+        flat = values.reshape(-1)
+        for i in range(0, flat.size, 2):
+            flat[i] = put[(i // 2 + flat.size) % len(put)]
+        return _like(x, values, strides=x.strides, offset=x.offset)
+
+    return _changed(label, dtype, False, most, {"special": change})
+
+
+# -- arguments that are wrong -------------------------------------------------------------------------------------
+
+
+def error_cases(label: str) -> Iterator[Case]:
+    """The calls that PyTorch's database has as errors, as cases."""
+    op = OPERATORS[label]
+    if op.error_inputs_func is None:
+        return
+    ours = for_flambeau(op.op, op.name)
+    for record in op.error_inputs("cpu"):
+        sample = record.sample_input
+        try:
+            args, kwargs = (case_of(sample.input), *case_of(tuple(sample.args))), case_of(dict(sample.kwargs))
+        except Unsupported:
+            continue
+        yield Case((ours, op.op), args, kwargs, f"wrong {label}{text_of(args, kwargs)}")
