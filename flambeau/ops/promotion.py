@@ -12,6 +12,7 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.dtypes import dtype, promote_types
+from flambeau.trace.recorder import local
 
 
 def _number_dtype(d: dtype) -> dtype:
@@ -62,8 +63,8 @@ def is_number(x: Any) -> bool:
 
 
 def need_tensor(name: str, *operands: Any) -> None:
-    """TypeError if all of the operands are Python numbers."""
-    if all(is_number(x) for x in operands):
+    """TypeError if all of the operands are Python numbers, and a program gave them (not another operation's body)."""
+    if not getattr(local.trace, "nested", True) and all(is_number(x) for x in operands):
         raise TypeError(
             f"{name}() received an invalid combination of arguments: argument 'input' (position 1) must be Tensor, not a number"
             + (", or 'other' (position 2) must be one" if len(operands) > 1 else "")

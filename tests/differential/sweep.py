@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("most", nargs="?", type=int, default=10, help="cases for each operator and form")
     parser.add_argument("operators", nargs="*")
     parser.add_argument("--form", choices=(*FORMS, "all"), default="function")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     labels = options.operators or list(OPERATORS)
     signal.signal(signal.SIGALRM, on_alarm)
     total = wrong = 0
