@@ -125,7 +125,7 @@ class Segment:
             self.packed[slot] = pack(t.detach())
         for slot, t in self.saved.items():
             bare = object.__new__(type(t))
-            bare._meta, bare._history = t._meta, t._history
+            bare._gen, bare._slot, bare._meta, bare._history = -1, -1, t._meta, t._history
             self.saved[slot] = bare
 
     def values(self) -> list[Tensor]:

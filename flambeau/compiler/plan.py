@@ -243,12 +243,11 @@ class _Assembly:
             program = scope[f"program{number}"] = self.program(part)  # `run` alone does not keep its tables alive
             scope[f"fail{number}"] = self.fail_part(part)
             if program.keeps_gil:
-                scope |= {f"native{number}": program.native, f"pack{number}": program.pack, f"head{number}": program.address}
+                scope[f"call{number}"] = program.call
                 words = values[1:-1] if values != "io" else "*io"
                 if values != "io" and len(graph.outputs) == len(self.fresh) == 1:
-                    plan.direct = {"native": program.native, "pack": program.pack, "head": program.address,
-                                   "allocate": scope[f"allocate{self.fresh[0]}"], "program": program}  # fmt: skip
-                lines.append(f"    code = native{number}(pack{number}(head{number}, 0, {words}))")
+                    plan.direct = {"call": program.call, "allocate": scope[f"allocate{self.fresh[0]}"], "program": program}
+                lines.append(f"    code = call{number}({words})")
             else:
                 scope[f"execute{number}"] = program.run
                 lines.append(f"    code = execute{number}({values})")

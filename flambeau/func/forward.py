@@ -199,7 +199,10 @@ class JvpLevel(Level):
                 t.__dict__.clear()
                 t.__dict__.update(primal.__dict__)
                 t.__class__ = type(primal)
-                if not isinstance(primal, LevelTensor) and primal._gen == self.main.gen:
+                if isinstance(primal, LevelTensor):
+                    continue
+                t._gen, t._slot, t._meta = primal._gen, primal._slot, primal._meta
+                if primal._gen == self.main.gen:
                     self.main.tensors.append(t)
 
 

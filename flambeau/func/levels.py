@@ -36,6 +36,7 @@ class LevelTensor(Tensor):
     """A tensor of a level, around a tensor of what is below the level."""
 
     __torch_function__ = disabled_torch_function  # type: ignore[assignment]
+    _gen = _slot = -1  # no trace has it
     _level: Level
     _inner: Any
 

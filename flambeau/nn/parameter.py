@@ -6,7 +6,8 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.ops.dispatch import PLAIN, Overridable, disabled_torch_function, parameter_of
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, prepare
+from flambeau.trace import recorder
 
 
 class Parameter(Tensor):
@@ -61,6 +62,8 @@ class Buffer(Tensor):
 
 
 PLAIN.update((Parameter, Buffer))
+prepare(Parameter)
+recorder._PARAMETER[0] = Parameter
 
 _NO_SHAPE = (
     "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in `load_state_dict` when trying to "

@@ -140,6 +140,10 @@ def dispatch(public: Any, original: Callable[..., Any], args: tuple[Any, ...], k
     return original(*args, **kwargs)
 
 
+_GEN: Any = vars(Tensor)["_gen"]
+_META: Any = vars(Tensor)["_meta"]
+
+
 # -- Tensor subclasses --------------------------------------------------------------------------------------------------
 class Overridable(Tensor):
     """Between Tensor and a subclass that answers for itself: every public attribute of Tensor in a form that asks."""
@@ -148,28 +152,28 @@ class Overridable(Tensor):
     def _gen(self) -> int:  # type: ignore[override]
         if state.subclasses and state.everything and sys._getframe(1).f_code.co_filename.startswith(WRAPPER_FILES):
             raise Overridden("a tensor that answers for itself")
-        return self.__dict__.get("_gen", -1)  # type: ignore[no-any-return]
+        return _GEN.__get__(self)  # type: ignore[no-any-return]
 
     @_gen.setter
     def _gen(self, value: int) -> None:
-        self.__dict__["_gen"] = value
+        _GEN.__set__(self, value)
 
     @property  # type: ignore[misc]
     def _meta(self) -> Any:  # type: ignore[override]
         if state.subclasses and state.everything and sys._getframe(1).f_code.co_filename.startswith(WRAPPER_FILES):
             raise Overridden("a tensor that answers for itself")
-        return self.__dict__["_meta"]
+        return _META.__get__(self)
 
     @_meta.setter
     def _meta(self, value: Any) -> None:
-        self.__dict__["_meta"] = value
+        _META.__set__(self, value)
 
 
 # Attributes that say what an object is, or how Python makes and finds it: never asked.
 _UNASKED = frozenset(
     "__class__ __dict__ __doc__ __module__ __new__ __init__ __init_subclass__ __subclasshook__ __getattribute__ __setattr__ __delattr__ __hash__ "
     "__sizeof__ __dir__ __weakref__ __torch_function__ __annotations__ __reduce__ __getstate__ __array_priority__ as_subclass __firstlineno__ "
-    "__static_attributes__ __getattr__".split()
+    "__static_attributes__ __getattr__ __slots__".split()
 )
 
 

@@ -137,6 +137,9 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         f"                l_ = l_({', '.join(names)})",
         "                if l_ is not None: return l_",
     ]
+    if learnable and flat:
+        scope["step_"] = None
+        source += ["    if step_ is not None:", f"        t_ = step_({', '.join(names)})", "        if t_ is not None: return t_"]
     source += [
         "    tr_ = local.trace",
         "    g_ = tr_.gen",
@@ -152,7 +155,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         f"        return tr_.slow(OP, key_, ({arguments}))",
         *[f"    {line}" for line in pushes],
         "    if n_.plain:",
-        "        tr_.state = n_",
+        "        tr_.state.next = tr_.state = n_",
         "        t_ = new(T_)",
         "        t_._gen = g_",
         "        t_._slot = n_.slot",
@@ -172,6 +175,18 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     return function
 
 
+_equipped: list[dict[str, Any]] = []  # globals of the wrappers that can do a known edge in native code
+_equip: Callable[[Operation], Any] | None = None
+
+
+def equip_with(equip: Callable[[Operation], Any]) -> None:
+    """Give the wrappers `step_`: a builtin for the operation, which does a known edge or answers None (trace/known_edge.py)."""
+    global _equip
+    _equip = equip
+    for scope in _equipped:
+        scope["step_"] = equip(scope["OP"])
+
+
 def _lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
     """A function that compiles its source at the first call and from then on is that code: importing stays quick."""
 
@@ -183,6 +198,10 @@ def _lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
         target = scope["target_"]
         target.__defaults__, target.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
         target.__code__ = real.__code__
+        if "step_" in scope:
+            _equipped.append(scope)
+            if _equip is not None:
+                scope["step_"] = _equip(scope["OP"])
         return target(*args, **kwargs)
 
     scope["build"] = build

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from flambeau.runtime import threads
+from flambeau.runtime import native_calls, threads
 from flambeau.statistics import counters
 
 # What min_units_per_thread units of a kernel take, roughly: the kernels choose it so that waking a thread pays.
@@ -122,10 +122,15 @@ class Program:
         pack, native, lock = struct.Struct("=qq" + format[1:]).pack, threads.native_function(keep_gil), self._lock
         team, lanes, parallel_phases = threads.team, self.lanes, self._parallel_phases
         self.address = head = _address(self._head)
-        self.pack, self.native = pack, native  # a caller of a program that keeps the GIL may spare itself `run`
+
+        def packed(*io: Any) -> int:
+            return native(pack(head, 0, *io))  # type: ignore[no-any-return]
+
+        # `run` of the io words one by one, for callers that have them in hand and keep the GIL.
+        self.call = call = native_calls.entry(threads.native_address(), head, format[1:]) if keep_gil and native_calls.available() else packed
 
         def run_small(values: Sequence[Any]) -> int:
-            return native(pack(head, 0, *values))  # type: ignore[no-any-return]
+            return call(*values)  # type: ignore[no-any-return]
 
         def run_alone(values: Sequence[Any]) -> int:
             with lock:

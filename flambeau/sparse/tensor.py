@@ -42,6 +42,7 @@ _IN_PLACE = "add sub mul div neg t transpose sqrt abs relu sin tanh pow square a
 class SparseTensor(Tensor):
     """What the layouts share. Values are shared by aliases (`detach`, `_values`), as in PyTorch."""
 
+    _gen = _slot = -1  # no trace has it
     _data: Tensor
     _leaf: bool = False
     is_sparse_csr = False
@@ -174,6 +175,7 @@ class SparseTensor(Tensor):
         """In place: everything of `other`, which has the same layout and shape."""
         if type(other) is not type(self):
             raise RuntimeError(f"in-place operation: the result has layout {other.layout}, not {self.layout}; use the out-of-place form")
+        self._meta = other._meta
         self.__dict__.update(other.__dict__)
         self._leaf = False
         return self

@@ -31,6 +31,20 @@ OBSERVERS: list[Callable[[Any, str], None]] = []  # called with each new plan an
 PROFILER: Any = None  # while a profile is on: what runs plans and is told of new ones (profiler/collector.py)
 
 
+def _alive_among(tensors: list[Tensor]) -> bytes:
+    return bytes([getrefcount(t) > _TRACE_REFERENCES for t in tensors])
+
+
+def _start_native() -> None:
+    from flambeau.trace import known_edge
+
+    known_edge.start()
+
+
+alive_among: Any = _alive_among  # 1 for each that somebody but the trace holds; known_edge.py has it in native code
+start_native: Callable[[], None] | None = _start_native
+
+
 class TracePlan:
     """A compiled plan and what to do with its buffers: (position among the trace's tensors, index of the output)."""
 
@@ -94,7 +108,7 @@ def flush(tr: Trace, reason: str) -> None:
         alive = getrefcount(first) > _TRACE_REFERENCES, getrefcount(second) > _TRACE_REFERENCES
         del first, second
     else:
-        alive = bytes([getrefcount(t) > _TRACE_REFERENCES for t in tensors])
+        alive = alive_among(tensors)
     plan: TracePlan | None = state.plans.get(alive)
     inputs, params = tr.inputs, tr.params
     if plan is None:
@@ -159,6 +173,8 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
     from flambeau.compiler.pipeline import compile_graph
 
     counters.plans_made += 1
+    if start_native is not None:
+        start_native()
     graph = graph_of(state)
     final = final_roots(state)
     graph.updates = [(i, final[slot]) for i, slot in enumerate(graph.inputs) if slot in final]

@@ -17,6 +17,7 @@ from sys import getrefcount
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
+from flambeau.runtime.native_calls import UNPACKABLE
 from flambeau.statistics import counters
 from flambeau.trace import recorder
 from flambeau.trace.recorder import IN, TRACES, Trace
@@ -177,13 +178,13 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
             lines.append(f"    if b{i}.nbytes != bytes{i}: return None")
         # What an immediate call made a moment ago, and nobody has looked at, belongs into one kernel with this call.
         lines += [f"    if {n}._immediate is not None: return None" for n in sources]
-        scope |= direct | {"kept": [direct["allocate"]()], "references": getrefcount, "error": _unpackable, "meta": call.meta}
+        scope |= direct | {"kept": [direct["allocate"]()], "references": getrefcount, "error": UNPACKABLE, "meta": call.meta}
         words = ", ".join([*[f"b{i}.address" for i in range(len(sources))], "o.address", *numbers])
         lines += [
             "    o = kept[0]",
             "    if references(o) > 3: o = kept[0] = allocate()",  # somebody still has the last result
             "    try:",
-            f"        if native(pack(head, 0, {words})): return None",  # recorded, it fails with its message
+            f"        if call({words}): return None",  # recorded, it fails with its message
             "    except error:",
             "        return None",
             "    t = new(Tensor)",
@@ -202,7 +203,8 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
             moved = " + ".join([f"{numbers[i - first]} * {multiplier}" for i, multiplier in out.dynamic])
             lines.append(f"    t._offset = {out.meta.offset} + {moved}")
         scope["meta"] = out.meta
-    lines += ["    t._meta = meta", f"    t._immediate = made, {generation}, {', '.join(names)}", "    counters.immediate_calls += 1", "    return t"]
+    lines += ["    t._gen = t._slot = -1", "    t._meta = meta"]
+    lines += [f"    t._immediate = made, {generation}, {', '.join(names)}", "    counters.immediate_calls += 1", "    return t"]
     exec(_compiled("\n".join(lines)), scope)
     made.run = scope["run"]
     if root.immediate is None:
@@ -233,11 +235,3 @@ def forget() -> None:
 def _compiled(text: str) -> CodeType:
     return compile(text, "<immediate call>", "exec")
 
-
-def _struct_error() -> type[Exception]:
-    import struct
-
-    return struct.error
-
-
-_unpackable: Final = _struct_error()

@@ -156,6 +156,8 @@ class Fragment:
 class Trace:
     """What this thread has recorded since its last observation."""
 
+    __slots__ = ("__dict__", "__weakref__", "gen", "params", "state", "tensors")  # at fixed places: native code reads them (known_edge.py)
+
     def __init__(self, index: int) -> None:
         self.gen = index
         self.index = index
@@ -611,6 +613,7 @@ class Trace:
 TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 TRACES: dict[int, Trace] = {}
 _TENSOR: list[Any] = [None]  # the Tensor class, set by tensor.py
+_PARAMETER: list[Any] = [None]  # the Parameter class, set by nn/parameter.py
 
 
 def _structure(kind: type) -> Callable[[list[Any]], Any]:

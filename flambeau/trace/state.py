@@ -28,10 +28,10 @@ class Out:
 
 
 class State:
-    """One node of the trie. Fields other than `children` and `plans` never change once the state is made."""
+    """One node of the trie. Fields other than `children`, `next` and `plans` never change once the state is made."""
 
     __slots__ = (
-        "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "meta", "nodes", "outs",
+        "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "meta", "next", "nodes", "outs",
         "parameter_count", "parameters", "parent", "pending_bytes", "plain", "plans", "requires", "root_slot", "single_view", "slot",
         "structure",
         "value_count", "values", "views_only",
@@ -42,6 +42,7 @@ class State:
         self.plans: dict[bytes, Any] = {}  # by which results are alive
         self.countdown = OBSERVATIONS  # until it is tried whether its only call can be learned (immediate.py)
         self.immediate: dict[Any, Callable[..., Any]] | None = None  # of a root: calls that it has learned (immediate.py)
+        self.next: State | None = None  # the edge with one plain result that was last taken from here (known_edge.py)
         self.parent = parent
         self.edge = edge
         self.nodes: tuple[Node, ...] = ()

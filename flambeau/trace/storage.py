@@ -46,3 +46,13 @@ class Storage:
             return self.history
         segment = self.result[0]()
         return None if segment is None else (segment, self.result[1])
+
+
+def _prepare() -> None:
+    """The first instance has all attributes: see `prepare` in tensor.py."""
+    first = Storage()
+    for name in vars(Storage)["__annotations__"]:
+        setattr(first, name, None)
+
+
+_prepare()
