@@ -213,7 +213,7 @@ class Tensor:
         storage = self._storage
         if storage is not None and (self._gen == -1 or storage.cut >= 0):
             tr = local.trace
-            if self._gen != tr.gen and (storage.gen == tr.gen or (storage.cut >= 0 and self._detached == storage.family)):
+            if self._gen != tr.gen and (storage.gen == tr.gen or (storage.cut >= 0 and (self._detached == storage.family or storage.others is not None))):
                 tr.resolve(self)
         return self._meta
 

@@ -57,7 +57,7 @@ class Gradients:
         if piece[2]:
             self.pieces.setdefault(node.inputs[0], []).append(piece)
         else:
-            self.add(node.inputs[0], _zeros(self.value(node.inputs[0]), tuple(self.value(node.inputs[0]).shape)))
+            self.add(node.inputs[0], zeros(self.value(node.inputs[0])))
         return True
 
     def takes_product(self, node: Node) -> bool:
@@ -125,16 +125,17 @@ def _concatenation(value: Value, layer: list[Piece]) -> Any:
     end = 0
     for _, start, length, gradient in layer:
         if start > end:
-            parts.append(_zeros(value, (*value.shape[:dim], start - end, *value.shape[dim + 1 :])))
+            parts.append(zeros(value, (*value.shape[:dim], start - end, *value.shape[dim + 1 :])))
         parts.append(gradient)
         end = start + length
     if size > end:
-        parts.append(_zeros(value, (*value.shape[:dim], size - end, *value.shape[dim + 1 :])))
+        parts.append(zeros(value, (*value.shape[:dim], size - end, *value.shape[dim + 1 :])))
     return parts[0] if len(parts) == 1 else prim.concatenate(*parts, dim=dim)
 
 
-def _zeros(value: Value, shape: tuple[int, ...]) -> Any:
+def zeros(value: Value, shape: tuple[int, ...] | None = None) -> Any:
+    """Zeros of this value's dtype, and of its shape unless another is given."""
     from flambeau.ops import primitives as prim
     from flambeau.ops.primitive import constant
 
-    return prim.expand(constant(0, value.dtype), shape=shape)
+    return prim.expand(constant(0, value.dtype), shape=value.shape if shape is None else shape)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
-from flambeau.autograd.accumulate import Gradients
+from flambeau.autograd.accumulate import Gradients, zeros
 from flambeau.compiler.graph import Node, Value
 from flambeau.ops.primitive import PRIMITIVES
 from flambeau.trace.mutation import Assignment
@@ -20,17 +20,21 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 
+Write = tuple[int, int, int]
+
+
 class Region:
     """Nodes to differentiate, and how to get at their forward values inside a fragment.
 
     `boundaries`: slots where gradients leave; `freed`: outputs of nodes whose forward values were given up;
     `used` collects the nodes whose forward values a rule has asked for, `slots_used` those values. `writes`: see
-    `overwritten`. `indices`: run-time numbers. In a dry run, which only collects, a use of what has been written over is no error.
+    `overwritten`. `replaced`: see `replaced_values`. `indices`: run-time numbers. In a dry run, which only collects, a use of what
+    has been written over is no error.
     """
 
     def __init__(
         self, fragment: Fragment, nodes: Sequence[Node], needs: Callable[[int], bool], value: Callable[[int], Value],
-        forward: Callable[[int], Tensor], boundaries: set[int], freed: set[int], writes: dict[int, tuple[int, int]],
+        forward: Callable[[int], Tensor], boundaries: set[int], freed: set[int], writes: dict[int, Write], replaced: dict[int, int],
         indices: Container[int], dry: bool = False,
     ) -> None:  # fmt: skip
         self.fragment = fragment
@@ -41,6 +45,7 @@ class Region:
         self.boundaries = boundaries
         self.freed = freed
         self.writes = writes
+        self.replaced = replaced
         self.indices = indices
         self.dry = dry
         self.used: set[int] = set()
@@ -74,7 +79,8 @@ class Context:
         if region.writes:
             v = region.value(slot)
             own = region.writes.get(slot if v.base is None else v.base)
-            if own is not None and first < own[0]:  # later uses of the old value are the operation's own, and gradients of these
+            # later uses of the old value are the operation's own, and gradients of these
+            if own is not None and (first < own[0] or (first < own[1] and slot < own[0] and slot != own[2])):
                 if region.dry:
                     return region.forward(slot)
                 raise RuntimeError(
@@ -122,22 +128,51 @@ def static_slots(nodes: Sequence[Node], parameters: Iterable[int]) -> set[int]:
     return static
 
 
-def overwritten(path: Sequence[State]) -> dict[int, tuple[int, int]]:
-    """Root slots that in-place operations of the path wrote over -> from which slot to which the results of that operation go."""
-    return {s.info.root_before: (s.info.own, s.value_count) for s in path if type(s.info) is Assignment}
+def freed_outputs(path: Sequence[State]) -> set[int]:
+    """First outputs of the nodes whose forward values earlier backward passes of the path gave up."""
+    freed: set[int] = set()
+    for s in path:
+        more = getattr(s.info, "freed", None)
+        if more:
+            freed |= more
+    return freed
+
+
+def overwritten(path: Sequence[State]) -> dict[int, Write]:
+    """Root slots that in-place operations of the path wrote over -> from which slot to which the results of that operation go, and
+    the slot by which it knows what it wrote to: PyTorch keeps a copy of that one, and of no other argument that shares its memory.
+    """
+    return {s.info.root_before: (s.info.own, s.value_count, s.info.target) for s in path if type(s.info) is Assignment}
+
+
+def replaced_values(path: Sequence[State]) -> dict[int, int]:
+    """Root slots of contents that were written over as a whole, with gradients -> the slot of what was there before.
+
+    The new content does not depend on the old one, whose gradient is zero then, and not None.
+    """
+    return {s.info.root_after: s.info.replaced for s in path if type(s.info) is Assignment and s.info.replaced >= 0}
 
 
 def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
     """Propagate `grads` (slot -> gradient) down to the boundaries, or until only slots <= `stop` are left."""
     boundaries = region.boundaries
+    replaced = region.replaced
+    zero: set[int] = set()  # whose gradient is zero, if nothing else is added to it
     gradients = Gradients(grads, region.nodes, region.value)
     for node in reversed(region.nodes):
         outputs = node.outputs
         if outputs[-1] <= stop:
             break
-        if not any(o in gradients for o in outputs) or outputs[0] in boundaries:
+        found = any(o in gradients for o in outputs)
+        if outputs[0] in boundaries or not (found or (zero and not zero.isdisjoint(outputs))):
             continue
+        if replaced:
+            zero.update(replaced[o] for o in outputs if o in replaced and region.needs(replaced[o]))
         rule = PRIMITIVES[node.op].gradient
+        if not found:
+            if rule is not None:
+                zero.update(i for i in node.inputs if region.needs(i))
+            continue
         given = [gradients.pop(o) for o in outputs]
         if rule is None or not any(region.needs(i) for i in node.inputs):
             continue
@@ -161,6 +196,9 @@ def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
                 gradient = _convert(gradient, v)
             gradients.add(slot, gradient)
     gradients.settle_all()
+    for slot in zero:
+        if slot not in grads and (slot <= stop or slot in boundaries):
+            grads[slot] = zeros(region.value(slot))
 
 
 def _convert(gradient: Tensor, v: Value) -> Tensor:

@@ -286,7 +286,7 @@ class Engine:
             tape = segment.tape
             region = Region(
                 fragment, tape.nodes, tape.requires.__contains__, tape.values.__getitem__, forward,
-                set(segment.boundaries) | set(segment.custom), segment.freed, tape.writes, tape.parameters,
+                set(segment.boundaries) | set(segment.custom), segment.freed, tape.writes, tape.replaced, tape.parameters,
             )  # fmt: skip
         grads: dict[int, Any] = dict(seeds)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
 from flambeau.autograd import hooks
-from flambeau.autograd.differentiate import Region, differentiate, overwritten, static_slots
+from flambeau.autograd.differentiate import Region, differentiate, freed_outputs, overwritten, replaced_values, static_slots
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.ops.primitive import PRIMITIVES
 from flambeau.trace.meta import meta
@@ -46,7 +46,8 @@ class Tape:
         self.entered = self._numbers_of_gradients()
         self.freed: set[int] = freed_outputs(path)
         self.writes = overwritten(path)
-        self.preserved: set[int] = set()  # inputs' roots that the trace wrote over, of which the plan kept a copy
+        self.replaced = replaced_values(path)
+        self.preserved: set[int] = set()  # roots of boundaries that the trace wrote over, of which the plan kept what they were
 
     def known(self, kept: tuple[Any, ...]) -> Tape:
         """An equal tape that was met before, else this one. `kept`: what else tells its segments apart.
@@ -57,7 +58,7 @@ class Tape:
         values = tuple([(v.shape, v.dtype, v.strides, v.base, v.offset, v.dynamic) for v in self.values])
         nodes = tuple([(n.op, n.inputs, n.outputs, _exact(n.attrs)) for n in self.nodes])
         sets = frozenset(self.requires), frozenset(self.freed), frozenset(self.preserved)
-        key = (nodes, values, *sets, tuple(self.parameters), tuple(self.entered), tuple(self.writes.items()), kept)
+        key = (nodes, values, *sets, tuple(self.parameters), tuple(self.entered), tuple(self.writes.items()), tuple(self.replaced.items()), kept)
         try:
             return _TAPES.setdefault(key, self)
         except TypeError:  # an attribute that cannot be hashed
@@ -88,16 +89,6 @@ def _exact(x: Any) -> Any:
     if isinstance(x, tuple):
         return tuple([_exact(y) for y in x])
     return (type(x), repr(x)) if isinstance(x, (float, complex)) else (type(x), x)
-
-
-def freed_outputs(path: list[State]) -> set[int]:
-    """First outputs of the nodes whose forward values earlier backward passes of the path gave up."""
-    freed: set[int] = set()
-    for s in path:
-        more = getattr(s.info, "freed", None)
-        if more:
-            freed |= more
-    return freed
 
 
 class Segment:
@@ -160,7 +151,8 @@ def trace_region(tr: Trace, fragment: Fragment, path: list[State], dry: bool = F
     boundaries = set(tr.boundaries) | set(tr.custom)
     indices = {slot for s in path for slot in s.parameters}
     return Region(
-        fragment, nodes, requires.__contains__, fragment.value, fragment.at, boundaries, freed_outputs(path), overwritten(path), indices, dry
+        fragment, nodes, requires.__contains__, fragment.value, fragment.at, boundaries, freed_outputs(path), overwritten(path),
+        replaced_values(path), indices, dry,
     )  # fmt: skip
 
 
@@ -201,7 +193,7 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
                 history.storages.append((False, position, t._slot))
             elif whole.base is None and t._slot not in updated:
                 history.results.append((position, t._slot))
-        followed = not t._detached and (t._gen == -1 or (t._meta.requires_grad and storage is not None and t._slot != storage.slot))
+        followed = storage is not None and t._detached == storage.family and (t._gen == -1 or (t._meta.requires_grad and t._slot != storage.slot))
         if followed and storage is not None and storage.gen == tr.gen and storage.slot not in updated and tr.needs(storage.slot):
             history.storages.append((False, position, storage.slot))
     wanted = {slot for _, slot in history.tensors} | {slot for _, _, slot in history.storages}
@@ -259,6 +251,9 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
         save(slot)
     history.boundaries |= region.slots_used | set(tr.hooked)
     history.boundaries &= set(tr.boundaries)
+    # what an operation without gradients has written is a boundary, too: written over once more, its tensor has a later value
+    roots = {values[slot].base for slot in history.boundaries}
+    history.preserved.update(root for root in roots if root is not None and root in region.writes and root in saved)
     history.saved = sorted(saved.items())
     return history
 

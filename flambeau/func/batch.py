@@ -264,8 +264,8 @@ class BatchExpansion(Expansion):
         items = [self.item(t) for t in inputs]
         flags = tuple([flag for _, flag in items])
         tensors = [t for t, _ in items]
-        if any(flags) or (self.different and primitive.name == "random_uniform"):
-            result = run_in(self.outer, batch, (primitive, attrs, tensors, flags, self.size))
+        if any(flags) or (self.different and (primitive.name == "random_uniform" or attrs.get("dropout", 0) > 0)):
+            result = run_in(self.outer, batch, (primitive, attrs, tensors, flags, self.size, self.different))
             flag = True
         else:
             result = self.outer.record(primitive, tensors, attrs)

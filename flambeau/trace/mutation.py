@@ -29,7 +29,7 @@ def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
         pending.append(target._history[0].boundaries)
     for boundaries in pending:  # grows as views of earlier segments are met
         for b in boundaries.values():
-            if b.tensor._storage is storage:
+            if b.tensor._storage is storage and b.tensor._detached == target._detached:
                 if b.history is None and b.tensor._meta.leaf:
                     return True
                 if b.history is not None and not any(b.history[0].boundaries is known for known in pending):
@@ -40,10 +40,12 @@ def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
 class Assignment:
     """What an assignment edge remembers: the storage's slots before and after. `chain`: see `assign_all`."""
 
-    __slots__ = ("chain", "keeps_history", "own", "root_after", "root_before")
+    __slots__ = ("chain", "keeps_history", "own", "replaced", "root_after", "root_before", "target")
 
-    def __init__(self, root_before: int, root_after: int, keeps_history: bool, own: int) -> None:
+    def __init__(self, root_before: int, root_after: int, keeps_history: bool, own: int, target: int, replaced: int) -> None:
         self.own = own  # results from this slot on belong to the in-place operation itself: it may use what it writes over
+        self.target = target  # the slot of the tensor that is written to
+        self.replaced = replaced  # the slot of the old content, with gradients, all of which a differentiable write replaces; or -1
         self.root_before = root_before
         self.root_after = root_after
         self.keeps_history = keeps_history
@@ -86,25 +88,33 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     check_writable(target, name)
     if source is target:
         return target
-    if target._detached and tr.grad_enabled and source._meta.requires_grad and target._meta.dtype.category >= 2:
-        _own_history(tr, target, source)
-        fresh = False
+    owner = target._storage
+    detached = owner is not None and target._detached != owner.family
+    if detached and tr.grad_enabled and ((source._meta.requires_grad and target._meta.dtype.category >= 2) or target._meta.requires_grad):
+        _take_history(tr, target, owner)  # type: ignore[arg-type]
+        fresh = detached = False
     gen = tr.gen
     target_slot = target._slot if target._gen == gen else tr.resolve(target)
     source_slot = source._slot if source._gen == gen else tr.resolve(source)
     storage = target._storage or storage_of(target)
     m = target._meta
-    recorded = tr.grad_enabled and not target._detached
+    recorded = tr.grad_enabled and not detached
     face = storage.slot
     if recorded and (storage.history is not None or storage.result is not None or tr.custom):
         face = tr.face(storage)
-    key = (ASSIGN, target_slot, source_slot, storage.slot, face, fresh, m.requires_grad and m.leaf, target._detached)
+    key = (ASSIGN, target_slot, source_slot, storage.slot, face, fresh, m.requires_grad and m.leaf, detached)
     state = tr.state.children.get(key)
     if state is None:
-        if not recorded and (tr.needs(storage.slot) or (m.requires_grad and not m.leaf and target._history is None)):
+        if not recorded and (
+            tr.needs(storage.slot) or (m.requires_grad and not m.leaf and target._history is None)
+            or (_uncounted(target) and _is_kept(tr, storage.slot))
+        ):  # fmt: skip
             from flambeau.trace.evaluate import flush
 
-            # The history of what is written over goes on, past a value that it does not know: keep it as a segment.
+            # The history of what is written over goes on, past a value that it does not know: keep it as a segment. And gradients
+            # of what has used it use what `.data` writes.
+            if not any(t is target for t in tr.tensors):
+                tr.tensors.append(target)
             flush(tr, "write without gradients")
             return assign(target, source, name, fresh)
         state = _slow(tr, key, target, source, storage.slot, face, name, fresh)
@@ -122,17 +132,53 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     return target
 
 
-def _own_history(tr: Trace, target: Tensor, source: Tensor) -> None:
-    """Before values with gradients are written to a detached tensor: from here on its memory's history is its own."""
+def _take_history(tr: Trace, target: Tensor, storage: Storage) -> None:
+    """Before a write with gradients to a detached tensor: from here on the history of the memory is its family's.
+
+    What the family's predecessors have computed keeps its own, as the segments of what has run until now.
+    """
     from flambeau.trace.evaluate import flush
 
-    storage = target._storage or storage_of(target)
-    family = [t for t in (target, *tr.tensors, *tr.resolved) if t._storage is storage and t._detached]
+    if target._detached == 1:
+        raise RuntimeError(
+            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is "
+            "ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both "
+            "inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+        )
+    listed = {id(t) for t in tr.tensors}
+    for t in tr.resolved + tr.tensors:
+        if t._storage is storage and t._detached == storage.family and not (t._meta.requires_grad and t._meta.leaf):
+            if t._gen != tr.gen:
+                tr.resolve(t)
+            if t._meta.requires_grad and id(t) not in listed:
+                listed.add(id(t))
+                tr.tensors.append(t)
     flush(tr, "write with gradients to a detached tensor")
-    storage.history = storage.result = None
-    storage.cut = -1
-    for t in family:
-        t._detached = False
+    others = storage.others = storage.others or {}
+    others[storage.family] = (storage.history, storage.result, storage.cut)
+    storage.history, storage.result, storage.cut = others.pop(target._detached, (None, None, -1))
+    storage.family = target._detached
+
+
+def _uncounted(target: Tensor) -> bool:
+    """Whether writes to it do not count: it was made by `.data`, or is a view of such a tensor."""
+    return target._detached > 1 and target._detached % 2 == 0
+
+
+def _is_kept(tr: Trace, root: int) -> bool:
+    """Whether what this trace has recorded of gradients, and has not given up, may ask for the value `root`."""
+    from flambeau.autograd.differentiate import freed_outputs
+
+    path = tr.state.path()
+    freed = freed_outputs(path)
+    for state in path:
+        for node in state.nodes:
+            outputs = node.outputs
+            if not state.requires.isdisjoint(outputs) and outputs[0] not in freed:
+                for slot in node.inputs:
+                    if slot == root or tr.value(slot).base == root:
+                        return True
+    return False
 
 
 def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Tensor:
@@ -162,7 +208,7 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     storages = {t._storage or storage_of(t): t for t in targets}
     key = (ASSIGN, slots, made, tuple([s.slot for s in storages]), tuple([t._meta for t in targets]))
     state = tr.state.children.get(key)
-    plain = len(storages) == len(targets) and not tr.state.external and not any(t._detached for t in targets)
+    plain = len(storages) == len(targets) and not tr.state.external and not any(t._detached or s.family for s, t in storages.items())
     if state is None or not plain or tr.grad_enabled:
         before, chain = tr.state, []
         if plain:
@@ -203,7 +249,7 @@ def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> None:
 def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
     """The tensor and its storage after the assignment edge that leads to `state`."""
     storage.slot = state.info.root_after
-    storage.version += target._detached != 2
+    storage.version += not _uncounted(target)
     target._gen = tr.gen
     target._slot = state.slot
     assert state.meta is not None
@@ -226,13 +272,16 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
             f"{name}: result type {sm.dtype.name} can't be cast to the desired output type {m.dtype.name}; "
             "use the out-of-place form, or convert the target with .to(...) first"
         )
+    detached = target._detached != target._storage.family  # type: ignore[union-attr]
     fragment = Fragment(tr, tr.grad_enabled)
     root = tr.value(root_slot)
     view = tr.value(target._slot)
     keeps = m.requires_grad and not tr.grad_enabled
     result: dict[str, Any] = {}
+    replaced = -1
 
     def body(t: Any, s: Any, base: Any) -> None:
+        nonlocal replaced
         if tuple(s._meta.shape) != tuple(t._meta.shape):
             s = _expand(s, tuple(t._meta.shape), name)
         value = prim.cast(s, dtype=m.dtype) if s._meta.dtype is not m.dtype else s
@@ -242,6 +291,8 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
         if whole:
             is_new = fresh or value is not s
             v = fragment.value(value._slot)
+            if base._meta.requires_grad and tr.grad_enabled and not detached:
+                replaced = face
             if m.requires_grad and not value._meta.requires_grad and tr.grad_enabled:
                 is_new = False  # the flag that it keeps needs a slot of its own
             if not is_new or v.base is not None or not same_layout(m.shape, v.strides, m.strides):
@@ -261,7 +312,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
                 written, offsets, {"shape": tuple(m.shape), "strides": m.strides, "offset": m.offset},
                 tuple([mult for _, mult in view.dynamic]),
             )  # fmt: skip
-        if keeps or target._detached:
+        if keeps or detached:
             result["target"] = prim.detach(result["target"])
 
     base = root if face == root_slot else tr.value(face)
@@ -285,7 +336,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
         state.meta = m
     else:
         # as in PyTorch, what has required gradients goes on doing so, also where a constant has been written over it
-        needs = new._meta.requires_grad or (m.requires_grad and tr.grad_enabled and not target._detached)
+        needs = new._meta.requires_grad or (m.requires_grad and tr.grad_enabled and not detached)
         if needs and not new._meta.requires_grad:
             state.requires |= {new._slot, result["root"]}
         state.meta = m.variant(requires_grad=needs, leaf=not needs)
@@ -293,7 +344,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
     while fresh and operation is not None and operation.edge is not None and operation.edge[0] in (IN, ALIAS):
         operation = operation.parent
     own = operation.first_value if fresh and operation is not None else state.first_value
-    state.info = Assignment(root_slot, result["root"], keeps, own)
+    state.info = Assignment(root_slot, result["root"], keeps, own, target._slot, replaced)
     state.external = tr.state.external
     state.depth += 1
     assert state.parent is not None

@@ -339,19 +339,23 @@ class Trace:
             storage = evaluate_elsewhere(t)
         history = t._history
         face = -1
-        if storage.cut >= 0 and not t._detached and not (m.requires_grad and m.leaf):
+        detached = t._detached != storage.family
+        if storage.cut >= 0 and not detached and not (m.requires_grad and m.leaf):
             if history is not None and history[0].order < storage.cut:
                 history = t._history = None  # written over since: its values come from the storage's history
             if history is None and storage.source() is not None:
                 face = self.face(storage)
-        elif storage.gen == gen and m.requires_grad and not m.leaf and history is None and not t._detached:
+        elif storage.gen == gen and m.requires_grad and not m.leaf and history is None and not detached:
             face = self._origin_below(storage)
         leaf = m.requires_grad and (m.leaf or history is not None)
         if storage.gen == gen:
-            plain_reread = not leaf and not t._detached
+            plain_reread = not leaf and (not detached or face >= 0)
             key = (ALIAS, storage.slot if face < 0 else face, m, leaf, plain_reread)
         else:
             buffer = storage.buffer
+        elif detached and storage.others is not None and not (m.requires_grad and m.leaf):
+            face = self._former(storage, t)
+            history = t._history
             if buffer is None:
                 raise RuntimeError(
                     f"a tensor of shape {tuple(m.shape)} has no value: the computation that should have made it failed earlier"
@@ -399,7 +403,7 @@ class Trace:
             return self.faces[slot]
         v = history[0].tape.values[history[1]]
         whole = from_storage(storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False))
-        whole._history = history
+        whole._history, whole._detached = history, storage.family
         found = self.resolve(whole)
         self.faces[storage.slot] = found
         return found
@@ -410,6 +414,25 @@ class Trace:
             return -1
         for boundary in list(self.boundaries.values()):
             t = boundary.tensor
+    def _former(self, storage: Storage, t: Tensor) -> int:
+        """For a tensor whose family has lost the storage's history to another: the slot by which gradients reach what it had, or -1."""
+        from flambeau.tensor import from_storage
+
+        assert storage.others is not None
+        history, result, cut = storage.others.get(t._detached, (None, None, -1))
+        if cut < 0:
+            return -1
+        if t._history is not None and t._history[0].order < cut:
+            t._history = None
+        segment = None if result is None else result[0]()
+        source = (segment, result[1]) if history is None and segment is not None else history
+        if t._history is not None or source is None:
+            return -1
+        v = source[0].tape.values[source[1]]
+        whole = from_storage(storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False))
+        whole._history, whole._detached = source, t._detached
+        return self.resolve(whole)
+
             if t._storage is storage and boundary.history is None and t._meta.leaf and t._meta.numel == self.value(storage.slot).numel:
                 return t._slot if t._gen == self.gen else self.resolve(t)
         return self.face(storage) if storage.source() is not None else -1

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 
 ORDER = itertools.count()  # numbers segments and differentiable writes in the order in which they happen
+FAMILIES = itertools.count(3, 2)  # see Storage; one less than such a number: made by `.data`
 
 
 class Storage:
@@ -21,6 +22,9 @@ class Storage:
     `history`: where the whole content came from, (segment, slot), if gradients can be asked of it. `result`: the same where a tensor that is
     the whole content has it, too; the segment's reference is weak, so that a detached tensor does not keep it. `cut`: the number of the last
     differentiable write; what a tensor remembers of earlier segments does not lead to its values any more.
+    `family`: whose histories these three are: those of the tensors with this number in `_detached`. 0: of all that was never
+    detached. Each detach() begins a family, which has no history until values with gradients are written to one of its tensors.
+    `others`: (history, result, cut) of families that had it before.
     """
 
     # Class attributes are the defaults: making one costs no more than what differs from them.
@@ -33,6 +37,8 @@ class Storage:
     history: Any = None
     result: Any = None
     cut: int = -1
+    family: int = 0
+    others: dict[int, tuple[Any, Any, int]] | None = None
 
     def __init__(self, buffer: Buffer | None = None, gen: int = -1, slot: int = -1) -> None:
         self.buffer = buffer

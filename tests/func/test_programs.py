@@ -321,3 +321,26 @@ def test_rearrange() -> None:
     for pattern in ("b c -> c b", "b c w -> b c", "b c (h s) -> b c h s", "b c w", "b b w -> b w"):
         with pytest.raises(ValueError):
             rearrange(x, pattern)
+
+
+def test_dropout_of_attention_draws_for_each_sample_or_once() -> None:
+    def attention(q: Any) -> Any:
+        return ft.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5)
+
+    q = ft.randn(2, 40, 8)
+    batch = q.expand(3, 2, 40, 8)
+    for transform in (attention, ft.func.grad(lambda q: attention(q).sum()), lambda i: attention(q) + i.mean()):
+        each = ft.vmap(transform, randomness="different")(batch)
+        once = ft.vmap(transform, randomness="same")(batch)
+        assert (once[0] == once[1]).all() and (once[0] == once[2]).all()
+        assert not (each[0] == each[1]).all() and not (each[1] == each[2]).all()
+
+
+def test_batched_gradients_see_the_mask_of_the_forward_pass() -> None:
+    q = ft.randn(2, 40, 8, requires_grad=True)
+    y = ft.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5)
+    directions = ft.randn(3, 2, 40, 8)
+    (batched,) = ft.autograd.grad(y, q, directions, is_grads_batched=True, retain_graph=True)
+    for found, direction in zip(batched, directions, strict=True):
+        (expected,) = ft.autograd.grad(y, q, direction, retain_graph=True)
+        assert (found - expected).abs().max() < 1e-5
