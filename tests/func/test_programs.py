@@ -324,7 +324,7 @@ def test_rearrange() -> None:
 
 
 def test_dropout_of_attention_draws_for_each_sample_or_once() -> None:
-    def attention(q: Any) -> Any:
+    def attention(q: ft.Tensor) -> ft.Tensor:
         return ft.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5)
 
     q = ft.randn(2, 40, 8)
