@@ -26,17 +26,17 @@ class Tensor:
     name the pending value in a trace; `_storage` is shared with views; `_meta` has shape, strides, dtype and gradient flags.
     """
 
-    # Every tensor has these three, at fixed places: native code reads them (trace/known_edge.py). What is `__dict__`'s has its default here.
-    __slots__ = ("__dict__", "__weakref__", "_gen", "_meta", "_slot")
+    # Every tensor has these, at fixed places: native code reads them (trace/known_edge.py). What is `__dict__`'s has its default here.
+    __slots__ = ("__dict__", "__weakref__", "_gen", "_immediate", "_meta", "_slot", "_storage")
     _gen: int
     _slot: int
     _meta: Meta
-    _storage: Storage | None = None
+    _storage: Storage | None
+    _immediate: tuple[Any, ...] | None  # the call that made it without a trace, until it is looked at (immediate.py)
     _offset: int = 0
     _key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
     _history: tuple[Any, int] | None = None
     _detached: int = 0  # odd: by detach(); even: by .data, whose writes are not counted, as in PyTorch; views have their base's. See Storage
-    _immediate: tuple[Any, ...] | None = None  # the call that made it without a trace, until it is looked at (immediate.py)
     _hooks: dict[int, Any] | None = None
     _post_hooks: dict[int, Any] | None = None
     _grad_dtype: Any = ...  # the dtype that its gradient is to have: None for any, ... for the tensor's own
@@ -99,7 +99,7 @@ class Tensor:
     @staticmethod
     def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
         """A tensor of a subclass that shares the memory of `data`, as a leaf."""
-        t: Tensor = _new(cls)
+        t: Tensor = recorder.bare(cls)
         t._take(data.detach())
         t._detached = False
         if require_grad:
@@ -470,7 +470,7 @@ class Tensor:
             )
         from copy import deepcopy
 
-        copied: Tensor = _new(type(self))
+        copied: Tensor = recorder.bare(type(self))
         memo[id(self)] = copied
         copied._take(self._copied_layout(memo))
         copied.__dict__.update({k: deepcopy(v, memo) for k, v in self.__dict__.items() if k not in _INTERNAL})
@@ -650,6 +650,7 @@ def from_storage(storage: Storage, m: Meta, cls: type = Tensor, offset: int = 0)
     t._gen = t._slot = -1
     t._meta = m
     t._storage = storage
+    t._immediate = None
     if m.dynamic:
         t._offset = offset
     return t
@@ -658,7 +659,7 @@ def from_storage(storage: Storage, m: Meta, cls: type = Tensor, offset: int = 0)
 def twin(t: Tensor) -> Tensor:
     """A plain tensor with all that `t` has, names in a trace included."""
     made: Tensor = _new(Tensor)
-    made._gen, made._slot, made._meta = t._gen, t._slot, t._meta
+    made._gen, made._slot, made._meta, made._storage, made._immediate = t._gen, t._slot, t._meta, t._storage, t._immediate
     made.__dict__.update(t.__dict__)
     return made
 

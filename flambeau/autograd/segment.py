@@ -14,7 +14,7 @@ from flambeau.autograd.differentiate import Region, differentiate, freed_outputs
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.ops.primitive import PRIMITIVES
 from flambeau.trace.meta import meta
-from flambeau.trace.recorder import Boundary, Fragment, Trace, run_in
+from flambeau.trace.recorder import Boundary, Fragment, Trace, bare, run_in
 from flambeau.trace.state import State
 from flambeau.trace.storage import ORDER, Storage
 
@@ -115,9 +115,9 @@ class Segment:
         for slot, t in self.saved.items():
             self.packed[slot] = pack(t.detach())
         for slot, t in self.saved.items():
-            bare = object.__new__(type(t))
-            bare._gen, bare._slot, bare._meta, bare._history = -1, -1, t._meta, t._history
-            self.saved[slot] = bare
+            empty = bare(type(t))
+            empty._meta, empty._history = t._meta, t._history
+            self.saved[slot] = empty
 
     def values(self) -> list[Tensor]:
         """The saved values, unpacked where a hook has packed them."""

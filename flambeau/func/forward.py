@@ -201,7 +201,7 @@ class JvpLevel(Level):
                 t.__class__ = type(primal)
                 if isinstance(primal, LevelTensor):
                     continue
-                t._gen, t._slot, t._meta = primal._gen, primal._slot, primal._meta
+                t._gen, t._slot, t._meta, t._storage, t._immediate = primal._gen, primal._slot, primal._meta, primal._storage, primal._immediate
                 if primal._gen == self.main.gen:
                     self.main.tensors.append(t)
 

@@ -37,6 +37,7 @@ class LevelTensor(Tensor):
 
     __torch_function__ = disabled_torch_function  # type: ignore[assignment]
     _gen = _slot = -1  # no trace has it
+    _storage = _immediate = None
     _level: Level
     _inner: Any
 

@@ -51,13 +51,14 @@ class Operation:
     """The record. `function` is what users call; `body` is the composition; `samples` yields argument lists for tests."""
 
     __slots__ = (
-        "aliases", "apply", "body", "defaults", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "samples",
+        "aliases", "apply", "body", "defaults", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "recent", "samples",
     )  # fmt: skip
 
     def __init__(
         self, body: Callable[..., Any], name: str, aliases: Sequence[str], method: bool, inplace: bool, out: bool,
         samples: Callable[[], Any] | None,
     ) -> None:  # fmt: skip
+        self.recent: Any = None  # the call of it without a trace that was last made (trace/immediate.py)
         self.body = body
         self.name = name
         self.aliases = tuple(aliases)

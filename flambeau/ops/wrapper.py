@@ -134,7 +134,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         "        if l_ is not None and not tr_.held:",
         f"            l_ = l_.get((OP, {', '.join(learned)}))",
         "            if l_ is not None:",
-        f"                l_ = l_({', '.join(names)})",
+        "                OP.recent = l_",
+        f"                l_ = l_.run({', '.join(names)})",
         "                if l_ is not None: return l_",
     ]
     if learnable and flat:
@@ -160,6 +161,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         "        t_._gen = g_",
         "        t_._slot = n_.slot",
         "        t_._meta = n_.meta",
+        "        t_._storage = t_._immediate = None",
         "        tr_.tensors.append(t_)",
         "        return t_",
         f"    return tr_.follow(n_, {given})",

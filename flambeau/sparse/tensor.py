@@ -43,6 +43,7 @@ class SparseTensor(Tensor):
     """What the layouts share. Values are shared by aliases (`detach`, `_values`), as in PyTorch."""
 
     _gen = _slot = -1  # no trace has it
+    _immediate = None
     _data: Tensor
     _leaf: bool = False
     is_sparse_csr = False

@@ -159,6 +159,8 @@ def flush(tr: Trace, reason: str) -> None:
         shared = t._storage
         if shared is None:
             t._storage = shared = new_storage(Storage)
+            shared.external = None
+            shared.gen = shared.cut = -1
         else:
             shared.gen = -1
         shared.buffer = buffers[output]

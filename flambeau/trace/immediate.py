@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from struct import pack
 from sys import getrefcount
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
@@ -39,13 +40,23 @@ _TENSOR_KINDS: Final = ("tensor", "tensor?", "operand", "operand?", "exponent")
 
 
 class Immediate:
-    """One learned call: `run(arguments...)` gives its result, or None where the arguments are not as they were."""
+    """One learned call: `run(arguments...)` gives its result, or None where the arguments are not as they were.
 
-    __slots__ = ("at", "key", "misses", "root", "run")
+    `known`: the dictionary of learned calls that it is in. `kept`: memory for the next result, `allocate` makes more. Native code
+    (known_edge.py) does what `run` does, from `block`: words [is a view, program, which argument the view is of, constant part of its
+    offset, whether that moves], and for each argument the bytes of its storage, or by how much the offset moves with it.
+    """
 
-    def __init__(self, root: State, key: tuple[Any, ...]) -> None:
-        self.root = root
+    __slots__ = ("allocate", "at", "block", "kept", "key", "known", "meta", "misses", "run")
+
+    def __init__(self, root: State, key: tuple[Any, ...], meta: Meta) -> None:
+        if root.immediate is None:
+            root.immediate = {}
+        self.known: dict[Any, Immediate] | None = root.immediate
         self.key = key
+        self.meta = meta
+        self.kept = self.allocate = None
+        self.block = b""
         self.misses = self.at = 0
         self.run: Callable[..., Any]
 
@@ -54,8 +65,8 @@ class Immediate:
         now = counters.immediate_calls
         self.misses = self.misses + 1 if now - self.at < FORGIVEN else 1
         self.at = now
-        if self.misses > MISSES and self.root.immediate is not None:
-            self.root.immediate[self.key] = _never
+        if self.misses > MISSES:
+            self.known, self.run = None, _never
 
 
 def replay(tr: Trace, t: Tensor) -> bool:
@@ -158,7 +169,12 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
             given.append("n" if kind in ("operand", "operand?", "number") and k in _numbers else "")
     if order != list(known):
         return False
-    made = Immediate(root, tuple(key))
+    assert direct or call.outs[0].meta is not None
+    meta = call.meta if direct else call.outs[0].meta
+    assert meta is not None
+    made = Immediate(root, tuple(key), meta)
+    positions = [i for i, g in enumerate(given) if g == "t"]
+    words = [0] * (5 + len(given))
     scope: dict[str, Any] = {"made": made, "new": object.__new__, "Tensor": recorder._TENSOR[0], "Storage": Storage, "trace": tr, "counters": counters}
     names = [f"a{i}" for i in range(len(given))]
     sources = [n for n, g in zip(names, given, strict=True) if g == "t"]
@@ -174,42 +190,51 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
     generation = "trace.gen"
     if direct:
         for i, slot in enumerate(order):
-            scope[f"bytes{i}"] = sizes[slot]
+            words[5 + positions[i]] = scope[f"bytes{i}"] = sizes[slot]
             lines.append(f"    if b{i}.nbytes != bytes{i}: return None")
         # What an immediate call made a moment ago, and nobody has looked at, belongs into one kernel with this call.
         lines += [f"    if {n}._immediate is not None: return None" for n in sources]
-        scope |= direct | {"kept": [direct["allocate"]()], "references": getrefcount, "error": UNPACKABLE, "meta": call.meta}
-        words = ", ".join([*[f"b{i}.address" for i in range(len(sources))], "o.address", *numbers])
+        made.allocate = direct["allocate"]
+        made.kept = made.allocate()
+        words[1] = direct["program"].address
+        scope |= direct | {"references": getrefcount, "error": UNPACKABLE}
+        io = ", ".join([*[f"b{i}.address" for i in range(len(sources))], "o.address", *numbers])
         lines += [
-            "    o = kept[0]",
-            "    if references(o) > 3: o = kept[0] = allocate()",  # somebody still has the last result
+            "    o = made.kept",
+            "    if references(o) > 3: o = made.kept = allocate()",  # somebody still has the last result
             "    try:",
-            f"        if call({words}): return None",  # recorded, it fails with its message
+            f"        if call({io}): return None",  # recorded, it fails with its message
             "    except error:",
             "        return None",
             "    t = new(Tensor)",
             "    t._storage = s = new(Storage)",
             "    s.buffer = o",
+            "    s.external = None",
+            "    s.gen = s.cut = -1",
         ]
     else:
         (out,) = call.outs
         if out.alias is None or out.slot == order[out.alias] or out.meta.requires_grad:
             return False
+        words[0], words[2], words[3] = 1, positions[out.alias], out.meta.offset
         lines += [f"    if {sources[out.alias]}._detached: return None", "    t = new(Tensor)", f"    t._storage = s{out.alias}"]
         generation = f"trace.gen if {sources[out.alias]}._immediate is not None else {SETTLED}"
         if out.dynamic:
             assert call.parent is not None
             first = call.parent.parameter_count
+            words[4] = 1
+            for i, multiplier in out.dynamic:
+                words[5 + [j for j, g in enumerate(given) if g == "n"][i - first]] = multiplier
             moved = " + ".join([f"{numbers[i - first]} * {multiplier}" for i, multiplier in out.dynamic])
             lines.append(f"    t._offset = {out.meta.offset} + {moved}")
-        scope["meta"] = out.meta
+    scope["meta"] = meta
     lines += ["    t._gen = t._slot = -1", "    t._meta = meta"]
     lines += [f"    t._immediate = made, {generation}, {', '.join(names)}", "    counters.immediate_calls += 1", "    return t"]
     exec(_compiled("\n".join(lines)), scope)
     made.run = scope["run"]
-    if root.immediate is None:
-        root.immediate = {}
-    root.immediate.setdefault(made.key, made.run)
+    made.block = pack(f"={len(words)}q", *words)
+    assert made.known is not None
+    made.known.setdefault(made.key, made)
     return True
 
 

@@ -32,6 +32,14 @@ PARAMETER_DTYPE = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
 _new: Callable[[type], Any] = object.__new__
 
 
+def bare(cls: type) -> Any:
+    """A tensor without metadata, values or a name in a trace."""
+    t = _new(cls)
+    t._gen = t._slot = -1
+    t._storage = t._immediate = None
+    return t
+
+
 def _tensor_class() -> type[Tensor]:
     from flambeau.tensor import Tensor
 
@@ -59,6 +67,7 @@ class Fragment:
         immediate = None
 
     held = False
+    nested = False  # whether the operation that is being expanded was called by another one's body
 
     def __init__(self, trace: Trace, grad_enabled: bool) -> None:
         self.gen = trace.next_generation()
@@ -85,6 +94,7 @@ class Fragment:
     def placeholder(self, slot: int, meta_: Meta) -> Tensor:
         """A tensor that stands for the value `slot` inside this fragment."""
         t = _new(_tensor_class())
+        t._storage = t._immediate = None
         t._gen = self.gen
         t._slot = slot
         t._meta = meta_
@@ -117,7 +127,11 @@ class Fragment:
         )
 
     def slow(self, op: Any, key: Any, args: Sequence[Any]) -> Any:
-        return (op.apply if self.autocast is None else casting_body(op, self.autocast))(*args)
+        before, self.nested = self.nested, True
+        try:
+            return (op.apply if self.autocast is None else casting_body(op, self.autocast))(*args)
+        finally:
+            self.nested = before
 
     def follow(self, state: State, tensors: Sequence[Tensor]) -> Any:
         raise AssertionError("a fragment has no known edges")
@@ -128,6 +142,8 @@ class Fragment:
         slots = tuple([t._slot if t._gen == gen else self.resolve(t) for t in inputs])
         metas = [t._meta for t in inputs]
         values = primitive.infer(metas, attrs)
+        # What is computed from numbers alone is a number, but for random tensors, whose seed and offset are.
+        wrapped = bool(metas) and all(m.wrapped for m in metas) and primitive.name != "random_uniform"
         grad = self.grad_enabled and primitive.differentiable and any(m.requires_grad for m in metas)
         outs: list[Tensor] = []
         ids = []
@@ -143,7 +159,6 @@ class Fragment:
             needs = grad and (v.dtype.is_floating_point or v.dtype.is_complex)
             if needs:
                 self.requires.add(slot)
-            wrapped = bool(metas) and all(m.wrapped for m in metas)
             outs.append(
                 self.placeholder(
                     slot, meta(v.shape, v.strides, v.dtype, v.offset, needs, not needs, wrapped, bool(v.dynamic))
@@ -156,7 +171,7 @@ class Fragment:
 class Trace:
     """What this thread has recorded since its last observation."""
 
-    __slots__ = ("__dict__", "__weakref__", "gen", "params", "state", "tensors")  # at fixed places: native code reads them (known_edge.py)
+    __slots__ = ("__dict__", "__weakref__", "gen", "held", "params", "state", "tensors")  # at fixed places: native code reads them (known_edge.py)
 
     def __init__(self, index: int) -> None:
         self.gen = index
@@ -259,12 +274,15 @@ class Trace:
             if base._slot == out.slot:
                 return base
             t = _new(_TENSOR[0])
+            t._immediate = None
             t._gen = gen
             t._slot = out.slot
             t._meta = m = out.meta
             storage = base._storage
             if storage is None:
                 storage = base._storage = _new(Storage)
+                storage.buffer = storage.external = None
+                storage.cut = -1
                 storage.gen = gen
                 storage.slot = storage.origin = base._slot
             t._storage = storage
@@ -286,6 +304,7 @@ class Trace:
                 results.append(tensors[alias])
                 continue
             t = _new(cls)
+            t._storage = t._immediate = None
             t._gen = gen
             t._slot = out.slot
             t._meta = out.meta
@@ -347,15 +366,15 @@ class Trace:
                 face = self.face(storage)
         elif storage.gen == gen and m.requires_grad and not m.leaf and history is None and not detached:
             face = self._origin_below(storage)
+        elif detached and storage.others is not None and not (m.requires_grad and m.leaf):
+            face = self._former(storage, t)
+            history = t._history
         leaf = m.requires_grad and (m.leaf or history is not None)
         if storage.gen == gen:
             plain_reread = not leaf and (not detached or face >= 0)
             key = (ALIAS, storage.slot if face < 0 else face, m, leaf, plain_reread)
         else:
             buffer = storage.buffer
-        elif detached and storage.others is not None and not (m.requires_grad and m.leaf):
-            face = self._former(storage, t)
-            history = t._history
             if buffer is None:
                 raise RuntimeError(
                     f"a tensor of shape {tuple(m.shape)} has no value: the computation that should have made it failed earlier"
@@ -408,12 +427,6 @@ class Trace:
         self.faces[storage.slot] = found
         return found
 
-    def _origin_below(self, storage: Storage) -> int:
-        """For a view that a write without gradients has made stale: the slot of the leaf or the earlier result that fills the storage, or -1."""
-        if self.needs(storage.slot):
-            return -1
-        for boundary in list(self.boundaries.values()):
-            t = boundary.tensor
     def _former(self, storage: Storage, t: Tensor) -> int:
         """For a tensor whose family has lost the storage's history to another: the slot by which gradients reach what it had, or -1."""
         from flambeau.tensor import from_storage
@@ -433,6 +446,12 @@ class Trace:
         whole._history, whole._detached = source, t._detached
         return self.resolve(whole)
 
+    def _origin_below(self, storage: Storage) -> int:
+        """For a view that a write without gradients has made stale: the slot of the leaf or the earlier result that fills the storage, or -1."""
+        if self.needs(storage.slot):
+            return -1
+        for boundary in list(self.boundaries.values()):
+            t = boundary.tensor
             if t._storage is storage and boundary.history is None and t._meta.leaf and t._meta.numel == self.value(storage.slot).numel:
                 return t._slot if t._gen == self.gen else self.resolve(t)
         return self.face(storage) if storage.source() is not None else -1
@@ -497,12 +516,16 @@ class Trace:
         fragment = Fragment(self, self.grad_enabled)
         tensors: list[Tensor] = []
         numbers: list[Any] = []
-        placeholders = [
-            self._enter(fragment, kind, a, default, tensors, numbers)
-            for kind, default, a in zip(op.kinds, op.defaults, args, strict=True)
-        ]
         body = op.apply if self.autocast is None else casting_body(op, self.autocast)
-        result = run_in(fragment, body, placeholders)
+        try:
+            placeholders = [
+                self._enter(fragment, kind, a, default, tensors, numbers)
+                for kind, default, a in zip(op.kinds, op.defaults, args, strict=True)
+            ]
+            result = run_in(fragment, body, placeholders)
+        except Exception as error:
+            name_operation(error, op.name)
+            raise
         state = self.add_edge(key, fragment, result, tensors)
         state.depth += 1
         self.params.extend(numbers)
@@ -517,6 +540,8 @@ class Trace:
         if kind == "static" or a is None:
             return a
         if kind == "tensors":
+            if isinstance(a, _TENSOR[0]):
+                raise TypeError("argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
             return [self._enter(fragment, "tensor", x, None, tensors, numbers) for x in a]
         if isinstance(a, _TENSOR[0]):
             slot = a._slot if a._gen == self.gen else self.resolve(a)
@@ -590,6 +615,7 @@ class Trace:
         """Follow an edge with one plain result."""
         self.state = state
         t = _new(_TENSOR[0])
+        t._storage = t._immediate = None
         t._gen = self.gen
         t._slot = state.slot
         t._meta = state.meta
@@ -722,6 +748,14 @@ class _Local(threading.local):
 _indices = itertools.count()
 _fragments = itertools.count()
 local = _Local()
+
+
+def name_operation(error: Exception, name: str) -> None:
+    """Put the operation's name in front of the text of an error of Python's own types that does not have it."""
+    text = error.args[0] if len(error.args) == 1 else None
+    plain = name.rsplit(".", 1)[-1].strip("_")
+    if isinstance(text, str) and type(error).__module__ == "builtins" and plain.replace("_", "") not in text.lower().replace("_", ""):
+        error.args = (f"{plain}(): {text}",)
 
 
 def run_in(fragment: Fragment, body: Callable[..., Any], args: Sequence[Any]) -> Any:

@@ -41,7 +41,7 @@ class State:
         self.children: dict[Any, State] = {}
         self.plans: dict[bytes, Any] = {}  # by which results are alive
         self.countdown = OBSERVATIONS  # until it is tried whether its only call can be learned (immediate.py)
-        self.immediate: dict[Any, Callable[..., Any]] | None = None  # of a root: calls that it has learned (immediate.py)
+        self.immediate: dict[Any, Any] | None = None  # of a root: calls that it has learned (immediate.py)
         self.next: State | None = None  # the edge with one plain result that was last taken from here (known_edge.py)
         self.parent = parent
         self.edge = edge

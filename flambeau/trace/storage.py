@@ -27,23 +27,27 @@ class Storage:
     `others`: (history, result, cut) of families that had it before.
     """
 
-    # Class attributes are the defaults: making one costs no more than what differs from them.
-    buffer: Buffer | None = None
-    gen: int = -1
+    # Every storage has these, at fixed places: native code reads them (known_edge.py). The other defaults are class attributes: making a
+    # storage costs no more than what differs from them.
+    __slots__ = ("__dict__", "__weakref__", "buffer", "cut", "external", "gen")
+    buffer: Buffer | None
+    gen: int
+    external: Any
+    cut: int
     slot: int = -1
     origin: int = -1
     version: int = 0
-    external: Any = None
     history: Any = None
     result: Any = None
-    cut: int = -1
     family: int = 0
     others: dict[int, tuple[Any, Any, int]] | None = None
 
     def __init__(self, buffer: Buffer | None = None, gen: int = -1, slot: int = -1) -> None:
         self.buffer = buffer
+        self.external = None
+        self.cut = -1
+        self.gen = gen
         if gen != -1:
-            self.gen = gen
             self.slot = self.origin = slot
 
     def source(self) -> Any:
