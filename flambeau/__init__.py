@@ -112,6 +112,7 @@ from flambeau.ops.shape import (
     select,
     split,
     split_with_sizes,
+    swapaxes,
     tensor_split,
     tile,
     unbind,
@@ -125,6 +126,7 @@ from flambeau.ops.sorting import (
     cdist,
     equal,
     histc,
+    isin,
     masked_select,
     median,
     meshgrid,
@@ -220,10 +222,10 @@ _LAZY_MODULES |= frozenset(  # Modules that programs import for their names; mos
     "_inductor _utils _ops library functional monitor package return_types torch_version".split()
 )
 _FROM_FUNCTIONAL = frozenset(
-    "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
-    "conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout feature_alpha_dropout "
-    "group_norm hardshrink kl_div layer_norm log_softmax margin_ranking_loss max_pool1d max_pool2d "
-    "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm rrelu selu softmax threshold triplet_margin_loss".split()
+    "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
+    "conv_transpose3d cosine_similarity "
+    "hardshrink "
+    "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm selu threshold ".split()
 )
 _LAZY_NAMES = {
     "compile": "flambeau.compiling", "save": "flambeau.io", "load": "flambeau.io", "autocast": "flambeau.amp", "GradScaler": "flambeau.amp",
@@ -270,9 +272,13 @@ _LAZY_NAMES |= dict.fromkeys(
     "feature_alpha_dropout_ feature_dropout_ celu_ selu_ threshold_ rrelu_ convolution constant_pad_nd max_pool1d_with_indices max_pool3d "
     "adaptive_max_pool1d grid_sampler grid_sampler_2d grid_sampler_3d affine_grid_generator embedding embedding_renorm_ poisson_nll_loss "
     "hinge_embedding_loss binary_cross_entropy_with_logits pdist channel_shuffle native_channel_shuffle conv_tbc norm_except_dim "
-    "split_with_sizes_copy unsafe_split_with_sizes lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split(),
+    "split_with_sizes_copy unsafe_split_with_sizes embedding_bag native_norm lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split(),
     "flambeau.nn.functional.native",
 )
+_LAZY_NAMES |= dict.fromkeys(
+    "softmax log_softmax dropout alpha_dropout feature_alpha_dropout rrelu layer_norm group_norm max_pool1d max_pool2d kl_div "
+    "cosine_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss".split(), "flambeau.nn.functional.native_names"
+)  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys(("segment_reduce", "range", "kaiser_window"), "flambeau.ops.segments")
 _LAZY_NAMES |= dict.fromkeys(("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"), "flambeau.ops.fake_quantize")
 _LAZY_NAMES |= {"i0": "flambeau.ops.special_bessel"} | dict.fromkeys(("polygamma", "igamma", "igammac"), "flambeau.ops.special_gamma")
@@ -288,7 +294,8 @@ _LAZY_NAMES |= dict.fromkeys(
     "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor".split(),
     "flambeau.sparse.construct",
 ) | dict.fromkeys(
-    "smm dsmm hsmm hspmm sspaddmm resize_as_sparse_ crow_indices_copy ccol_indices_copy".split(), "flambeau.sparse.methods"
+    "smm dsmm hsmm hspmm sspaddmm resize_as_sparse_ crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy indices_copy "
+    "values_copy".split(), "flambeau.sparse.methods"
 )
 for _name in (
     "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_dense sparse_mask coalesce is_coalesced indices "

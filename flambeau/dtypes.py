@@ -76,8 +76,9 @@ _MIXED = {
 _DEFAULT: list[dtype] = [float32]
 
 
-def promote_types(a: dtype, b: dtype) -> dtype:
+def promote_types(type1: dtype, type2: dtype) -> dtype:
     """The smallest dtype to which both can be cast, as `torch.promote_types`."""
+    a, b = type1, type2
     if a is b:
         return a
     if a.category < b.category:

@@ -28,6 +28,7 @@ from flambeau.ops.fft import (
     rfftfreq,
     rfftn,
 )
+from flambeau.tensor import Tensor as Tensor
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "ihfft2",

@@ -101,11 +101,14 @@ def numel(input: Any) -> int:
     return int(input.numel())
 
 
-def result_type(tensor1: Any, tensor2: Any) -> dtype:
-    """The dtype of an arithmetic operation on both (tensors or numbers)."""
+def result_type(*operands: Any, **named: Any) -> dtype:
+    """The dtype of an arithmetic operation on both (tensors or numbers), which may be called tensor, other, scalar, scalar1 and scalar2."""
     from flambeau.ops.promotion import result_type as rule
 
-    return rule(tensor1, tensor2)
+    given = [*operands, *[named.pop(name) for name in ("scalar1", "tensor", "other", "scalar2", "scalar") if name in named]]
+    if named or len(given) != 2:
+        raise TypeError(f"result_type() takes two operands, got {len(given)}" + (f" and the unknown {sorted(named)}" if named else ""))
+    return rule(*given)
 
 
 def can_cast(from_: dtype, to: dtype) -> bool:
@@ -127,8 +130,9 @@ def typename(obj: Any) -> str:
     """The qualified name of an object's type."""
     if is_tensor(obj):
         return str(obj.type())
-    module = type(obj).__module__
-    return type(obj).__qualname__ if module in ("builtins", "__builtin__") else f"{module}.{type(obj).__qualname__}"
+    kind = obj if getattr(obj, "__qualname__", None) and getattr(obj, "__module__", None) else type(obj)
+    module = kind.__module__
+    return kind.__qualname__ if module in ("builtins", "__builtin__") else f"{module}.{kind.__qualname__}"
 
 
 def set_num_threads(n: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from flambeau.autograd.anomaly_mode import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
@@ -158,9 +157,9 @@ def sym_min(a: Any, b: Any) -> Any:
     return float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
 
 
-def sym_sum(args: Iterable[Any]) -> Any:
-    """The sum."""
-    return builtins.sum(args)
+def sym_sum(*args: Any) -> Any:
+    """The sum of the arguments, or of the one sequence that is given."""
+    return builtins.sum(args[0] if len(args) == 1 and not isinstance(args[0], (int, float)) else args)
 
 
 def sym_sqrt(a: Any) -> float:

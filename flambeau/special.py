@@ -10,6 +10,7 @@ from flambeau.ops.elementwise import digamma, erf, erfc, erfinv, exp2, expm1, lo
 from flambeau.ops.elementwise import lgamma as gammaln
 from flambeau.ops.elementwise import round_ as round
 from flambeau.ops.elementwise import sigmoid as expit
+from flambeau.ops.named import renamed
 from flambeau.ops.numeric import mvlgamma as multigammaln
 from flambeau.ops.reductions import logsumexp
 from flambeau.ops.special_bessel import (
@@ -35,7 +36,10 @@ from flambeau.ops.special_normal import entr, erfcx, log_ndtr, ndtr, ndtri, xlog
 from flambeau.ops.special_polynomials import POLYNOMIALS
 
 psi = digamma
-globals().update(POLYNOMIALS)
+globals().update({name: renamed(function, input="x") for name, function in POLYNOMIALS.items()})
+airy_ai, spherical_bessel_j0, scaled_modified_bessel_k0, scaled_modified_bessel_k1 = [
+    renamed(f, input="x") for f in (airy_ai, spherical_bessel_j0, scaled_modified_bessel_k0, scaled_modified_bessel_k1)
+]
 
 __all__ = [
     "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit",
@@ -46,12 +50,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
+def softmax(input: Any, dim: int, dtype: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along a dim."""
     return _softmax(input, dim, dtype=dtype)
 
 
-def log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
+def log_softmax(input: Any, dim: int, dtype: Any = None) -> Any:
     """log(softmax(x)) along a dim, without overflow."""
     return _log_softmax(input, dim, dtype=dtype)
 

@@ -613,7 +613,7 @@ class Tensor:
         """This tensor: all memory is the CPU's."""
         return self
 
-    def is_pinned(self) -> bool:
+    def is_pinned(self, device: Any = None) -> bool:
         """False: there is no accelerator to pin memory for."""
         return False
 

@@ -171,6 +171,8 @@ class Engine:
             if id(t) in self.target_ids:
                 self._add_found(t, gradient)
             return
+        if t._grad_dtype is not ... and t._grad_dtype is not None:
+            gradient = gradient.to(t._grad_dtype)
         if t.grad is None:
             t.grad = gradient
         elif self.create or t.grad.layout is not gradient.layout:
@@ -179,7 +181,8 @@ class Engine:
             t.grad.add_(gradient)
         if t._post_hooks:
             for hook in list(t._post_hooks.values()):
-                if hook(t) is not None:
+                answer = hook(t)
+                if answer is not None and answer is not t:
                     raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
     def _hooked(self, t: Tensor, gradient: Tensor) -> Tensor:

@@ -206,7 +206,7 @@ def jacobian(
             rows = _all_rows(outputs, tracked, create_graph)
         else:
             rows = tuple([_rows_of(i, o, tracked, strict, create_graph) for i, o in enumerate(outputs)])
-        found = tuple([tuple([j.reshape(*o.shape, *t.shape) for j, t in zip(row, tracked, strict=True)]) for row, o in zip(rows, outputs, strict=True)])
+        found = tuple([tuple([j.reshape((*o.shape, *t.shape)) for j, t in zip(row, tracked, strict=True)]) for row, o in zip(rows, outputs, strict=True)])
     found = _results(found, create_graph)
     return _unpacked(tuple([_unpacked(row, is_tuple) for row in found]), out_tuple)
 

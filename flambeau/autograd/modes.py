@@ -84,14 +84,14 @@ class no_grad(_Mode):
 class enable_grad(_Mode):
     """Operations inside are recorded for gradients."""
 
-    def __new__(cls, function: Any = None) -> Any:
+    def __new__(cls, orig_func: Any = None) -> Any:
         made = super().__new__(cls)
-        if function is not None:
+        if orig_func is not None:
             made.__init__()  # type: ignore[misc]
-            return made(function)
+            return made(orig_func)
         return made
 
-    def __init__(self, function: Any = None) -> None:
+    def __init__(self, orig_func: Any = None) -> None:
         super().__init__(True)
 
 

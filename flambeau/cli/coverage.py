@@ -19,6 +19,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from flambeau.names import is_internal, left_out
+from flambeau.ops.named import parameters_of
+from flambeau.ops.wrapper import MISSING
 
 SPACES = (
     "torch Tensor nn nn.functional nn.init nn.utils nn.utils.clip_grad nn.utils.parametrizations nn.utils.parametrize nn.utils.prune "
@@ -120,7 +122,7 @@ def _inspected(function: Any) -> list[Parameter] | None:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
-    return [Parameter(p.name, _KINDS[p.kind], None if p.default is p.empty else _normal(p.default)) for p in parameters]
+    return [Parameter(p.name, _KINDS[p.kind], None if p.default is p.empty or p.default is MISSING else _normal(p.default)) for p in parameters]
 
 
 def _tells(parameters: list[Parameter] | None) -> bool:
@@ -158,7 +160,7 @@ def _literal(node: Any) -> str:
     try:
         return _normal(ast.literal_eval(node))
     except ValueError:
-        return re.sub(r"\btorch\.", "", ast.unparse(node))
+        return re.sub(r"\btorch\.", "", ast.unparse(node)).replace("long", "int64")
 
 
 PREFIXES = {"linalg": "linalg_", "fft": "fft_", "special": "special_"}  # of the schemas' names; elsewhere there is none
@@ -180,6 +182,8 @@ def in_schemas(function: Any, name: str, space: str) -> list[list[Parameter]]:
         parameters: list[Parameter] = []
         for a in schema.arguments:
             default = _normal(a.default_value) if a.has_default_value() else None
+            if a.name == "memory_format" and default == "0.0":  # the schemas have the number of the enumeration
+                default = "contiguous_format"
             parameters.append(Parameter("input" if a.name == "self" else a.name, "keyword" if a.kwarg_only else "positional", default))
         if space != "Tensor" and re.search(r"\bout(=| \()", getattr(function, "__doc__", None) or ""):
             parameters.append(Parameter("out", "keyword", "None"))
@@ -211,19 +215,27 @@ def our_signature(function: Any, name: str) -> list[Parameter] | None:
         candidate = OPERATIONS[name[:-1]]
         record = candidate if candidate.inplace is function else None
     seen = _inspected(function if record is None else record.body)
-    takes_out = record.out if record is not None else inspect.isfunction(function) and hasattr(function, "__wrapped__") and "out" in inspect.signature(
-        function, follow_wrapped=False
-    ).parameters  # fmt: skip
-    if seen is not None and takes_out and not any(p.name == "out" for p in seen):
-        seen.append(Parameter("out", "keyword", "None"))
-    return seen
+    if seen is None or not inspect.isfunction(function) or any(p.name == "out" for p in seen):
+        return seen
+    return [*seen, *[Parameter("out", "keyword", "None") for p in parameters_of(function) if p.name == "out"]]
 
 
-def differences(mine: list[Parameter], theirs: list[Parameter], method: bool) -> list[str]:
-    """What of PyTorch's signature ours does not have; parameters that only we have do not count, nor do private ones."""
+# Parameters of schemas that PyTorch's own Python functions refuse: called with them, they raise TypeError (or, on a CPU, NotImplementedError).
+_REFUSED = {
+    "sort": "reverse", "mm": "out_dtype", "bmm": "out_dtype", "addmm": "out_dtype", "baddbmm": "out_dtype", "zeros_like": "out", "ones_like": "out",
+    "from_numpy": "ndarray", "set_num_threads": "int", "set_num_interop_threads": "int", "new_tensor": "layout pin_memory",
+    "sparse_coo_tensor": "layout", "copy_": "src", "histogramdd": "out", "dequantize": "tensors qtensor",
+}  # fmt: skip
+
+
+def differences(mine: list[Parameter], theirs: list[Parameter], method: bool, elsewhere: set[str]) -> list[str]:
+    """What of PyTorch's signature ours does not have; parameters that only we have do not count, nor do private ones.
+
+    `elsewhere`: names that another overload lacks, so that one signature for all of them needs a default.
+    """
     if method:  # the tensor itself, whatever it is called; docstrings leave it out
         mine = mine[1:]
-        theirs = theirs[1:] if theirs and theirs[0].name in ("self", "input") else theirs
+        theirs = [p for p in theirs if p.name not in ("self", "input")]
     own = {p.name: (i, p) for i, p in enumerate(mine)}
     gather = any(p.kind == "*" for p in mine)
     reasons = []
@@ -236,10 +248,13 @@ def differences(mine: list[Parameter], theirs: list[Parameter], method: bool) ->
             reasons.append(f"no {p.name}")
             continue
         i, q = own[p.name]
-        if p.kind == "positional" and q.kind == "keyword" and not gather:
+        alias = place < len(mine) and mine[place].kind == "positional" and mine[place].name not in {t.name for t in theirs}
+        if p.kind == "positional" and q.kind == "keyword" and not gather and not alias:
             reasons.append(f"{p.name} only by keyword")
         elif p.kind == "positional" and q.kind == "positional" and i != place:
             reasons.append(f"{p.name} is number {i + 1}, not {place + 1}")
+        if p.default is None and p.name in elsewhere:
+            continue
         if p.default != q.default and not (p.kind == "keyword" and p.default is None):  # docstrings omit defaults of keywords
             reasons.append(f"{p.name}={q.default or '(required)'}, not {p.default or '(required)'}")
     return reasons
@@ -270,7 +285,10 @@ def compare(space: str) -> Comparison | None:
         if not overloads or own is None or not _tells(own):
             result.open.append(name)
             continue
-        each = [differences(own, overload, method) for overload in overloads]
+        refused = _REFUSED.get(name, "").split()
+        overloads = [[p for p in overload if p.name not in refused] for overload in overloads]
+        called = [{p.name for p in overload} for overload in overloads]
+        each = [differences(own, overload, method, {n for some in called for n in some if not all(n in other for other in called)}) for overload in overloads]
         best = min(each, key=len)  # one signature of ours stands for all overloads: it must know the parameters of each
         reasons = list(dict.fromkeys([*best, *(r for some in each for r in some if r.startswith("no "))]))
         if reasons:

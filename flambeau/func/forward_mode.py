@@ -105,7 +105,7 @@ def jacfwd(
         trees = []
         for column in columns:
             parts = column.movedim(0, -1).split(sizes, -1)
-            trees.append(tree_unflatten([j.reshape(*column.shape[1:], *p.shape) for j, p in zip(parts, flat, strict=True)], spec))
+            trees.append(tree_unflatten([j.reshape((*column.shape[1:], *p.shape)) for j, p in zip(parts, flat, strict=True)], spec))
         result = tree_unflatten([t[0] for t in trees] if isinstance(argnums, int) else trees, out_spec)
         return (result, aux) if has_aux else result
 

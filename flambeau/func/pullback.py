@@ -124,7 +124,7 @@ def _pull_trace(outputs: list[Any], inputs: list[Any], gradients: list[Any], ext
         gradients = [g.reshape(prod(lead), *g.shape[extra:]) for g in gradients]
     found = list(grad(outputs, inputs, gradients, retain, create, True, extra > 0))
     if extra > 1:
-        found = [None if g is None else g.reshape(*lead, *g.shape[1:]) for g in found]
+        found = [None if g is None else g.reshape((*lead, *g.shape[1:])) for g in found]
     return found
 
 

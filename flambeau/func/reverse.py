@@ -191,7 +191,7 @@ def jacrev(
         rows = [t.numel() for t in flat]
         found = _jacobian_rows(pull_back, flat, out_spec, sum(rows), chunk_size)
         per_input = [j.split(rows, 0) for j in found]
-        jacobians = [[part.reshape(*o.shape, *p.shape) for part, p in zip(parts, primals, strict=True)]
+        jacobians = [[part.reshape((*o.shape, *p.shape)) for part, p in zip(parts, primals, strict=True)]
                      for o, parts in zip(flat, zip(*per_input, strict=True), strict=True)]  # fmt: skip
         trees = [tree_unflatten(row, in_spec) for row in jacobians]
         result = tree_unflatten([t[0] for t in trees] if isinstance(argnums, int) else trees, out_spec)

@@ -1,6 +1,6 @@
 """torch.nn: modules, parameters, functional, init, utils."""
 
-from flambeau.nn import attention, functional, init, modules, parallel, utils
+from flambeau.nn import attention, functional, grad, init, modules, parallel, utils
 from flambeau.nn.modules import *
 from flambeau.nn.modules.adaptive import LinearCrossEntropyOptions
 from flambeau.nn.modules.utils import factory_kwargs
@@ -9,6 +9,8 @@ from flambeau.nn.parameter import Buffer, Parameter, UninitializedBuffer, Uninit
 
 __all__ = [
     "Buffer", "DataParallel", "LinearCrossEntropyOptions", "Parameter", "UninitializedBuffer", "UninitializedParameter", "attention",
-    "factory_kwargs", "functional", "init",
+    "factory_kwargs", "functional", "grad", "init",
     "modules", "parallel", "utils", *modules.__all__,
 ]  # fmt: skip
+
+functional.grad = grad  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ import warnings
 from typing import Any, NoReturn
 
 from flambeau.devices import check
+from flambeau.queries import memory_format, preserve_format
 
 # Functions of PyTorch before 1.9 -> what took their place.
 _REMOVED = {
@@ -33,11 +34,16 @@ def is_nonzero(self: Any) -> bool:
 def dim_order(self: Any, *, ambiguity_check: Any = False) -> tuple[int, ...]:
     """The dims from the outermost in memory to the innermost: (0, 1, 2, 3) row-major, (0, 2, 3, 1) channels-last.
 
-    RuntimeError with `ambiguity_check` where several orders describe the same memory.
+    RuntimeError with `ambiguity_check` where several orders describe the same memory; if it is a list of memory formats, unless the tensor
+    has exactly one of them. TypeError if it is neither.
     """
+    formats = ambiguity_check if isinstance(ambiguity_check, list) else []
+    if not isinstance(ambiguity_check, (bool, list)) or not all(isinstance(f, memory_format) for f in formats):
+        raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
     strides, shape = self.stride(), tuple(self.shape)
     order = tuple(sorted(range(len(strides)), key=lambda d: -strides[d]))
-    if ambiguity_check and len({s for s, n in zip(strides, shape, strict=True) if n > 1}) < len(shape):
+    ambiguous = len(set(strides)) < len(strides) or 1 in shape
+    if ambiguity_check and ambiguous and sum(self.is_contiguous(memory_format=f) for f in formats) != 1:
         raise RuntimeError("The tensor does not have unique dim order, or cannot map to exact one of the given memory formats.")
     return order
 
@@ -100,7 +106,7 @@ def map2_(self: Any, x: Any, y: Any, callable: Any) -> Any:
     return map_all(self, (x, y), callable)
 
 
-def index(self: Any, positions: Any, dims: Any = None) -> NoReturn:
+def index(self: Any, positions: Any, dims: Any) -> NoReturn:
     """TypeError, as PyTorch's needs dims of functorch's own kind."""
     raise TypeError("Tensor.index works on first-class dimensions (functorch.dim), which are not there; use tensor[...]")
 
@@ -114,7 +120,7 @@ def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 def _device(kind: str) -> Any:
-    def move(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> NoReturn:
+    def move(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = preserve_format) -> NoReturn:
         check(kind)
         raise AssertionError(f"Torch not compiled with {kind.upper()} enabled")
 
@@ -162,4 +168,3 @@ def install(cls: Any) -> None:
     cls._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
     cls.is_cpu = True
     cls.name = None
-    cls.grad_dtype = property(lambda self: self.dtype if self.is_leaf else None, doc="The dtype of the gradient: the tensor's.")

@@ -14,6 +14,8 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import sizes_of
+from flambeau.queries import preserve_format
+from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -45,7 +47,7 @@ def check_memory(shape: Sequence[int], d: dtype) -> None:
 
 
 def full(
-    size: Any, fill_value: Any, *, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+    size: Any, fill_value: Any, *, out: Any = None, dtype: dtype | None = None, layout: Any = strided, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False, names: Any = None,
 ) -> Tensor:  # fmt: skip
     """`fill_value` in every element; the dtype follows the value unless given."""
@@ -114,6 +116,10 @@ def empty(
     if getattr(memory_format, "name", "") == "channels_last" and len(shape) == 4:
         n, c, h, w = shape
         strides = (h * w * c, 1, w * c, c)
+    if out is not None:
+        if dtype not in (None, out.dtype):
+            raise RuntimeError(f"empty(): dtype {d.name} does not match dtype of out parameter ({out.dtype.name})")
+        return out.resize_(shape)  # type: ignore[no-any-return]
     return _finish(from_buffer(allocate(math.prod(shape) * d.itemsize), shape, d, strides), requires_grad)  # type: ignore[no-any-return]
 
 
@@ -146,7 +152,7 @@ def sparse_like(input: Tensor, name: str, layout: Any, d: dtype, requires_grad: 
 def _like(name: str, value: int, text: str) -> Any:
     def make(
         input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-        memory_format: Any = None, pin_memory: bool = False,
+        memory_format: Any = None, pin_memory: bool | None = None,
     ) -> Any:  # fmt: skip
         devices.check(device)
         m = input._meta
@@ -181,13 +187,13 @@ def unit_gradient(input: Tensor) -> Tensor:
 
 
 def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-              requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False) -> Tensor:  # fmt: skip
+              requires_grad: bool = False, memory_format: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """`fill_value` with the shape and dtype of `input`."""
     return input._lift(full(tuple(input.shape), fill_value, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad))
 
 
 def empty_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-               memory_format: Any = None, pin_memory: bool = False) -> Tensor:  # fmt: skip
+               memory_format: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """Uninitialised memory with the shape, dtype and (if dense) strides of `input`."""
     m = input._meta
     if layout is not strided and (layout or input.layout) is not strided:
@@ -268,13 +274,13 @@ def _linspace(start: Number, end: Number, steps: int, dtype: Any, base: float | 
 
 
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: dtype | None = None, layout: Any = None,
-             device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+             device: Any = None, requires_grad: bool = False, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """`steps` numbers from start to end, both included."""
     devices.check(device)
     _check_steps("linspace", steps)
     start, end = (v.item() if hasattr(v, "item") else v for v in (start, end))
-    kind = dtype or dtypes.get_default_dtype()
-    return _finish(_linspace(*_bounds(start, end, kind), int(steps), kind, None), requires_grad)  # type: ignore[no-any-return]
+    kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    return _finish(into(out, _linspace(*_bounds(start, end, kind), int(steps), kind, None), "linspace"), requires_grad)  # type: ignore[no-any-return]
 
 
 def _check_steps(name: str, steps: Any) -> None:
@@ -290,12 +296,13 @@ def _bounds(start: Any, end: Any, kind: dtype) -> tuple[float, float]:
 
 
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None,
-             device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+             device: Any = None, requires_grad: bool = False, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """base to the power of `steps` numbers from start to end."""
     devices.check(device)
     _check_steps("logspace", steps)
-    kind = dtype or dtypes.get_default_dtype()
-    return _finish(_linspace(*_bounds(start, end, kind), int(steps), kind, float(base)), requires_grad)  # type: ignore[no-any-return]
+    kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    result = _linspace(*_bounds(start, end, kind), int(steps), kind, float(base))
+    return _finish(into(out, result, "logspace"), requires_grad)  # type: ignore[no-any-return]
 
 
 @operation(name="eye_values")
@@ -303,13 +310,14 @@ def _eye(n: int, m: int, dtype: Any) -> Tensor:
     return convert(prim.eq(prim.iota(shape=(n, 1), dim=0), prim.iota(shape=(m,), dim=0)), dtype)
 
 
-def eye(n: int, m: int | None = None, *, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+def eye(n: int, m: int | None = None, *, out: Any = None, dtype: dtype | None = None, layout: Any = strided, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The identity matrix, n by m."""
     devices.check(device)
     if n < 0 or (m is not None and m < 0):
         raise RuntimeError(f"eye(): n must be greater or equal to 0, got {n if n < 0 else m}")
-    return _finish(_eye(n, n if m is None else m, dtype or dtypes.get_default_dtype()), requires_grad)  # type: ignore[no-any-return]
+    kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    return _finish(into(out, _eye(n, n if m is None else m, kind), "eye"), requires_grad)  # type: ignore[no-any-return]
 
 
 def _indices(row: int, col: int, offset: int, lower: bool) -> list[list[int]]:
@@ -317,12 +325,12 @@ def _indices(row: int, col: int, offset: int, lower: bool) -> list[list[int]]:
     return [[i for i, _ in pairs], [j for _, j in pairs]]
 
 
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = None, layout: Any = None) -> Tensor:
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided) -> Tensor:
     """Indices of the lower triangle, 2 by n, row by row."""
     return tensor(_indices(row, col, offset, True), dtype=dtype).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
 
 
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = None, layout: Any = None) -> Tensor:
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided) -> Tensor:
     """Indices of the upper triangle, 2 by n, row by row."""
     return tensor(_indices(row, col, offset, False), dtype=dtype).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
 
@@ -662,11 +670,11 @@ def new(self: Tensor, *args: Any) -> Tensor:
     return legacy_constructor(self.dtype, *args)
 
 
-def fill_(self: Tensor, value: Any) -> Tensor:
+def fill_(input: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, in place."""
     from flambeau.trace.mutation import assign
 
-    m = self._meta
+    m = input._meta
     if hasattr(value, "_meta"):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
@@ -676,27 +684,27 @@ def fill_(self: Tensor, value: Any) -> Tensor:
             value = int(value) if m.dtype.category == 1 else builtins.bool(value)
         repeated = [d for d, (size, stride) in enumerate(zip(m.shape, m.strides, strict=True)) if stride == 0 and size > 1]
         if repeated:  # expanded: every element once
-            once: Any = self
+            once: Any = input
             for d in repeated:
                 once = once.narrow(d, 0, 1)
             fill_(once, value)
-            return self
+            return input
         source = _full(value, tuple(m.shape), m.dtype)
-    return assign(self, source, "copy_", fresh=not hasattr(value, "_meta"))
+    return assign(input, source, "copy_", fresh=not hasattr(value, "_meta"))
 
 
-def zero_(self: Tensor) -> Tensor:
+def zero_(input: Tensor) -> Tensor:
     """Set every element to 0, in place."""
-    return fill_(self, 0)
+    return fill_(input, 0)
 
 
-def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
-    """Overwrite the elements with those of `src`, broadcast and cast as needed."""
+def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
+    """Overwrite the elements with those of `other`, broadcast and cast as needed."""
     from flambeau.trace.mutation import assign
 
-    if not hasattr(src, "_meta"):
-        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
-    return assign(self, src, "copy_")
+    if not hasattr(other, "_meta"):
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
+    return assign(self, other, "copy_")
 
 
 def install_methods(cls: Any) -> None:
@@ -731,7 +739,7 @@ _LEGACY_NAMES = {
 
 
 def _converter(name: str, d: dtype) -> Any:
-    def convert_to(self: Tensor, memory_format: Any = None) -> Any:
+    def convert_to(self: Tensor, memory_format: Any = preserve_format) -> Any:
         return self.to(d)  # type: ignore[attr-defined]
 
     convert_to.__name__ = convert_to.__qualname__ = name

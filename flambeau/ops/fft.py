@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.layouts import strided
 from flambeau.ops import primitives as prim
 from flambeau.ops.primitives.host import call_host, gradient
 from flambeau.ops.promotion import convert
@@ -264,7 +265,7 @@ def _frequencies(places: Any, n: int, d: float, dtype: Any, requires_grad: bool,
     return result if out is None else write_out(fft.operation, out, result)
 
 
-def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = strided, device: Any = None, requires_grad: bool = False) -> Any:
     """The frequencies of the points of an FFT of n samples that are d apart: 0, 1, ..., -2, -1, over n d."""
     from flambeau.ops.creation import arange
 
@@ -272,7 +273,7 @@ def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layou
     return _frequencies(places.where(places < (n + 1) // 2, places - n), n, d, dtype, requires_grad, out)
 
 
-def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = strided, device: Any = None, requires_grad: bool = False) -> Any:
     """The frequencies of the points of an rfft."""
     from flambeau.ops.creation import arange
 

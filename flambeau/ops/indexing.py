@@ -18,6 +18,7 @@ from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, select
 from flambeau.ops.wrapper import numpy_names
+from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -262,10 +263,10 @@ def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, pres
     return result
 
 
-def index_put(self: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy with self[indices] replaced by (or, with accumulate, increased by) values."""
-    items = _index_items(self, tuple(indices))
-    x, tensors = _basic(self, items)
+def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy with input[indices] replaced by (or, with accumulate, increased by) values."""
+    items = _index_items(input, tuple(indices))
+    x, tensors = _basic(input, items)
     while tensors and tensors[-1] is None:
         tensors.pop()
     present = tuple([t is not None for t in tensors])
@@ -273,11 +274,11 @@ def index_put(self: Tensor, indices: Any, values: Tensor, accumulate: bool = Fal
     return _index_put_op(x, [t for t in tensors if t is not None], values, present, mode)  # type: ignore[no-any-return]
 
 
-def index_put_(self: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
-    """self[indices] = values (or += with accumulate), in place."""
+def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """input[indices] = values (or += with accumulate), in place."""
     from flambeau.trace.mutation import assign
 
-    return assign(self, index_put(self, indices, values, accumulate), "index_put_")
+    return assign(input, index_put(input, indices, values, accumulate), "index_put_")
 
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
@@ -420,11 +421,13 @@ def _scatter_op(input: Tensor, dim: int, index: Tensor, src: Tensor | Number, mo
 
 
 @numpy_names
-def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None, out: Any = None,
+) -> Tensor:  # fmt: skip
     """A copy with out[index[i][j]][j] = src[i][j] for dim 0, and so on; `reduce` may be "add" or "multiply"."""
     if reduce is not None and reduce not in ("add", "multiply"):
         raise RuntimeError("reduce argument must be either add or multiply.")
-    return _scatter_op(input, dim, index, value if src is None else src, _REDUCE.get(reduce or "", "set"), "scatter")  # type: ignore[no-any-return]
+    return into(out, _scatter_op(input, dim, index, value if src is None else src, _REDUCE.get(reduce or "", "set"), "scatter"), "scatter")
 
 
 @operation(method=True, inplace=True, out=True)

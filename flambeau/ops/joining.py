@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.ops.named import public
 from flambeau.ops.shape import as_strided, cat, dim_of, flip, one_of, sizes_of, stack, tensor_split, transpose
 from flambeau.ops.wrapper import MISSING
 
@@ -215,6 +216,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Any:
     return _placed(input, src, lambda x: x.select(dim, index), "select_scatter")
 
 
+@public("slice_scatter")
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Any:

@@ -11,6 +11,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import as_shape, dim_of
+from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -257,7 +258,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
         right = tuple([dim_of(int(d), b.ndim) for d in second])
         if len(left) != len(right):
             raise RuntimeError("both dimension lists should have same length")
-    return _tensordot(a, b, left, right)  # type: ignore[no-any-return]
+    return into(out, _tensordot(a, b, left, right), "tensordot")
 
 
 # -- einsum -------------------------------------------------------------------------------------------------------
@@ -430,7 +431,7 @@ def trace(input: Tensor) -> Tensor:
     return prim.sum(convert(d, dtypes.int64) if d.dtype.category < 2 else d, dims=(0,))
 
 
-@operation(method=True)
+@operation(method=True, out=True)
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product."""
     n = max(input._meta.ndim, other._meta.ndim)

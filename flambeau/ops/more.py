@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import foreach, joining, numeric
-from flambeau.ops.linear import mm
+from flambeau.ops.linear import addmm, mm
+from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
 
 if TYPE_CHECKING:
@@ -71,9 +72,9 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
     return self
 
 
-def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
     """resize_ to the shape of another tensor."""
-    return resize_(self, tuple(the_template.shape))
+    return resize_(input, tuple(the_template.shape))
 
 
 def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
@@ -115,6 +116,7 @@ def map_all(self: Tensor, others: tuple[Any, ...], function: Callable[..., Any])
 
 
 # -- writing --------------------------------------------------------------------------------------------------------
+@public("index_reduce")
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -131,6 +133,11 @@ def index_reduce(
 def fill(input: Tensor, value: Any) -> Any:
     """A tensor like input with every element `value`."""
     return input.clone().fill_(value)
+
+
+def detach_(input: Tensor) -> Tensor:
+    """Forget the tensor's history, in place."""
+    return input.detach_()
 
 
 # -- questions ------------------------------------------------------------------------------------------------------
@@ -176,16 +183,45 @@ def adjoint(input: Tensor) -> Any:
 
 
 def _copy_of_view(name: str) -> Any:
-    def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def call(input: Tensor, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         from flambeau.queries import contiguous_format
+        from flambeau.trace.mutation import into
 
         made = input if name == "alias" else getattr(input, name)(*args, **kwargs)
-        parts = [x.clone(memory_format=contiguous_format) for x in (made if isinstance(made, tuple) else (made,))]
-        return tuple(parts) if isinstance(made, tuple) else parts[0]
+        if out is None:
+            parts = [x.clone(memory_format=contiguous_format) for x in (made if isinstance(made, tuple) else (made,))]
+            return tuple(parts) if isinstance(made, tuple) else parts[0]
+        for target, part in zip(out, made, strict=True) if isinstance(made, tuple) else ((out, made),):
+            into(target, part, name + "_copy")
+        return None if isinstance(made, tuple) else out
 
     call.__name__ = call.__qualname__ = name + "_copy"
     call.__doc__ = f"`{name}` as a copy."
     return call
+
+
+@public("view_as_complex_copy")
+def view_as_complex_copy(input: Tensor) -> Any:
+    """`view_as_complex` as a copy."""
+    import flambeau
+
+    return flambeau.view_as_complex(input).clone()
+
+
+@public("view_as_real_copy")
+def view_as_real_copy(input: Tensor) -> Any:
+    """`view_as_real` as a copy."""
+    import flambeau
+
+    return flambeau.view_as_real(input).clone()
+
+
+@public("slice_copy")
+def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    """input[start:end:step] along a dim, as a copy."""
+    from flambeau.ops.shape import dim_of
+
+    return input[(slice(None),) * dim_of(dim, input.ndim) + (slice(start, end, step),)].clone()
 
 
 # -- creation -------------------------------------------------------------------------------------------------------
@@ -267,6 +303,7 @@ def install(namespace: dict[str, Any], cls: Any) -> None:
     functions |= foreach.functions()
     for name in COPIES:
         functions[name + "_copy"] = _copy_of_view(name)
+    functions |= {"view_as_complex_copy": view_as_complex_copy, "view_as_real_copy": view_as_real_copy, "slice_copy": slice_copy, "saddmm": addmm}
     methods["narrow_copy"] = functions["narrow_copy"]
     # the coefficients are those of torch.hann_window, hamming_window, blackman_window
     functions["hann_window"] = _cosine_window("hann_window", 0.5, 0.5, 0.0)
@@ -278,9 +315,7 @@ def install(namespace: dict[str, Any], cls: Any) -> None:
     for name in INPLACE:
         methods[name + "_"] = in_place(name)
     functions |= {"gcd_": methods["gcd_"], "lcm_": methods["lcm_"]}
-    for name in ("fill_", "zero_", "detach_"):
-        if hasattr(cls, name):
-            functions[name] = getattr(cls, name)
+    functions |= {"fill_": cls.fill_, "zero_": cls.zero_, "detach_": detach_}
     for name, f in functions.items():
         namespace.setdefault(name, f)
     for name, f in methods.items():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.named import public
 from flambeau.ops.primitive import broadcast_shapes
 from flambeau.ops.promotion import convert, is_number, need_tensor, promote, promote_float
 from flambeau.ops.reductions import norm_of
@@ -164,6 +165,7 @@ def corrcoef(input: Tensor) -> Any:
     return result if result.is_complex() else result.clip(-1, 1)
 
 
+@public("histogram")
 def histogram(
     input: Tensor, bins: Any, *, range: tuple[float, float] | None = None, weight: Tensor | None = None, density: bool = False
 ) -> Any:
@@ -201,7 +203,7 @@ def histogram(
 
 
 def histogramdd(
-    input: Tensor, bins: Any, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False
+    input: Tensor, bins: Any, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False
 ) -> Any:
     """(hist, bin_edges) of points (..., N) in N dimensions: `bins` is a number, a number for each dimension, or vectors of edges.
 
@@ -263,6 +265,7 @@ def histogramdd(
 
 # -- vectors and norms ----------------------------------------------------------------------------------------------
 @numpy_names
+@public("cross")
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
     """The cross product along a dim of size 3 (by default the first such dim)."""
     shape = broadcast_shapes("cross", [tuple(input.shape), tuple(other.shape)])
@@ -314,6 +317,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Any:
 
 
 # -- elementwise ----------------------------------------------------------------------------------------------------
+@public("float_power")
 def float_power(input: Any, exponent: Any) -> Any:
     """input ** exponent in float64 (complex128 where an argument is complex)."""
     need_tensor("float_power", *[0 if not hasattr(x, "_meta") else x for x in (input, exponent)])
@@ -357,6 +361,7 @@ def _frexp(input: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
+@public("frexp")
 def frexp(input: Tensor) -> Any:
     """(mantissa, exponent) with input = mantissa * 2 ** exponent and 0.5 <= |mantissa| < 1; the exponent is int32."""
     if not input.dtype.is_floating_point:
@@ -374,6 +379,7 @@ def _both_tensors(name: str, input: Any, other: Any) -> None:
             raise TypeError(f"{name}(): argument '{argument}' (position {i}) must be Tensor, not {type(x).__name__}")
 
 
+@public("gcd")
 def gcd(input: Tensor, other: Tensor) -> Any:
     """The greatest common divisor of integers, elementwise: Euclid's algorithm until every remainder is 0."""
     from flambeau.queries import result_type
@@ -388,6 +394,7 @@ def gcd(input: Tensor, other: Tensor) -> Any:
     return a
 
 
+@public("lcm")
 def lcm(input: Tensor, other: Tensor) -> Any:
     """The least common multiple of integers, elementwise."""
     _both_tensors("lcm", input, other)
@@ -395,7 +402,7 @@ def lcm(input: Tensor, other: Tensor) -> Any:
     return (input // g.where(g != 0, 1) * other).abs()
 
 
-@operation(method=True, inplace=True)  # type: ignore[untyped-decorator]
+@operation(method=True, inplace=True, out=True)  # type: ignore[untyped-decorator]
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
     if p < 1:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flambeau import devices, dtypes
 from flambeau.dtypes import dtype
+from flambeau.layouts import strided
 from flambeau.ops.shape import sizes_of
 from flambeau.runtime.buffers import allocate
 from flambeau.runtime.random import MersenneState, full_range
+from flambeau.trace.mutation import into
 from flambeau.trace.recorder import Fragment, Trace, local
 
 if TYPE_CHECKING:
@@ -180,7 +182,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Uniform numbers in [0, 1)."""
     t = _make(sizes_of(sizes if size is None else (size,)), _floating(dtype, "rand"), generator, "uniform", requires_grad, device)
-    return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
+    return into(out, t, "rand")
 
 
 @draws
@@ -188,12 +190,12 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers of the standard normal distribution."""
     t = _make(sizes_of(sizes if size is None else (size,)), _floating(dtype, "randn"), generator, "normal", requires_grad, device)
-    return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
+    return into(out, t, "randn")
 
 
 @draws
 def rand_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-              memory_format: Any = None, generator: Any = None) -> Tensor:  # fmt: skip
+              memory_format: Any = None, generator: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """rand with the shape, dtype and memory order of `input`."""
     d = _floating(dtype or input.dtype, "rand_like")
     if input._meta.is_contiguous or d.is_complex or memory_format is not None:
@@ -204,7 +206,7 @@ def rand_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, 
 
 @draws
 def randn_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-               memory_format: Any = None, generator: Any = None) -> Tensor:  # fmt: skip
+               memory_format: Any = None, generator: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """randn with the shape, dtype and memory order of `input`."""
     d = _floating(dtype or input.dtype, "randn_like")
     if input._meta.is_contiguous or d.is_complex or memory_format is not None:
@@ -241,7 +243,7 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | N
     devices.check(device)
     d = dtype or dtypes.int64
     t = _filled(sizes_of((size,)), d, lambda a, n: _state(generator).integers(a, n, d, low, high))
-    return t if out is None else out.copy_(t)  # type: ignore[no-any-return, attr-defined]
+    return into(out, t, "randint")
 
 
 @draws
@@ -255,7 +257,7 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: dty
 
 
 @draws
-def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: dtype = dtypes.int64, layout: Any = None, device: Any = None,
+def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: dtype = dtypes.int64, layout: Any = strided, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """A random permutation of 0 .. n - 1."""
     devices.check(device)
@@ -263,7 +265,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: dtype = d
         raise RuntimeError(f"n must be non-negative, got {n}")
     t = _filled((n,), dtypes.int64, lambda a, m: _state(generator).permutation(a, m))
     t = t if dtype is dtypes.int64 else t.to(dtype)  # type: ignore[attr-defined]
-    return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
+    return into(out, t, "randperm")
 
 
 def _fill_in_place(self: Tensor, fill: Any, name: str) -> Tensor:
@@ -362,9 +364,13 @@ def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator:
 
 
 @draws
-def random_(self: Tensor, *bounds: int, generator: Any = None) -> Tensor:
-    """Fill with integers in [0, to), [from, to), or over the dtype's whole range."""
+def random_(self: Tensor, *bounds: int, generator: Any = None, **named: Any) -> Tensor:
+    """Fill with integers in [0, to), [from, to), or over the dtype's whole range. The bounds' names are `from` and `to`."""
     d = self.dtype
+    if named:
+        if not named.keys() <= {"from", "to"}:
+            raise TypeError(f"random_() got an unexpected keyword argument among {sorted(named)}; its bounds are called 'from' and 'to'")
+        bounds = (*bounds, *[named[name] for name in ("from", "to") if name in named])
     if not bounds:
         return _fill_in_place(self, lambda p, n: _state(generator).random(p, n, d), "random_")
     low, high = (0, bounds[0]) if len(bounds) == 1 else bounds
@@ -417,7 +423,7 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
         t = normal_(empty(size, dtype=dtype, device=device), mean, std, generator=generator)
         if requires_grad:
             t.requires_grad_()
-        return t if out is None else out.copy_(t)  # type: ignore[no-any-return]
+        return into(out, t, "normal")
     from flambeau.ops.shape import broadcast_tensors
 
     shape_of = [x for x in (mean, std) if hasattr(x, "_meta")]
@@ -426,7 +432,7 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
     shape = tuple(broadcast_tensors(*shape_of)[0].shape)
     d = shape_of[0].dtype  # of the mean, where that is a tensor, whatever the deviation has
     t = (randn(shape, dtype=d, generator=generator) * _constant(std) + _constant(mean)).to(d)  # type: ignore[operator, attr-defined]
-    return t if out is None else out.copy_(t)  # type: ignore[no-any-return, attr-defined]
+    return into(out, t, "normal")
 
 
 def _constant(x: Any) -> Any:
@@ -458,13 +464,13 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
         q = exponential_(empty(tuple(p.shape), dtype=p.dtype), 1.0, generator=generator)
         ratio = p / q
         drawn = ratio.argmax(-1, True) if num_samples == 1 else ratio.topk(num_samples, -1)[1]
-        return drawn if out is None else out.copy_(drawn)  # type: ignore[no-any-return]
+        return into(out, drawn, "multinomial")
     rows = 1 if p.ndim == 1 else p.shape[0]
     buffer = allocate(8 * rows * num_samples)
     _state(generator).multinomial(buffer.address, rows, num_samples, p.data_ptr(), categories, p.dtype)
     shape = (num_samples,) if p.ndim == 1 else (rows, num_samples)
     drawn = from_buffer(buffer, shape, dtypes.int64)
-    return drawn if out is None else out.copy_(drawn)  # type: ignore[no-any-return]
+    return into(out, drawn, "multinomial")
 
 
 def install_methods(cls: Any) -> None:

@@ -244,8 +244,8 @@ def _extreme(input: Any, dim: Any, keepdim: bool, other: Any, out: Any, name: st
         return (arithmetic.maximum if name == "max" else arithmetic.minimum)(input, other, out=out)
     if dim is None:
         result = (_max_all if name == "max" else _min_all)(input)
-    else:
-        result = (_max_over if name == "max" else _min_over)(input, dim, keepdim)
+        return result if out is None else write_out((_max_all if name == "max" else _min_all).operation, out, result)
+    result = (_max_over if name == "max" else _min_over)(input, dim, keepdim)
     return result if out is None else write_out((_max_over if name == "max" else _min_over).operation, out, result)
 
 
@@ -400,7 +400,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
     if p == "nuc":
         from flambeau.ops import linalg
 
-        return linalg.matrix_norm(input, "nuc", dim if dim is not None else (-2, -1), keepdim)  # type: ignore[no-any-return]
+        return linalg.matrix_norm(input, "nuc", dim if dim is not None else (-2, -1), keepdim, out=out)  # type: ignore[no-any-return]
     order = 2.0 if p is None or p == "fro" else float(p)
     result = vector_norm_op(input, order, tuple(dim) if isinstance(dim, list) else dim, keepdim, dtype)
     if out is not None:
@@ -470,7 +470,15 @@ cummin = _scan_extreme("cummin", cummin_result, "Running minima along a dim and 
 
 def install_methods(cls: Any) -> None:
     """Methods with several forms."""
-    for function in (max_, min_, var, std, norm):
+    for function in (max_, min_, var, std, _norm_method):
         setattr(cls, function.__name__.rstrip("_"), function)
+
+
+def _norm_method(self: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """torch.norm of this tensor."""
+    return norm(self, p, dim, keepdim, dtype=dtype)
+
+
+_norm_method.__name__ = _norm_method.__qualname__ = "norm"
 
 

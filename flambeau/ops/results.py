@@ -6,8 +6,6 @@ from collections import namedtuple
 from functools import cache
 from typing import Any
 
-TYPES: dict[str, Any] = {}  # by name, those that have been asked for
-
 
 @cache
 def return_type(name: str, *fields: str) -> Any:
@@ -19,5 +17,4 @@ def return_type(name: str, *fields: str) -> Any:
 
     made.__repr__ = show  # type: ignore[method-assign]
     made.__module__ = "torch.return_types"
-    TYPES[name] = made
     return made

@@ -15,6 +15,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.registry import operation
 from flambeau.ops.shape import as_shape, dim_of
 from flambeau.ops.wrapper import numpy_names
+from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.dtypes import dtype
@@ -44,7 +45,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     found = _tensor(buffer, (n, x.ndim))
     if as_tuple:
         return found.unbind(1)
-    return found if out is None else out.copy_(found)
+    return into(out, found, "nonzero")
 
 
 def argwhere(input: Tensor) -> Tensor:
@@ -67,7 +68,7 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
         where_, mask_address = _dense(wide)
         buffer, n = select.masked_select(address, mask_address, data.dtype.itemsize, where_.numel())
         found = _tensor(buffer, (n,), data.dtype)
-    return found if out is None else out.copy_(found)  # type: ignore[no-any-return]
+    return into(out, found, "masked_select")
 
 
 def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int | None) -> Any:
@@ -155,7 +156,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     x, address = _dense(input.to(kind))
     counts = _tensor(select.histogram(address, kind, x.numel(), bins, float(min), float(max)), (bins,), kind)
     counts = counts.to(input.dtype)
-    return counts if out is None else out.copy_(counts)  # type: ignore[no-any-return]
+    return into(out, counts, "histc")
 
 
 @operation(name="repeat_interleave_by")  # type: ignore[untyped-decorator]

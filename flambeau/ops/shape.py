@@ -13,6 +13,7 @@ from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.wrapper import MISSING, numpy_names
+from flambeau.queries import contiguous_format
 from flambeau.trace.storage import FAMILIES
 
 if TYPE_CHECKING:
@@ -330,7 +331,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @operation(method=True)
-def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
+def contiguous(input: Tensor, memory_format: Any = contiguous_format) -> Tensor:
     """The tensor itself if it is contiguous, else a row-major copy."""
     m = input._meta
     if getattr(memory_format, "name", "") == "channels_last" and m.ndim == 4:

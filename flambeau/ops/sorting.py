@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
+from flambeau.ops.named import public
 from flambeau.ops.promotion import convert, promote_float
 from flambeau.ops.reductions import _pair, kthvalue_result, median_result, mode_result, nanmedian_result
 from flambeau.ops.registry import operation
@@ -20,8 +21,9 @@ from flambeau.ops.selection import (
     unique,
     unique_consecutive,
 )  # fmt: skip
-from flambeau.ops.shape import as_shape, contiguous_of, dim_of
-from flambeau.ops.wrapper import numpy_names
+from flambeau.ops.shape import as_shape, contiguous_of, dim_of, one_of
+from flambeau.ops.wrapper import MISSING, numpy_names
+from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -61,7 +63,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     return _sorted(input, dim, descending)[1]  # type: ignore[no-any-return]
 
 
-@operation(method=True)
+@operation(method=True, out=True)
 def msort(input: Tensor) -> Tensor:
     """Sorted along the first dim."""
     return _sorted(input, 0, False)[0]  # type: ignore[no-any-return]
@@ -244,13 +246,13 @@ def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolat
 @numpy_names
 def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear", out: Any = None) -> Tensor:
     """The q-quantiles of all elements or along a dim. NaN wins."""
-    return _quantiles(input, q, dim, keepdim, interpolation, False, "quantile")
+    return into(out, _quantiles(input, q, dim, keepdim, interpolation, False, "quantile"), "quantile")
 
 
 @numpy_names
 def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear", out: Any = None) -> Tensor:
     """The q-quantiles of what is not NaN."""
-    return _quantiles(input, q, dim, keepdim, interpolation, True, "nanquantile")
+    return into(out, _quantiles(input, q, dim, keepdim, interpolation, True, "nanquantile"), "nanquantile")
 
 
 @operation(name="searchsorted_values")
@@ -277,20 +279,19 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
         )
     kind = dtypes.promote_types(sorted_sequence.dtype, values.dtype)
     result = _searchsorted(sorted_sequence.to(kind), values.to(kind), right or side == "right")  # type: ignore[attr-defined]
-    return result.to(dtypes.int32) if out_int32 else result  # type: ignore[no-any-return]
+    return into(out, result.to(dtypes.int32) if out_int32 else result, "searchsorted")
 
 
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:
     """The index of the bucket between boundaries (1-d, sorted) that each element falls into."""
-    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right, out=out)
 
 
 # -- membership and grids --------------------------------------------------------------------------------------------
 
 
-@operation(method=True)
-def isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Whether each element is among the test elements."""
+@operation(name="isin", public=False)
+def _isin(elements: Tensor, test_elements: Tensor, invert: bool) -> Tensor:
     kind = dtypes.promote_types(elements.dtype, test_elements.dtype)
     values = as_shape(convert(test_elements, kind), (test_elements._meta.numel,))
     x = as_shape(convert(elements, kind), (*elements._meta.shape, 1))
@@ -299,6 +300,20 @@ def isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False
     else:
         found = prim.amax(prim.eq(x, values), dims=(elements._meta.ndim,))
     return prim.bitwise_not(found) if invert else found
+
+
+@public("isin")
+def isin(
+    elements: Any = MISSING, test_elements: Any = MISSING, *, assume_unique: bool = False, invert: bool = False, element: Any = MISSING,
+    test_element: Any = MISSING,
+) -> Tensor:  # fmt: skip
+    """Whether each element is among the test elements; either may be a number, then also called `element` or `test_element`."""
+    from flambeau.ops.creation import tensor
+
+    given = one_of("isin", elements=elements, element=element), one_of("isin", test_elements=test_elements, test_element=test_element)
+    if not any(hasattr(x, "_meta") for x in given):
+        raise TypeError(f"isin() received an invalid combination of arguments: elements or test_elements must be a Tensor, got {given}")
+    return _isin(*[x if hasattr(x, "_meta") else tensor(x) for x in given], invert)  # type: ignore[no-any-return]
 
 
 @operation(name="one_hot_values")
@@ -357,7 +372,7 @@ def _cdist(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     return norm_of(gap, p, (gap._meta.ndim - 1,))  # type: ignore[no-any-return]
 
 
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """Distances between all rows of x1 and all rows of x2, batched."""
     if x1.ndim < 2 or x2.ndim < 2:
         raise RuntimeError(f"cdist only supports at least 2D tensors, X1 got: {x1.ndim}D, X2 got: {x2.ndim}D")
@@ -399,7 +414,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return bool((input == other).all().item())  # type: ignore[attr-defined]
 
 
-@operation(method=True)
+@operation(method=True, out=True)
 def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """The n-th differences along a dim."""
     if n < 0:

@@ -60,16 +60,21 @@ def view_as_numpy(address: int, nbytes: int, owner: Any) -> Any:
     return numpy.frombuffer(raw, numpy.uint8)
 
 
-def to_numpy(t: Tensor) -> Any:
-    """A NumPy array over the tensor's memory. While it lives, operations on that memory run before they return."""
+def to_numpy(t: Tensor, read_only: bool = False) -> Any:
+    """A NumPy array over the tensor's memory. While it lives, operations on that memory run before they return.
+
+    `read_only`: nobody writes through the array, so that recorded operations on the memory may stay pending.
+    """
     import numpy
 
-    from flambeau.trace.evaluate import observe
+    from flambeau.trace.evaluate import observe, synchronize
 
     m = t._meta
     if m.dtype.numpy_name is None:
         raise TypeError(f"Got unsupported ScalarType BFloat16: NumPy has no {m.dtype.name}; convert it first with .float()")
     storage = observe(t)
+    if storage.gen >= 0 and not read_only:
+        synchronize("external memory")  # what is recorded already reads this memory as it is now
     buffer = storage.buffer
     assert buffer is not None
     raw = view_as_numpy(buffer.address, buffer.nbytes, storage)
@@ -116,4 +121,4 @@ def to_list(t: Tensor) -> Any:
         return kind.from_address(buffer.address + t.storage_offset() * m.dtype.itemsize)[:]
     if m.dtype is dtypes.bfloat16:
         return to_list(t.to(dtypes.float32))  # type: ignore[attr-defined]
-    return to_numpy(t.detach()).tolist()
+    return to_numpy(t.detach(), read_only=True).tolist()

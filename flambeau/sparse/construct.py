@@ -79,7 +79,7 @@ def _device(device: Any) -> None:
 
 def sparse_coo_tensor(
     indices: Any, values: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-    check_invariants: bool | None = None, is_coalesced: bool | None = None, pin_memory: bool = False,
+    check_invariants: bool | None = None, is_coalesced: bool | None = None, pin_memory: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """A COO tensor: `indices` (sparse dims, nnz), `values` (nnz, *dense sizes); equal indices add up.
 
@@ -172,11 +172,17 @@ def _check_compressed(crow: Tensor, col: Tensor, minor: int) -> None:
         raise RuntimeError(f"plain_indices must be in [0, {minor})")
 
 
+def _only(name: str, layout: Any, own: layouts.layout) -> None:
+    if layout is not None and layout is not own:
+        raise RuntimeError(f"torch.{name}: layout must be {own}, got {layout}")
+
+
 def sparse_csr_tensor(
-    crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None,
+    crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False, check_invariants: bool | None = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A CSR matrix: `crow_indices` (rows + 1,), `col_indices` and `values` (nnz,)."""
+    _only("sparse_csr_tensor", layout, layouts.sparse_csr)
     return sparse_compressed_tensor(
         crow_indices, col_indices, values, size, dtype=dtype, layout=layouts.sparse_csr, device=device, requires_grad=requires_grad,
         check_invariants=check_invariants,
@@ -184,10 +190,11 @@ def sparse_csr_tensor(
 
 
 def sparse_csc_tensor(
-    ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None,
+    ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False, check_invariants: bool | None = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A CSC matrix: `ccol_indices` (columns + 1,), `row_indices` and `values` (nnz,)."""
+    _only("sparse_csc_tensor", layout, layouts.sparse_csc)
     return sparse_compressed_tensor(
         ccol_indices, row_indices, values, size, dtype=dtype, layout=layouts.sparse_csc, device=device, requires_grad=requires_grad,
         check_invariants=check_invariants,
@@ -195,18 +202,20 @@ def sparse_csc_tensor(
 
 
 def sparse_bsr_tensor(
-    crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None, pin_memory: bool = False,
+    crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
     requires_grad: bool = False, check_invariants: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """NotImplementedError: blocks are not there."""
+    _only("sparse_bsr_tensor", layout, layouts.sparse_bsr)
     return sparse_compressed_tensor(crow_indices, col_indices, values, size, layout=layouts.sparse_bsr)
 
 
 def sparse_bsc_tensor(
-    ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None, pin_memory: bool = False,
+    ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
     requires_grad: bool = False, check_invariants: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """NotImplementedError: blocks are not there."""
+    _only("sparse_bsc_tensor", layout, layouts.sparse_bsc)
     return sparse_compressed_tensor(ccol_indices, row_indices, values, size, layout=layouts.sparse_bsc)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau import layouts
+from flambeau.ops.named import public
 from flambeau.sparse import products, structure
 from flambeau.sparse.tensor import CooTensor, SparseTensor, coo
 from flambeau.tensor import Tensor
@@ -71,9 +72,9 @@ def coalesce(self: Tensor) -> Tensor:
     return structure.coalesce(self)
 
 
-def smm(self: Tensor, mat2: Tensor) -> Tensor:
+def smm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of a sparse and a dense matrix, as a sparse tensor."""
-    product = products.matmul(self, mat2, "smm")
+    product = products.matmul(input, mat2, "smm")
     return product if isinstance(product, SparseTensor) else structure.from_dense(product)
 
 
@@ -105,21 +106,24 @@ def sspaddmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha:
     return input * beta + product * alpha  # type: ignore[no-any-return]
 
 
-def resize_as_sparse_(self: Tensor, the_template: Tensor) -> Tensor:
+def resize_as_sparse_(input: Tensor, the_template: Tensor) -> Tensor:
     """sparse_resize_ to the shape of another tensor."""
-    if not isinstance(self, CooTensor):
+    if not isinstance(input, CooTensor):
         raise RuntimeError("resize_as_sparse_ expected sparse coordinate tensor layout")
-    return self.resize_as_sparse_(the_template)
+    return input.resize_as_sparse_(the_template)
 
 
-def crow_indices_copy(self: Any, *, out: Any = None) -> Tensor:
-    """A copy of crow_indices()."""
-    return self.crow_indices().clone()  # type: ignore[no-any-return]
+def _copy_of(name: str) -> Any:
+    def copy(input: Tensor) -> Tensor:
+        return getattr(input, name)().clone()  # type: ignore[no-any-return]
+
+    copy.__doc__ = f"A copy of {name}()."
+    return public(f"{name}_copy")(copy)
 
 
-def ccol_indices_copy(self: Any, *, out: Any = None) -> Tensor:
-    """A copy of ccol_indices()."""
-    return self.ccol_indices().clone()  # type: ignore[no-any-return]
+crow_indices_copy, col_indices_copy, ccol_indices_copy, row_indices_copy, indices_copy, values_copy = map(
+    _copy_of, ("crow_indices", "col_indices", "ccol_indices", "row_indices", "indices", "values")
+)
 
 
 def sparse_dim(self: Tensor) -> int:

@@ -49,6 +49,36 @@ def native_batch_norm(
     return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps), mean, scale
 
 
+def native_norm(input: Tensor, p: Any = 2, dim: Any = (), keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """torch.norm."""
+    return torch.norm(input, p, None if dim == () else dim, keepdim, dtype=dtype)
+
+
+def embedding_bag(
+    weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
+    per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """nn.functional.embedding_bag with mode 0 (sum), 1 (mean) or 2 (max), as (bags, the bag of each index, its size, where the maxima are).
+
+    Of mode 0 the sizes are zeros, as PyTorch's kernel for it does not count.
+    """
+    if mode not in (0, 1, 2):
+        raise ValueError(f"embedding_bag: mode is 0 (sum), 1 (mean) or 2 (max), got {mode}")
+    names = ("sum", "mean", "max")
+    bags = F.embedding_bag(
+        indices, weight, offsets, scale_grad_by_freq=scale_grad_by_freq, mode=names[mode], sparse=sparse, per_sample_weights=per_sample_weights,
+        include_last_offset=include_last_offset, padding_idx=padding_idx,
+    )  # fmt: skip
+    starts = offsets if not include_last_offset else offsets[:-1]
+    places = torch.arange(indices.shape[0], dtype=offsets.dtype)
+    owner = torch.searchsorted(starts, places, right=True).to(offsets.dtype) - 1
+    counted = torch.ones_like(indices, dtype=offsets.dtype) if padding_idx is None else (indices != padding_idx).to(offsets.dtype)
+    sizes = torch.zeros(starts.shape[0], dtype=offsets.dtype)
+    if mode:
+        sizes = sizes.index_add(0, owner, counted)
+    return bags, owner, sizes, sizes.clone()
+
+
 def native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -196,9 +226,20 @@ def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int 
 
 
 # -- recurrent networks -------------------------------------------------------------------------------------------
-def _recurrent(mode: str, states: int, args: tuple[Any, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+_PADDED = "input hx params has_biases num_layers dropout train bidirectional batch_first".split()
+_PACKED = "data batch_sizes hx params has_biases num_layers dropout train bidirectional".split()
+
+
+def _recurrent(mode: str, states: int, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, tuple[Tensor, ...]]:
     """(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first), or packed rows:
-    (data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional)."""
+    (data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional). `named`: those given by keyword."""
+    order = _PACKED if "data" in named or "batch_sizes" in named else _PADDED
+    try:
+        args = (*args, *[named[name] for name in order[len(args) :]]) if named else args
+    except KeyError as error:
+        raise TypeError(f"{mode.lower()}() missing 1 required positional arguments: {error}") from None
+    if len(args) != len(order):
+        raise TypeError(f"{mode.lower()}() takes the {len(order)} arguments {', '.join(order)}, got {len(args)}")
     packed = isinstance(args[1], Tensor) and args[1].dtype is torch.int64
     if packed:
         x, batch_sizes, hx, params, biases, count, dropout, train, bidirectional = args
@@ -220,27 +261,27 @@ def _recurrent(mode: str, states: int, args: tuple[Any, ...]) -> tuple[Tensor, t
     return output, finals
 
 
-def lstm(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+def lstm(*args: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
     """(outputs, final h, final c) of all layers: see `_recurrent` for the arguments, which are PyTorch's; hx is (h, c)."""
-    output, (h, c) = _recurrent("LSTM", 2, args)
+    output, (h, c) = _recurrent("LSTM", 2, args, named)
     return output, h, c
 
 
-def gru(*args: Any) -> tuple[Tensor, Tensor]:
+def gru(*args: Any, **named: Any) -> tuple[Tensor, Tensor]:
     """(outputs, final h) of all layers; the arguments are PyTorch's."""
-    output, (h,) = _recurrent("GRU", 1, args)
+    output, (h,) = _recurrent("GRU", 1, args, named)
     return output, h
 
 
-def rnn_tanh(*args: Any) -> tuple[Tensor, Tensor]:
+def rnn_tanh(*args: Any, **named: Any) -> tuple[Tensor, Tensor]:
     """(outputs, final h) of all layers; the arguments are PyTorch's."""
-    output, (h,) = _recurrent("RNN_TANH", 1, args)
+    output, (h,) = _recurrent("RNN_TANH", 1, args, named)
     return output, h
 
 
-def rnn_relu(*args: Any) -> tuple[Tensor, Tensor]:
+def rnn_relu(*args: Any, **named: Any) -> tuple[Tensor, Tensor]:
     """(outputs, final h) of all layers; the arguments are PyTorch's."""
-    output, (h,) = _recurrent("RNN_RELU", 1, args)
+    output, (h,) = _recurrent("RNN_RELU", 1, args, named)
     return output, h
 
 

@@ -6,16 +6,13 @@ wait for nothing; the others look at it, so they run what is pending, and raise 
 
 from __future__ import annotations
 
-import functools
-from collections import namedtuple
-from collections.abc import Callable
 from typing import Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
+from flambeau.ops.named import public as public
 from flambeau.ops.primitive import broadcast_shapes
-from flambeau.ops.wrapper import write_out
 from flambeau.trace.recorder import Fragment, local
 
 
@@ -119,22 +116,3 @@ def raise_failures(name: str, info: Any, kind: str) -> None:
     first = next(i for i, code in enumerate(codes) if code)
     where = f"(Batch element {first}): " if info.ndim else ""
     raise LinAlgError(f"{name}: {where}" + _FAILURES[kind].format(codes[first]))
-
-
-_Named = namedtuple("_Named", ("name",))
-
-
-# -- public functions --------------------------------------------------------------------------------------------------
-def public(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator of a function made of recorded operations: it takes `out=`, and its messages say `name`."""
-
-    def make(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            return result if out is None else write_out(_Named(name), out, result)
-
-        call.__qualname__ = call.__name__ = name.rsplit(".", 1)[-1]
-        return call
-
-    return make

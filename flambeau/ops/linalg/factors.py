@@ -157,10 +157,10 @@ def householder_product(input: Tensor, tau: Tensor) -> Any:
 
 
 @operation(name="ormqr", public=False)
-def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
-    """Q other, other Q, or with Q^H, for the full Q of the reflectors that geqrf gives."""
-    reflectors = _reflectors("ormqr", input, tau)
-    x: Any = other
+def ormqr(input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
+    """Q C, C Q, or with Q^H, for C = input3 and the full Q of the reflectors `input` with factors `input2` that geqrf gives."""
+    reflectors = _reflectors("ormqr", input, input2)
+    x: Any = input3
     # Q = H_1 ... H_k: Q x applies H_k first, x Q applies H_1 first; the adjoint turns the order around.
     order = reflectors if left == transpose else reflectors[::-1]
     for v, t in order:
@@ -234,6 +234,7 @@ def _lu_unpack(LU_data: Tensor, LU_pivots: Tensor) -> tuple[Tensor, Tensor, Tens
     return _unpack(LU_data, order, return_type("lu_unpack", "P", "L", "U"))  # type: ignore[no-any-return]
 
 
+@public("lu_unpack")
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     """(P, L, U) from packed factors and pivots; the parts that are not asked for are empty."""
     made = _lu_unpack(LU_data, LU_pivots)

@@ -14,17 +14,20 @@ from flambeau.ops.linalg.factors import qr as _qr
 from flambeau.ops.linalg.norms import matrix_norm, multi_dot, vector_norm
 from flambeau.ops.linalg.spectra import svd as _svd
 from flambeau.ops.linalg.spectra import svdvals
-from flambeau.ops.linalg.systems import det as det
 from flambeau.ops.linalg.systems import logdet as logdet
 from flambeau.ops.linalg.systems import matrix_exp as matrix_exp
 from flambeau.ops.linalg.systems import matrix_power as matrix_power
+from flambeau.ops.named import renamed
 from flambeau.ops.results import return_type
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-inverse = systems.inv
-orgqr = householder_product
+inverse = renamed(systems.inv, A="input")
+inverse.__name__ = inverse.__qualname__ = "inverse"
+det = renamed(systems.det, A="input")
+orgqr = renamed(householder_product, tau="input2")
+orgqr.__name__ = orgqr.__qualname__ = "orgqr"
 geqrf = public("geqrf")(_geqrf)
 ormqr = public("ormqr")(_ormqr)
 
@@ -58,15 +61,15 @@ def cholesky(input: Tensor, upper: bool = False) -> Any:
 
 
 @public("cholesky_solve")
-def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Any:
-    """X with A X = input for A = L L^H (A = L^H L with `upper`)."""
-    return _cholesky_solve(input, L, upper)
+def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Any:
+    """X with A X = input for A = L L^H (A = L^H L with `upper`); L is `input2`."""
+    return _cholesky_solve(input, input2, upper)
 
 
 @public("cholesky_inverse")
-def cholesky_inverse(L: Tensor, upper: bool = False) -> Any:
-    """The inverse of A = L L^H (A = L^H L with `upper`)."""
-    return _cholesky_inverse(L, upper)
+def cholesky_inverse(input: Tensor, upper: bool = False) -> Any:
+    """The inverse of A = L L^H (A = L^H L with `upper`); L is `input`."""
+    return _cholesky_inverse(input, upper)
 
 
 @public("triangular_solve")
@@ -86,9 +89,9 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
 
 
 @public("lu_solve")
-def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Any:
-    """X with A X = b from the factors of A."""
-    return systems.lu_solve(LU_data, LU_pivots, b)
+def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Any:
+    """X with A X = input from the factors of A."""
+    return systems.lu_solve(LU_data, LU_pivots, input)
 
 
 @public("pinverse")
@@ -104,11 +107,13 @@ def chain_matmul(*matrices: Tensor, out: Any = None) -> Any:
     return matrices[0] if len(matrices) == 1 else multi_dot(matrices, out=out)
 
 
-def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The sum of the singular values."""
-    return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
+def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """The sum of the singular values; also `nuclear_norm(input, keepdim)`."""
+    if isinstance(dim, bool):
+        dim, keepdim = None, dim
+    return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim, out=out)
 
 
-def frobenius_norm(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The 2-norm of all elements, or over the dims."""
-    return vector_norm(input, 2, dim, keepdim)
+def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False, *, out: Any = None) -> Any:
+    """The 2-norm over the dims; of all elements without any."""
+    return vector_norm(input, 2, dim, keepdim, out=out)

@@ -14,8 +14,8 @@ from flambeau.ops.linalg.systems import inv_ex, tolerances
 from flambeau.ops.promotion import promote
 from flambeau.ops.reductions import vector_norm_op
 from flambeau.ops.registry import operation
-from flambeau.ops.shape import dim_of
-from flambeau.ops.wrapper import numpy_names
+from flambeau.ops.shape import dim_of, one_of
+from flambeau.ops.wrapper import MISSING, numpy_names
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -26,8 +26,10 @@ INFINITY = float("inf")
 # -- norms --------------------------------------------------------------------------------------------------------
 @numpy_names
 @public("linalg.vector_norm")
-def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def vector_norm(x: Any = MISSING, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, input: Any = MISSING) -> Any:
     """The p-norm over dims (all by default), the tensor counting as a vector; `ord` any number, inf, -inf or 0."""
+    if x is MISSING or input is not MISSING:
+        x = one_of("linalg.vector_norm", x=x, input=input)
     require_floating("linalg.vector_norm", x, low=True)
     dims = tuple(dim) if isinstance(dim, (list, tuple)) else dim
     over = range(x.ndim) if x.ndim == 0 or dims is None or dims == () else [dims] if isinstance(dims, int) else dims

@@ -331,16 +331,16 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
 
 # -- functions of a matrix ----------------------------------------------------------------------------------------
 @operation(name="linalg_matrix_exp", public=False)
-def matrix_exp(A: Tensor) -> Tensor:
+def matrix_exp(input: Tensor) -> Tensor:
     """The exponential of each square matrix: scaling and squaring of a Pade approximant, in double precision inside."""
-    require_matrix("linalg.matrix_exp", A)
-    require_floating("linalg.matrix_exp", A, low=True)
-    if A._meta.shape[-1] != A._meta.shape[-2]:
-        raise RuntimeError(f"linalg.matrix_exp: A must be batches of square matrices, but they are {A._meta.shape[-2]} by {A._meta.shape[-1]} matrices")
-    if A.dtype.itemsize == 2:
-        wide = convert(A, dtypes.float32)
-        return convert(call_host("matrix_exp", (wide,), (tuple(A._meta.shape), dtypes.float32)), A.dtype)  # type: ignore[no-any-return]
-    return call_host("matrix_exp", (A,), (tuple(A._meta.shape), A.dtype))  # type: ignore[no-any-return]
+    require_matrix("linalg.matrix_exp", input)
+    require_floating("linalg.matrix_exp", input, low=True)
+    if input._meta.shape[-1] != input._meta.shape[-2]:
+        raise RuntimeError(f"linalg.matrix_exp: A must be batches of square matrices, but they are {input._meta.shape[-2]} by {input._meta.shape[-1]} matrices")
+    if input.dtype.itemsize == 2:
+        wide = convert(input, dtypes.float32)
+        return convert(call_host("matrix_exp", (wide,), (tuple(input._meta.shape), dtypes.float32)), input.dtype)  # type: ignore[no-any-return]
+    return call_host("matrix_exp", (input,), (tuple(input._meta.shape), input.dtype))  # type: ignore[no-any-return]
 
 
 @operation(name="linalg_matrix_power", public=False)
