@@ -15,7 +15,7 @@ import hashlib
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from string import Template
 from typing import Any, Final
 
@@ -98,6 +98,44 @@ go:
 attributes #0 = { nounwind }
 """
 
+# Of a reader's block: functions of the interpreter.
+_READER_FUNCTIONS: Final = ("PyLong_AsLongLong", "PyErr_Occurred")
+_READER: Final = """
+define ptr @$NAME(ptr %self, ptr %args, i64 %given) #0 {
+entry:
+  %block = getelementptr i8, ptr %self, i64 $BYTES
+  %as_integer = load ptr, ptr %block
+  %p1 = getelementptr i64, ptr %block, i64 1
+  %occurred = load ptr, ptr %p1
+  %p2 = getelementptr i64, ptr %block, i64 2
+  %make = load ptr, ptr %p2
+  %a = load ptr, ptr %args
+  %address = call i64 %as_integer(ptr %a)
+  %odd = icmp eq i64 %address, -1
+  br i1 %odd, label %doubt, label %read
+doubt:
+  %error = call ptr %occurred()
+  %failed = icmp ne ptr %error, null
+  br i1 %failed, label %give_up, label %read
+give_up:
+  ret ptr null
+read:
+  %at = inttoptr i64 %address to ptr
+  %x = load $FROM, ptr %at, align 1
+  %y = $CONVERT
+  %result = call ptr %make($TO %y)
+  ret ptr %result
+}
+attributes #0 = { nounwind }
+"""
+# By dtype: what is loaded, how it is widened, to what, and what makes it an object.
+_READ: Final = {
+    "float32": ("float", "fpext float %x to double", "double", "PyFloat_FromDouble"),
+    "float64": ("double", "fadd double %x, -0.0", "double", "PyFloat_FromDouble"),
+    "int32": ("i32", "sext i32 %x to i64", "i64", "PyLong_FromLongLong"),
+    "int64": ("i64", "add i64 %x, 0", "i64", "PyLong_FromLongLong"),
+}
+
 _definitions: Final[dict[int, Any]] = {}  # by address; they must stay where they are
 
 
@@ -160,3 +198,13 @@ def entry(run: int, program: int, format: str) -> Any:
     functions = [address_of(name) for name in _ENTRY_FUNCTIONS]
     block = words([run, program, len(format), *functions]) + format.encode()
     return builtin(jit.function(*entry_module()), block, "entry")
+
+
+def readers() -> dict[str, tuple[tuple[str, Callable[[], str]], Callable[[int], Any]]]:
+    """By the dtypes' names: the (key, emit) of a reader, and what makes the builtin from its address: a number from its address in memory."""
+    found = {}
+    for name, (source, convert, to, make) in _READ.items():
+        code = module(f"read {name}", _READER, {"BYTES": BYTES_AT, "FROM": source, "CONVERT": convert, "TO": to})
+        block = words([address_of(f) for f in (*_READER_FUNCTIONS, make)])
+        found[name] = code, partial(builtin, block=block, name="read")
+    return found

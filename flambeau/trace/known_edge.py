@@ -16,8 +16,9 @@ import inspect
 import threading
 from typing import Any, Final
 
+from flambeau import dtypes
 from flambeau.ops.registry import Operation
-from flambeau.runtime import jit, native_calls, threads
+from flambeau.runtime import jit, memory, native_calls, threads
 from flambeau.runtime.buffers import Buffer
 from flambeau.statistics import Counters, counters
 from flambeau.trace import recorder
@@ -794,7 +795,10 @@ def start() -> None:
     evaluate.start_native = None
     values = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(_TABLE)} | _fields()
     modules = [native_calls.module(name, text, values) for name, text in (("edge", _TEXT), ("alive", _ALIVE), ("thread", _THREAD))]
-    edge, alive, thread = jit.functions(modules)
+    readers = native_calls.readers()
+    edge, alive, thread, *reads = jit.functions([*modules, *[code for code, _ in readers.values()]])
+    for (name, (_, make)), address in zip(readers.items(), reads, strict=True):
+        memory.READERS[getattr(dtypes, name)] = make(address)
     address_of = native_calls.address_of
     here = native_calls.builtin(thread, native_calls.words([address_of("PyLong_FromVoidPtr")]), "thread")
     new = ctypes.pythonapi.PyType_GetSlot
