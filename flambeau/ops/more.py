@@ -36,9 +36,18 @@ def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     if self._history is not None:  # an earlier segment's value: the view must lead back to it, so it keeps its own name
         flush(local.main, "in-place view")
         source = twin(self)
-    made = view(source)
-    self._take(made)
-    self._detached = made._detached
+    if self.requires_grad and self.is_leaf:
+        self._replace(view(source))  # without gradients it stays a leaf
+        return self
+    tr, before = local.main, local.main.grad_enabled
+    with tr.hold():
+        tr.set_grad_enabled(True)  # a no_grad block takes no history away
+        try:
+            made = view(source)
+        finally:
+            tr.set_grad_enabled(before)
+        self._take(made)
+        self._detached = made._detached
     return self
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from sys import getrefcount
 
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 ASSIGN = "assign"
 
+_TRACE_REFERENCES = 3  # of a tensor that only the trace holds: the list, the loop variable, getrefcount's argument
 
 def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
     """Whether the storage is a leaf's, of which the target is a view: found among the boundaries of the target's history."""
@@ -119,10 +121,11 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
             return assign(target, source, name, fresh)
         state = _slow(tr, key, target, source, storage.slot, face, name, fresh)
     tr.state = state
-    if not settled:
-        _make_stale(tr, {storage: target})
+    views = [] if settled else _make_stale(tr, {storage: target})
     _bind(tr, target, storage, state)
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
+    if views and not recorded:
+        _read_again(tr, views)
         storage.cut = next(ORDER)
         storage.history = storage.result = None
     if state.external and not tr.held:
@@ -212,7 +215,8 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     if state is None or not plain or tr.grad_enabled:
         before, chain = tr.state, []
         if plain:
-            _make_stale(tr, storages)  # at once: a walk over the whole trace for each of some hundred writes takes its time
+        views = []
+            views = _make_stale(tr, storages)  # at once: a walk over the whole trace for each of some hundred writes takes its time
         for target, source in zip(targets, sources, strict=True):
             assign(target, source, name, fresh=True, settled=plain and tr.gen == gen)
             chain.append(tr.state)
@@ -220,17 +224,24 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
             tr.state.info.chain = tuple(chain)
             before.children[key] = tr.state
         return
+        if not tr.grad_enabled:
+            _read_again(tr, views)
     tr.state = state
-    _make_stale(tr, storages)
+    views = _make_stale(tr, storages)
     for step, (storage, target) in zip(state.info.chain, storages.items(), strict=True):
         _bind(tr, target, storage, step)
 
+    _read_again(tr, views)
 
-def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> None:
-    """Tensors on storages that are being written, other than those written to, no longer know their value's slot."""
+def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> list[Tensor]:
+    """Tensors on storages that are being written, other than those written to, no longer know their value's slot.
+
+    Returns those of them whose history was that slot.
+    """
     gen = tr.gen
     listed = set()
     for t in tr.tensors:
+    views: list[Tensor] = []
         target = written.get(t._storage)  # type: ignore[arg-type]
         if target is not None:
             if t is target:
@@ -238,6 +249,9 @@ def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> None:
             else:
                 t._gen = -1
     for t in tr.resolved:
+                m = t._meta
+                if m.requires_grad and not m.leaf and t._history is None and getrefcount(t) > _TRACE_REFERENCES:
+                    views.append(t)
         target = written.get(t._storage)  # type: ignore[arg-type]
         if target is not None and t is not target and t._gen == gen:
             t._gen = -1
@@ -245,6 +259,14 @@ def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> None:
         if id(target) not in listed:
             tr.tensors.append(target)
 
+    return views
+
+
+def _read_again(tr: Trace, views: list[Tensor]) -> None:
+    """After a write that gradients do not see: views of what was written have a history as before, which the trace's end must find."""
+    for t in views:
+        if t._gen != tr.gen:
+            tr.resolve(t)
 
 def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
     """The tensor and its storage after the assignment edge that leads to `state`."""

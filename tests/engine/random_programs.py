@@ -7,9 +7,12 @@ choices that there are. `run` gives the list of events: values that were looked 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
+
+from tests.engine.random_operations import BINARY, MOVES, NOT_EXACT, NUMBERS, REDUCTIONS, UNARY, VIEWS, WRITES, broadcasts, floating
 
 Instruction = tuple[int, int, int, int]
 Event = tuple[Any, ...]
@@ -17,8 +20,9 @@ DTYPES = ("float32", "float64", "int64", "int32", "bool", "float32")
 SHAPES = ((3, 4), (4,), (2, 3, 4), (4, 4), (1, 4), (3, 1), (), (5,), (8, 4), (2, 1, 4))
 # Errors that end a program: how much of a backward pass was done is nobody's business; what PyTorch refuses of overlapping
 # memory, flambeau computes; and a fault of PyTorch 2.13 itself.
-ENDS = ("modified by an inplace operation", "second time", "some elements of the input tensor", "INTERNAL ASSERT", "Autograd not support")
-NUMBERS = (0.5, -1.25, 3, -2, 0.1, 1.0, 0, 7)
+ENDS = ("modified by an inplace operation", "second time", "some elements of the input tensor", "INTERNAL ASSERT", "Autograd not support",
+        "function that returns multiple views", "returned an invalid gradient")
+STEPS = 5  # of a loop: so many that a call that is looked at each time is learned (trace/immediate.py)
 
 
 class Machine:
@@ -31,6 +35,7 @@ class Machine:
         self.leaves: list[Any] = []
         self.events: list[Event] = []
         self.shared: list[Any] = []  # arrays that see the memory of values
+        self.custom = custom_function(m)
         self.exact = True  # pointwise so far: no reduction whose order may differ
 
     def pick(self, number: int) -> Any:
@@ -39,6 +44,13 @@ class Machine:
     def see(self, t: Any) -> None:
         """Record everything that can be seen of a tensor."""
         self.events.append((str(t.dtype), tuple(t.shape), bool(t.requires_grad), np.array(t.detach().tolist(), t_kind(t))))
+
+    def see_gradient(self, g: Any) -> None:
+        """Record a gradient, or that there is none."""
+        if g is None:
+            self.events.append(("none",))
+        else:
+            self.see(g)
 
 
 def t_kind(t: Any) -> str:
@@ -52,108 +64,11 @@ def partner(s: Machine, x: Any, number: int) -> Any:
     return choices[number % len(choices)]
 
 
-def broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    return all(x == y or 1 in (x, y) for x, y in zip(reversed(a), reversed(b), strict=False))
-
-
-def floating(s: Machine, x: Any) -> Any:
-    return x if x.dtype.is_floating_point else x.to(s.m.float32)
-
-
-def bounded(s: Machine, x: Any) -> Any:
-    """Keep numbers small where they are fed to what grows."""
-    return floating(s, x).sin()
-
-
-def dim(x: Any, number: int) -> int:
-    return number % x.ndim if x.ndim else 0
-
-
-UNARY: tuple[Callable[[Machine, Any], Any], ...] = (
-    lambda s, x: -x if x.dtype != s.m.bool else ~x,
-    lambda s, x: bounded(s, x),
-    lambda s, x: floating(s, x).tanh(),
-    lambda s, x: x.abs() if x.dtype != s.m.bool else x.clone(),
-    lambda s, x: floating(s, x).relu(),
-    lambda s, x: bounded(s, x).exp(),
-    lambda s, x: floating(s, x).sigmoid(),
-    lambda s, x: (floating(s, x).abs() + 0.5).sqrt(),
-    lambda s, x: x.clamp(-1, 2) if x.dtype != s.m.bool else x * 1, lambda s, x: x.clone(), lambda s, x: s.m.nn.functional.gelu(floating(s, x)),
-)  # fmt: skip
-BINARY: tuple[Callable[[Machine, Any, Any], Any], ...] = (
-    lambda s, x, y: x + y, lambda s, x, y: x * y, lambda s, x, y: floating(s, x) - y, lambda s, x, y: x > y,
-    lambda s, x, y: s.m.where(floating(s, x) > 0.3712, x, y),
-    lambda s, x, y: floating(s, x) / ((y if isinstance(y, (int, float)) else floating(s, y).abs()) + 1.5),
-    lambda s, x, y: s.m.maximum(floating(s, x), s.m.as_tensor(y, dtype=floating(s, x).dtype)), lambda s, x, y: x == y,
-)  # fmt: skip
-VIEWS: tuple[Callable[[Any, int, int], Any], ...] = (
-    lambda x, a, b: x.transpose(dim(x, a), dim(x, b)) if x.ndim else x.view(()),
-    lambda x, a, b: x[a % x.shape[0]] if x.ndim and x.shape[0] else x.unsqueeze(0),
-    lambda x, a, b: x[a % (x.shape[0] + 1) :] if x.ndim else x[None],
-    lambda x, a, b: x[..., :: 1 + b % 2] if x.ndim else x[...],
-    lambda x, a, b: x.unsqueeze(a % (x.ndim + 1)),
-    lambda x, a, b: x.reshape(-1),
-    lambda x, a, b: x.squeeze(),
-    lambda x, a, b: x.expand(2, *x.shape),
-    lambda x, a, b: x.permute(tuple(reversed(range(x.ndim)))),
-    lambda x, a, b: x.narrow(dim(x, a), b % max(x.shape[dim(x, a)], 1), min(1, x.shape[dim(x, a)])) if x.ndim else x.view(1),
-    lambda x, a, b: x.diagonal() if x.ndim == 2 else x.flatten(),
-    lambda x, a, b: x.select(dim(x, a), -1) if x.ndim and x.shape[dim(x, a)] else x.view_as(x), lambda x, a, b: x.detach(),
-)  # fmt: skip
-REDUCTIONS: tuple[Callable[[Machine, Any, int, int], Any], ...] = (
-    lambda s, x, a, b: x.sum(dim(x, a), keepdim=bool(b % 2)),
-    lambda s, x, a, b: floating(s, x).mean(),
-    lambda s, x, a, b: floating(s, x).amax(dim(x, a), keepdim=bool(b % 2)),
-    lambda s, x, a, b: floating(s, x).softmax(dim(x, a)),
-    lambda s, x, a, b: floating(s, x).var(dim(x, a), unbiased=False),
-    lambda s, x, a, b: floating(s, x).logsumexp(dim(x, a)),
-    lambda s, x, a, b: bounded(s, x).cumsum(dim(x, a)), lambda s, x, a, b: x.to(s.m.bool).any(dim(x, a)),
-    lambda s, x, a, b: s.m.nn.functional.layer_norm(floating(s, x), x.shape[-1:]) if x.ndim and x.shape[-1] > 1 else x.sum(),
-    lambda s, x, a, b: x.sum(),
-    lambda s, x, a, b: x.argmax(dim(x, a)) if x.dtype != s.m.bool else x.sum(),
-    lambda s, x, a, b: floating(s, x).prod(dim(x, a)) / 50,
-)  # fmt: skip
-
-
-def _matmul(s: Machine, x: Any, a: int, b: int) -> Any:
-    x = bounded(s, x)
-    if x.ndim < 2:
-        return x.reshape(-1) @ x.reshape(-1)
-    fits = [v for v in s.values if v.ndim == 2 and v.shape[0] == x.shape[-1]] or [x.transpose(-1, -2)]
-    return x @ bounded(s, fits[a % len(fits)]).to(x.dtype)
-
-
-def _linear(s: Machine, x: Any, a: int, b: int) -> Any:
-    x = bounded(s, x)
-    fits = [v for v in s.values if v.ndim == 2 and v.shape[-1] == x.shape[-1]] if x.ndim else []
-    if not fits:
-        return x * 2
-    w = bounded(s, fits[a % len(fits)]).to(x.dtype)
-    return s.m.nn.functional.gelu(s.m.nn.functional.linear(x, w, w[:, 0] if b % 2 else None))
-
-
-def _cat(s: Machine, x: Any, a: int, b: int) -> Any:
-    fits = [v for v in s.values if tuple(v.shape) == tuple(x.shape) and x.ndim]
-    return s.m.cat([x, fits[a % len(fits)]], dim(x, b)) if fits else s.m.stack([x, x])
-
-
-def _select(s: Machine, x: Any, a: int, b: int) -> Any:
-    if not x.ndim or not x.shape[dim(x, a)]:
-        return x.clone()
-    n = x.shape[dim(x, a)]
-    index = s.m.tensor([b % n, 0, (a + b) % n])
-    return x.index_select(dim(x, a), index) if b % 3 else x[index % x.shape[0]] if x.shape[0] else x.flip(0)
-
-
-def _masked(s: Machine, x: Any, a: int, b: int) -> Any:
-    return floating(s, x).masked_fill(x > 0, NUMBERS[a % len(NUMBERS)])
-
-
-def _roll(s: Machine, x: Any, a: int, b: int) -> Any:
-    return x.roll(a % 3, dim(x, b)) if x.ndim else x + 0
-
-
-MOVES = (_matmul, _linear, _cat, _select, _masked, _roll)
+def share_memory(s: Machine, x: Any, y: Any) -> bool:
+    """Whether two tensors are over one storage; asks nothing that would end a trace."""
+    if s.m.__name__ == "torch":
+        return bool(x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr())
+    return x is y or (x._storage is not None and x._storage is y._storage)
 
 
 def _unary(s: Machine, a: int, b: int, c: int) -> Any:
@@ -181,36 +96,18 @@ def _reduce(s: Machine, a: int, b: int, c: int) -> Any:
 
 
 def _move(s: Machine, a: int, b: int, c: int) -> Any:
-    s.exact = s.exact and b % len(MOVES) > 1
-    return MOVES[b % len(MOVES)](s, s.pick(a), c, c // 3)
+    move = MOVES[b % len(MOVES)]
+    s.exact = s.exact and move not in NOT_EXACT
+    return move(s, s.pick(a), c, c // 3)
 
 
 def _write(s: Machine, a: int, b: int, c: int) -> Any:
     """In place: the target keeps its number."""
     x = s.pick(a)
     y = partner(s, x, c)
-    if s.m.__name__ == "torch" and y is not x and hasattr(y, "shape") and y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr():
+    if hasattr(y, "shape") and y is not x and share_memory(s, x, y):
         y = y.clone()  # PyTorch reads what it has just written where the two overlap
-    kind = b % 9
-    if kind == 0:
-        x.add_(y)
-    elif kind == 1:
-        x.mul_(y)
-    elif kind == 2:
-        x.copy_(y if hasattr(y, "shape") else s.m.tensor(y))
-    elif kind == 3 and x.ndim:
-        x[c % (x.shape[0] + 1) :] = NUMBERS[c % len(NUMBERS)]
-    elif kind == 4 and x.ndim and x.shape[0]:
-        x[c % x.shape[0]] = y if not hasattr(y, "shape") or not y.ndim else y.sum()
-        s.exact = s.exact and (not hasattr(y, "shape") or not y.ndim)
-    elif kind == 5:
-        x.zero_()
-    elif kind == 6 and x.dtype.is_floating_point:
-        x.sin_()
-    elif kind == 7 and x.ndim:
-        x[x > 0] = 1
-    else:
-        x.sub_(NUMBERS[c % len(NUMBERS)])
+    WRITES[b % len(WRITES)](s, x, y, c)
 
 
 def _cast(s: Machine, a: int, b: int, c: int) -> Any:
@@ -230,12 +127,12 @@ def _look(s: Machine, a: int, b: int, c: int) -> Any:
     if b % 3 or not x.numel():
         s.see(x)
     else:
-        s.events.append(("item", x.reshape(-1)[c % x.numel()].item()))
+        s.events.append(("item", x.detach().reshape(-1)[c % x.numel()].item()))
 
 
 def _branch(s: Machine, a: int, b: int, c: int) -> Any:
     x = s.pick(a)
-    if x.numel() and float(x.reshape(-1)[c % x.numel()]) > 0.3712:
+    if x.numel() and float(x.detach().reshape(-1)[c % x.numel()]) > 0.3712:
         return floating(s, x) * 2
     return _unary(s, a + 1, b, c)
 
@@ -243,13 +140,15 @@ def _branch(s: Machine, a: int, b: int, c: int) -> Any:
 def _backward(s: Machine, a: int, b: int, c: int) -> Any:
     x = s.pick(a)
     if s.gradients and x.requires_grad and x.numel():
+        s.exact = False
         if b % 3 == 0:
             x.sum().backward(retain_graph=bool(c % 2))
         else:
-            found = s.m.autograd.grad((x * x).sum(), s.leaves, allow_unused=True, retain_graph=True)
-            for x, g in zip(s.leaves, found, strict=True):
-                s.see(s.m.zeros_like(x) if g is None else g)
-        s.exact = False
+            found = s.m.autograd.grad((x * x).sum(), s.leaves, allow_unused=True, retain_graph=True, create_graph=b % 3 == 2)
+            for g in found:
+                s.see_gradient(g)
+            made = [g for g in found if g is not None and g.requires_grad]
+            return made[0] if made else None
 
 
 def _modes(s: Machine, a: int, b: int, c: int) -> Any:
@@ -265,9 +164,55 @@ def _share(s: Machine, a: int, b: int, c: int) -> Any:
         s.shared.append(s.pick(a).detach().numpy())
 
 
+def _gradient_tools(s: Machine, a: int, b: int, c: int) -> Any:
+    """What programs do with gradients besides asking for them."""
+    x = s.pick(a)
+    if not s.gradients or not x.dtype.is_floating_point:
+        return x * 1
+    s.exact = False
+    kind = b % 6
+    if kind == 0 and x.requires_grad:
+        x.register_hook(lambda g: g * 0.5)
+    elif kind == 1 and x.requires_grad:
+        x.retain_grad()
+    elif kind == 2 and x.requires_grad:
+        return s.m.utils.checkpoint.checkpoint(lambda t: (t.sin() * t).sum(), x, use_reentrant=False)
+    elif kind == 3:
+        s.leaves.append(x.detach().clone().requires_grad_())
+        return s.leaves[-1]
+    elif kind == 4:
+        s.m.optim.SGD(s.leaves, lr=0.1).step()
+    else:
+        return s.custom.apply(x)
+    return None
+
+
+def _loop(s: Machine, a: int, b: int, c: int) -> Any:
+    """The next instructions several times; see `run`."""
+
+
 KINDS: tuple[Callable[[Machine, int, int, int], Any], ...] = (
-    _unary, _binary, _binary, _number, _view, _view, _reduce, _move, _write, _write, _cast, _drop, _look, _branch, _backward, _modes, _unary, _share,
+    _unary, _binary, _binary, _number, _view, _view, _reduce, _move, _write, _write, _cast, _drop, _look, _branch, _backward, _modes, _reduce, _share,
+    _gradient_tools, _move, _loop,
 )  # fmt: skip
+
+
+@cache
+def custom_function(m: Any) -> Any:
+    """An operation whose gradient is the user's."""
+
+    class Scaled(m.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return g * x * 3
+
+    return Scaled
 
 
 def run(m: Any, program: Sequence[Instruction], gradients: bool) -> tuple[list[Event], bool]:
@@ -283,35 +228,60 @@ def run(m: Any, program: Sequence[Instruction], gradients: bool) -> tuple[list[E
             t.requires_grad_()
             s.leaves.append(t)
         s.values.append(t)
-    for kind, a, b, c in program:
-        try:
-            made = KINDS[kind % len(KINDS)](s, a, b, c)
-        except (RuntimeError, IndexError, TypeError) as error:
-            s.events.append(("error", type(error).__name__, str(error)))
-            if any(words in str(error) for words in ENDS):
-                break
-            continue
-        if made is not None and made.numel() < 200:
-            s.values.append(made)
-            if len(s.values) > 9:
-                del s.values[0]
-    else:
-        try:
-            _finish(s)
-        except RuntimeError as error:
-            s.events.append(("error", type(error).__name__, str(error)))
-            if not any(words in str(error) for words in ENDS):
-                raise
+    try:
+        position = 0
+        while position < len(program):
+            length = 0
+            if KINDS[program[position][0] % len(KINDS)] is _loop:
+                length = 1 + program[position][1] % 2
+                body = program[position + 1 : position + 1 + length]
+                for step in range(STEPS):
+                    for instruction in body:
+                        _step(s, instruction)
+                    if s.values and step % 2 == program[position][2] % 2:
+                        s.see(s.values[-1])
+            else:
+                _step(s, program[position])
+            position += 1 + length
+        _finish(s)
+    except _Ended:
+        pass
     return s.events, s.exact
+
+
+class _Ended(Exception):
+    """An error after which the two may differ."""
+
+
+def _step(s: Machine, instruction: Instruction) -> None:
+    kind, a, b, c = instruction
+    try:
+        made = KINDS[kind % len(KINDS)](s, a, b, c)
+    except (RuntimeError, IndexError, TypeError) as error:
+        _failed(s, error)
+        return
+    if made is not None and made.numel() < 200:
+        s.values.append(made)
+        if len(s.values) > 9:
+            del s.values[0]
+
+
+def _failed(s: Machine, error: Exception) -> None:
+    s.events.append(("error", type(error).__name__, str(error)))
+    if any(words in str(error) for words in ENDS):
+        raise _Ended
 
 
 def _finish(s: Machine) -> None:
     """Gradients of everything, then all values."""
     ends = [v for v in s.values if v.requires_grad and v.numel()]
-    if s.gradients and ends:
-        total = sum((v.to(s.m.float64) * 0.5).sum() for v in ends)
-        total.backward()
+    try:
+        if s.gradients and ends:
+            total = sum((v.to(s.m.float64) * 0.5).sum() for v in ends)
+            total.backward()
+    except RuntimeError as error:
+        _failed(s, error)
     for v in s.values:
         s.see(v)
-    for leaf in s.leaves:
-        s.see(s.m.zeros_like(leaf) if leaf.grad is None else leaf.grad)  # a gradient of zeros and none at all are the same
+    for t in [*s.leaves, *[v for v in s.values if v.requires_grad and not v.is_leaf and v.retains_grad]]:
+        s.see_gradient(t.grad)

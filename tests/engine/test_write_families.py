@@ -193,6 +193,30 @@ def through_data_of_a_detached_factor(t: Any, x: Any, w: Any, a: Any, b: Any, lo
     return a
 
 
+@program
+def views_of_a_leaf_that_is_written(t: Any, x: Any, w: Any, a: Any, b: Any, look: Any) -> Any:
+    """They keep their history past the end of the trace in which it was written."""
+    v = x[..., ::2]
+    x.detach().add_(1)
+    look(b)
+    with t.no_grad():
+        x.mul_(2)
+    assert v.requires_grad
+    return v * 3
+
+
+@program
+def views_in_place_without_gradients(t: Any, x: Any, w: Any, a: Any, b: Any, look: Any) -> Any:
+    seen, z = b.detach().numpy(), x.detach().clone().requires_grad_()
+    with t.no_grad():
+        z.transpose_(0, 1)
+        b.squeeze_()
+    assert z.is_leaf and z.requires_grad and z.shape == (3, 2) and b.requires_grad and seen.shape == (2, 3)
+    (z * z).sum().backward()
+    look(z.grad)
+    return b * 2
+
+
 def run(t: Any, f: Program) -> list[Any]:
     seen: list[Any] = []
     x = t.arange(1.0, 7.0, dtype=t.float64).view(2, 3).clone().requires_grad_()
