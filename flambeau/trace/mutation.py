@@ -6,8 +6,8 @@ The compiler turns the functional update back into a write at the same address w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 from sys import getrefcount
+from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ASSIGN = "assign"
 
 _TRACE_REFERENCES = 3  # of a tensor that only the trace holds: the list, the loop variable, getrefcount's argument
+
 
 def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
     """Whether the storage is a leaf's, of which the target is a view: found among the boundaries of the target's history."""
@@ -123,9 +124,9 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     tr.state = state
     views = [] if settled else _make_stale(tr, {storage: target})
     _bind(tr, target, storage, state)
-    if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
     if views and not recorded:
         _read_again(tr, views)
+    if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
         storage.cut = next(ORDER)
         storage.history = storage.result = None
     if state.external and not tr.held:
@@ -223,9 +224,9 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
         if plain and not before.grad_enabled and tr.gen == gen:
             tr.state.info.chain = tuple(chain)
             before.children[key] = tr.state
-        return
         if not tr.grad_enabled:
             _read_again(tr, views)
+        return
     tr.state = state
     views = _make_stale(tr, storages)
     for step, (storage, target) in zip(state.info.chain, storages.items(), strict=True):
@@ -248,10 +249,10 @@ def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> list[Tensor]:
                 listed.add(id(t))
             else:
                 t._gen = -1
-    for t in tr.resolved:
                 m = t._meta
                 if m.requires_grad and not m.leaf and t._history is None and getrefcount(t) > _TRACE_REFERENCES:
                     views.append(t)
+    for t in tr.resolved:
         target = written.get(t._storage)  # type: ignore[arg-type]
         if target is not None and t is not target and t._gen == gen:
             t._gen = -1
@@ -267,6 +268,7 @@ def _read_again(tr: Trace, views: list[Tensor]) -> None:
     for t in views:
         if t._gen != tr.gen:
             tr.resolve(t)
+
 
 def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
     """The tensor and its storage after the assignment edge that leads to `state`."""
@@ -431,4 +433,12 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
     assign(target, source, name, fresh=False)
 
 
-__all__ = ["ASSIGN", "Assignment", "assign", "assign_all", "can_cast", "check_writable", "write_over"]
+def into(out: Tensor | None, result: Tensor, name: str) -> Tensor:
+    """What a function that is no operation returns: its result, or `out` with it."""
+    if out is None:
+        return result
+    write_over(out, result, name)
+    return out
+
+
+__all__ = ["ASSIGN", "Assignment", "assign", "assign_all", "can_cast", "check_writable", "into", "write_over"]
