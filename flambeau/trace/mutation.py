@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 ASSIGN = "assign"
-
 _TRACE_REFERENCES = 3  # of a tensor that only the trace holds: the list, the loop variable, getrefcount's argument
 
 
@@ -215,8 +214,8 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     plain = len(storages) == len(targets) and not tr.state.external and not any(t._detached or s.family for s, t in storages.items())
     if state is None or not plain or tr.grad_enabled:
         before, chain = tr.state, []
-        if plain:
         views = []
+        if plain:
             views = _make_stale(tr, storages)  # at once: a walk over the whole trace for each of some hundred writes takes its time
         for target, source in zip(targets, sources, strict=True):
             assign(target, source, name, fresh=True, settled=plain and tr.gen == gen)
@@ -231,8 +230,8 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     views = _make_stale(tr, storages)
     for step, (storage, target) in zip(state.info.chain, storages.items(), strict=True):
         _bind(tr, target, storage, step)
-
     _read_again(tr, views)
+
 
 def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> list[Tensor]:
     """Tensors on storages that are being written, other than those written to, no longer know their value's slot.
@@ -241,8 +240,8 @@ def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> list[Tensor]:
     """
     gen = tr.gen
     listed = set()
-    for t in tr.tensors:
     views: list[Tensor] = []
+    for t in tr.tensors:
         target = written.get(t._storage)  # type: ignore[arg-type]
         if target is not None:
             if t is target:
@@ -259,7 +258,6 @@ def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> list[Tensor]:
     for target in written.values():
         if id(target) not in listed:
             tr.tensors.append(target)
-
     return views
 
 
