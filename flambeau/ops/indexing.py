@@ -113,7 +113,7 @@ def _basic(x: Any, items: list[Any]) -> tuple[Any, list[Any]]:
             x = x.unsqueeze(d)
             tensors.append(_as_index([0] if i else []).to(dtypes.int64))
             d += 1
-        elif d >= x._meta.ndim:
+        elif d >= x._meta.ndim and _consumes(i):
             raise IndexError(f"Dimension out of range: the index {i} follows an ellipsis that has passed all {x._meta.ndim} dimensions")
         elif isinstance(i, slice):
             x = _slice(x, d, i)
