@@ -223,7 +223,7 @@ def isneginf(input: Tensor) -> Tensor:
 @operation(method=True)
 def isreal(input: Tensor) -> Tensor:
     """Whether the imaginary part is zero."""
-    return prim.eq(prim.imag_part(input), 0) if input.dtype.is_complex else prim.eq(input, input)
+    return prim.eq(prim.imag_part(input), 0) if input.dtype.is_complex else prim.full_of(tuple(input.shape), prim.constant(True, dtypes.bool_))
 
 
 @operation(method=True, out=True)
@@ -266,13 +266,16 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
 
 
 def _clamp(x: Any, low: Any, high: Any) -> Any:
-    """The gradient is 1 within the bounds, ends included (PyTorch's rule): hence where, not maximum."""
+    """The gradient is 1 within the bounds, ends included (PyTorch's rule): hence where, not maximum. A bound that is NaN gives NaN."""
     if low is not None and high is not None:
         low = prim.minimum(low, high)
-    if low is not None:
-        x = prim.where(prim.lt(x, low), low, x)
-    if high is not None:
-        x = prim.where(prim.gt(x, high), high, x)
+    for bound, beyond in ((low, prim.lt), (high, prim.gt)):
+        if bound is None:
+            continue
+        out = beyond(x, bound)
+        if bound._meta.dtype.is_floating_point and not bound._meta.wrapped:
+            out = prim.bitwise_or(out, prim.isnan(bound))
+        x = prim.where(out, bound, x)
     return x
 
 
@@ -365,7 +368,7 @@ def angle(input: Tensor) -> Tensor:
     if input.dtype.is_complex:
         return prim.atan2(prim.imag_part(input), prim.real_part(input))
     (x,) = promote_float(input)
-    return prim.where(prim.isnan(x), x, prim.where(prim.lt(x, 0), math.pi, 0.0 * x))
+    return prim.where(prim.isnan(x), x, prim.where(prim.lt(x, 0), math.pi, prim.where(prim.lt(prim.abs(x), float("inf")), 0.0 * x, 0.0)))
 
 
 @operation(method=True, inplace=True, out=True)

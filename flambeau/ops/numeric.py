@@ -60,6 +60,8 @@ trapz = trapezoid
 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Any:
     """The integrals up to each sample but the first."""
+    if not y.shape[dim]:
+        return y.new_zeros(y.shape)
     return _panels(y, x, dx, dim).cumsum(dim)
 
 
@@ -99,7 +101,11 @@ def _derivative(f: Tensor, spacing: Any, d: int, edge_order: int) -> Any:
         last, before = widths.narrow(d, n - 2, 1), widths.narrow(d, max(n - 3, 0), 1)
     else:
         a = b = first = second = last = before = spacing
-    inside = (at(2, n - 2) * (a / (b * (a + b))) + at(1, n - 2) * ((b - a) / (a * b)) - at(0, n - 2) * (b / (a * (a + b)))) if n > 2 else None
+    even = not hasattr(a, "_meta")
+    if even and n > 2:
+        inside = (at(2, n - 2) - at(0, n - 2)) / (2 * a)
+    else:
+        inside = (at(2, n - 2) * (a / (b * (a + b))) + at(1, n - 2) * ((b - a) / (a * b)) - at(0, n - 2) * (b / (a * (a + b)))) if n > 2 else None
     if edge_order == 1:
         left, right = (at(1, 1) - at(0, 1)) / first, (at(n - 1, 1) - at(n - 2, 1)) / last
     else:
@@ -408,7 +414,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     if p < 1:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
     (x,) = promote_float(input)
-    total = x * 0 + p * (p - 1) / 4 * math.log(math.pi)
+    total: Any = p * (p - 1) / 4 * math.log(math.pi)
     for j in range(p):
         total = total + prim.lgamma(x - j / 2)
     return total  # type: ignore[no-any-return]

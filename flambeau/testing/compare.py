@@ -99,7 +99,8 @@ def describe(t: Any) -> Input:
 
 def compare(
     function: str | tuple[Function, Function], *args: Any, reference: Any, forms: Sequence[str] = ("function",), gradients: int = 2,
-    tolerance: float | None = None, values: bool = True, strides: bool = True, seed: int | None = 0, referee: bool = False, **kwargs: Any,
+    tolerance: float | None = None, values: bool = True, strides: bool = True, seed: int | None = 0, referee: bool = False, errors: bool = True,
+    **kwargs: Any,
 ) -> list[Difference]:  # fmt: skip
     """Every difference between flambeau's and the reference's answer to one call; an empty list if there is none.
 
@@ -108,7 +109,7 @@ def compare(
     "out" to call (those that the reference has not are left out). `gradients`: 0 none, 1 first, 2 second order too.
     `tolerance`: of values, in relation to max(1, |expected|); by default by dtype. `values=False`: only dtypes,
     shapes and errors count (random results), and `strides=False`: not those of views. `seed`: given to `manual_seed` before each call.
-    `referee`: judge values of 16 and 32 bits by the reference's answer in double precision (agreement.py).
+    `errors=False`: where the reference raises there is nothing to compare. `referee`: judge values of 16 and 32 bits by the reference's answer in double precision (agreement.py).
     Differences are told, not raised; an error of both sides is compared by type. ValueError for an unknown form.
     """
     found: list[Difference] = []
@@ -123,6 +124,8 @@ def compare(
             continue
         for side in sides:
             side.run(args, kwargs, seed)
+        if not errors and sides[1].error is not None:
+            continue
         judge: _Side | None = None
         if referee and values and tolerance is None and sides[1].error is None:
             judge = _Side(reference, function, 1, form)

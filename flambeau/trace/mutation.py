@@ -5,6 +5,7 @@ The compiler turns the functional update back into a write at the same address w
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
@@ -120,11 +121,11 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
             flush(tr, "write without gradients")
             return assign(target, source, name, fresh)
         state = _slow(tr, key, target, source, storage.slot, face, name, fresh)
+    if not settled and _make_stale(tr, {storage: target}, recorded):
+        _keep_views(tr)
+        return assign(target, source, name, fresh)
     tr.state = state
-    views = [] if settled else _make_stale(tr, {storage: target})
     _bind(tr, target, storage, state)
-    if views and not recorded:
-        _read_again(tr, views)
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
         storage.cut = next(ORDER)
         storage.history = storage.result = None
@@ -212,45 +213,50 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     key = (ASSIGN, slots, made, tuple([s.slot for s in storages]), tuple([t._meta for t in targets]))
     state = tr.state.children.get(key)
     plain = len(storages) == len(targets) and not tr.state.external and not any(t._detached or s.family for s, t in storages.items())
+    # at once: a walk over the whole trace for each of some hundred writes takes its time
+    if plain and _make_stale(tr, storages, tr.grad_enabled):
+        _keep_views(tr)
+        assign_all(targets, sources, name)
+        return
     if state is None or not plain or tr.grad_enabled:
         before, chain = tr.state, []
-        views = []
-        if plain:
-            views = _make_stale(tr, storages)  # at once: a walk over the whole trace for each of some hundred writes takes its time
         for target, source in zip(targets, sources, strict=True):
             assign(target, source, name, fresh=True, settled=plain and tr.gen == gen)
             chain.append(tr.state)
         if plain and not before.grad_enabled and tr.gen == gen:
             tr.state.info.chain = tuple(chain)
             before.children[key] = tr.state
-        if not tr.grad_enabled:
-            _read_again(tr, views)
         return
     tr.state = state
-    views = _make_stale(tr, storages)
     for step, (storage, target) in zip(state.info.chain, storages.items(), strict=True):
         _bind(tr, target, storage, step)
-    _read_again(tr, views)
 
 
-def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> list[Tensor]:
+def _make_stale(tr: Trace, written: dict[Storage, Tensor], recorded: bool) -> bool:
     """Tensors on storages that are being written, other than those written to, no longer know their value's slot.
 
-    Returns those of them whose history was that slot.
+    True, and nothing done, if gradients do not see the write (not `recorded`) and some of them have no other history than that slot.
     """
     gen = tr.gen
     listed = set()
-    views: list[Tensor] = []
+    stale: list[Tensor] = []
+    keep = False
     for t in tr.tensors:
         target = written.get(t._storage)  # type: ignore[arg-type]
         if target is not None:
             if t is target:
                 listed.add(id(t))
             else:
+                if t._gen == gen and not recorded:
+                    m = t._meta
+                    if m.requires_grad and not m.leaf:
+                        keep = keep or (t._history is None and getrefcount(t) > _TRACE_REFERENCES)
+                        stale.append(t)
                 t._gen = -1
-                m = t._meta
-                if m.requires_grad and not m.leaf and t._history is None and getrefcount(t) > _TRACE_REFERENCES:
-                    views.append(t)
+    if keep:
+        for t in stale:
+            t._gen = gen
+        return True
     for t in tr.resolved:
         target = written.get(t._storage)  # type: ignore[arg-type]
         if target is not None and t is not target and t._gen == gen:
@@ -258,14 +264,14 @@ def _make_stale(tr: Trace, written: dict[Storage, Tensor]) -> list[Tensor]:
     for target in written.values():
         if id(target) not in listed:
             tr.tensors.append(target)
-    return views
+    return False
 
 
-def _read_again(tr: Trace, views: list[Tensor]) -> None:
-    """After a write that gradients do not see: views of what was written have a history as before, which the trace's end must find."""
-    for t in views:
-        if t._gen != tr.gen:
-            tr.resolve(t)
+def _keep_views(tr: Trace) -> None:
+    """Before a write that gradients do not see: what views of the memory came from must be a segment's, for they will have new values."""
+    from flambeau.trace.evaluate import flush
+
+    flush(tr, "write without gradients")
 
 
 def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
@@ -411,10 +417,26 @@ def can_cast(source: dtypes.dtype, target: dtypes.dtype) -> bool:
     return source.category <= target.category or (source.category == 2 and target.category == 2)
 
 
+# Functions whose `out=` must have the result's dtype; elsewhere the result is cast to it, as far as `can_cast` allows. PyTorch has no rule
+# for which is which: these are what 2.13 does (the operators of its own test database, called with a wider dtype).
+_EXACT = frozenset(
+    "addmm addmv addbmm baddbmm dot vdot bmm mv mm matmul tensordot bitwise_not ceil floor trunc round frac neg sign sgn signbit conj_physical complex "
+    "polar cross cummax cummin diff diag diagonal_copy alias_copy expand_copy frexp frexp_parts isin kthvalue linspace logspace arange lu_unpack lu_solve "
+    "masked_select max_over min_over quantile nanquantile heaviside softmax log_softmax aminmax as_strided_copy topk mode narrow_copy view_copy "
+    "ormqr permute_copy float_power qr slice_scatter triangular_solve nan_to_num isposinf isneginf svd gather index_copy index_select index_add "
+    "index_reduce sort msort take scatter scatter_add scatter_reduce randn ones zeros full empty eye normal bernoulli histogram histc bucketize "
+    "searchsorted unfold_copy renorm squeeze_copy take_along_dim unsqueeze_copy transpose_copy t_copy tril triu logcumsumexp where nonzero amax amin "
+    "argmax argmin nanmean norm det linalg.cholesky cholesky_ex vecdot eigh eigvalsh ldl_factor ldl_solve multi_dot matrix_norm slogdet vector_norm lu_factor "
+    "lu_factor_ex inv inv_ex solve solve_ex solve_triangular svdvals".split()
+)
+
+
 def write_over(target: Tensor, source: Tensor, name: str) -> None:
     """The `out=` rule: resize `target` to the result's shape if it differs, then overwrite it."""
+    if (name in _EXACT or name.rsplit(".", 1)[-1].removeprefix("linalg_") in _EXACT) and source._meta.dtype is not target._meta.dtype:
+        raise RuntimeError(f"{name}(): Expected out tensor to have dtype {source._meta.dtype.name}, but got {target._meta.dtype.name} instead")
     if not can_cast(source._meta.dtype, target._meta.dtype):
-        raise RuntimeError(
+        raise (TypeError if name == "cat" else RuntimeError)(
             f"{name}: result type {source._meta.dtype.name} can't be cast to the desired output type "
             f"{target._meta.dtype.name}; give an `out` of a wider dtype"
         )
@@ -426,6 +448,14 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
             "requires grad."
         )
     if tuple(target._meta.shape) != tuple(source._meta.shape):
+        check_writable(target, name)
+        if target._meta.numel:
+            warnings.warn(
+                f"{name}(): An output with one or more elements was resized since it had shape {list(target._meta.shape)}, which does not match "
+                f"the required output shape {list(source._meta.shape)}. This behavior is deprecated, and in a future PyTorch release outputs will "
+                "not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements "
+                "with t.resize_(0).", stacklevel=3,
+            )  # fmt: skip
         target._replace(source.to(target._meta.dtype).clone())
         return
     assign(target, source, name, fresh=False)

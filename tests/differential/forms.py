@@ -92,13 +92,21 @@ def _given_out(kind: str) -> Callable[[Any, Function], Function]:
             plain = function(*args, **kwargs)
             if not all(isinstance(t, module.Tensor) for t in _flat(plain)):
                 return ()
-            outs = [_out_of(module, t, kind, args) for t in _flat(plain)]
+            if kind == "expanded" and module is torch and any(t.numel() > 1 for t in _flat(plain)):
+                # most functions of PyTorch refuse; some write all the same, a few of them past the end of the memory
+                raise RuntimeError("more than one element of the written-to tensor refers to a single memory location")
+            # where memory overlaps an input's, some functions of PyTorch read what they have written: ours must give what belongs there
+            place = "same" if kind in ("shifted", "input") and module is torch else kind
+            outs = [_out_of(module, t, place if i == 0 or place != "input" else "same", args) for i, t in enumerate(_flat(plain))]
             given = outs[0] if isinstance(plain, module.Tensor) else tuple(outs)
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
                 result = function(*args, **kwargs, out=given)
+            if kind == "gradients" and module is torch and any(t.requires_grad for t in outs):
+                raise RuntimeError("out= does not take part in differentiation")  # what has no gradient writes all the same there
             told = [w for w in told if "resized" in str(w.message)]
-            order = [tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() > 1 else () for t in outs]
+            keeps = kind not in ("empty", "other shape", "input", "shifted")  # a resized tensor may have any order of dims
+            order = [tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() > 1 and keeps else () for t in outs]
             return [t.contiguous() for t in outs], order, [r is t for r, t in zip(_flat(result), outs, strict=True)], bool(told)
 
         return call

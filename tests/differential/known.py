@@ -50,11 +50,67 @@ KNOWN: dict[str, Known] = {
     "normal/number_mean": Known("zeros in PyTorch, no gradient here", gradients=0),
 }  # fmt: skip
 
-# By form and operator: what holds in this form only.
-FORMS_KNOWN: dict[tuple[str, str], Known] = {}
-
-# Errors whose text does not name the operation, with a reason.
-UNNAMED: dict[str, str] = {}
+_UNDOCUMENTED = "its documented signature has no out="
+_NO_MATRIX = "answers for matrices without elements that are not square"
+_NO_SENSE = "answers for shapes that do not fit"
+_NO_ORDER = "NaN, zeros of two signs or equal values in an order that is not told"
+_LAPACK = (
+    "cholesky_inverse cholesky_solve lu lu_solve lu_unpack geqrf ormqr pinverse svd symeig matrix_exp lstsq triangular_solve logdet qr inverse "
+    "linalg.cholesky_ex linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh linalg.svd linalg.svdvals linalg.lstsq linalg.lu linalg.lu_factor "
+    "linalg.lu_factor_ex linalg.lu_solve linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.qr linalg.pinv linalg.pinv/singular "
+    "linalg.pinv/hermitian linalg.cond linalg.matrix_rank linalg.matrix_rank/hermitian linalg.matrix_norm linalg.norm linalg.inv linalg.inv_ex "
+    "linalg.solve linalg.solve_ex linalg.solve_triangular linalg.det linalg.slogdet linalg.tensorinv linalg.tensorsolve linalg.householder_product "
+    "linalg.matrix_power linalg.norm/subgradients_at_zero linalg.multi_dot norm/nuc svd_lowrank pca_lowrank".split()
+)
+_RESAMPLING = (
+    *[f"nn.functional.interpolate/{n}" for n in "linear bilinear bicubic trilinear area".split()], "nn.functional.upsample_bilinear",
+    *[f"nn.functional.adaptive_avg_pool{d}d" for d in (1, 2, 3)], *[f"nn.functional.conv_transpose{d}d" for d in (1, 2, 3)],
+)  # fmt: skip
+_TRANSFORMS = ("stft", "istft", *[f"fft.{a}{b}fft{c}" for a in ("", "i") for b in ("", "r", "h") for c in ("", "2", "n")])
+_HIDDEN = (
+    "polygamma/polygamma_n_0 polygamma/polygamma_n_1 polygamma/polygamma_n_2 polygamma/polygamma_n_3 polygamma/polygamma_n_4 igamma igammac cdist "
+    "var_mean std_mean native_batch_norm nn.functional.instance_norm nn.functional.embedding_bag nn.functional.grid_sample grid_sampler_2d "
+    "grid_sampler_3d nn.functional.multi_margin_loss nn.functional.multilabel_margin_loss nn.functional.fractional_max_pool2d "
+    "nn.functional.fractional_max_pool3d nn.functional.hardswish special.polygamma/special_polygamma_n_0".split()
+)
+_POLYNOMIALS = (
+    *[f"{s}chebyshev_polynomial_{k}" for s in ("", "shifted_") for k in "tuvw"], "hermite_polynomial_h", "hermite_polynomial_he",
+    "laguerre_polynomial_l", "legendre_polynomial_p",
+)  # fmt: skip
+_REFLECTED = "Tensor.__radd__ and its like take numbers first: they are the functions themselves"
+# By form and operator: what is not called in this form at all, and why (what PyTorch does there, where it is PyTorch's).
+FORMS_KNOWN: dict[tuple[str, str], str] = {
+    ("inplace", "addbmm"): "resizes the tensor that it writes",
+    ("inplace", "logical_not"): "writes a leaf, though its gradient is then that of other values",
+    ("inplace", "as_strided"): "loses places that overlap from the gradient",
+    ("inplace", "as_strided/partial_views"): "loses places that overlap from the gradient",
+    ("inplace", "nn.functional.dropout3d"): "p=0 writes nothing here, so that a leaf passes",
+    **{("out", f"nn.functional.{n}"): _UNDOCUMENTED for n in "avg_pool2d avg_pool3d linear logsigmoid softshrink hardshrink gelu softplus".split()},
+    **dict.fromkeys([("out", n) for n in "softmax softmax/with_dtype log_softmax log_softmax/with_dtype native_batch_norm lu".split()], _UNDOCUMENTED),
+    **dict.fromkeys([("out", n) for n in "split_with_sizes_copy histogramdd".split()], _UNDOCUMENTED),
+    **dict.fromkeys([("out", n) for n in "cumsum cumprod".split()], "computes in the dtype of out, whatever it is"),
+    **dict.fromkeys([("out", n) for n in "normal nanmean".split()], "another type of error for whole numbers"),
+    **dict.fromkeys([("out", n) for n in "logspace logspace/tensor_overload linspace linspace/tensor_overload".split()], "empty results do not resize"),
+    **dict.fromkeys([("out", n) for n in "zeros ones full normal/number_mean".split()], "resizes without a warning"),
+    **dict.fromkeys([("out", n) for n in "abs fft.ifft any all".split()], "casts from some dtypes only"),
+    ("out", "narrow_copy"): "wrong values where out is not contiguous, and writes past the end of one that is expanded",
+    **dict.fromkeys([("size", n) for n in "cholesky cond linalg.cond linalg.tensorsolve linalg.pinv/hermitian lu_unpack ormqr".split()], _NO_MATRIX),
+    **dict.fromkeys([("size", n) for n in "linalg.matrix_rank/hermitian linalg.ldl_solve".split()], _NO_MATRIX),
+    **dict.fromkeys([("size", n) for n in "native_batch_norm addmv nn.functional.multilabel_margin_loss nn.functional.bilinear".split()], _NO_SENSE),
+    ("size", "nn.functional.dropout3d"): _NO_SENSE,
+    ("size", "resize_"): "uninitialised memory",
+    **{("special", f"special.{n}"): "an order that is not finite is refused" for n in _POLYNOMIALS},
+    ("special", "special.zeta"): "NaN at infinity, where the limit is 0",
+    ("special", "nn.functional.embedding"): "scale_grad_by_freq of sparse gradients is not there, and says so",
+    **dict.fromkeys([("special", n) for n in _LAPACK], "LAPACK's answers to NaN and infinities depend on its build, or do not come at all"),
+    **dict.fromkeys([("special", n) for n in _RESAMPLING], "a product with a matrix: what is not finite spreads (docs/differences.md)"),
+    **dict.fromkeys([("special", n) for n in _TRANSFORMS], "transforms of NaN: which parts are NaN depends on the algorithm"),
+    **dict.fromkeys([("special", n) for n in "mode unique unique_consecutive sort argsort msort bucketize searchsorted topk kthvalue".split()], _NO_ORDER),
+    **dict.fromkeys([("special", n) for n in _HIDDEN], "drops NaN by the order of its comparisons, or gives NaN where a limit exists"),
+    **dict.fromkeys([("errors", f"__r{n}__") for n in "add div mul and or xor".split()], _REFLECTED),
+    ("errors", "narrow_copy"): "an internal assertion, where ours is narrow's IndexError",
+    **dict.fromkeys([("errors", f"jiterator_{n}") for n in "binary binary_return_by_ref".split()], "GPUs only"),
+}
 
 # Names of the dispatcher rather than of the interface: nobody writes them in a program.
 INTERNAL = frozenset(

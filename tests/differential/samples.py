@@ -7,6 +7,7 @@ variants, and for each sample inputs of every dtype: empty, zero-dimensional, br
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -66,9 +67,11 @@ def for_flambeau(function: Any, name: str) -> Callable[..., Any]:
                 scope[helper] = FunctionType(value.__code__, {**value.__globals__, "torch": flambeau}, helper, value.__defaults__, value.__closure__)
         scope["torch"] = flambeau
         return FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    if isinstance(function, partial):  # such as functions with inplace=True
+        return partial(for_flambeau(function.func, function.func.__name__), *function.args, **function.keywords)
     if function is getattr(torch.Tensor, name, None):
         return getattr(flambeau.Tensor, name)  # type: ignore[no-any-return]
-    for spelling in (name, function.__name__):
+    for spelling in (name, getattr(function, "__name__", name)):
         for root in (flambeau, flambeau.Tensor):
             place: Any = root
             try:

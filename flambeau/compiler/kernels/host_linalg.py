@@ -170,13 +170,21 @@ def cofactor(a: Array) -> Array:
 
 
 # -- factorizations ---------------------------------------------------------------------------------------------------
+def _factor(a: Array) -> tuple[Array]:
+    """Cholesky's factor; LAPACK lets NaN pass, which is not positive-definite."""
+    factor = np.linalg.cholesky(a)
+    if not np.isfinite(np.diagonal(factor, axis1=-2, axis2=-1)).all():
+        raise LinAlgError("not positive-definite")
+    return (factor,)
+
+
 def _first_minor(a: Array) -> int:
     """The order of the first leading minor that is not positive-definite: Cholesky fails from there on, so by bisection."""
     low, high = 0, a.shape[-1]
     while high - low > 1:
         middle = (low + high) // 2
         try:
-            np.linalg.cholesky(a[:middle, :middle])
+            _factor(a[:middle, :middle])
             low = middle
         except LinAlgError:
             high = middle
@@ -186,9 +194,9 @@ def _first_minor(a: Array) -> int:
 def cholesky(a: Array, upper: bool = False) -> tuple[Array, ...]:
     """(factor, info: the order of the first leading minor that is not positive-definite). Reads one triangle only."""
     if upper:
-        factor, info = with_info(lambda x: (np.linalg.cholesky(x),), _first_minor, adjoint(a))
+        factor, info = with_info(_factor, _first_minor, adjoint(a))
         return adjoint(factor), info
-    return with_info(lambda x: (np.linalg.cholesky(x),), _first_minor, a)
+    return with_info(_factor, _first_minor, a)
 
 
 def qr(a: Array, mode: Any = "reduced") -> Any:

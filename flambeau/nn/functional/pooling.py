@@ -132,8 +132,8 @@ def _max_pool3d(
     y = w.finish(y.reshape(n, c, *w.out))
     if not with_indices:
         return y
-    found = in_depth.reshape(n, c, -1)  # flat over (depth, area)
-    flat = in_plane.reshape(n, c, -1).gather(-1, found) + found // area * (height * width)
+    found = in_depth.reshape(n, c, w.out[0] * area)  # flat over (depth, area)
+    flat = in_plane.reshape(n, c, depth * area).gather(-1, found) + found // area * (height * width)
     return y, w.finish(flat.reshape(n, c, *w.out))
 
 

@@ -67,8 +67,9 @@ def _grid_sample(input: Tensor, grid: Tensor, mode: str, padding_mode: str, alig
         for place, size in zip(places, sizes, strict=True):
             here = (place >= 0) & (place < size)
             inside = here if inside is None else inside & here
-            index = index * size + place.clamp(0, size - 1).to(torch.int64)
-        rows = index.reshape(n, 1, -1).expand(n, c, index.numel() // max(n, 1))
+            index = index * size + torch.where(here, place, 0).to(torch.int64)  # NaN is nowhere
+        count = index.numel() // max(n, 1)
+        rows = index.reshape(n, 1, count).expand(n, c, count)
         values = primitives().gather(flat, rows, dim=2).reshape(n, c, *points)
         return torch.where(inside.unsqueeze(1), values, 0)
 
