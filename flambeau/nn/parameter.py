@@ -63,7 +63,7 @@ class Buffer(Tensor):
 
 PLAIN.update((Parameter, Buffer))
 prepare(Parameter)
-recorder._PARAMETER[0] = Parameter
+recorder.set_parameter_class(Parameter)
 
 _NO_SHAPE = (
     "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in `load_state_dict` when trying to "

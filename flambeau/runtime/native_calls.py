@@ -200,7 +200,7 @@ def entry(run: int, program: int, format: str) -> Any:
     return builtin(jit.function(*entry_module()), block, "entry")
 
 
-def readers() -> dict[str, tuple[tuple[str, Callable[[], str]], Callable[[int], Any]]]:
+def readers() -> dict[str, tuple[tuple[str, Callable[[], str]], partial[Any]]]:
     """By the dtypes' names: the (key, emit) of a reader, and what makes the builtin from its address: a number from its address in memory."""
     found = {}
     for name, (source, convert, to, make) in _READ.items():

@@ -55,7 +55,8 @@ class Immediate:
         self.known: dict[Any, Immediate] | None = root.immediate
         self.key = key
         self.meta = meta
-        self.kept = self.allocate = None
+        self.kept: Any = None
+        self.allocate: Any = None
         self.block = b""
         self.misses = self.at = 0
         self.run: Callable[..., Any]

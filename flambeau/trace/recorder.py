@@ -530,6 +530,7 @@ class Trace:
         state.depth += 1
         self.params.extend(numbers)
         if state.plain:
+            self.state.next = state
             return self.hand_out(state)
         return self.follow(state, tensors)
 
@@ -662,7 +663,7 @@ class Trace:
 TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 TRACES: dict[int, Trace] = {}
 _TENSOR: list[Any] = [None]  # the Tensor class, set by tensor.py
-_PARAMETER: list[Any] = [None]  # the Parameter class, set by nn/parameter.py
+_PARAMETER: list[Any] = [None]  # the Parameter class, once nn/parameter.py is there, and what waits for it
 
 
 def _structure(kind: type) -> Callable[[list[Any]], Any]:
@@ -678,6 +679,13 @@ def casting_body(op: Any, lower: dtypes.dtype) -> Callable[..., Any]:
     from flambeau.amp.lists import casting
 
     return casting(op, lower)
+
+
+def set_parameter_class(cls: type) -> None:
+    """Called by nn/parameter.py."""
+    _PARAMETER[0] = cls
+    for waiting in _PARAMETER[1:]:
+        waiting(cls)
 
 
 def replay(tr: Trace, t: Tensor) -> bool:
