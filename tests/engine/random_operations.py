@@ -36,6 +36,12 @@ def dim(x: Any, number: int) -> int:
     return number % x.ndim if x.ndim else 0
 
 
+def overlaps(x: Any) -> bool:
+    """Whether elements share memory without being expanded: what a write to them does is decided by its order."""
+    extent = 1 + sum((n - 1) * abs(stride) for n, stride in zip(x.shape, x.stride(), strict=True))
+    return bool(x.numel() and 0 not in x.stride() and extent < x.numel())
+
+
 def filled(x: Any, number: int) -> bool:
     """Whether a dim can be indexed."""
     return bool(x.ndim and x.shape[dim(x, number)])
@@ -78,7 +84,7 @@ VIEWS: tuple[Callable[[Any, int, int], Any], ...] = (
     lambda x, a, b: x.select(dim(x, a), -1) if filled(x, a) else x.view_as(x), lambda x, a, b: x.detach(),
     lambda x, a, b: x.movedim(dim(x, a), -1) if x.ndim else x.reshape(1),
     lambda x, a, b: x.unfold(dim(x, a), 2, 1) if x.ndim and x.shape[dim(x, a)] > 1 else x.unsqueeze(-1),
-    lambda x, a, b: x.as_strided((2, 2), (1, 1)) if x.ndim == 1 and len(x) > 2 and x.is_contiguous() else x[..., None], lambda x, a, b: x.data,
+    lambda x, a, b: x.as_strided((2,), (2,)) if x.ndim == 1 and len(x) > 2 and x.is_contiguous() else x[..., None], lambda x, a, b: x.data,
 )  # fmt: skip
 REDUCTIONS: tuple[Callable[[Any, Any, int, int], Any], ...] = (
     lambda s, x, a, b: x.sum(dim(x, a), keepdim=bool(b % 2)),
@@ -195,6 +201,8 @@ def _set_where(s: Any, x: Any, y: Any, c: int) -> None:
 
 def _through_a_view(s: Any, x: Any, y: Any, c: int) -> None:
     view = VIEWS[c % len(VIEWS)](x, c, c // 3)
+    if overlaps(view):
+        return
     view.mul_(NUMBERS[c % 2]) if x.dtype.is_floating_point else view.zero_()
 
 

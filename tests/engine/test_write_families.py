@@ -206,6 +206,17 @@ def views_of_a_leaf_that_is_written(t: Any, x: Any, w: Any, a: Any, b: Any, look
 
 
 @program
+def views_of_a_view_of_a_leaf_that_is_written(t: Any, x: Any, w: Any, a: Any, b: Any, look: Any) -> Any:
+    first = x.narrow(1, 1, 1)
+    look(b)
+    second = first.diagonal()
+    x.detach()[0].add_(1)
+    look(b)
+    assert second.requires_grad
+    return first.sum() + second.sum() * 2
+
+
+@program
 def views_in_place_without_gradients(t: Any, x: Any, w: Any, a: Any, b: Any, look: Any) -> Any:
     seen, z = b.detach().numpy(), x.detach().clone().requires_grad_()
     with t.no_grad():
