@@ -75,8 +75,8 @@ class _Format:
             self.scientific = OPTIONS.sci_mode
         self.precision = precision
         if finite:
-            self.width = max([len(self._text(x)) for x in numbers if math.isfinite(x)] or [1])
-        # Infinities and NaN do not widen a column, as in PyTorch; where there is nothing but them and zeros, there are no columns.
+            self.width = max([len(self._text(x)) for x in numbers if math.isfinite(x) and x != 0])
+        # Infinities, NaN and the sign of -0 do not widen a column, as in PyTorch; where there is nothing but them and zeros, there are no columns.
 
     def _text(self, x: Any) -> str:
         if not self.floating:

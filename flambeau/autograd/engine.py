@@ -165,7 +165,7 @@ class Engine:
             segment, slot = boundary.history
             self._add(self.queue.setdefault(segment, {}), slot, gradient)
             return
-        if t._hooks:
+        if t._hooks and (self.targets is None or id(t) in self.target_ids):
             gradient = self._hooked(t, gradient)
         if self.targets is not None:
             if id(t) in self.target_ids:

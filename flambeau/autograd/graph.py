@@ -146,10 +146,10 @@ def register_multi_grad_hook(
         return hook
 
     handles = [t.register_hook(one(i)) for i, t in enumerate(tensors)]
-    return _Handles(handles)
+    return _MultiHandle(handles)
 
 
-class _Handles(RemovableHandle):
+class _MultiHandle(RemovableHandle):
     """Several handles as one."""
 
     def __init__(self, handles: list[Any]) -> None:

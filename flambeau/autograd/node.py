@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.autograd.node_names import camel, name_of_call
 from flambeau.trace.recorder import local
 
 if TYPE_CHECKING:
@@ -32,31 +33,55 @@ class Node:
 _CLASSES: dict[str, type[Node]] = {}
 
 
+def calls_of(path: list[Any]) -> dict[int, Any]:
+    """The public call behind each result of a trace: slot -> the key of its edge, which names the operation and its arguments."""
+    calls: dict[int, Any] = {}
+    for state in path:
+        key = state.edge
+        if type(key) is tuple and key and hasattr(key[0], "kinds"):
+            for slot in (state.slot,) if state.plain else [out.slot for out in state.outs]:
+                calls.setdefault(slot, key)
+    return calls
+
+
 def node_of(t: Tensor) -> Node:
     """The node of a tensor with history."""
     tr = local.trace
-    op = "Recorded"
-    if t._history is not None and t._gen != tr.gen:
-        segment, slot = t._history
-        context = segment.custom.get(slot)
-        node = segment.tape.producer.get(slot)
-    else:
-        slot = t._slot
-        context = tr.custom.get(slot) if t._gen == tr.gen else None
-        node = None
-        state = tr.state if t._gen == tr.gen else None
-        while state is not None and node is None:
-            node = next((n for n in state.nodes if slot in n.outputs), None)
-            state = state.parent
+    slot, history = t._slot, t._history
+    while history is None or (t._gen == tr.gen and slot not in tr.boundaries):
+        context, key, node = _in_trace(tr, slot) if t._gen == tr.gen else (None, None, None)
+        if context is not None or node is None or node.op != "alias" or key is not None:
+            break
+        slot = node.inputs[0]  # the memory as it was written last
+        history = tr.boundaries[slot].history if slot in tr.boundaries else None
+        if history is not None:
+            break
+    if history is not None:
+        segment, slot = history
+        calls = {} if segment.state is None else calls_of(segment.state.path())
+        while True:
+            context, key, node = segment.custom.get(slot), calls.get(slot), segment.tape.producer.get(slot)
+            if node is None or node.op != "alias" or key is not None or context is not None:
+                break
+            slot = node.inputs[0]
     if context is not None:
         name = f"{context._function.__name__}Backward"
+    elif key is not None:
+        name = name_of_call(key, slot, tr.values() if history is None else history[0].tape.values)
     else:
-        op = node.op if node is not None else op
-        name = _NAMES.get(op) or "".join(part.capitalize() for part in op.split("_")) + "Backward0"
+        name = camel(node.op if node is not None else "recorded")
     cls = _CLASSES.get(name)
     if cls is None:
         cls = _CLASSES[name] = type(name, (Node,), {})
-    return cls(op)
+    return cls(name)
 
 
-_NAMES = {"matmul": "MmBackward0", "permute": "PermuteBackward0", "reshape": "ViewBackward0", "concatenate": "CatBackward0"}
+def _in_trace(tr: Any, slot: int) -> tuple[Any, Any, Any]:
+    """(context of a custom function, key of the public call, primitive) behind a slot of the current trace."""
+    context, state = tr.custom.get(slot), tr.state
+    while state is not None:
+        node = next((n for n in state.nodes if slot in n.outputs), None)
+        if node is not None:
+            return context, calls_of([state]).get(slot), node
+        state = state.parent
+    return context, None, None

@@ -94,11 +94,12 @@ def _exact(x: Any) -> Any:
 class Segment:
     """One run of a trace whose gradients can still be asked for."""
 
-    __slots__ = ("__weakref__", "boundaries", "custom", "freed", "hooked", "order", "packed", "params", "saved", "tape", "unpack", "versions")
+    __slots__ = ("__weakref__", "boundaries", "custom", "freed", "hooked", "order", "packed", "params", "saved", "state", "tape", "unpack", "versions")
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.order = next(ORDER)
+        self.state: State | None = None  # where its trace ended: names the calls (node.py)
         self.saved: dict[int, Tensor] = {}  # root slot -> a tensor that holds the value
         self.versions: dict[int, int] = {}  # of saved storages that belong to somebody else: they must not change
         self.boundaries: dict[int, Boundary] = {}
@@ -295,6 +296,7 @@ def keep_history(
         kept = tuple(slot for slot, _ in history.saved)
         tape = plan.tape = tape.known((kept, frozenset(history.boundaries), frozenset(custom or ()), frozenset(hooked or ())))
     segment = Segment(tape)
+    segment.state = state
     segment.boundaries = {slot: b for slot, b in boundaries.items() if slot in history.boundaries}
     segment.custom = custom or {}
     segment.hooked = hooked or {}

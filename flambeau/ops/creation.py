@@ -565,13 +565,26 @@ def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, r
 
 
 def from_dlpack(x: Any) -> Tensor:
-    """A tensor over the memory of any object with `__dlpack__`."""
+    """A tensor over the memory of any object with `__dlpack__`, or of a capsule that one gave."""
     import numpy
 
-    array = numpy.from_dlpack(x)
+    array = numpy.from_dlpack(_Capsule(x) if type(x).__name__ == "PyCapsule" else x)
     if not array.flags.writeable:
         return _share_readonly(array)
     return from_numpy(array)
+
+
+class _Capsule:
+    """A DLPack capsule as an object that hands it out."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # the CPU
 
 
 def _share_readonly(array: Any) -> Tensor:

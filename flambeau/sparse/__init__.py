@@ -36,6 +36,7 @@ def _reduced(mat1: Tensor, mat2: Tensor, reduce: str) -> Tensor:
     import flambeau as torch
     from flambeau.sparse.products import coordinates
 
+    reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     if reduce not in ("mean", "amax", "amin") or not isinstance(mat1, _SparseTensor) or isinstance(mat2, _SparseTensor):
         raise RuntimeError(f"sparse.mm: reduce must be one of sum, mean, amax, amin, of a sparse and a dense matrix; got {reduce!r}")
     rows, columns = coordinates(mat1)

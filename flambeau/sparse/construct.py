@@ -54,7 +54,7 @@ class check_sparse_tensor_invariants(AbstractContextManager["check_sparse_tensor
 
 def _index_tensor(name: str, value: Any) -> Tensor:
     t = value if isinstance(value, Tensor) else torch.as_tensor(value)
-    if t.dtype.is_floating_point and t.numel() == 0 and not isinstance(value, Tensor):
+    if t.dtype.is_floating_point and t.numel() == 0:
         t = t.to(torch.int64)
     if t.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise RuntimeError(f"{name} must be an integer tensor, but got {t.dtype}")

@@ -20,7 +20,7 @@ class LinAlgError(RuntimeError):
     """torch.linalg.LinAlgError: a matrix is singular, not positive-definite, or an iteration did not converge."""
 
 
-LinAlgError.__module__ = "torch.linalg"
+LinAlgError.__module__, LinAlgError.__name__ = "torch.linalg", "_LinAlgError"  # as it is called in messages
 
 # PyTorch's names of dtypes in messages (c10::ScalarType).
 _SCALAR_TYPE = {

@@ -319,6 +319,9 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
     driver = driver or "gelsy"
     cut = float(rcond) if rcond is not None else _epsilon(input.dtype) * max(input.shape[-2:], default=0)
     solution, residuals, rank, singular = _lstsq(input, b, cut)
+    for d, (n, of_all) in enumerate(zip(reversed(input.shape[:-2]), reversed(rank.shape), strict=False), start=1):
+        if n != of_all:  # b has more batches than input, which has one rank each
+            rank, singular = rank.narrow(-d, 0, 1), singular.narrow(-d - 1, 0, 1)
     m, n = input.shape[-2:]
     if m <= n or driver == "gelsy" or (driver != "gels" and bool((rank.detach() < n).any())):
         residuals = input.new_empty((0,), dtype=input.dtype.to_real())
