@@ -82,7 +82,7 @@ def transposed(pull: Callable[..., Sequence[Any]], outputs: Sequence[Any], tange
             grads[r._slot] = tape.take(t) if before is None else before + tape.take(t)
         wanted = {s._slot for s in seeds if s is not None}
         region = Region(
-            tape, list(tape.nodes), tape.needs, tape.value, tape.tensor, wanted, set(), {}, (),
+            tape, list(tape.nodes), tape.needs, tape.value, tape.tensor, wanted, set(), {}, {}, (),
         )  # fmt: skip
         differentiate(region, grads, -1)
         return [None if s is None else grads.get(s._slot) for s in seeds]
