@@ -3,7 +3,8 @@
 A ctypes call costs 0.1 us and 30 to 70 ns an argument, and packing its words as much again (measured, CPython 3.11). A builtin function object
 (`PyCFunction_NewEx`) over an address costs 20 ns. Its code is LLVM IR like all code here; of the interpreter it uses functions of the
 stable ABI, whose addresses it is told in its block, and the layout of four structures that has been the same since CPython 3.8: objects
-(reference count, type), tuples, lists, bytes. Where that does not hold, `available()` is False and callers keep to ctypes.
+(reference count, type), tuples, lists, bytes. Where that does not hold, or with FLAMBEAU_NATIVE_CALLS=0, `available()` is False and callers
+keep to Python and ctypes.
 
 A block is a `bytes` object, the `self` of the builtin, that begins with 8-byte words.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -147,9 +149,10 @@ class _Definition(ctypes.Structure):
 
 @cache
 def available() -> bool:
-    """Whether this interpreter is one whose objects are as described above."""
+    """Whether this interpreter is one whose objects are as described above, and builtins are wanted."""
     return (
-        sys.implementation.name == "cpython" and sys.platform == "linux" and struct.calcsize("P") == 8
+        os.environ.get("FLAMBEAU_NATIVE_CALLS", "1") not in ("", "0")
+        and sys.implementation.name == "cpython" and sys.platform == "linux" and struct.calcsize("P") == 8
         and bool(getattr(sys, "_is_gil_enabled", lambda: True)())
         and object.__basicsize__ == 16 and tuple.__basicsize__ == 24 and list.__basicsize__ == 40
     )  # fmt: skip

@@ -6,7 +6,9 @@ from __future__ import annotations
 import copy
 import gc
 import math
+import os
 import pickle
+import subprocess
 import sys
 import threading
 import weakref
@@ -303,3 +305,30 @@ def test_offsets_are_those_of_the_slots() -> None:
 
     for name in ("a", "b"):
         assert ctypes.c_void_p.from_address(id(s) + known_edge.offset_of(Slotted, name)).value == id(name)
+
+
+_PROGRAM = """
+import flambeau as fb
+from flambeau.ops import wrapper
+a, b = fb.arange(6.0), fb.full((6,), 0.3)
+w = fb.nn.Parameter(fb.full((6,), 0.7))
+for _ in range(8):
+    y = a
+    for _ in range(5):
+        y = y * b + 1.1
+    print(y.tolist(), (a + b)[2].item(), (a * 3).tolist())
+    (w * a * w).sum().backward()
+    print(w.grad.tolist())
+print(wrapper._equip is not None)
+"""
+
+
+def test_without_native_calls_all_is_the_same() -> None:
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", _PROGRAM], env=os.environ | {"FLAMBEAU_NATIVE_CALLS": wanted}, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for wanted in ("1", "0")
+    ]
+    assert found[0][:-1] == found[1][:-1] and len(found[0]) == 17
+    assert [lines[-1] for lines in found] == ["True", "False"]
