@@ -84,7 +84,7 @@ VIEWS: tuple[Callable[[Any, int, int], Any], ...] = (
     lambda x, a, b: x.select(dim(x, a), -1) if filled(x, a) else x.view_as(x), lambda x, a, b: x.detach(),
     lambda x, a, b: x.movedim(dim(x, a), -1) if x.ndim else x.reshape(1),
     lambda x, a, b: x.unfold(dim(x, a), 2, 1) if x.ndim and x.shape[dim(x, a)] > 1 else x.unsqueeze(-1),
-    lambda x, a, b: x.as_strided((2,), (2,)) if x.ndim == 1 and len(x) > 2 and x.is_contiguous() else x[..., None], lambda x, a, b: x.data,
+    lambda x, a, b: x.as_strided((2,), (2,)) if x.ndim == 1 and len(x) > 2 and x.is_contiguous() else x[..., None],
 )  # fmt: skip
 REDUCTIONS: tuple[Callable[[Any, Any, int, int], Any], ...] = (
     lambda s, x, a, b: x.sum(dim(x, a), keepdim=bool(b % 2)),
@@ -230,7 +230,8 @@ def _masked_fill(s: Any, x: Any, y: Any, c: int) -> None:
 
 
 def _into_data(s: Any, x: Any, y: Any, c: int) -> None:
-    x.detach().add_(1) if c % 3 else x.data.mul_(0)
+    """`.data` only where nobody asks for gradients: which values these use afterwards depends on what was kept."""
+    x.detach().add_(1) if c % 3 or s.gradients else x.data.mul_(0)
 
 
 WRITES: tuple[Callable[[Any, Any, Any, int], Any], ...] = (
