@@ -113,7 +113,12 @@ def _compile(key: str, emit: Emit) -> bytes:
 
 
 def _optimised(text: str, machine: Any) -> Any:
-    """The module of a text, verified and optimised. The generators choose vectors and unrolling; LLVM shall not."""
+    """The module of a text, verified and optimised.
+
+    The generators choose vectors, unrolling and what stays in registers, so a few of LLVM's passes do what its standard pipeline does:
+    over 108 kernels of networks 0.3 s instead of 1.8, before 1.8 s of the code generator, for code of the same size and, over all cases
+    of the benchmark, of the same speed (docs/performance.md).
+    """
     from llvmlite import binding
 
     try:
@@ -121,14 +126,15 @@ def _optimised(text: str, machine: Any) -> Any:
         module.verify()
     except RuntimeError as error:
         raise RuntimeError(f"flambeau generated IR that LLVM refuses: {error}\n{text}") from None
-    # Levels 1, 2 and 3 differ by less than the noise: 5 ms for a chain of 40 operations, 13 ms for one of exp, tanh,
-    # erf and log; 60 % of it is the code generator.
-    options = binding.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = False
-    options.slp_vectorization = False
-    options.loop_unrolling = False
-    builder = binding.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=2))
+    passes = binding.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_new_gvn_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_instruction_combine_pass()
+    passes.run(module, builder)
     return module
 
 
