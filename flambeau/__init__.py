@@ -229,7 +229,7 @@ _FROM_FUNCTIONAL = frozenset(
 )
 _LAZY_NAMES = {
     "compile": "flambeau.compiling", "save": "flambeau.io", "load": "flambeau.io", "autocast": "flambeau.amp", "GradScaler": "flambeau.amp",
-    "vmap": "flambeau.func",
+    "vmap": "flambeau.func", "Tag": "flambeau.library",
 }  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys(
     "is_autocast_available is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype is_autocast_cpu_enabled "
@@ -290,6 +290,7 @@ for _name in ("i0", "igamma", "igammac", "stft", "istft", "polygamma"):
     setattr(Tensor, _name, _lazy_method("polygamma_of" if _name == "polygamma" else _name, _LAZY_NAMES[_name]))
 for _name in ("i0", "igamma", "igammac", "polygamma"):
     setattr(Tensor, _name + "_", _more.in_place(_name))
+i0_ = Tensor.i0_  # type: ignore[attr-defined]
 _LAZY_NAMES |= dict.fromkeys(
     "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor".split(),
     "flambeau.sparse.construct",

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 _registered: dict[str, Any] = {}
+
+
+class Tag(Enum):
+    """What an operator says of itself; accepted, and changes nothing."""
+
+    core, cudagraph_unsafe, data_dependent_output, dynamic_output_shape, flexible_layout, generated, inplace, inplace_view = range(8)
+    maybe_aliasing_or_mutating, needs_contiguous_strides, needs_exact_strides, needs_fixed_stride_order = range(8, 12)
+    nondeterministic_bitwise, nondeterministic_seeded, out, out_variant, pointwise, pt2_compliant_tag, reduction, view_copy = range(12, 20)
 
 
 class CustomOpDef:
@@ -13,7 +23,11 @@ class CustomOpDef:
 
     def __init__(self, name: str, fn: Callable[..., Any]) -> None:
         self._name = name
-        self._fn = self._call = fn
+        self._fn: Callable[..., Any] = fn
+        self._call: Callable[..., Any] = fn
+        self._backward: Callable[..., Any] | None = None
+        self._setup_context: Callable[..., Any] | None = None
+        self._vmap: Callable[..., Any] | None = None
         self.__name__ = getattr(fn, "__name__", name)
         self.__doc__ = fn.__doc__
 
@@ -37,21 +51,65 @@ class CustomOpDef:
 
     def register_autograd(self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None) -> None:
         """Gradients by `backward(ctx, *grads)`, after `setup_context(ctx, inputs, output)`."""
+        self._backward, self._setup_context = backward, setup_context
+        self._made()
+
+    def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:
+        """The function over a batch: `func(info, in_dims, *args)` returns (output, out_dims)."""
+        if func is None:
+
+            def register_rule(f: Callable[..., Any]) -> Callable[..., Any]:
+                self.register_vmap(f)
+                return f
+
+            return register_rule
+        self._vmap = func
+        self._made()
+        return None
+
+    def register_autocast(self, device_type: str, cast_inputs: Any) -> Callable[..., Any]:
+        """Under autocast on the device, floating arguments are cast first."""
+        if device_type not in ("cpu", "cuda"):
+            raise ValueError(f"Unknown device type: {device_type}")
+        plain = self._call
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            from flambeau.amp import autocast
+            from flambeau.amp.autocast_mode import is_autocast_enabled
+
+            if device_type != "cpu" or not is_autocast_enabled("cpu"):
+                return plain(*args, **kwargs)
+            with autocast("cpu", enabled=False):
+                return plain(*[a.to(cast_inputs) if hasattr(a, "_meta") and a.is_floating_point() else a for a in args], **kwargs)
+
+        self._call = kernel
+        return kernel
+
+    def _made(self) -> None:
+        """Make the torch.autograd.Function that has the registered gradient and batching rule."""
         from flambeau.autograd.function import Function
 
-        fn = self._fn
+        setup = self._setup_context
 
         class Made(Function):
-            @staticmethod
-            def forward(ctx: Any, *args: Any) -> Any:
-                result = fn(*args)
-                if setup_context is not None:
-                    setup_context(ctx, args, result)
-                return result
+            forward = staticmethod(self._fn)
 
-        Made.backward = staticmethod(backward)  # type: ignore[method-assign]
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                if setup is not None:
+                    setup(ctx, inputs, output)
+
+        if self._backward is not None:
+            Made.backward = staticmethod(self._backward)  # type: ignore[method-assign]
+        if self._vmap is not None:
+            Made.vmap = staticmethod(self._vmap)  # type: ignore[method-assign]
         Made.__name__ = self.__name__
-        self._call = lambda *args: Made.apply(*args)
+        parameters = inspect.signature(self._fn)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return Made.apply(*(parameters.bind(*args, **kwargs).args if kwargs else args))
+
+        self._call = call
 
 
 def custom_op(
@@ -89,6 +147,16 @@ def register_kernel(op: Any, device_types: Any, func: Callable[..., Any] | None 
 def register_autograd(op: Any, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None, **_: Any) -> None:
     """See CustomOpDef."""
     _found(op).register_autograd(backward, setup_context=setup_context)
+
+
+def register_vmap(op: Any, func: Callable[..., Any] | None = None, /, **_: Any) -> Any:
+    """See CustomOpDef."""
+    return _found(op).register_vmap(func)
+
+
+def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, **_: Any) -> Any:
+    """See CustomOpDef."""
+    return _found(op).register_autocast(device_type, cast_inputs)
 
 
 class Library:

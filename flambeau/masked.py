@@ -7,12 +7,14 @@ out (mean, median, var, std), the result is NaN. MaskedTensor, a prototype in Py
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
 from flambeau.tensor import Tensor
 
+_ops = sys.modules[__name__]  # where PyTorch has the functions
 Dims = int | Sequence[int] | None
 _WIDE = (torch.uint8, torch.bool, torch.int8, torch.int16, torch.int32)
 

@@ -26,6 +26,9 @@ DisableTorchFunctionSubclass = dispatch.DisableTorchFunctionSubclass
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether one of the arguments answers for itself, or a mode wants every call."""
+    if dispatch.state.skipped:
+        dispatch.state.skipped = False
+        return False
     if not dispatch.state.everything:
         return False
     return bool(dispatch.state.modes) or (dispatch.state.subclasses and any(dispatch.overrides(a) for a in relevant_args))
@@ -69,8 +72,15 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[C
 
 
 def redispatch_function(func: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call the function again, asking those that have not been asked yet."""
-    return func(*args, **(kwargs or {}))
+    """Call the function without asking for this call itself; calls inside of it are asked for, where it is not one of torch's own."""
+    if func.__module__.split(".")[0] in ("flambeau", "torch"):
+        with dispatch.DisableTorchFunction():
+            return func(*args, **(kwargs or {}))
+    dispatch.state.skipped = True
+    try:
+        return func(*args, **(kwargs or {}))
+    finally:
+        dispatch.state.skipped = False
 
 
 @cache
@@ -78,7 +88,7 @@ def get_ignored_functions() -> set[Any]:
     """The public functions that never ask: they take no tensors, or make them of nothing."""
     ignored = instrument.IGNORED | instrument.CREATION
     found = {value for name, value in list(vars(flambeau).items()) if name in ignored and callable(value)}
-    return found | {Tensor.__new__, Tensor.__init__, Tensor.__hash__, Tensor.__setattr__, Tensor.__getattribute__, Tensor.__init_subclass__}
+    return found | {Tensor.__new__, Tensor.__init__, Tensor.__hash__, Tensor.__setattr__, Tensor.__getattribute__, Tensor.__init_subclass__, Tensor.as_subclass}
 
 
 def _tensor_attributes() -> Iterator[tuple[str, Any]]:

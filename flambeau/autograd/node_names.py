@@ -137,8 +137,9 @@ def _pad(a: Call) -> str:
 
 
 def _interpolate(a: Call) -> str:
-    names = {"nearest": "Nearest", "nearest-exact": "NearestExact", "linear": "Linear", "bilinear": "Bilinear", "bicubic": "Bicubic", "trilinear": "Trilinear"}
-    return f"Upsample{names.get(a['mode'], '')}{len(a['size'])}DBackward0" if a["mode"] in names else camel("interpolate")
+    if a["mode"] == "area":
+        return f"AdaptiveAvgPool{len(a['size'])}DBackward0"
+    return f"Upsample{a['mode'].title().replace('-', '')}{len(a['size'])}DBackward0"
 
 
 def _attention(a: Call) -> str:
@@ -179,7 +180,8 @@ RULES: dict[str, Rule] = {
     "quantile_values": "SqueezeBackward4", "sum_to_size_op": "SumBackward1", "cdist_values": "CdistBackward0", "sort_values": "SortBackward0",
     "msort": "SortBackward0", "diff": "SubBackward0", "einsum_operands": "ViewBackward0", "tensordot_dims": "ViewBackward0",
     # shapes
-    "reshape": _viewed, "flatten": _viewed, "ravel": _viewed, "unflatten": _viewed, "squeeze": _squeeze, "split": _split, "narrow": "SliceBackward0", "slice_step": "SliceBackward0",
+    "reshape": _viewed, "flatten": _viewed, "ravel": _viewed, "unflatten": _viewed, "squeeze": _squeeze, "split": _split,
+    "narrow": "SliceBackward0", "slice_step": "SliceBackward0",
     "numpy_T": "PermuteBackward0", "movedim": "PermuteBackward0", "broadcast_tensors": "ExpandBackward0", "contiguous": "CloneBackward0",
     "diag": lambda a: "DiagEmbedBackward0" if a.ndim("input") == 1 else "DiagonalBackward0_copy", "tile": "RepeatBackward0",
     "repeat_interleave_by": "ViewBackward0", "hstack": "CatBackward0", "vstack": "CatBackward0",

@@ -13,7 +13,7 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -228,7 +228,7 @@ _REFUSED = {
 }  # fmt: skip
 
 
-def differences(mine: list[Parameter], theirs: list[Parameter], method: bool, elsewhere: set[str]) -> list[str]:
+def differences(mine: list[Parameter], theirs: list[Parameter], method: bool, elsewhere: Collection[str] = ()) -> list[str]:
     """What of PyTorch's signature ours does not have; parameters that only we have do not count, nor do private ones.
 
     `elsewhere`: names that another overload lacks, so that one signature for all of them needs a default.

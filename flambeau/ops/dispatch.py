@@ -35,6 +35,7 @@ class _State(threading.local):
 
     subclasses = True
     everything = True
+    skipped = False  # the next question of has_torch_function is for a call that is redispatched
 
     def __init__(self) -> None:
         self.modes: list[Any] = []

@@ -67,6 +67,8 @@ def _index_items(x: Any, index: Any) -> list[Any]:
             out.append(int(i) if getattr(i, "ndim", 1) == 0 and i.dtype.kind in "iu" else _as_index(i))
         elif hasattr(i, "__index__"):
             out.append(i.__index__())
+        elif isinstance(i, str):
+            raise TypeError("new(): invalid data type 'str'")
         else:
             raise IndexError(
                 "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "

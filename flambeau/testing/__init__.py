@@ -3,5 +3,6 @@
 from flambeau.testing.close import assert_allclose, assert_close
 from flambeau.testing.compare import Difference, Input, compare, describe
 from flambeau.testing.creation import make_tensor
+from flambeau.testing.file_check import FileCheck
 
-__all__ = ["Difference", "Input", "assert_allclose", "assert_close", "compare", "describe", "make_tensor"]
+__all__ = ["Difference", "FileCheck", "Input", "assert_allclose", "assert_close", "compare", "describe", "make_tensor"]

@@ -25,12 +25,17 @@ def set_module(obj: Any, mod: str) -> None:
 def swap_tensors(t1: Any, t2: Any) -> None:
     """Exchange two tensors: every name of the one is from now on a name of what the other was."""
     cls1, cls2 = type(t1), type(t2)
+    from flambeau.tensor import Tensor
     from flambeau.trace.evaluate import synchronize
 
     synchronize()  # what is pending knows both by who they are
-    first, second = dict(t1.__dict__), dict(t2.__dict__)
+    places = [name for name in Tensor.__slots__ if not name.startswith("__")]
+    first, second = ({**t.__dict__, **{name: getattr(t, name) for name in places}} for t in (t1, t2))
     t1.__class__, t2.__class__ = cls2, cls1
-    t1.__dict__.clear()
-    t1.__dict__.update(second)
-    t2.__dict__.clear()
-    t2.__dict__.update(first)
+    for t, state in ((t1, second), (t2, first)):
+        t.__dict__.clear()
+        for name, value in state.items():
+            if name in places:
+                object.__setattr__(t, name, value)
+            else:
+                t.__dict__[name] = value

@@ -56,8 +56,10 @@ def same_text(theirs: str, mine: str) -> bool:
         return True
     if " ".join(_NUMBER.sub("#", a).split()) != " ".join(_NUMBER.sub("#", b).split()):
         return False
-    residue = 5e-15 if "float64" in a or "complex128" in a else 5e-6  # sizes of what is left of numbers around 1 that cancel
-    return all(x == y or _close(x, y, residue) for x, y in zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=True))
+    pairs = list(zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=True))
+    largest = max([1.0, *[abs(float(x)) for x, _ in pairs if "e" in x]])
+    residue = largest * (5e-15 if "float64" in a or "complex128" in a else 1e-6)  # what is left of such numbers that cancel
+    return all(x == y or _close(x, y, residue) for x, y in pairs)
 
 
 def _close(x: str, y: str, residue: float) -> bool:
@@ -66,7 +68,7 @@ def _close(x: str, y: str, residue: float) -> bool:
         return True
     if len(x) > 12 and "e" not in x:  # all digits of a float32, by item()
         return abs(a - b) <= 5e-7 * abs(a)
-    return "e" in x and "e" in y and max(abs(a), abs(b)) < residue
+    return "e" in x and "e" in y and (max(abs(a), abs(b)) < 5 * residue or abs(a - b) < residue)
 
 
 def compare(example: Example, theirs: list[Outcome], mine: list[Outcome]) -> Report:
