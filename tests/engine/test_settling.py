@@ -56,16 +56,17 @@ def test_loop_settles(look: bool, custom: bool) -> None:
     segments: list[int] = []
 
     def after(step: int) -> None:
-        gc.collect()
-        plans.append(ft.stats()["plans_made"])
-        segments.append(sum(type(o) is Segment for o in gc.get_objects()))
+        if step in (8, 15):  # seconds each, late in a long test process
+            gc.collect()
+            plans.append(ft.stats()["plans_made"])
+            segments.append(sum(type(o) is Segment for o in gc.get_objects()))
 
     found = train(ft, 16, look, cube(ft) if custom else ft.sin, after)
     expected = train(torch, 16, look, cube(torch) if custom else torch.sin, lambda step: None)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     if look or custom:  # a loop that never looks ends its traces where they get long
-        assert plans[-1] == plans[8], plans
-        assert segments[-1] == segments[8], segments
+        assert plans[0] == plans[1], plans
+        assert segments[0] == segments[1], segments
 
 
 def test_tapes_tell_signed_zeros_apart() -> None:
