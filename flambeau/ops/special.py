@@ -37,4 +37,5 @@ def trigamma(input: Tensor) -> Tensor:
         series = (series + b) * square
     value = total + inverse + square / 2 + series * inverse
     sine = prim.sin((x - prim.round(x)) * math.pi)  # the period first, which is exact; the sign is squared away
+    sine = prim.where(reflect, sine, 1.0)  # the branch that is not taken must not be infinite, or its gradient is NaN
     return prim.where(reflect, (math.pi**2) / (sine * sine) - value, value)
