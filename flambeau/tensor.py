@@ -522,12 +522,16 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"data must be a Tensor, not {type(value).__name__}")
-        self._replace(value)
+        from flambeau.trace.mutation import replace_data
+
+        replace_data(self, value)
 
     def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
         """Share the memory of a tensor (with its shape and strides, unless a size is given) or of a storage; empty without a source."""
         from flambeau import storage as storages
 
+        if self._meta.requires_grad and self.is_leaf and local.main.grad_enabled:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         if source is None:
             source = storages.UntypedStorage(0)
         if isinstance(source, Tensor):

@@ -165,6 +165,8 @@ class Engine:
             segment, slot = boundary.history
             self._add(self.queue.setdefault(segment, {}), slot, gradient)
             return
+        if not t._meta.requires_grad:  # no longer: requires_grad_(False) came after its use
+            return
         if t._hooks and (self.targets is None or id(t) in self.target_ids):
             gradient = self._hooked(t, gradient)
         if self.targets is not None:
@@ -392,7 +394,7 @@ def _again(tr: Trace, state: State) -> bool:
     for slot in info.slots:
         boundary = boundaries[slot]
         t = boundary.tensor
-        if t._grad is not None or boundary.history is not None or t._hooks or t._post_hooks:
+        if t._grad is not None or not t._meta.requires_grad or boundary.history is not None or t._hooks or t._post_hooks:
             return False
     assert info.seed is not None and info.end is not None
     seed = tr.hand_out(info.seed)

@@ -93,6 +93,12 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         return target
     owner = target._storage
     detached = owner is not None and target._detached != owner.family
+    if detached and target._detached == 1 and tr.grad_enabled and target._meta.dtype.category >= 2:
+        raise RuntimeError(
+            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is "
+            "ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both "
+            "inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+        )
     if detached and tr.grad_enabled and ((source._meta.requires_grad and target._meta.dtype.category >= 2) or target._meta.requires_grad):
         _take_history(tr, target, owner)  # type: ignore[arg-type]
         fresh = detached = False
@@ -125,7 +131,10 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         _keep_views(tr)
         return assign(target, source, name, fresh)
     tr.state = state
+    watched = _leave_hooks(tr, target, storage) if recorded and (tr.hooked or target._hooks or target._retains_grad) else ()
     _bind(tr, target, storage, state)
+    for t in watched:
+        tr.hooked[t._slot if t._gen == tr.gen else tr.resolve(t)] = t
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
         storage.cut = next(ORDER)
         storage.history = storage.result = None
@@ -136,6 +145,29 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     return target
 
 
+def _leave_hooks(tr: Trace, target: Tensor, storage: Storage) -> list[Tensor]:
+    """Before a write with gradients: hooks stay with the value that is written over. Returns the tensors on the storage that keep
+    their gradients, which goes on with what they are then."""
+    from flambeau.tensor import twin
+
+    keeping = []
+    for t in [target, *{id(t): t for t in tr.hooked.values() if t is not target and t._storage is storage}.values()]:
+        if not (t._hooks or t._retains_grad) or t._meta.leaf or t._detached != target._detached:
+            continue
+        before = twin(t)
+        before._retains_grad = False
+        for hooked in (tr.hooked, {} if t._history is None else t._history[0].hooked):
+            for slot in [slot for slot, other in hooked.items() if other is t]:
+                if t._hooks:
+                    hooked[slot] = before
+                else:
+                    del hooked[slot]
+        t._hooks = None
+        if t._retains_grad:
+            keeping.append(t)
+    return keeping
+
+
 def _take_history(tr: Trace, target: Tensor, storage: Storage) -> None:
     """Before a write with gradients to a detached tensor: from here on the history of the memory is its family's.
 
@@ -143,12 +175,6 @@ def _take_history(tr: Trace, target: Tensor, storage: Storage) -> None:
     """
     from flambeau.trace.evaluate import flush
 
-    if target._detached == 1:
-        raise RuntimeError(
-            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is "
-            "ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both "
-            "inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
-        )
     listed = {id(t) for t in tr.tensors}
     for t in tr.resolved + tr.tensors:
         if t._storage is storage and t._detached == storage.family and not (t._meta.requires_grad and t._meta.leaf):
@@ -162,6 +188,32 @@ def _take_history(tr: Trace, target: Tensor, storage: Storage) -> None:
     others[storage.family] = (storage.history, storage.result, storage.cut)
     storage.history, storage.result, storage.cut = others.pop(target._detached, (None, None, -1))
     storage.family = target._detached
+
+
+def replace_data(target: Tensor, value: Tensor) -> None:
+    """`target.data = value`: other memory under the same history; gradients of what has used a leaf use what it is then."""
+    tr = local.trace
+    m = target._fresh_meta()
+    if type(tr) is not Trace or not m.requires_grad:
+        target._replace(value)
+        return
+    from flambeau.trace.evaluate import flush
+
+    if m.leaf and target._history is None:
+        if target._gen == tr.gen:
+            flush(tr, "new data")
+        target._replace(value)
+        return
+    if target._history is None:
+        target._slot if target._gen == tr.gen else tr.resolve(target)
+        if not any(t is target for t in tr.tensors):
+            tr.tensors.append(target)
+        flush(tr, "new data")
+    history, source = target._history, value.detach()
+    target._take(source)
+    target._meta = target._meta.variant(requires_grad=True, leaf=False)
+    target._history, target._detached = history, source._detached
+    target._gen = -1  # not the slot of the new memory, which has no history
 
 
 def _uncounted(target: Tensor) -> bool:
@@ -331,8 +383,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
                 result["target"] = prim.as_strided(value, shape=tuple(m.shape), strides=m.strides, offset=m.offset)
         else:
             if root.dtype is not m.dtype:
-                base = prim.bitcast(base, dtype=m.dtype)
-                base = prim.copy(base, strides=(1,))
+                base = prim.copy(prim.flat_in(base, m.dtype), strides=(1,))
             written = prim.scatter_view(base, value, t)
             result["root"] = written._slot
             offsets = [fragment.at(slot) for slot, _ in view.dynamic]

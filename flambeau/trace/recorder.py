@@ -482,6 +482,8 @@ class Trace:
             base = self.value(source).base
             root = source if base is None else base
             requires = leaf or (key[4] and self.needs(source))
+            if requires and not leaf and not m.dynamic and self.value(source).dtype is not m.dtype:
+                return self._reinterpreted(state, source, m)
         slot = first + len(values)
         values.append(Value(tuple(m.shape), m.dtype, m.strides, m.offset, root, dynamic))
         offsets = tuple(p for p, _ in dynamic)
@@ -502,6 +504,23 @@ class Trace:
         state.external = state.external or parent.external
         state.views_only = parent.views_only and not state.requires
         parent.children[key] = state
+        return state
+
+    def _reinterpreted(self, state: State, source: int, m: Meta) -> State:
+        """`_register` for a view of complex numbers' memory as real ones, or the reverse, with gradients."""
+        from flambeau.ops import primitives as prim
+
+        fragment = Fragment(self, True)
+        layout = {"shape": tuple(m.shape), "strides": m.strides, "offset": m.offset}
+        view = run_in(fragment, lambda x: prim.as_strided(prim.flat_in(x, m.dtype), **layout), (fragment.at(source),))
+        state.nodes, state.values = tuple(fragment.nodes), fragment.values
+        state.value_count = state.first_value + len(fragment.values)
+        state.slot = view._slot
+        state.meta = m.variant(requires_grad=view._meta.requires_grad, leaf=not view._meta.requires_grad)
+        state.requires = frozenset(fragment.requires)
+        assert state.parent is not None and state.edge is not None
+        state.external, state.views_only = state.parent.external, False
+        state.parent.children[state.edge] = state
         return state
 
     # -- the slow path ------------------------------------------------------------------------------------------

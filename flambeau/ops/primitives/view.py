@@ -268,6 +268,16 @@ def real_view(c, g):
     return real_view(g.contiguous())
 
 
+def flat_in(x: Any, dtype: Any) -> Any:
+    """All of the memory of `x`, which fills it, as elements of another dtype in one dim. Between complex and real: with gradients."""
+    have, n = x._meta.dtype, x._meta.numel
+    if have.is_complex and dtype is have.to_real():
+        return reshape(real_view(as_strided(x, shape=(n,), strides=(1,), offset=0)), shape=(2 * n,))
+    if dtype.is_complex and have is dtype.to_real():
+        return real_view(as_strided(x, shape=(n // 2, 2), strides=(2, 1), offset=0))
+    return bitcast(as_strided(x, shape=(n,), strides=(1,), offset=0), dtype=dtype)
+
+
 def as_strided_at_run_time(x: Any, *offsets: Any, shape: Any, strides: Any, offset: int, multipliers: Any) -> Any:
     """as_strided with run-time offsets: one select of length-one windows each would do the same, more slowly."""
     from flambeau.trace.recorder import local
