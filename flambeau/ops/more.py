@@ -63,9 +63,9 @@ def _view_in_place(name: str) -> Any:
 def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any = None) -> Tensor:
     """Another shape in place, contiguous: the first elements of the storage are kept, new ones are uninitialised."""
     from flambeau.ops.creation import empty
-    from flambeau.ops.shape import given_sizes
+    from flambeau.ops.shape import named_sizes, sizes_of
 
-    shape = given_sizes("resize_", "size", sizes, size)
+    shape = sizes_of(sizes) if sizes else named_sizes("resize_", "size", size)
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
     if tuple(self.shape) == shape:
@@ -196,7 +196,8 @@ def _copy_of_view(name: str) -> Any:
         from flambeau.queries import contiguous_format
         from flambeau.trace.mutation import into
 
-        made = input if name == "alias" else getattr(input, name)(*args, **kwargs)
+        method = {"alias": "view_as", "view": "reshape"}.get(name, name)  # a copy of any view, whether or not there is one
+        made = getattr(input, method)(*((input,) if name == "alias" else args), **kwargs)
         if out is None:
             parts = [x.clone(memory_format=contiguous_format) for x in (made if isinstance(made, tuple) else (made,))]
             return tuple(parts) if isinstance(made, tuple) else parts[0]

@@ -43,13 +43,11 @@ def sizes_of(args: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple([int(a) for a in args])
 
 
-def given_sizes(function: str, name: str, args: tuple[Any, ...], named: Any) -> tuple[int, ...]:
-    """The sizes of `function(*args)` or `function(name=named)`; TypeError where there are neither."""
-    if named is not MISSING:
-        return sizes_of((named,))
-    if not args:
+def named_sizes(function: str, name: str, sizes: Any) -> tuple[int, ...]:
+    """The sizes of `function(name=sizes)`; TypeError where they are missing."""
+    if sizes is MISSING:
         raise TypeError(f'{function}() missing 1 required positional arguments: "{name}"')
-    return sizes_of(args)
+    return sizes_of((sizes,))
 
 
 def one_of(function: str, **arguments: Any) -> Any:
@@ -104,7 +102,7 @@ def _reshape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def reshape(input: Tensor, *sizes: Any, shape: Any = MISSING) -> Tensor:
     """The same elements under another shape (one size may be -1): a view where possible, else a copy."""
-    return _reshape(input, given_sizes("reshape", "shape", sizes, shape))  # type: ignore[no-any-return]
+    return _reshape(input, sizes_of(sizes) if sizes else named_sizes("reshape", "shape", shape))  # type: ignore[no-any-return]
 
 
 @operation(name="view")
@@ -143,7 +141,7 @@ def view(input: Tensor, *shape: Any, dtype: Any = None, size: Any = MISSING) -> 
         dtype = shape[0]
     if dtype is not None:
         return input if dtype is input.dtype else _view_dtype(input, dtype)  # type: ignore[no-any-return]
-    return _view(input, given_sizes("view", "size", shape, size))  # type: ignore[no-any-return]
+    return _view(input, sizes_of(shape) if shape else named_sizes("view", "size", size))  # type: ignore[no-any-return]
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
@@ -203,7 +201,7 @@ def _permute(input: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 def permute(input: Tensor, *order: Any, dims: Any = MISSING) -> Tensor:
     """The dimensions in another order: a view."""
-    return _permute(input, given_sizes("permute", "dims", order, dims))  # type: ignore[no-any-return]
+    return _permute(input, sizes_of(order) if order else named_sizes("permute", "dims", dims))  # type: ignore[no-any-return]
 
 
 @operation(method=True, aliases=("swapdims",))
@@ -278,7 +276,7 @@ def _expand(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def expand(input: Tensor, *sizes: Any, size: Any = MISSING, implicit: bool = False) -> Tensor:
     """Dimensions of size 1 (and new ones in front) repeated without copying; -1 keeps a size."""
-    return _expand(input, given_sizes("expand", "size", sizes, size))  # type: ignore[no-any-return]
+    return _expand(input, sizes_of(sizes) if sizes else named_sizes("expand", "size", size))  # type: ignore[no-any-return]
 
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
@@ -667,7 +665,7 @@ def _flip(input: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 def flip(input: Tensor, *order: Any, dims: Any = MISSING) -> Tensor:
     """A copy with the order of the named dimensions reversed."""
-    return _flip(input, given_sizes("flip", "dims", order, dims))  # type: ignore[no-any-return]
+    return _flip(input, sizes_of(order) if order else named_sizes("flip", "dims", dims))  # type: ignore[no-any-return]
 
 
 def fliplr(input: Tensor) -> Tensor:
@@ -727,12 +725,12 @@ def _repeat(input: Tensor, repeats: tuple[int, ...]) -> Tensor:
 
 def repeat(input: Tensor, *counts: Any, repeats: Any = MISSING) -> Tensor:
     """The tensor copied so many times along each dimension."""
-    return _repeat(input, given_sizes("repeat", "repeats", counts, repeats))  # type: ignore[no-any-return]
+    return _repeat(input, sizes_of(counts) if counts else named_sizes("repeat", "repeats", repeats))  # type: ignore[no-any-return]
 
 
 def tile(input: Tensor, *repeats: Any, dims: Any = MISSING) -> Tensor:
     """repeat, with missing counts taken as 1."""
-    counts = given_sizes("tile", "dims", repeats, dims)
+    counts = sizes_of(repeats) if repeats else named_sizes("tile", "dims", dims)
     return _repeat(input, (1,) * (input.ndim - len(counts)) + counts)  # type: ignore[no-any-return]
 
 
@@ -803,16 +801,17 @@ def _sum_to_size(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     m = input._meta
     lead = m.ndim - len(shape)
     dims = [*range(lead), *[d + lead for d, s in enumerate(shape) if s == 1 and m.shape[d + lead] != 1]]
+    x = prim.cast(input, dtype=dtypes.int64) if m.dtype.category < 2 and m.dtype is not dtypes.int64 else input
     if not dims:
-        return input
-    return as_shape(prim.sum(input, dims=tuple(dims)), tuple(shape))
+        return x
+    return as_shape(prim.sum(x, dims=tuple(dims)), tuple(shape))
 
 
 def sum_to_size(input: Tensor, *sizes: Any, size: Any = MISSING) -> Tensor:
     """Summed over the dimensions that broadcasting `size` would have repeated."""
-    shape = given_sizes("sum_to_size", "size", sizes, size)
+    shape = sizes_of(sizes) if sizes else named_sizes("sum_to_size", "size", size)
     have = tuple(input._meta.shape)
-    if have == shape:
+    if have == shape and (shape or input._meta.dtype.category > 1):  # a sum over no dims is a sum
         return input
     if len(shape) > len(have) or any(s not in (1, n) for s, n in zip(shape[::-1], have[::-1], strict=False)):
         raise RuntimeError(f"sum_to_size(): size {list(shape)} is not expandable to size {list(have)}: each dim, from the last on, must be equal or 1")

@@ -10,7 +10,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn import functional as F
-from flambeau.ops.wrapper import numpy_names
+from flambeau.ops.wrapper import MISSING
 from flambeau.tensor import Tensor
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -24,15 +24,21 @@ def _reduction(name: str, number: int) -> str:
     return _REDUCTIONS[number]
 
 
-@numpy_names
-def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def softmax(input: Tensor, dim: Any = MISSING, dtype: Any = None, *, axis: int | None = None) -> Tensor:
     """exp(x) / sum of exp(x) along `dim`; computed in `dtype` if given."""
+    if dim is MISSING:
+        if axis is None:
+            raise TypeError('softmax() missing 1 required positional arguments: "dim"')
+        dim = axis
     return F.softmax(input, dim, 3, dtype)
 
 
-@numpy_names
-def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def log_softmax(input: Tensor, dim: Any = MISSING, dtype: Any = None, *, axis: int | None = None) -> Tensor:
     """log(softmax(x)) along `dim`; computed in `dtype` if given."""
+    if dim is MISSING:
+        if axis is None:
+            raise TypeError('log_softmax() missing 1 required positional arguments: "dim"')
+        dim = axis
     return F.log_softmax(input, dim, 3, dtype)
 
 
