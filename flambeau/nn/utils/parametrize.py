@@ -22,7 +22,8 @@ _CACHE: dict[tuple[int, str], Tensor] | None = None
 def _take_over(target: Tensor, value: Tensor) -> None:
     """Give a parameter or buffer another tensor's memory and shape: the object, which an optimizer may hold, stays the same."""
     if value is not target:
-        target.set_(value.detach())
+        with torch.no_grad():  # a leaf's memory may not be exchanged where gradients are recorded
+            target.set_(value.detach())
 
 
 def _register(module: Module, name: str, tensor: Tensor) -> None:
