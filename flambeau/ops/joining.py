@@ -246,7 +246,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Any, ...]:
     sizes = sizes_of((shape,)) if not isinstance(shape, int) else (shape,)
     if any(s < 0 for s in sizes):
         raise ValueError(f"unravel_index(): 'shape' cannot have negative values, got {sizes}")
-    found = []
+    indices, found = indices.to(dtypes.int64), []
     for i, size in enumerate(sizes):
         inner = math.prod(sizes[i + 1 :])
         found.append(indices.floor_divide(inner).remainder(size))

@@ -331,12 +331,14 @@ def _pair(x: Any, lx: list[Any], y: Any, ly: list[Any], later: set[Any]) -> tupl
     def drop(z: Any, lz: list[Any], other: list[Any]) -> tuple[Any, list[Any]]:
         alone = tuple([d for d, label in enumerate(lz) if label not in other and label not in later])
         if alone:
-            z = prim.sum(z, dims=alone)
+            z = prim.sum(convert(z, dtypes.int64) if z.dtype.category < 2 else z, dims=alone)
             lz = [label for d, label in enumerate(lz) if d not in alone]
         return z, lz
 
     x, lx = drop(x, lx, ly)
     y, ly = drop(y, ly, lx)
+    if x.dtype is not y.dtype:  # a sum of whole numbers is int64
+        x, y = convert(x, dtypes.int64), convert(y, dtypes.int64)
     shared = [label for label in lx if label in ly]
     batch = [label for label in shared if label in later]
     inner_labels = [label for label in shared if label not in later]
@@ -387,7 +389,7 @@ def _einsum(operands: Sequence[Tensor], equation: str) -> Tensor:
     x, labels = work[0]
     alone = tuple([d for d, label in enumerate(labels) if label not in result])
     if alone:
-        x = prim.sum(x, dims=alone)
+        x = prim.sum(convert(x, dtypes.int64) if x.dtype.category < 2 else x, dims=alone)  # as `sum` does; products keep the dtype
         labels = [label for label in labels if label in result]
     order = tuple([labels.index(label) for label in result])
     return prim.permute(x, dims=order) if order != tuple(range(len(order))) else x

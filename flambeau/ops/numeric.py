@@ -13,7 +13,7 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.named import public
 from flambeau.ops.primitive import broadcast_shapes
-from flambeau.ops.promotion import convert, is_number, need_tensor, promote, promote_float
+from flambeau.ops.promotion import convert, is_number, promote, promote_float
 from flambeau.ops.reductions import norm_of
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.results import return_type
@@ -326,7 +326,8 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Any:
 @public("float_power")
 def float_power(input: Any, exponent: Any) -> Any:
     """input ** exponent in float64 (complex128 where an argument is complex)."""
-    need_tensor("float_power", *[0 if not hasattr(x, "_meta") else x for x in (input, exponent)])
+    if not hasattr(input, "_meta") and not hasattr(exponent, "_meta"):
+        raise TypeError("float_power(): argument 'input' (position 1) must be Tensor, not a number, or 'exponent' (position 2) must be one")
     is_complex = any(x.is_complex() if hasattr(x, "_meta") else isinstance(x, complex) for x in (input, exponent))
     kind = dtypes.complex128 if is_complex else dtypes.float64
     if hasattr(input, "_meta"):

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 # Largest error in relation to max(1, |expected|), by dtype: rounding of the dtype, times what a sum's order may make of it.
 _TOLERANCE: Final = {"float64": 1e-9, "complex128": 1e-9, "float32": 1e-4, "complex64": 1e-4, "float16": 5e-3, "bfloat16": 3e-2}
 _UNIT: Final = {"float32": 2.0**-24, "complex64": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # largest relative error of one rounding
-_ROUNDINGS: Final = 8  # of each element's own size; and of the mean size, for what is left when terms cancel, half as many
+_ROUNDINGS: Final = 8  # of each element's own size, and of the mean size, for what is left when terms cancel
 _DOUBTFUL: Final = {"float32": 1e-2, "complex64": 1e-2, "float16": 0.05, "bfloat16": 0.1}  # from such an error on, the referee was asked something else
 _MULTIPLE: Final = 4  # of the reference's largest error: a handful of elements may have been lucky
 
@@ -29,15 +29,16 @@ class Answer(NamedTuple):
     error: Exception | None
 
 
-def unlike(ours: Answer, theirs: Answer, referee: Answer | None, tolerance: float | None, strides: bool) -> str | None:
-    """How two answers differ, or None."""
+def unlike(ours: Answer, theirs: Answer, referee: Answer | None, tolerance: float | None, strides: bool, indices: bool = True) -> str | None:
+    """How two answers differ, or None. `indices=False`: the values of whole numbers do not matter."""
     if ours.error is not None or theirs.error is not None:
         return unlike_errors(ours.error, theirs.error)
     if len(ours.results) != len(theirs.results):
         return f"{len(ours.results)} results, expected {len(theirs.results)}"
     exact = _exact_results(referee, len(theirs.results))
     for i, (x, y, z) in enumerate(zip(ours.results, theirs.results, exact, strict=True)):
-        text = _unlike_results(x, y, z, ours.module, theirs.module, tolerance, strides)
+        bound = math.inf if not indices and "int64" in str(getattr(y, "dtype", "")) else tolerance
+        text = _unlike_results(x, y, z, ours.module, theirs.module, bound, strides)
         if text is not None:
             return f"result {i}: {text}"
     return None
@@ -157,7 +158,7 @@ def _refereed(got: Array, expected: Array, exact: Any, name: str) -> Any:
         share = float(np.max(np.where(told, theirs / (size + mean + least), 0.0)))
         if share > _DOUBTFUL[name]:
             return NotImplemented
-        allowed = _ROUNDINGS * unit * (size + mean / 2) + _MULTIPLE * share * (size + mean) + least
+        allowed = _ROUNDINGS * unit * (size + mean) + _MULTIPLE * share * (size + mean) + least
         good = same | (mine <= allowed) | (got == truth)
         if np.all(good):
             return None

@@ -100,7 +100,7 @@ def describe(t: Any) -> Input:
 def compare(
     function: str | tuple[Function, Function], *args: Any, reference: Any, forms: Sequence[str] = ("function",), gradients: int = 2,
     tolerance: float | None = None, values: bool = True, strides: bool = True, seed: int | None = 0, referee: bool = False, errors: bool = True,
-    **kwargs: Any,
+    indices: bool = True, **kwargs: Any,
 ) -> list[Difference]:  # fmt: skip
     """Every difference between flambeau's and the reference's answer to one call; an empty list if there is none.
 
@@ -109,7 +109,8 @@ def compare(
     "out" to call (those that the reference has not are left out). `gradients`: 0 none, 1 first, 2 second order too.
     `tolerance`: of values, in relation to max(1, |expected|); by default by dtype. `values=False`: only dtypes,
     shapes and errors count (random results), and `strides=False`: not those of views. `seed`: given to `manual_seed` before each call.
-    `errors=False`: where the reference raises there is nothing to compare. `referee`: judge values of 16 and 32 bits by the reference's answer in double precision (agreement.py).
+    `indices=False`: whole numbers are not compared (places of equal values). `errors=False`: where the reference raises there is
+    nothing to compare. `referee`: judge values of 16 and 32 bits by the reference's answer in double precision (agreement.py).
     Differences are told, not raised; an error of both sides is compared by type. ValueError for an unknown form.
     """
     found: list[Difference] = []
@@ -131,7 +132,7 @@ def compare(
             judge = _Side(reference, function, 1, form)
             args_, kwargs_ = _widened(args), _widened(kwargs)
             judge.run(args_, kwargs_, seed)
-        text = unlike(sides[0].answer, sides[1].answer, judge.answer if judge is not None else None, tolerance if values else math.inf, strides)
+        text = unlike(sides[0].answer, sides[1].answer, judge.answer if judge is not None else None, tolerance if values else math.inf, strides, indices)
         if text is None and values and gradients and form == "function" and sides[1].error is None:
             for side in sides:
                 side.differentiate(args, kwargs, gradients, seed)

@@ -1,6 +1,7 @@
 """Every operator of PyTorch's database on some of its samples: values, dtypes, shapes, views, errors, first and second gradients.
 
-`python -m tests.differential.sweep DTYPE MOST` runs more of them, of any dtype.
+Each is called with float64, with another dtype, in one or two of the other forms (forms.py), and with arguments that are wrong; which
+dtype and forms goes by its name, so that all of them are tried. `python -m tests.differential.sweep DTYPE MOST --form all` runs more.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.differential.forms import FORMS, hash_of
 from tests.differential.known import INTERNAL
-from tests.differential.samples import OPERATORS, supported
+from tests.differential.samples import OPERATORS, Unsupported, supported
 from tests.differential.sweep import differences, on_alarm
 
-DTYPES = ("float64", "int64", "complex128")
-MOST = {"float64": 2, "int64": 1, "complex128": 1}  # cases for each operator: what fits into a test run
+DTYPES = ("int64", "complex128", "float32", "bfloat16", "bool", "int64", "complex128", "float16", "uint8", "complex64", "int32")
+OTHER_FORMS = [form for form in FORMS if form not in ("function", "errors")]
 
 
 @pytest.fixture(autouse=True)
@@ -26,10 +28,24 @@ def alarm() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+def _turn(label: str, among: list[str]) -> str:
+    return among[hash_of(label) % len(among)]
+
+
+def _fails(label: str, dtype: str, form: str, most: int) -> list[str]:
+    try:
+        return differences(label, dtype, most, form)[1]
+    except Unsupported:
+        return []
+
+
 @pytest.mark.parametrize("label", sorted(set(OPERATORS) - INTERNAL))
-def test_operator(label: str, dtype: str) -> None:
-    if not supported(label, dtype):
-        pytest.skip(f"PyTorch has no {label} of {dtype}")
-    _, found = differences(label, dtype, MOST[dtype])
+def test_operator(label: str) -> None:
+    found = _fails(label, "float64", "errors", 2)
+    dtypes = [dtype for dtype in DTYPES if supported(label, dtype)]
+    if supported(label, "float64"):
+        found += _fails(label, "float64", "function", 1)
+        found += _fails(label, "float64", _turn(label, OTHER_FORMS), 1)
+    if dtypes:
+        found += _fails(label, _turn(label, dtypes), "function", 1)
     assert not found, "\n".join(found)

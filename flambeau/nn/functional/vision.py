@@ -160,7 +160,8 @@ def _interpolate(
 ) -> Tensor:
     x = widen(input) if input.is_floating_point() else input
     dims = len(size)
-    for axis, out, factor in zip(range(2, 2 + dims), size, factors, strict=True):
+    whole = input.dtype is torch.uint8 and not mode.startswith("nearest")  # images: the last axis first, and bytes between the axes
+    for axis, out, factor in sorted(zip(range(2, 2 + dims), size, factors, strict=True), key=lambda item: item[0], reverse=whole):
         n = x.shape[axis]
         if mode.startswith("nearest"):
             if out == n and (factor is None or factor == 1):
@@ -174,8 +175,10 @@ def _interpolate(
             if out == n and factor in (None, 1):
                 continue
             make = _cubic_matrix if mode == "bicubic" else _linear_matrix
-            matrix = make(n, out, align_corners, factor, x.dtype)
-            x = torch.matmul(x.transpose(axis, -1), matrix).transpose(axis, -1)
+            matrix = make(n, out, align_corners, factor, torch.float32 if whole else x.dtype)
+            x = torch.matmul((x.to(torch.float32) if whole else x).transpose(axis, -1), matrix).transpose(axis, -1)
+            if whole:
+                x = torch.floor(x + 0.5).clamp(0, 255)
     return x.to(input.dtype).contiguous()
 
 
