@@ -279,6 +279,7 @@ _LAZY_NAMES |= dict.fromkeys(
     "softmax log_softmax dropout alpha_dropout feature_alpha_dropout rrelu layer_norm group_norm max_pool1d max_pool2d kl_div "
     "cosine_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss".split(), "flambeau.nn.functional.native_names"
 )  # fmt: skip
+_LAZY_NAMES["lobpcg"] = "flambeau.ops.linalg.lobpcg"
 _LAZY_NAMES |= dict.fromkeys(("segment_reduce", "range", "kaiser_window"), "flambeau.ops.segments")
 _LAZY_NAMES |= dict.fromkeys(("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"), "flambeau.ops.fake_quantize")
 _LAZY_NAMES |= {"i0": "flambeau.ops.special_bessel"} | dict.fromkeys(("polygamma", "igamma", "igammac"), "flambeau.ops.special_gamma")
