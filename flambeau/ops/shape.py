@@ -687,6 +687,8 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """Elements moved on by `shifts` places, around the end; without dims, over the flattened tensor."""
     m = input._meta
     moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if not moves:
+        raise RuntimeError("roll(): `shifts` required")
     if dims is None or (dims == () and len(moves) == 1):
         if len(moves) != 1:
             raise RuntimeError("shifts and dimensions must align: give dims for several shifts")

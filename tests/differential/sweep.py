@@ -88,7 +88,8 @@ def names_operation(label: str, text: str) -> bool:
     plain = text.lower().replace("_", "").replace(" ", "")
     if text.startswith("Dimension out of range"):  # PyTorch's own words, whoever asks
         return True
-    return any(n.rsplit(".", 1)[-1].lower().replace("_", "") in plain for n in names) or re.match(r"[a-z_0-9.]+(\(\)|:)", text) is not None
+    in_front = re.match(r"[a-z_0-9.]+(\(\)|:| requires| expects| is implemented)", text)
+    return in_front is not None or any(n.rsplit(".", 1)[-1].lower().replace("_", "") in plain for n in names)
 
 
 def on_alarm(*_: Any) -> None:
