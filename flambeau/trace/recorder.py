@@ -532,6 +532,7 @@ class Trace:
             cut(self)
             return op.call(args)
         counters.slow_path_entries += 1
+        before = self.state
         fragment = Fragment(self, self.grad_enabled)
         tensors: list[Tensor] = []
         numbers: list[Any] = []
@@ -541,6 +542,8 @@ class Trace:
                 self._enter(fragment, kind, a, default, tensors, numbers)
                 for kind, default, a in zip(op.kinds, op.defaults, args, strict=True)
             ]
+            if self.state is not before:  # another thread has taken an argument since the key was made: here it is another input now
+                return op.call(args)
             result = run_in(fragment, body, placeholders)
         except Exception as error:
             name_operation(error, op.name)

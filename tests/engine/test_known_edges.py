@@ -166,6 +166,17 @@ def test_another_thread_has_its_own_trace() -> None:
     assert pending.tolist() == [4.0] * 4
 
 
+def test_an_argument_that_another_thread_has_taken_is_entered_again() -> None:
+    evaluate.synchronize()
+    a = fb.arange(3.0)
+    a.tolist()
+    y = a * 2
+    slot = a._slot
+    a._gen, a._storage.gen = -7, -1  # as a thread leaves it that has run its own trace between this call's key and its edge
+    z = local.main.slow(fb.neg.operation, (fb.neg.operation, slot, "never met"), (a,))
+    assert z.tolist() == [-0.0, -1.0, -2.0] and y.tolist() == [0.0, 2.0, 4.0]
+
+
 def test_transforms_and_modes_see_every_call() -> None:
     x = fb.arange(6.0).reshape(2, 3)
 
