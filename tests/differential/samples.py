@@ -68,7 +68,8 @@ def for_flambeau(function: Any, name: str) -> Callable[..., Any]:
         scope["torch"] = flambeau
         return FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
     if isinstance(function, partial):  # such as functions with inplace=True
-        return partial(for_flambeau(function.func, function.func.__name__), *function.args, **function.keywords)
+        inner = f"{function.func.__module__}.{function.func.__name__}".removeprefix("torch.")
+        return partial(for_flambeau(function.func, inner), *function.args, **function.keywords)
     if function is getattr(torch.Tensor, name, None):
         return getattr(flambeau.Tensor, name)  # type: ignore[no-any-return]
     for spelling in (name, getattr(function, "__name__", name)):

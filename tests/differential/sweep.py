@@ -44,7 +44,7 @@ def differences(label: str, dtype: str, most: int, form: str = "function") -> tu
         if skipped(label, dtype, case.args, case.kwargs):
             continue
         count += 1
-        signal.alarm(60)
+        signal.alarm(120)  # a machine may be busy
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -54,7 +54,7 @@ def differences(label: str, dtype: str, most: int, form: str = "function") -> tu
                     indices=not known.ties, **case.kwargs,
                 )  # fmt: skip
         except TookTooLong:
-            found.append(f"{case.text}: took more than 60 s")
+            found.append(f"{case.text}: took more than two minutes")
             continue
         finally:
             signal.alarm(0)
