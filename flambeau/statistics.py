@@ -16,6 +16,7 @@ class Counters:
     trace_end_reasons: dict[str, int]
     plans_made: int
     plans_from_disk: int  # of those
+    plans_forgotten: int  # to make room for others (trace/forgetting.py)
     # Code: a function that is wanted was compiled now, read from the disk cache, or there already.
     kernels_compiled: int
     kernels_from_disk: int

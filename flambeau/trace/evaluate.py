@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau.compiler.graph import Graph
 from flambeau.statistics import counters
 from flambeau.trace import recorder
+from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
 from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import TRACE_SLOTS, TRACES, Fragment, Trace, local
@@ -48,7 +49,7 @@ start_native: Callable[[], None] | None = _start_native
 class TracePlan:
     """A compiled plan and what to do with its buffers: (position among the trace's tensors, index of the output)."""
 
-    __slots__ = ("assign", "graph", "history", "keep", "plan", "run", "tape")
+    __slots__ = ("assign", "graph", "history", "keep", "last", "plan", "run", "size", "tape")
 
     def __init__(self, graph: Graph, plan: Any, assign: list[tuple[int, int]]) -> None:
         self.graph = graph
@@ -58,6 +59,8 @@ class TracePlan:
         self.history: History | None = None  # what it keeps for gradients
         self.keep = False
         self.tape: Any = None
+        self.size = len(graph.values) + len(graph.nodes)
+        self.last = 0  # the generation of the trace that ran it last
 
 
 def set_profiler(profiler: Any) -> None:
@@ -114,7 +117,7 @@ def flush(tr: Trace, reason: str) -> None:
     if plan is None:
         started = perf_counter_ns()
         try:
-            plan = state.plans[alive] = make_plan(tr, state, tensors, alive)
+            plan = add_plan(tr, state, tensors, alive)
         except BaseException:
             for storage in inputs:
                 storage.gen = -1
@@ -129,6 +132,7 @@ def flush(tr: Trace, reason: str) -> None:
         if not state.countdown:
             learn(tr, state, tensors)
     boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
+    plan.last = tr.gen
     tr.reset()
     counters.operations_recorded += state.depth
     counters.traces_run += 1
@@ -168,6 +172,14 @@ def flush(tr: Trace, reason: str) -> None:
         from flambeau.autograd.segment import keep_history
 
         keep_history(plan, state, tensors, inputs, buffers, boundaries, custom, hooked, params)
+
+
+def add_plan(tr: Trace, state: State, tensors: list[Tensor], alive: Any) -> TracePlan:
+    """Compile the path for this set of living tensors, and keep the plan."""
+    plan = state.plans[alive] = make_plan(tr, state, tensors, alive)
+    plan.last = tr.gen
+    account(plan.size)
+    return plan
 
 
 def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> TracePlan:

@@ -241,12 +241,12 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
 
 def _direct(tr: Trace, call: State, tensors: list[Tensor]) -> dict[str, Any] | None:
     """The native call of a plan for the result of `call` alone; None if it is more than one small program."""
-    from flambeau.trace.evaluate import make_plan
+    from flambeau.trace.evaluate import add_plan
 
     alive = b"\x01"
     plan = call.plans.get(alive)
     if plan is None:
-        plan = call.plans[alive] = make_plan(tr, call, tensors[:1], alive)
+        plan = add_plan(tr, call, tensors[:1], alive)
     return None if plan.keep else plan.plan.direct  # type: ignore[no-any-return]
 
 
