@@ -73,7 +73,7 @@ class Engine:
     def seed(self, root: Tensor, gradient: Tensor) -> None:
         """Start from `root` with this gradient."""
         tr = self.tr
-        slot = root._slot if root._gen == tr.gen else tr.resolve(root)
+        slot = tr.slot_of(root)
         self._add(self.current, slot, gradient)
 
     def want(self, target: Tensor) -> None:
@@ -84,7 +84,7 @@ class Engine:
             segment, slot = target._history
             self.segment_targets.setdefault(segment, {})[slot] = target
             return
-        slot = target._slot if target._gen == tr.gen else tr.resolve(target)
+        slot = tr.slot_of(target)
         self.slot_targets[slot] = target
 
     def _add(self, into: dict[int, Tensor], slot: int, gradient: Tensor) -> None:
@@ -220,13 +220,13 @@ class Engine:
         order = sorted(seeds)
         values = segment.values() if segment is not None else []  # first: to unpack them may end the trace
         gradients = [seeds[s] for s in order]
-        slots = [g._slot if g._gen == tr.gen else tr.resolve(g) for g in gradients]
+        slots = [tr.slot_of(g) for g in gradients]
         entered: list[Tensor] = []
         entered_slots: tuple[int, ...] = ()
         extra: list[Any] = []
         if segment is not None:
             entered = values + [b.tensor for b in segment.boundaries.values()]
-            entered_slots = tuple([t._slot if t._gen == tr.gen else tr.resolve(t) for t in entered])
+            entered_slots = tuple([tr.slot_of(t) for t in entered])
             extra = list(segment.params)
         key = (
             BACKWARD if segment is None else SEGMENT, None if segment is None else segment.tape, stop, tuple(order),

@@ -181,7 +181,7 @@ class Function:
 
 
 def _slot(tr: Any, t: Tensor) -> int:
-    return t._slot if t._gen == tr.gen else tr.resolve(t)  # type: ignore[no-any-return]
+    return tr.slot_of(t)  # type: ignore[no-any-return]
 
 
 def _rooted(t: Tensor) -> Tensor:

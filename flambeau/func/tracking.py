@@ -104,7 +104,7 @@ def _depends(t: Any, leaves: dict[int, Any]) -> bool:
     if t._history is not None and t._gen != tr.gen:
         segments[t._history[0]] = {t._history[1]}
     else:
-        slot = t._slot if t._gen == tr.gen else tr.resolve(t)
+        slot = tr.slot_of(t)
         if not _leave(_reached(tr, slot), tr.boundaries, leaves, segments):
             return True
     while segments:

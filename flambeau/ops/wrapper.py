@@ -76,7 +76,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     head_lines: list[str] = []  # before the look-ups: the classes of what may be a number
     for i, (p, kind) in enumerate(zip(parameters, op.kinds, strict=True)):
         n = p.name
-        slot = f"{n}._slot if {n}._gen == g_ else tr_.resolve({n})"
+        slot = f"s_ if (s_ := {n}._slot) is not None and {n}._gen == g_ else tr_.resolve({n})"  # in this order: see Trace.slot_of
         if kind == "tensor":
             body.append(f"k{i} = {slot}")
             learned.append(f"{n}._meta")
@@ -108,7 +108,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             body.append(f"k{i} = c{i} if (c{i} is float or c{i} is int) and {n} != D{i} else (c{i}, {n})")
             pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
         elif kind == "tensors":
-            body.append(f"k{i} = tuple([None if t_ is None else t_._slot if t_._gen == g_ else tr_.resolve(t_) for t_ in {n}])")
+            body.append(f"k{i} = tuple([None if t_ is None else s_ if (s_ := t_._slot) is not None and t_._gen == g_ else tr_.resolve(t_) for t_ in {n}])")
             flat.append("*" + n)
             simple = learnable = False
         else:

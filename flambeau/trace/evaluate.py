@@ -132,7 +132,7 @@ def flush(tr: Trace, reason: str) -> None:
         if not state.countdown:
             learn(tr, state, tensors)
     boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
-    plan.last = tr.gen
+    plan.last = gen = tr.gen
     tr.reset()
     counters.operations_recorded += state.depth
     counters.traces_run += 1
@@ -142,7 +142,8 @@ def flush(tr: Trace, reason: str) -> None:
         counters.trace_end_reasons[reason] = 1
     given = []
     for storage in inputs:
-        storage.gen = -1
+        if storage.gen == gen:  # not another thread's meanwhile
+            storage.gen = -1
         given.append(storage.buffer)
     try:
         buffers: list[Buffer] = plan.run(given, params) if PROFILER is None else PROFILER.run(plan, state, given, params, reason)
@@ -207,9 +208,9 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
         if not lives:
             continue
         storage = t._storage
+        root = t._slot if storage is None else storage.slot  # before the generation: see Trace.slot_of
         if storage is not None and storage.gen != tr.gen:
-            continue  # its storage has been replaced since
-        root = t._slot if storage is None else storage.slot
+            continue  # its storage has been replaced since, or another thread has it now
         base = graph.values[root].base
         assert base is None, "a storage's slot is a root"
         if root in external:
@@ -255,7 +256,8 @@ def settle(tr: Trace) -> None:
         if not state.countdown:
             learn(tr, state, tr.tensors)
     for storage in tr.inputs:
-        storage.gen = -1
+        if storage.gen == tr.gen:
+            storage.gen = -1
     tr.reset()
 
 

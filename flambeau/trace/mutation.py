@@ -103,8 +103,8 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         _take_history(tr, target, owner)  # type: ignore[arg-type]
         fresh = detached = False
     gen = tr.gen
-    target_slot = target._slot if target._gen == gen else tr.resolve(target)
-    source_slot = source._slot if source._gen == gen else tr.resolve(source)
+    target_slot = slot if (slot := target._slot) is not None and target._gen == gen else tr.resolve(target)
+    source_slot = slot if (slot := source._slot) is not None and source._gen == gen else tr.resolve(source)
     storage = target._storage or storage_of(target)
     m = target._meta
     recorded = tr.grad_enabled and not detached
@@ -134,7 +134,7 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     watched = _leave_hooks(tr, target, storage) if recorded and (tr.hooked or target._hooks or target._retains_grad) else ()
     _bind(tr, target, storage, state)
     for t in watched:
-        tr.hooked[t._slot if t._gen == tr.gen else tr.resolve(t)] = t
+        tr.hooked[tr.slot_of(t)] = t
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
         storage.cut = next(ORDER)
         storage.history = storage.result = None
@@ -205,7 +205,7 @@ def replace_data(target: Tensor, value: Tensor) -> None:
         target._replace(value)
         return
     if target._history is None:
-        target._slot if target._gen == tr.gen else tr.resolve(target)
+        tr.slot_of(target)
         if not any(t is target for t in tr.tensors):
             tr.tensors.append(target)
         flush(tr, "new data")
@@ -259,8 +259,8 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
             assign(target, source, name, fresh=True)
         return
     gen = tr.gen
-    slots = tuple([t._slot if t._gen == gen else tr.resolve(t) for t in targets])
-    made = tuple([s._slot if s._gen == gen else tr.resolve(s) for s in sources])
+    slots = tuple([slot if (slot := t._slot) is not None and t._gen == gen else tr.resolve(t) for t in targets])
+    made = tuple([slot if (slot := s._slot) is not None and s._gen == gen else tr.resolve(s) for s in sources])
     storages = {t._storage or storage_of(t): t for t in targets}
     key = (ASSIGN, slots, made, tuple([s.slot for s in storages]), tuple([t._meta for t in targets]))
     state = tr.state.children.get(key)

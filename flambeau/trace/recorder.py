@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Node, Value
+from flambeau.runtime import forking
 from flambeau.statistics import counters
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.state import Out, State
@@ -329,8 +330,22 @@ class Trace:
             flush(self, "external memory")
         return answer
 
+    def slot_of(self, t: Tensor) -> int:
+        """The slot of `t` in this trace.
+
+        Read before the generation: another thread, to which `t` is an input too, makes the generation invalid, then writes its slot.
+        """
+        slot = t._slot
+        return slot if t._gen == self.gen else self.resolve(t)
+
     def resolve(self, t: Tensor) -> int:
         """The slot of `t` in this trace; registers its storage as an input of the trace if need be."""
+        if len(TRACES) == 1:
+            return self._resolve(t)
+        with SHARING:
+            return self._resolve(t)
+
+    def _resolve(self, t: Tensor) -> int:
         storage = t._storage
         gen = self.gen
         key = t._key
@@ -338,11 +353,13 @@ class Trace:
             state = self.state.children.get(key)  # met before, as a plain input
             if state is not None and key[1] is t._meta and storage.buffer is not None:
                 self.state = state
-                storage.gen = t._gen = gen
+                storage.gen = gen
                 storage.slot = storage.origin = state.root_slot
                 self.inputs.append(storage)
                 self.resolved.append(t)
+                t._gen = -2
                 t._slot = slot = state.slot
+                t._gen = gen
                 if state.requires:
                     boundary = self.boundaries[slot] = Boundary(t, t._history)
                     boundary.version = storage.version
@@ -352,7 +369,7 @@ class Trace:
         m = t._meta
         if t._immediate is not None and replay(self, t):
             return t._slot
-        if storage is None or (storage.gen >= 0 and storage.gen != gen):
+        if storage is None or (storage.gen >= 0 and storage.gen != gen and (storage.buffer is None or storage.slot != storage.origin)):
             from flambeau.trace.evaluate import evaluate_elsewhere
 
             storage = evaluate_elsewhere(t)
@@ -393,8 +410,9 @@ class Trace:
             storage.gen = gen
             storage.slot = storage.origin = state.inputs[0]
             self.inputs.append(storage)
-        t._gen = gen
+        t._gen = -2
         t._slot = slot = state.slot
+        t._gen = gen
         self.resolved.append(t)
         if leaf:
             boundary = Boundary(t, history)
@@ -453,7 +471,7 @@ class Trace:
         for boundary in list(self.boundaries.values()):
             t = boundary.tensor
             if t._storage is storage and boundary.history is None and t._meta.leaf and t._meta.numel == self.value(storage.slot).numel:
-                return t._slot if t._gen == self.gen else self.resolve(t)
+                return self.slot_of(t)
         return self.face(storage) if storage.source() is not None else -1
 
     def _register(self, key: Any, m: Meta, leaf: bool) -> State:
@@ -567,7 +585,7 @@ class Trace:
                 raise TypeError("argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
             return [self._enter(fragment, "tensor", x, None, tensors, numbers) for x in a]
         if isinstance(a, _TENSOR[0]):
-            slot = a._slot if a._gen == self.gen else self.resolve(a)
+            slot = self.slot_of(a)
             value = self.value(slot)
             fragment.roots.setdefault(slot if value.base is None else value.base, len(tensors))
             fragment.entered.setdefault(slot, len(tensors))
@@ -684,6 +702,8 @@ class Trace:
 
 TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 TRACES: dict[int, Trace] = {}
+SHARING = threading.RLock()  # held while a tensor is made known to one of several traces
+forking.keep_out(SHARING)
 _TENSOR: list[Any] = [None]  # the Tensor class, set by tensor.py
 _PARAMETER: list[Any] = [None]  # the Parameter class, once nn/parameter.py is there, and what waits for it
 
@@ -739,7 +759,7 @@ def storage_of(t: Tensor) -> Storage:
 def mark_custom(t: Tensor) -> Tensor:
     """An alias of `t` that requires gradients, and from which a custom function's backward leads on."""
     tr: Trace = local.trace
-    slot = t._slot if t._gen == tr.gen else tr.resolve(t)
+    slot = tr.slot_of(t)
     key = (CUSTOM, slot)
     state = tr.state.children.get(key)
     if state is None:
