@@ -114,13 +114,14 @@ class Engine:
         pending = self.current if segment is None else self.queue.pop(segment)
         wanted = self.slot_targets if segment is None else self.segment_targets.get(segment, {})
         cuts = {s for s in (*owner.hooked, *owner.custom, *wanted) if s not in owner.boundaries}
+        ends = self._ends(segment, cuts.difference(owner.custom))
         done: set[int] = set()
         while pending:
             for slot in list(pending):
                 boundary = owner.boundaries.get(slot)
                 if boundary is not None:
                     self._leave(boundary, pending.pop(slot), wanted.get(slot))
-            live = [s for s in cuts if s in pending and s >= max(pending)]
+            live = [s for s in cuts if s in pending and ends.get(s, s) >= max(pending)]
             if live:
                 slot = live[0]
                 gradient = pending.pop(slot)
@@ -143,13 +144,23 @@ class Engine:
                 continue
             if not pending:
                 break
-            stop = max([s for s in cuts if s < max(pending)], default=-1)
+            stop = max([end for s in cuts if (end := ends.get(s, s)) < max(pending)], default=-1)
             given, pending = pending, {}
             results = self._stage(segment, given, stop)
             for s, gradient in results.items():
                 self._add(pending, s, gradient)
             if segment is None:
                 self.current = pending
+
+    def _ends(self, segment: Segment | None, slots: set[int]) -> dict[int, int]:
+        """For those of the slots that are not the last result of their node: the last one's slot, below which the node is left alone."""
+        if not slots:
+            return {}
+        if segment is not None:
+            producer = segment.tape.producer
+            return {s: producer[s].outputs[-1] for s in slots if s in producer}
+        nodes = [n for state in self.tr.state.path() for n in state.nodes if len(n.outputs) > 1]
+        return {o: n.outputs[-1] for n in nodes for o in n.outputs if o in slots}
 
     def _only_targets_left(self, wanted: dict[int, Tensor], done: set[int]) -> bool:
         return self.targets is not None and not self.accumulate and all(s in done for s in wanted) and not self.segment_targets

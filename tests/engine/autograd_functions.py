@@ -33,6 +33,23 @@ def hooks(m: Any, see: Any) -> Any:
 
 
 @program
+def hooks_on_one_of_several_results(m: Any, see: Any) -> Any:
+    x = leaf(m, 5)
+    seen: list[Any] = []
+    y = see(x * 2)
+    v, _ = y.topk(3)
+    v.retain_grad()
+    v.register_hook(lambda g: seen.append(g.clone()))
+    ordered, _ = see(y.exp()).sort()
+    ordered.register_hook(lambda g: g * 10)
+    high, low = m.aminmax(see(x.sin()), dim=0)
+    low.register_hook(lambda g: g * 3)
+    high.register_hook(lambda g: g * 7)
+    ((v * v).sum() + ordered.sum() + low * high).backward()
+    return [x.grad, v.grad, seen]
+
+
+@program
 def hook_that_looks(m: Any, see: Any) -> Any:
     x = leaf(m, 3)
     seen: list[float] = []
