@@ -81,7 +81,11 @@ def start() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     evaluate.start_native = None
-    values = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(TABLE)} | _fields()
+    try:
+        fields = _fields()
+    except AssertionError:  # an interpreter that keeps objects in another way
+        return
+    values = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(TABLE)} | fields
     modules = [native_calls.module(name, expand(text), values) for name, text in (("edge", EDGE), ("alive", ALIVE), ("thread", THREAD))]
     readers = native_calls.readers()
     edge, alive, thread, *reads = jit.functions([*modules, *[code for code, _ in readers.values()]])
