@@ -1,7 +1,7 @@
 """Every operator of PyTorch's database on some of its samples: values, dtypes, shapes, views, errors, first and second gradients.
 
-Each is called with float64, with another dtype, in one or two of the other forms (forms.py), and with arguments that are wrong; which
-dtype and forms goes by its name, so that all of them are tried. `python -m tests.differential.sweep DTYPE MOST --form all` runs more.
+Each is called with float64, with another dtype or in another form (forms.py), and with arguments that are wrong; which dtype or form
+goes by its name, so that all of them are tried. `python -m tests.differential.sweep DTYPE MOST --form all` runs more.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ def _fails(label: str, dtype: str, form: str, most: int) -> list[str]:
 
 @pytest.mark.parametrize("label", sorted(set(OPERATORS) - INTERNAL))
 def test_operator(label: str) -> None:
-    found = _fails(label, "float64", "errors", 2)
+    found = _fails(label, "float64", "errors", 1)
     dtypes = [dtype for dtype in DTYPES if supported(label, dtype)]
-    if supported(label, "float64"):
+    real = supported(label, "float64")
+    if real:
         found += _fails(label, "float64", "function", 1)
+    if real and hash_of(label) // 100 % 2:
         found += _fails(label, "float64", _turn(label, OTHER_FORMS), 1)
-    if dtypes:
+    elif dtypes:
         found += _fails(label, _turn(label, dtypes), "function", 1)
     assert not found, "\n".join(found)

@@ -403,3 +403,15 @@ def gradchecks(m: Any, see: Any) -> Any:
     x = leaf(m, 3)
     return [m.autograd.gradcheck(lambda t: (t * t).sin(), (x,)), m.autograd.gradgradcheck(lambda t: t.exp() * t, (x,)),
             m.autograd.gradcheck(Wrong.apply, (x,), raise_exception=False)]  # fmt: skip
+
+
+@program
+def steps_have_no_second_gradient(m: Any, see: Any) -> Any:
+    found = []
+    for name in ("sign", "round", "ceil", "floor", "trunc"):
+        x = leaf(m, 3)
+        y = getattr(see(x * 2), name)()
+        (g,) = m.autograd.grad((y * y).sum(), x, create_graph=True)
+        (h,) = m.autograd.grad(getattr(m.tensor([1.0, 2.0, 3.0]) * x, name)(), x, m.tensor([float("inf"), 1.0, 2.0]))
+        found += [g, h]
+    return found

@@ -16,6 +16,14 @@ def _conj(x: Any) -> Any:
     return conj_physical(x) if x._meta.dtype.is_complex else x
 
 
+def _zero(g: Any) -> Any:
+    """The gradient of a step function: zeros that depend on nothing, whatever `g` is."""
+    from flambeau.ops.primitive import constant
+    from flambeau.ops.primitives.view import expand
+
+    return expand(constant(0, g._meta.dtype), shape=tuple(g._meta.shape))
+
+
 def _unary(name: str) -> Any:
     return primitive(name, pointwise_rule(name))
 
@@ -44,7 +52,7 @@ def abs(c, g):
 @_unary("sgn")
 def sgn(c, g):
     if not c.dtype(0).is_complex:
-        return g * 0
+        return _zero(g)
     x = c.input(0)
     modulus = abs(x)
     safe = where(modulus.eq(0), 1.0, modulus)
@@ -54,22 +62,22 @@ def sgn(c, g):
 
 @_unary("floor")
 def floor(c, g):
-    return g * 0
+    return _zero(g)
 
 
 @_unary("ceil")
 def ceil(c, g):
-    return g * 0
+    return _zero(g)
 
 
 @_unary("trunc")
 def trunc(c, g):
-    return g * 0
+    return _zero(g)
 
 
 @_unary("round")
 def round(c, g):
-    return g * 0
+    return _zero(g)
 
 
 @_unary("sqrt")
@@ -295,12 +303,12 @@ def div(c, g):
 
 @_binary("div_floor")
 def div_floor(c, g):
-    return g * 0, g * 0
+    return _zero(g), _zero(g)
 
 
 @_binary("div_trunc")
 def div_trunc(c, g):
-    return g * 0, g * 0
+    return _zero(g), _zero(g)
 
 
 @_binary("remainder")
