@@ -16,7 +16,7 @@ from flambeau.trace import recorder
 from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
 from flambeau.trace.mutation import Assignment
-from flambeau.trace.recorder import TRACE_SLOTS, TRACES, Fragment, Trace, local
+from flambeau.trace.recorder import TRACE_REFERENCES, TRACE_SLOTS, TRACES, Fragment, Trace, local
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
 
@@ -25,15 +25,13 @@ if TYPE_CHECKING:
     from flambeau.runtime.buffers import Buffer
     from flambeau.tensor import Tensor
 
-# References that a pending tensor has when only the trace holds it: the list, the loop variable, getrefcount's argument.
-_TRACE_REFERENCES = 3
 new_storage: Any = object.__new__
 OBSERVERS: list[Callable[[Any, str], None]] = []  # called with each new plan and why its trace ended (`flambeau explain`)
 PROFILER: Any = None  # while a profile is on: what runs plans and is told of new ones (profiler/collector.py)
 
 
 def _alive_among(tensors: list[Tensor]) -> bytes:
-    return bytes([getrefcount(t) > _TRACE_REFERENCES for t in tensors])
+    return bytes([getrefcount(t) > TRACE_REFERENCES for t in tensors])
 
 
 def _start_native() -> None:
@@ -108,7 +106,7 @@ def flush(tr: Trace, reason: str) -> None:
     alive: Any
     if len(tensors) == 2:  # a comprehension costs 0.2 us: as much as all the rest for the shortest traces
         first, second = tensors
-        alive = getrefcount(first) > _TRACE_REFERENCES, getrefcount(second) > _TRACE_REFERENCES
+        alive = getrefcount(first) > TRACE_REFERENCES, getrefcount(second) > TRACE_REFERENCES
         del first, second
     else:
         alive = alive_among(tensors)
@@ -119,8 +117,7 @@ def flush(tr: Trace, reason: str) -> None:
         try:
             plan = add_plan(tr, state, tensors, alive)
         except BaseException:
-            for storage in inputs:
-                storage.gen = -1
+            _release(tr)
             tr.reset()  # what cannot be compiled must not stand in the way of what comes next
             raise
         for observer in OBSERVERS:
@@ -142,7 +139,7 @@ def flush(tr: Trace, reason: str) -> None:
         counters.trace_end_reasons[reason] = 1
     given = []
     for storage in inputs:
-        if storage.gen == gen:  # not another thread's meanwhile
+        if storage.gen == gen:  # as `_release`, in one loop
             storage.gen = -1
         given.append(storage.buffer)
     try:
@@ -255,10 +252,15 @@ def settle(tr: Trace) -> None:
         state.countdown -= 1
         if not state.countdown:
             learn(tr, state, tr.tensors)
+    _release(tr)
+    tr.reset()
+
+
+def _release(tr: Trace) -> None:
+    """The inputs of a trace that ends are no longer its own, those that another thread has now left out."""
     for storage in tr.inputs:
         if storage.gen == tr.gen:
             storage.gen = -1
-    tr.reset()
 
 
 def observed(t: Tensor) -> None:

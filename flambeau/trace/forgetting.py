@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final
 
 from flambeau.statistics import counters
-from flambeau.trace.recorder import TRACES
+from flambeau.trace.recorder import TRACES, roots
 from flambeau.trace.state import State
 
 BYTES: Final = 1024  # of a value or a node
@@ -39,8 +39,8 @@ def account(size: int) -> None:
 
 def keep(most: int) -> int:
     """Forget plans, those that ran longest ago first, until the others have at most `most` values and nodes. Returns how many they have."""
-    states = _states()
-    found = [(plan.last, plan.size, state, alive) for state in states for alive, plan in list(state.plans.items())]
+    every = states()
+    found = [(plan.last, plan.size, state, alive) for state in every for alive, plan in list(state.plans.items())]
     found.sort(key=lambda plan: plan[0], reverse=True)
     total = 0
     wanted = [trace.state for trace in list(TRACES.values())]  # what is being recorded now
@@ -52,23 +52,23 @@ def keep(most: int) -> int:
             most = total
             del state.plans[alive]
             counters.plans_forgotten += 1
-    _prune(states, wanted)
+    _prune(every, wanted)
     return total
 
 
-def _states() -> set[State]:
+def states() -> set[State]:
     """All states of all tries. Several edges may lead to one."""
-    pending = [root for trace in list(TRACES.values()) for root in list(trace.roots.values())]
-    states: set[State] = set()
+    pending = roots()
+    found: set[State] = set()
     while pending:
         state = pending.pop()
-        if state not in states:
-            states.add(state)
+        if state not in found:
+            found.add(state)
             pending.extend(list(state.children.values()))
-    return states
+    return found
 
 
-def _prune(states: set[State], wanted: list[State]) -> None:
+def _prune(every: set[State], wanted: list[State]) -> None:
     """Take from the tries what leads to none of these states."""
     leading: set[State] = set()
     for end in wanted:
@@ -76,7 +76,7 @@ def _prune(states: set[State], wanted: list[State]) -> None:
         while state is not None and state not in leading:
             leading.add(state)
             state = state.parent
-    for state in states & leading:
+    for state in every & leading:
         for edge, child in list(state.children.items()):
             if child not in leading:
                 del state.children[edge]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flambeau.runtime.native_calls import UNPACKABLE
 from flambeau.statistics import counters
 from flambeau.trace import recorder
-from flambeau.trace.recorder import IN, TRACES, Trace
+from flambeau.trace.recorder import IN, Trace, roots
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
 
@@ -252,9 +252,8 @@ def _direct(tr: Trace, call: State, tensors: list[Tensor]) -> dict[str, Any] | N
 
 def forget() -> None:
     """Unlearn all calls of all threads: plans have changed, or every run must be seen."""
-    for trace in list(TRACES.values()):
-        for root in list(trace.roots.values()):
-            root.immediate = None
+    for root in roots():
+        root.immediate = None
 
 
 @lru_cache(maxsize=256)

@@ -702,10 +702,17 @@ class Trace:
 
 TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 TRACES: dict[int, Trace] = {}
+# References of a pending tensor that only the trace holds: the list, the loop variable, getrefcount's argument.
+TRACE_REFERENCES = 3
 SHARING = threading.RLock()  # held while a tensor is made known to one of several traces
 forking.keep_out(SHARING)
 _TENSOR: list[Any] = [None]  # the Tensor class, set by tensor.py
 _PARAMETER: list[Any] = [None]  # the Parameter class, once nn/parameter.py is there, and what waits for it
+
+
+def roots() -> list[State]:
+    """The roots of the tries of all threads."""
+    return [root for trace in list(TRACES.values()) for root in list(trace.roots.values())]
 
 
 def _structure(kind: type) -> Callable[[list[Any]], Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from flambeau.trace.forgetting import states
 from flambeau.trace.immediate import forget
-from flambeau.trace.recorder import TRACES
-from flambeau.trace.state import State
 
 
 def forget_plans(workers: int) -> int:
@@ -12,10 +11,7 @@ def forget_plans(workers: int) -> int:
     that is there already. Returns how many there were. A plan that another thread is running just now runs on."""
     dropped = 0
     forget()
-    pending: list[State] = [root for trace in list(TRACES.values()) for root in list(trace.roots.values())]
-    while pending:
-        state = pending.pop()
-        pending.extend(list(state.children.values()))
+    for state in states():
         for alive, plan in list(state.plans.items()):
             if plan.plan.placement.workers < workers:
                 state.plans.pop(alive, None)

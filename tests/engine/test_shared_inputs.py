@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,17 @@ def often() -> object:
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
+
+
+def at_once(work: Callable[[int], None], mine: Callable[[], Any] = lambda: None) -> Any:
+    """`work(0)` to `work(3)` in threads of their own, and `mine()` in this one, whose result it is."""
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    result = mine()
+    for thread in threads:
+        thread.join()
+    return result
 
 
 @pytest.mark.usefixtures("often")
@@ -45,12 +58,7 @@ def test_values_with_shared_inputs() -> None:
 
     expected = [work(seed, 60) for seed in range(4)]
     results: dict[int, list[float]] = {}
-    threads = [threading.Thread(target=lambda seed=seed: results.__setitem__(seed, work(seed, 60))) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    mine = work(2, 60)
-    for thread in threads:
-        thread.join()
+    mine = at_once(lambda seed: results.__setitem__(seed, work(seed, 60)), lambda: work(2, 60))
     assert mine == expected[2]
     assert [results.get(seed) for seed in range(4)] == expected
 
@@ -70,9 +78,5 @@ def test_one_model_in_several_threads() -> None:
                 if model(given[i]).tolist() != expected[i]:
                     wrong.append(i)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work)
     assert not wrong

@@ -14,7 +14,7 @@ from flambeau.nn import functional as F
 from flambeau.nn.functional import recurrent
 from flambeau.tensor import Tensor
 
-_REDUCTIONS = ("none", "mean", "sum")
+REDUCTIONS = ("none", "mean", "sum")
 _SAMPLING = ("bilinear", "nearest", "bicubic")
 _PADDING = ("zeros", "border", "reflection")
 
@@ -188,19 +188,19 @@ def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type
 
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
     """nn.functional.poisson_nll_loss; reduction 0 none, 1 mean, 2 sum."""
-    return F.poisson_nll_loss(input, target, log_input, full, None, eps, None, _REDUCTIONS[reduction])
+    return F.poisson_nll_loss(input, target, log_input, full, None, eps, None, REDUCTIONS[reduction])
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
     """nn.functional.hinge_embedding_loss; reduction 0 none, 1 mean, 2 sum."""
-    return F.hinge_embedding_loss(input, target, margin, None, None, _REDUCTIONS[reduction])
+    return F.hinge_embedding_loss(input, target, margin, None, None, REDUCTIONS[reduction])
 
 
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = 1
 ) -> Tensor:
     """nn.functional.binary_cross_entropy_with_logits; reduction 0 none, 1 mean, 2 sum."""
-    return F.binary_cross_entropy_with_logits(input, target, weight, None, None, _REDUCTIONS[reduction], pos_weight)
+    return F.binary_cross_entropy_with_logits(input, target, weight, None, None, REDUCTIONS[reduction], pos_weight)
 
 
 pdist = F.pdist

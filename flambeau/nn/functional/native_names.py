@@ -10,36 +10,36 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn import functional as F
+from flambeau.nn.functional.native import REDUCTIONS
 from flambeau.ops.wrapper import MISSING
 from flambeau.tensor import Tensor
-
-_REDUCTIONS = ("none", "mean", "sum")
 
 
 def _reduction(name: str, number: int) -> str:
     if not isinstance(number, int):
         raise TypeError(f"{name}(): argument 'reduction' must be int, not {type(number).__name__}: 0 (none), 1 (mean) or 2 (sum)")
-    if not 0 <= number < len(_REDUCTIONS):
+    if not 0 <= number < len(REDUCTIONS):
         raise ValueError(f"{name}(): {number} is not a valid value for reduction: 0 (none), 1 (mean) or 2 (sum)")
-    return _REDUCTIONS[number]
+    return REDUCTIONS[number]
+
+
+def _dim(name: str, dim: Any, axis: int | None) -> Any:
+    """`dim`, or `axis` where it is not given."""
+    if dim is not MISSING:
+        return dim
+    if axis is None:
+        raise TypeError(f'{name}() missing 1 required positional arguments: "dim"')
+    return axis
 
 
 def softmax(input: Tensor, dim: Any = MISSING, dtype: Any = None, *, axis: int | None = None) -> Tensor:
     """exp(x) / sum of exp(x) along `dim`; computed in `dtype` if given."""
-    if dim is MISSING:
-        if axis is None:
-            raise TypeError('softmax() missing 1 required positional arguments: "dim"')
-        dim = axis
-    return F.softmax(input, dim, 3, dtype)
+    return F.softmax(input, _dim("softmax", dim, axis), 3, dtype)
 
 
 def log_softmax(input: Tensor, dim: Any = MISSING, dtype: Any = None, *, axis: int | None = None) -> Tensor:
     """log(softmax(x)) along `dim`; computed in `dtype` if given."""
-    if dim is MISSING:
-        if axis is None:
-            raise TypeError('log_softmax() missing 1 required positional arguments: "dim"')
-        dim = axis
-    return F.log_softmax(input, dim, 3, dtype)
+    return F.log_softmax(input, _dim("log_softmax", dim, axis), 3, dtype)
 
 
 def dropout(input: Tensor, p: float, train: bool) -> Tensor:
