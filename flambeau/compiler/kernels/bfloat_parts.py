@@ -70,6 +70,19 @@ def split(b: Builder, lanes: int, value: str) -> tuple[str, str, str]:
     return hi, mid, lo
 
 
+def split_in_order(b: Builder, lanes: int, first: str, second: str) -> tuple[str, str, str]:
+    """(hi, mid, lo), <2 * lanes x i16> each: the parts of `first`, then those of `second`."""
+    ints, halves = vector("i32", lanes), vector("i16", 2 * lanes)
+    upper = ", ".join(f"i32 {2 * lane + 1}" for lane in range(2 * lanes))
+
+    def both(low: str, high: str) -> str:
+        x, y = (b.op(f"bitcast {ints} {word} to {halves}") for word in (low, high))
+        return b.op(f"shufflevector {halves} {x}, {halves} {y}, <{2 * lanes} x i32> <{upper}>")
+
+    hi, mid, lo = (both(*pair) for pair in zip(_words(b, lanes, first), _words(b, lanes, second), strict=True))
+    return hi, mid, lo
+
+
 def split_pairs(b: Builder, lanes: int, first: str, second: str) -> tuple[str, str, str]:
     """(hi, mid, lo), <lanes x i32> each: in every lane the part of `first` (low half) and of `second` (high half), as
     the matrix unit wants neighbours in k."""

@@ -28,7 +28,8 @@ from flambeau.compiler.kernels.convolution_image_pack import is_flat, pack_steps
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_step_products import add_sums, choose_tiles, clear_tiles, multiply_step, store_tiles
-from flambeau.compiler.kernels.convolution_tile_pack import HEADER, pack_tile_weights
+from flambeau.compiler.kernels.convolution_tile_pack import HEADER
+from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of

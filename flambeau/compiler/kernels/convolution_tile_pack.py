@@ -1,14 +1,12 @@
-"""Convolutions by the matrix unit: what is packed for it (see convolution_tiles.py for what it is used for).
+"""Convolutions by the matrix unit: the packing of pixels (see convolution_tiles.py for what they are used for).
 
-    pixels: planes[pair of channels][part][sub-plane][image][row][column] of two bfloat16, one of each channel
-    weights: panels of 32 output channels, [step][part][two tiles of 16 output channels][32 channels] of bfloat16
+    planes[pair of channels][part][sub-plane][image][row][column] of two bfloat16, one of each channel
 
-A step is a tap of 32 channels, in the order (32 channels, tap row, tap column). A float32 has three parts, a bfloat16 is
-its own. Channels beyond the last are zeros in both. A stride deals rows and columns to sub-planes by their residue. Rows
-share the zeros between them where padding on both sides allows, and so do images.
+A float32 has three parts, a bfloat16 is its own. Channels beyond the last are zeros. A stride deals rows and columns to
+sub-planes by their residue. Rows share the zeros between them where padding on both sides allows, and so do images.
 
-With parts, the extent of the elements is noted (bfloat_parts.py): of an image block in the scratch, of a panel in its
-header.
+With parts, the extent of an image block's elements is noted in the scratch (bfloat_parts.py). The weights:
+convolution_tile_weights.py.
 """
 
 from __future__ import annotations
@@ -16,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
-from flambeau.compiler.kernel import Address, Function, Kernel, Word
-from flambeau.compiler.kernels.bfloat_parts import PARTS, Extent, split, split_pairs
-from flambeau.compiler.kernels.convolution_patches import GATHER, UNIT, masked_read
-from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
-from flambeau.compiler.kernels.matmul_blocking import ceil_div
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Function
+from flambeau.compiler.kernels.bfloat_parts import PARTS, Extent, split_pairs
+from flambeau.compiler.kernels.convolution_patches import UNIT, masked_read
+from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_packed import module_of
 
@@ -174,85 +171,3 @@ def _copy(b: Builder, element: Element, kind: str, name: str) -> str:
         f"define void @{name}(ptr noalias %shape, ptr noalias %source, ptr noalias %planes, ptr noalias %extent, "
         "i64 %y, i64 %x, i64 %rows) noinline #0"
     )
-
-
-_WEIGHTS_NAMES = (
-    "weights", "packed", "panels", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "taps_y",
-    "taps_x", "panel_bytes", "panels_at",
-)  # fmt: skip
-
-
-def pack_tile_weights(p: Problem, gradient: bool, element: Element, packed: int, panel_bytes: int, node: int) -> Kernel:
-    """The kernel that packs the panels, [group][panel], behind their headers."""
-    rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
-    out_stride, in_stride, tap_row, tap_column = p.w.strides
-    row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
-    panels = ceil_div(rows, ROWS)
-    words: list[Word] = [
-        p.w.word, Address(packed), panels, rows, channels, p.group_outputs * out_stride, row, channel, tap_row, tap_column,
-        p.w.shape[2], p.w.shape[3], panel_bytes, p.groups * panels * HEADER,
-    ]  # fmt: skip
-    key = f"convolution:tiles:weights:{element.name}"
-    count = numel(p.w)
-    return Kernel(
-        name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit_weights, element, key), words=words,
-        reads=(p.w.root,), writes=(packed,), units=p.groups * panels, bytes=count * element.itemsize + p.groups * panels * panel_bytes,
-        nodes=(node,), min_units_per_thread=max(1, 16384 * p.groups * panels // max(1, count)),
-    )  # fmt: skip
-
-
-def _emit_weights(element: Element, key: str) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([lambda b: _weights(b, element, symbol(key))], 512)
-
-
-def _weights(b: Builder, element: Element, name: str) -> str:
-    w = load_words(b, "%args", 2, _WEIGHTS_NAMES)
-    memory, size, count = element.memory, element.itemsize, parts_of(element)
-    b.allocas.append("  %extent = alloca [128 x i8], align 64")
-    step_bytes = count * 2 * TILE_BYTES
-
-    def unit(u: str) -> None:
-        g, panel = b.op(f"udiv i64 {u}, {w['panels']}"), b.op(f"urem i64 {u}, {w['panels']}")
-        r0 = b.mul(panel, ROWS)
-        source = b.gep(memory, w["weights"], b.add(b.mul(g, w["group"]), b.mul(r0, w["row"])))
-        target = b.gep("i8", w["packed"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))
-        clear_extent(b, "%extent")
-
-        def row(r: str) -> None:
-            exists = b.op(f"icmp slt i64 {b.add(r0, r)}, {w['rows']}")
-            tile = b.mul(b.op(f"lshr i64 {r}, 4"), TILE_BYTES)
-            to_row = b.gep("i8", target, b.add(tile, b.mul(b.op(f"and i64 {r}, 15"), 64)))
-            from_row = b.gep(memory, source, b.mul(r, w["row"]))
-
-            def channels(c: str) -> None:
-                left = b.op(f"select i1 {exists}, i64 {b.sub(w['channels'], c)}, i64 0")
-                read = masked_read(b, memory, WIDTH, size, GATHER, "0", left, w["channel"])
-                taps = b.mul(b.op(f"lshr i64 {c}, 5"), b.mul(w["taps_y"], w["taps_x"]))
-                half = b.gep("i8", to_row, b.mul(b.op(f"and i64 {c}, 16"), 2))
-                from_channels = b.gep(memory, from_row, b.mul(c, w["channel"]))
-
-                def tap_row(ty: str) -> None:
-                    def tap(tx: str) -> None:
-                        value = read(b.gep(memory, from_channels, b.add(b.mul(ty, w["tap_row"]), b.mul(tx, w["tap_column"]))))
-                        step = b.add(taps, b.add(b.mul(ty, w["taps_x"]), tx))
-                        to = b.gep("i8", half, b.mul(step, step_bytes))
-                        for part, bits in enumerate(split(b, WIDTH, value) if count > 1 else [value]):
-                            b.store(_SHORTS, bits, b.gep("i8", to, part * 2 * TILE_BYTES), 32)
-                        if count > 1:
-                            put_extent(b, "%extent", EXTENT.include(b, value, *extent_in_memory(b, "%extent")))
-
-                    b.loop(0, w["taps_x"], 1, tap)
-
-                b.loop(0, w["taps_y"], 1, tap_row)
-
-            b.loop(0, b.op(f"and i64 {b.add(w['channels'], DEEP - 1)}, {-DEEP}"), WIDTH, channels)
-
-        b.loop(0, ROWS, 1, row)
-        header = b.gep("i8", w["packed"], b.mul(u, HEADER))
-        for at, value in enumerate(EXTENT.reduce(b, *extent_in_memory(b, "%extent"))):
-            b.store("i32", value, b.gep("i32", header, at), 4)
-
-    b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")

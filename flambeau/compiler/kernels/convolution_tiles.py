@@ -46,10 +46,10 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     clear_extent,
     copy_function,
     extent_in_memory,
-    pack_tile_weights,
     parts_of,
 )
 from flambeau.compiler.kernels.convolution_tile_products import products_function
+from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue

@@ -1,0 +1,281 @@
+"""Convolutions by the matrix unit: the packing of the weights, once a run.
+
+    panels of 32 output channels, [step][part][two tiles of 16 output channels][32 channels] of bfloat16
+
+A step is a tap of 32 channels, in the order (32 channels, tap row, tap column). A float32 has three parts, a bfloat16 is
+its own. Channels beyond the last are zeros. The extent of a panel's elements (bfloat_parts.py) lies in its header.
+
+32 x 32 channels at a time are copied next to each other, so that the next ones are fetched meanwhile in whole lines, and
+so that they lie in the first-level cache; the steps are then written one after the other. Where the taps do not
+lie together, or are many, it is 32 x 32 channels of one tap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
+from flambeau.compiler.kernels.bfloat_parts import split_in_order
+from flambeau.compiler.kernels.convolution_patches import GATHER, bit_mask, masked_read
+from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
+from flambeau.compiler.kernels.convolution_tile_pack import (
+    DEEP,
+    EXTENT,
+    HEADER,
+    ROWS,
+    TILE_BYTES,
+    WIDTH,
+    clear_extent,
+    extent_in_memory,
+    parts_of,
+    put_extent,
+)
+from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
+from flambeau.compiler.kernels.matmul_blocking import ceil_div
+from flambeau.compiler.kernels.matmul_element import Element
+from flambeau.compiler.kernels.matmul_packed import module_of
+
+_LINES = 4  # lines in registers: two vectors each
+_MOST_TAPS = 9  # that are copied: 36 KiB of a first-level cache of 48 KiB
+_FLOATS, _INTS, _SHORTS = (f"<{WIDTH} x {kind}>" for kind in ("float", "i32", "i16"))
+_NAMES = (
+    "weights", "packed", "scratch", "panels", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "taps_y",
+    "taps_x", "panel_bytes", "panels_at", "together", "rows_lie_apart", "pitch", "scratch_bytes",
+)  # fmt: skip
+
+
+def pack_tile_weights(p: Problem, gradient: bool, element: Element, packed: int, panel_bytes: int, node: int) -> Kernel:
+    """The kernel that packs the panels, [group][panel], behind their headers."""
+    rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
+    out_stride, in_stride, tap_row, tap_column = p.w.strides
+    row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
+    panels = ceil_div(rows, ROWS)
+    taps = p.w.shape[2] * p.w.shape[3]
+    dense = (p.w.shape[3] == 1 or tap_column == 1) and (p.w.shape[2] == 1 or tap_row == p.w.shape[3]) and in_stride == taps
+    together = dense and taps <= _MOST_TAPS
+    lines = ceil_div(DEEP * taps, WIDTH)
+    pitch = WIDTH * (lines + 1 - lines % 2)  # an odd number of cache lines
+    scratch = 4 * ROWS * (pitch if together else DEEP)
+    words: list[Word] = [
+        p.w.word, Address(packed), Scratch(scratch), panels, rows, channels, p.group_outputs * out_stride, row, channel, tap_row, tap_column,
+        p.w.shape[2], p.w.shape[3], panel_bytes, p.groups * panels * HEADER, int(together), int(not gradient), pitch, scratch,
+    ]  # fmt: skip
+    key = f"convolution:tiles:weights:{element.name}"
+    count = numel(p.w)
+    return Kernel(
+        name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit, element, key), words=words,
+        reads=(p.w.root,), writes=(packed,), units=p.groups * panels, bytes=count * element.itemsize + p.groups * panels * panel_bytes,
+        nodes=(node,), min_units_per_thread=max(1, 16384 * p.groups * panels // max(1, count)),
+    )  # fmt: skip
+
+
+def _emit(element: Element, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    functions = (_copy, _copy_tap, _pack_rows, _pack_channels)
+    return module_of([*(partial(write, element) for write in functions), partial(_weights, element, symbol(key))], 512)
+
+
+def _store_bits(b: Builder, element: Element, value: str, to: str) -> None:
+    bits = b.op(f"bitcast {_FLOATS} {value} to {_INTS}") if element.memory == "float" else b.op(f"zext {_SHORTS} {value} to {_INTS}")
+    b.store(_INTS, bits, to, 64)
+
+
+def _copy(element: Element, b: Builder) -> str:
+    """Text of `copy(source, outer, count, length, pitch, ahead, to)`: `count` of 32 lines `outer` apart, as i32; the rest is zero.
+
+    The elements `ahead` of them are fetched: it is what comes next.
+    """
+    memory, size = element.memory, element.itemsize
+
+    def line(r: str) -> None:
+        exists = b.op(f"icmp slt i64 {r}, %count")
+        left = b.op(f"select i1 {exists}, i64 %length, i64 0")
+        source, to = b.gep(memory, "%source", b.mul(r, "%outer")), b.gep("i32", "%to", b.mul(r, "%pitch"))
+
+        def some(at: str) -> None:
+            here = b.gep(memory, source, at)
+            value = b.masked_load(memory, WIDTH, here, bit_mask(b, WIDTH, 0, b.sub(left, at)), size)
+            b.call("void", "llvm.prefetch.p0", [("ptr", b.gep(memory, here, "%ahead")), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+            _store_bits(b, element, value, b.gep("i32", to, at))
+
+        b.loop(0, "%pitch", WIDTH, some)
+
+    b.loop(0, ROWS, 1, line)
+    return b.function(
+        "define internal void @copy(ptr noalias %source, i64 %outer, i64 %count, i64 %length, i64 %pitch, i64 %ahead, ptr noalias %to) noinline #0"
+    )
+
+
+def _copy_tap(element: Element, b: Builder) -> str:
+    """Text of `copy_tap(source, row, channel, rows, channels, to)`: [32 rows][32 channels] of a tap, as i32; the rest is zero."""
+
+    def row(r: str) -> None:
+        exists = b.op(f"icmp slt i64 {r}, %rows")
+        for first in range(0, DEEP, WIDTH):
+            left = b.op(f"select i1 {exists}, i64 {b.sub('%channels', first)}, i64 0")
+            read = masked_read(b, element.memory, WIDTH, element.itemsize, GATHER, "0", left, "%channel")
+            value = read(b.gep(element.memory, "%source", b.add(b.mul(r, "%row"), b.mul("%channel", first))))
+            _store_bits(b, element, value, b.gep("i32", "%to", b.add(b.mul(r, DEEP), first)))
+
+    b.loop(0, ROWS, 1, row)
+    return b.function(
+        "define internal void @copy_tap(ptr noalias %source, i64 %row, i64 %channel, i64 %rows, i64 %channels, ptr noalias %to) noinline #0"
+    )
+
+
+def _put(b: Builder, element: Element, values: Sequence[str], to: str, seen: Sequence[str]) -> list[str]:
+    """Store the parts of 32 channels, 16 in each of two vectors, of an output channel; the extent of all that was seen."""
+    shorts = f"<{2 * WIDTH} x i16>"
+    extremes = list(seen)
+    bits: Sequence[str]
+    if parts_of(element) > 1:
+        bits = split_in_order(b, WIDTH, *values)
+        for value in values:
+            extremes = EXTENT.include(b, value, *extremes)
+    else:
+        halves = [b.op(f"bitcast {_FLOATS} {value} to {shorts}") for value in values]
+        lower = ", ".join(f"i32 {2 * i}" for i in range(2 * WIDTH))
+        bits = [b.op(f"shufflevector {shorts} {halves[0]}, {shorts} {halves[1]}, <{2 * WIDTH} x i32> <{lower}>")]
+    for part, value in enumerate(bits):
+        b.store(shorts, value, b.gep("i8", to, part * 2 * TILE_BYTES), 64)
+    return extremes
+
+
+def _pack_rows(element: Element, b: Builder) -> str:
+    """Text of `pack_rows(source, taps, pitch, steps, extent)`: neighbouring steps; lines of `source` are output channels.
+
+    Element i of a tap is element tap + i * taps of the line: lane (tap + i * taps) % 16 of vector (tap + i * taps) / 16.
+    (Gathers of 16 took 35 cycles, these permutations take 9 for 9 taps.)
+    """
+    order = "<" + ", ".join(f"i32 {i}" for i in range(WIDTH)) + ">"
+    distances = b.op(f"mul {_INTS} {order}, {b.splat('i32', WIDTH, b.op('trunc i64 %taps to i32'))}")
+    fours = "<" + ", ".join(["i32 4"] * WIDTH) + ">"
+
+    def tap(t: str, *seen: str) -> list[str]:
+        step = b.gep("i8", "%steps", b.mul(t, parts_of(element) * 2 * TILE_BYTES))
+        places = b.op(f"add {_INTS} {distances}, {b.splat('i32', WIDTH, b.op(f'trunc i64 {t} to i32'))}")
+        vectors = b.op(f"lshr {_INTS} {places}, {fours}")
+
+        def rows(r: str, *seen: str) -> list[str]:
+            lines = [b.gep("float", "%source", b.mul(b.add(r, i), "%pitch")) for i in range(_LINES)]
+
+            def vector(v: str, *found: str) -> list[str]:
+                here = b.op(f"icmp eq {_INTS} {vectors}, {b.splat('i32', WIDTH, b.op(f'trunc i64 {v} to i32'))}")
+                following = []
+                for i, old in enumerate(found):
+                    at = b.mul(b.add(v, b.mul("%taps", i % 2)), WIDTH)
+                    lanes = [(_FLOATS, b.load(_FLOATS, b.gep("float", lines[i // 2], at), 64)), (_INTS, places)]
+                    moved = b.call(_FLOATS, "llvm.x86.avx512.permvar.sf.512", lanes)
+                    following.append(b.op(f"select <{WIDTH} x i1> {here}, {_FLOATS} {moved}, {_FLOATS} {old}"))
+                return following
+
+            found = b.loop(0, "%taps", 1, vector, [(_FLOATS, "zeroinitializer")] * (2 * _LINES))
+            extremes = list(seen)
+            tile = b.gep("i8", step, b.mul(b.op(f"lshr i64 {r}, 4"), TILE_BYTES))
+            for i in range(_LINES):
+                to = b.gep("i8", tile, b.mul(b.op(f"and i64 {b.add(r, i)}, 15"), 64))
+                extremes = _put(b, element, found[2 * i : 2 * i + 2], to, extremes)
+            return extremes
+
+        return b.loop(0, ROWS, _LINES, rows, [(EXTENT.type, value) for value in seen])
+
+    start = extent_in_memory(b, "%extent")
+    put_extent(b, "%extent", b.loop(0, "%taps", 1, tap, [(EXTENT.type, value) for value in start]))
+    return b.function("define internal void @pack_rows(ptr noalias %source, i64 %taps, i64 %pitch, ptr noalias %steps, ptr noalias %extent) noinline #0")
+
+
+def _pack_channels(element: Element, b: Builder) -> str:
+    """Text of `pack_channels(source, taps, pitch, steps, extent)`: neighbouring steps; lines of `source` are channels.
+
+    16 x 16 elements are transposed: each vector is then a tap of an output channel.
+    """
+    step_bytes = parts_of(element) * 2 * TILE_BYTES
+
+    def places(at: str, row: str, tap: str, *seen: str) -> list[str]:
+        halves = []
+        for first in range(0, DEEP, WIDTH):
+            lines = [b.gep("float", "%source", b.add(b.mul("%pitch", first + i), at)) for i in range(WIDTH)]
+            halves.append(transpose_vectors(b, "float", WIDTH, [b.load(_FLOATS, line, 64) for line in lines]))
+        extremes = list(seen)
+        for pair in zip(*halves, strict=True):
+            to = b.add(b.mul(tap, step_bytes), b.add(b.mul(b.op(f"lshr i64 {row}, 4"), TILE_BYTES), b.mul(b.op(f"and i64 {row}, 15"), 64)))
+            extremes = _put(b, element, pair, b.gep("i8", "%steps", to), extremes)
+            after = b.add(tap, 1)
+            wraps = b.op(f"icmp eq i64 {after}, %taps")
+            tap = b.op(f"select i1 {wraps}, i64 0, i64 {after}")
+            row = b.add(row, b.op(f"zext i1 {wraps} to i64"))
+        return [row, tap, *extremes]
+
+    start = [(EXTENT.type, value) for value in extent_in_memory(b, "%extent")]
+    put_extent(b, "%extent", b.loop(0, b.mul("%taps", ROWS), WIDTH, places, [("i64", "0"), ("i64", "0"), *start])[2:])
+    return b.function(
+        "define internal void @pack_channels(ptr noalias %source, i64 %taps, i64 %pitch, ptr noalias %steps, ptr noalias %extent) noinline #0"
+    )
+
+
+def _weights(element: Element, name: str, b: Builder) -> str:
+    w = load_words(b, "%args", 3, _NAMES)
+    memory = element.memory
+    b.allocas.append("  %extent = alloca [128 x i8], align 64")
+    step_bytes = parts_of(element) * 2 * TILE_BYTES
+    taps = b.mul(w["taps_y"], w["taps_x"])
+    copy = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
+    rows_lie_apart = b.op(f"icmp ne i64 {w['rows_lie_apart']}, 0")
+    together = b.op(f"icmp ne i64 {w['together']}, 0")
+
+    def unit(u: str) -> None:
+        g, panel = b.op(f"udiv i64 {u}, {w['panels']}"), b.op(f"urem i64 {u}, {w['panels']}")
+        r0 = b.mul(panel, ROWS)
+        rows = b.min(ROWS, b.sub(w["rows"], r0))
+        source = b.gep(memory, w["weights"], b.add(b.mul(g, w["group"]), b.mul(r0, w["row"])))
+        target = b.gep("i8", w["packed"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))
+        clear_extent(b, "%extent")
+
+        def block(c: str) -> None:
+            channels = b.min(DEEP, b.sub(w["channels"], c))
+            from_block = b.gep(memory, source, b.mul(c, w["channel"]))
+            to_block = b.gep("i8", target, b.mul(b.mul(b.op(f"lshr i64 {c}, 5"), taps), step_bytes))
+
+            def pack(lines: str, count: str, pitch: str, to: str) -> None:
+                arguments = [("ptr", copy), ("i64", count), ("i64", pitch), ("ptr", to), ("ptr", "%extent")]
+                b.call("void", f"pack_{lines}", arguments, declare=False)
+
+            def all_taps() -> None:
+                outer, lines, length = (
+                    b.op(f"select i1 {rows_lie_apart}, i64 {first}, i64 {second}")
+                    for first, second in ((w["row"], w["channel"]), (rows, channels), (channels, rows))
+                )
+                b.call("void", "copy", [
+                    ("ptr", from_block), ("i64", outer), ("i64", lines), ("i64", b.mul(length, taps)), ("i64", w["pitch"]),
+                    ("i64", b.mul(w["channel"], DEEP)), ("ptr", copy),
+                ], declare=False)  # fmt: skip
+                b.when(rows_lie_apart, lambda: pack("rows", taps, w["pitch"], to_block))
+                b.when(b.op(f"xor i1 {rows_lie_apart}, true"), lambda: pack("channels", taps, w["pitch"], to_block))
+
+            def one_by_one() -> None:
+                def tap_row(ty: str) -> None:
+                    def tap(tx: str) -> None:
+                        at = b.add(b.mul(ty, w["tap_row"]), b.mul(tx, w["tap_column"]))
+                        b.call("void", "copy_tap", [
+                            ("ptr", b.gep(memory, from_block, at)), ("i64", w["row"]), ("i64", w["channel"]), ("i64", rows),
+                            ("i64", channels), ("ptr", copy),
+                        ], declare=False)  # fmt: skip
+                        pack("rows", "1", str(DEEP), b.gep("i8", to_block, b.mul(b.add(b.mul(ty, w["taps_x"]), tx), step_bytes)))
+
+                    b.loop(0, w["taps_x"], 1, tap)
+
+                b.loop(0, w["taps_y"], 1, tap_row)
+
+            b.when(together, all_taps)
+            b.when(b.op(f"xor i1 {together}, true"), one_by_one)
+
+        b.loop(0, w["channels"], DEEP, block)
+        header = b.gep("i8", w["packed"], b.mul(u, HEADER))
+        for at, value in enumerate(EXTENT.reduce(b, *extent_in_memory(b, "%extent"))):
+            b.store("i32", value, b.gep("i32", header, at), 4)
+
+    b.loop("%begin", "%end", 1, unit)
+    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
