@@ -28,6 +28,7 @@ SHAPES = [
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution_weight, "weight_tiles_apply", lambda p: True)
+    monkeypatch.setattr(convolution_weight, "weight_planes_apply", lambda p: False)
 
 
 def gradient(x: np.ndarray, g: np.ndarray, shape: tuple[int, ...], options: dict[str, Any], again: int = 0) -> np.ndarray:

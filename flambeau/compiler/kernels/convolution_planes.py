@@ -68,6 +68,13 @@ def _axis(taps: int, step: int, base: int, tap: int) -> Axis:
     return Axis(-lowest, (max(places) - lowest) // step, tuple(place - lowest for place in places))
 
 
+def shared_zeros(axis: Axis, step: int, size: int, source: int, blocks: int) -> int:
+    """Places at the end of a row of planes that are zero, and so may be the next row's first zeros."""
+    if step > 1 or blocks > 1:
+        return 0
+    return max(0, min(axis.before, size + axis.reach - axis.before - source, 16))
+
+
 def plane_elements(deal: int, sub_rows: int, pitch: int) -> int:
     """Elements from plane to plane: an odd number of cache lines (of 16 float32).
 

@@ -31,7 +31,7 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
 from flambeau.compiler.kernels.convolution_patches import Geometry, bit_mask, read_kind
-from flambeau.compiler.kernels.convolution_planes import Axis, axes, balanced
+from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_tile_exact import exact_function
 from flambeau.compiler.kernels.convolution_tile_pack import (
@@ -131,13 +131,6 @@ class Blocking:
         return self.images * self.rows * self.columns / round_up(self.used, WIDTH)
 
 
-def _shared_zeros(axis: Axis, step: int, size: int, source: int, blocks: int) -> int:
-    """Places at the end of a row of planes that are zero, and so may be the next row's first zeros."""
-    if step > 1 or blocks > 1:
-        return 0
-    return max(0, min(axis.before, size + axis.reach - axis.before - source, WIDTH))
-
-
 def _even(batch: int, most: int) -> int:
     """Images of a unit: at most so many, and as many that the units are even in number (two threads), if there are."""
     return next((n for n in range(most, most // 2, -1) if ceil_div(batch, n) % 2 == 0), balanced(batch, most))
@@ -158,14 +151,14 @@ def _blocking(p: Problem, gradient: bool, g: Geometry) -> Blocking:
         fitting = max(2 * PLACES, min(_BLOCK_COLUMNS, places // (1 + axis_y.reach) - axis_x.reach))
         columns = min(width, round_up(balanced(width, fitting), PLACES))
     blocks_x = ceil_div(width, columns)
-    pitch = columns + axis_x.reach - _shared_zeros(axis_x, deal, columns, g.source_width, blocks_x)
+    pitch = columns + axis_x.reach - shared_zeros(axis_x, deal, columns, g.source_width, blocks_x)
     rows = 1
     if blocks_x == 1:
         fitting = min(places // pitch - axis_y.reach, _BLOCK_PIXELS // width)
         wanted = max(ceil_div(4 * PLACES, width), height * p.batch * p.groups // _UNITS)
         rows = balanced(height, max(1, min(height, fitting, wanted)))
     blocks_y = ceil_div(height, rows)
-    image_rows = rows + axis_y.reach - _shared_zeros(axis_y, deal, rows, g.source_height, blocks_y)
+    image_rows = rows + axis_y.reach - shared_zeros(axis_y, deal, rows, g.source_height, blocks_y)
     images = 1
     if blocks_y * blocks_x == 1:
         fitting = min(places // (image_rows * pitch), _BLOCK_PIXELS // (rows * columns))

@@ -41,6 +41,7 @@ from flambeau.compiler.kernels.convolution_planes import (
 )
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
+from flambeau.compiler.kernels.convolution_weight_planes import plane_weight_gradient, weight_planes_apply
 from flambeau.compiler.kernels.convolution_weight_tiles import tile_weight_gradient, weight_tiles_apply
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
@@ -131,14 +132,15 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     facts = Facts(element, sums, tile, host.vector_bits, read_kind(1, g_column), read_kind(sx, x_column), flat)
     padded = round_up(outputs, tile.width)
     bytes_each = p.groups * k * padded * size
-    if weight_tiles_apply(p):
+    by_images = weight_tiles_apply(p)
+    if by_images or weight_planes_apply(p):
         temporary_ids: list[int] = []
 
         def make_partials(count: int) -> int:
             temporary_ids.append(temporary(graph, count * bytes_each // size, sums_dtype))
             return temporary_ids[0]
 
-        kernels, partials = tile_weight_gradient(graph, p, node_index, make_partials)
+        kernels, partials = (tile_weight_gradient if by_images else plane_weight_gradient)(graph, p, node_index, make_partials)
         return [*kernels, _sum_kernel(p, facts, temporary_ids[0], partials, node_index)]
 
     # Blocks of pixels whose planes of all channels fit; pieces of rows only where a row alone is too long.

@@ -1,0 +1,206 @@
+"""Convolutions by the matrix unit: what the kernels of the weight's gradient share.
+
+The blocks of pixels that a unit's partial sum is made of, what a tap has of one, the multiply-adds for what the unit's parts
+cannot hold, from the images themselves, and how a unit's sums go to the partial sums: sums[panel of 32 output channels][tap]
+of [32 input channels][32 output channels] to partial[s][group][input channel][tap][output channel].
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Address, Function, Word
+from flambeau.compiler.kernels.convolution_patches import bit_mask
+from flambeau.compiler.kernels.convolution_problem import Problem, load_words
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
+from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_tile_pack import LANES
+from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+
+_WIDTH: Final = 16
+_EXACT_OUTPUTS: Final = 8  # output channels that use a vector of x in multiply-adds
+_TAP: Final = ("y_low", "y_high", "x_low", "x_high", "shift")  # output pixels that a tap has; the source pixel of pixel (0, 0)
+_POINTERS: Final = ("partial", "x", "g", "exact")
+# The first words of a kernel. `block_images`: of a block; `taps_at`: the index of the first tap among the words.
+WORDS: Final = (
+    *_POINTERS, "groups", "partials", "blocks", "blocks_y", "blocks_x", "block_rows", "block_columns", "height", "width", "images",
+    "block_images", "channels", "outputs", "taps", "padded", "step_y", "step_x", "source_width", "x_batch", "x_channel", "g_batch",
+    "g_channel", "taps_at",
+)  # fmt: skip
+
+
+def exact_words(
+    p: Problem, partial_sums: int, partials: int, block_images: int, block_rows: int, block_columns: int, own: list[Word]
+) -> list[Word]:  # fmt: skip
+    """All words of a kernel: these, its `own`, the taps."""
+    height, width = p.x.shape[2:]
+    out_height, out_width = p.y.shape[2:]
+    blocks_y, blocks_x = ceil_div(out_height, block_rows), ceil_div(out_width, block_columns)
+    kernel_y, kernel_x = p.w.shape[2:]
+    taps: list[Word] = []
+    for ty in range(kernel_y):
+        for tx in range(kernel_x):
+            at_y, at_x = ty * p.dilation[0] - p.padding[0], tx * p.dilation[1] - p.padding[1]
+            taps += [
+                *_inside(at_y, p.stride[0], height, out_height), *_inside(at_x, p.stride[1], width, out_width), at_y * width + at_x
+            ]  # fmt: skip
+    words: list[Word] = [
+        Address(partial_sums), p.x.word, p.y.word, _exact_function(), p.groups, partials, ceil_div(p.batch, block_images) * blocks_y * blocks_x,
+        blocks_y, blocks_x, block_rows, block_columns, out_height, out_width, p.batch, block_images, p.group_inputs, p.group_outputs,
+        kernel_y * kernel_x, round_up(p.group_outputs, _WIDTH), p.stride[0], p.stride[1], width, p.x.strides[0], p.x.strides[1],
+        p.y.strides[0], p.y.strides[1], len(WORDS) + len(own),
+    ]  # fmt: skip
+    return [*words, *own, *taps]
+
+
+def load_exact_words(b: Builder) -> dict[str, str]:
+    """The words, by name."""
+    return load_words(b, "%args", len(_POINTERS), WORDS)
+
+
+def _inside(at: int, step: int, size: int, count: int) -> tuple[int, int]:
+    """[low, high): the output positions i of `count` with 0 <= at + i * step < size."""
+    low = max(0, ceil_div(-at, step))
+    return low, max(low, min(count, (size - 1 - at) // step + 1))
+
+
+class Blocks:
+    """The blocks of pixels of a partial sum, and what a tap has of one."""
+
+    def __init__(self, b: Builder, w: dict[str, str], s: str) -> None:
+        self.b, self.w = b, w
+        self.first = b.sdiv(b.mul(s, w["blocks"]), w["partials"])
+        self.after = b.sdiv(b.mul(b.add(s, 1), w["blocks"]), w["partials"])
+
+    def place(self, t: str) -> tuple[str, str, str]:
+        """(block of images, first row, first column) of a block."""
+        b, w = self.b, self.w
+        rest, at_x = b.op(f"udiv i64 {t}, {w['blocks_x']}"), b.op(f"urem i64 {t}, {w['blocks_x']}")
+        return (
+            b.op(f"udiv i64 {rest}, {w['blocks_y']}"), b.mul(b.op(f"urem i64 {rest}, {w['blocks_y']}"), w["block_rows"]),
+            b.mul(at_x, w["block_columns"]),
+        )  # fmt: skip
+
+    def tap(self, t: str, y: str, x: str) -> tuple[str, str, str, str, str]:
+        """(first row, rows, first column, columns, shift) of a block's pixels that tap `t` has."""
+        b, w = self.b, self.w
+        at = b.gep("i64", "%args", b.add(b.mul(t, len(_TAP)), w["taps_at"]))
+        q = {name: b.load("i64", b.gep("i64", at, i), 8) for i, name in enumerate(_TAP)}
+        y0 = b.max(y, q["y_low"])
+        y1 = b.min(b.min(b.add(y, w["block_rows"]), w["height"]), q["y_high"])
+        x0 = b.max(x, q["x_low"])
+        x1 = b.min(b.min(b.add(x, w["block_columns"]), w["width"]), q["x_high"])
+        return y0, b.max("0", b.sub(y1, y0)), x0, b.max("0", b.sub(x1, x0)), q["shift"]
+
+    def source(self, y: str, x: str, shift: str) -> str:
+        """The source pixel of an output pixel, counted in its image; negative only outside of `tap`'s ranges."""
+        b, w = self.b, self.w
+        return b.add(b.add(b.mul(b.mul(y, w["step_y"]), w["source_width"]), b.mul(x, w["step_x"])), shift)
+
+
+def store_partial(b: Builder, w: dict[str, str], s: str, group: str, channel: str, tall: str, output: str, most: int | str, sums: str) -> None:
+    """Store a unit's sums of input channels [channel, channel + tall) and of at most `most` output channels from `output` on."""
+    floats = f"<{_WIDTH} x float>"
+    first_c = b.mul(b.add(b.mul(b.add(b.mul(s, w["groups"]), group), w["channels"]), channel), w["taps"])
+
+    def one_channel(i: str) -> None:
+        def tap(k: str) -> None:
+            row = b.mul(b.add(first_c, b.add(b.mul(i, w["taps"]), k)), w["padded"])
+
+            def vector_of_outputs(o: str) -> None:
+                source = b.add(b.mul(b.add(b.mul(b.op(f"udiv i64 {o}, {LANES}"), w["taps"]), k), SUMS_BYTES), b.mul(i, 4 * LANES))
+                source = b.add(source, b.mul(b.op(f"urem i64 {o}, {LANES}"), 4))
+                target = b.gep("float", w["partial"], b.add(row, b.add(output, o)))
+                b.store(floats, b.load(floats, b.gep("i8", sums, source), 64), target, 4)
+
+            b.loop(0, b.min(most, b.sub(w["padded"], output)), _WIDTH, vector_of_outputs)
+
+        b.loop(0, w["taps"], 1, tap)
+
+    b.loop(0, tall, 1, one_channel)
+
+
+def _exact_function() -> Function:
+    key = "convolution:weight_exact"
+    return Function(key, partial(_exact_module, key))
+
+
+def _exact_module(key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([partial(_exact, symbol(key))], 512)
+
+
+def _exact(name: str, b: Builder) -> str:
+    """Text of `name(args, s, channel, tall, output, wide, sums)`: a unit's sums by multiply-adds. The lanes of a vector are pixels
+    of a row; sums of an image are added up."""
+    w = load_exact_words(b)
+    blocks = Blocks(b, w, "%s")
+    floats = f"<{_WIDTH} x float>"
+    zeros = [(floats, "zeroinitializer")] * _EXACT_OUTPUTS
+    order = "<" + ", ".join(f"i64 {i}" for i in range(_WIDTH)) + ">"
+    offsets = b.op(f"mul <{_WIDTH} x i64> {order}, {b.splat('i64', _WIDTH, w['step_x'])}")
+    gather = f"llvm.masked.gather.v{_WIDTH}f32.v{_WIDTH}p0"
+    b.declarations.add(f"declare {floats} @{gather}(<{_WIDTH} x ptr>, i32, <{_WIDTH} x i1>, {floats})")
+
+    def channel(c: str) -> None:
+        def tap(k: str) -> None:
+            def outputs(o: str) -> None:
+                last = b.sub("%wide", 1)
+                rows_of_g = [b.mul(b.add("%output", b.min(b.add(o, i), last)), w["g_channel"]) for i in range(_EXACT_OUTPUTS)]
+
+                def block(t: str, *totals: str) -> list[str]:
+                    images, y, x = blocks.place(t)
+                    y0, rows, x0, columns, shift = blocks.tap(k, y, x)
+                    first = b.mul(images, w["block_images"])
+
+                    def image(n: str, *totals: str) -> list[str]:
+                        from_x = b.gep("float", w["x"], b.add(b.mul(n, w["x_batch"]), b.mul(b.add("%channel", c), w["x_channel"])))
+                        from_g = [b.gep("float", w["g"], b.add(b.mul(n, w["g_batch"]), r)) for r in rows_of_g]
+
+                        def row(r: str, *sums: str) -> list[str]:
+                            here = b.add(y0, r)
+
+                            def pixels(q: str, *sums: str) -> list[str]:
+                                mask = bit_mask(b, _WIDTH, 0, b.sub(columns, q))
+                                at = b.add(x0, q)
+                                lanes = b.op(
+                                    f"getelementptr float, ptr {b.gep('float', from_x, blocks.source(here, at, shift))}, <{_WIDTH} x i64> {offsets}"
+                                )
+                                arguments = [
+                                    (f"<{_WIDTH} x ptr>", lanes), ("i32", "4"), (f"<{_WIDTH} x i1>", mask), (floats, "zeroinitializer")
+                                ]  # fmt: skip
+                                left = b.call(floats, gather, arguments, declare=False)
+                                place = b.add(b.mul(here, w["width"]), at)
+                                following = []
+                                for g, total in zip(from_g, sums, strict=True):
+                                    right = b.masked_load("float", _WIDTH, b.gep("float", g, place), mask, 4)
+                                    following.append(b.call(floats, f"llvm.fma.v{_WIDTH}f32", [(floats, left), (floats, right), (floats, total)]))
+                                return following
+
+                            return b.loop(0, columns, _WIDTH, pixels, [(floats, value) for value in sums])
+
+                        sums = b.loop(0, rows, 1, row, zeros)
+                        return [b.op(f"fadd {floats} {total}, {value}") for total, value in zip(totals, sums, strict=True)]
+
+                    after = b.min(w["images"], b.add(first, w["block_images"]))
+                    return b.loop(first, after, 1, image, [(floats, value) for value in totals])
+
+                totals = b.loop(blocks.first, blocks.after, 1, block, zeros)
+                for i, total in enumerate(totals):
+                    value = b.call("float", f"llvm.vector.reduce.fadd.v{_WIDTH}f32", [("float", "-0.0"), (floats, total)])
+                    at = b.add(o, i)
+                    line = b.add(b.mul(b.add(b.mul(b.op(f"udiv i64 {at}, {LANES}"), w["taps"]), k), SUMS_BYTES), b.mul(c, 4 * LANES))
+                    to = b.gep("i8", "%sums", b.add(line, b.mul(b.op(f"urem i64 {at}, {LANES}"), 4)))
+                    b.store("float", value, to, 4)
+
+            b.loop(0, "%wide", _EXACT_OUTPUTS, outputs)
+
+        b.loop(0, w["taps"], 1, tap)
+
+    b.loop(0, "%tall", 1, channel)
+    return b.function(
+        f"define void @{name}(ptr noalias %args, i64 %s, i64 %channel, i64 %tall, i64 %output, i64 %wide, ptr noalias %sums) noinline #0"
+    )

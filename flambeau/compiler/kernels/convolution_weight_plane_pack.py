@@ -1,0 +1,158 @@
+"""Convolutions by the matrix unit: the packing of pixels for the weight's gradient (see convolution_weight_planes.py).
+
+    planes[channel][part][sub-plane][image][row][column] of bfloat16, the three parts of float32
+
+A stride deals rows and columns to sub-planes by their residue. What is no pixel is zero, and so are the channels up to a
+multiple of 16. Of the gradient, 16 channels at a time are then turned into the unit's second operand:
+
+    steps[32 places][part][two tiles of 16 channels][16 pairs of places][16 channels] of two bfloat16
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Function
+from flambeau.compiler.kernels.bfloat_parts import PARTS, split_in_order
+from flambeau.compiler.kernels.convolution_patches import UNIT, masked_read
+from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.convolution_tile_pack import EXTENT, extent_in_memory, lanes_inside, put_extent
+from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
+from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
+
+SLACK: Final = 64  # places behind a sub-plane that are set to zero: tiles reach up to 47 beyond the last row
+SHAPE: Final = (
+    "stride_channel", "stride_y", "source_height", "source_width", "top", "left", "deal_y", "deal_x", "sub_places", "pitch",
+    "reach_y", "channel_bytes", "part_bytes",
+)  # fmt: skip
+_WIDTH: Final = 16
+_CHUNK: Final = 2 * _WIDTH  # places that are written at a time
+_FLOATS, _INTS, _SHORTS = f"<{_WIDTH} x float>", f"<{_WIDTH} x i32>", f"<{_CHUNK} x i16>"
+_AHEAD: Final = 2  # channels from the one that is copied to the one whose pixels are fetched
+
+
+def copy_function(kind: str) -> Function:
+    """`copy(shape, source, channels, y, rows, planes, extent)`: an image's block of `rows` rows, and those that taps reach beyond."""
+    key = f"convolution:weight_planes:copy:{kind}"
+    return Function(key, partial(_copy_module, kind, key))
+
+
+def _copy_module(kind: str, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([partial(_copy, kind, symbol(key))], 512)
+
+
+def _copy(kind: str, name: str, b: Builder) -> str:
+    """Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites."""
+    w = load_words(b, "%shape", 0, SHAPE)
+    rows = b.add("%rows", w["reach_y"])
+    padded = b.op(f"and i64 {b.add('%channels', _WIDTH - 1)}, {-_WIDTH}")
+    step = "1" if kind == UNIT else w["deal_x"]
+    fetched = b.mul(w["stride_channel"], _AHEAD)
+
+    def store(at: str, values: tuple[str, ...]) -> None:
+        for part, value in enumerate(values):
+            b.store(_SHORTS, value, b.gep("i8", at, b.mul(w["part_bytes"], part)), 2)
+
+    def zeros(plane: str, low: str | int, high: str) -> None:
+        """Zeros from place `low` on, to `high` and up to 31 more."""
+        b.loop(low, high, _CHUNK, lambda q: store(b.gep("i16", plane, q), ("zeroinitializer",) * PARTS))
+
+    def channel(j: str) -> None:
+        exists = b.op(f"icmp slt i64 {j}, %channels")
+        planes = b.gep("i8", "%planes", b.mul(j, w["channel_bytes"]))
+        image = b.gep("float", "%source", b.mul(j, w["stride_channel"]))
+
+        def residue_y(ry: str) -> None:
+            def residue_x(rx: str) -> None:
+                plane = b.gep("i16", planes, b.mul(b.add(b.mul(ry, w["deal_x"]), rx), w["sub_places"]))
+                start = b.sub(rx, w["left"])
+                low, high = lanes_inside(b, kind, start, w["deal_x"], w["source_width"])
+                low = b.min(low, w["pitch"])
+                high = b.max(low, b.min(high, w["pitch"]))
+
+                def row(r: str) -> None:
+                    y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
+                    inside = b.op(f"and i1 {exists}, {b.op(f'icmp ult i64 {y}, ' + w['source_height'])}")
+                    end = b.op(f"select i1 {inside}, i64 {high}, i64 {low}")
+                    source = b.gep("float", image, b.add(b.mul(y, w["stride_y"]), b.add(start, b.mul(low, step))))
+                    target = b.gep("i16", plane, b.mul(r, w["pitch"]))
+                    count = b.sub(end, low)
+                    to = b.gep("i16", target, low)
+
+                    def put(q: str, values: list[str], extremes: list[str]) -> list[str]:
+                        store(b.gep("i16", to, q), split_in_order(b, _WIDTH, *values))
+                        for value in values:
+                            extremes = EXTENT.include(b, value, *extremes)
+                        return extremes
+
+                    def whole_chunk(q: str, *extremes: str) -> list[str]:
+                        values = []
+                        for half in range(2):
+                            at = b.gep("float", source, b.add(q, half * _WIDTH))
+                            values.append(b.load(_FLOATS, at, 4))
+                            b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("float", at, fetched)), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                        return put(q, values, list(extremes))
+
+                    def chunk(q: str, *extremes: str) -> list[str]:
+                        values = []
+                        for half in range(2):
+                            at = b.add(q, half * _WIDTH)
+                            read = masked_read(b, "float", _WIDTH, 4, kind, "0", b.sub(count, at), step)
+                            values.append(read(b.gep("float", source, b.mul(at, step))))
+                        return put(q, values, list(extremes))
+
+                    zeros(target, 0, low)
+                    extremes = [(EXTENT.type, value) for value in extent_in_memory(b, "%extent")]
+                    whole = b.op(f"and i64 {count}, {-_CHUNK}") if kind == UNIT else "0"
+                    if kind == UNIT:
+                        found = b.loop(0, whole, _CHUNK, whole_chunk, extremes)
+                        extremes = [(EXTENT.type, value) for value in found]
+                    put_extent(b, "%extent", b.loop(whole, count, _CHUNK, chunk, extremes))
+                    zeros(target, end, w["pitch"])
+
+                b.loop(0, rows, 1, row)
+                # What tiles read beyond the last row.
+                after = b.mul(rows, w["pitch"])
+                zeros(plane, after, b.add(after, SLACK))
+
+            b.loop(0, w["deal_x"], 1, residue_x)
+
+        b.loop(0, w["deal_y"], 1, residue_y)
+
+    b.loop(0, padded, 1, channel)
+    return b.function(
+        f"define void @{name}(ptr noalias %shape, ptr noalias %source, i64 %channels, i64 %y, i64 %rows, ptr noalias %planes, "
+        "ptr noalias %extent) noinline #0"
+    )
+
+
+def turn_function() -> Function:
+    """`turn(planes, channel_bytes, part_bytes, steps, out)`: the tiles of 16 channels."""
+    key = "convolution:weight_planes:turn"
+    return Function(key, partial(_turn_module, key))
+
+
+def _turn_module(key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([partial(_turn, symbol(key))], 512)
+
+
+def _turn(name: str, b: Builder) -> str:
+    def step(s: str) -> None:
+        for part in range(PARTS):
+            here = b.gep("i8", "%planes", b.add(b.mul("%part_bytes", part), b.mul(s, 64)))
+            rows = [b.load(_INTS, b.gep("i8", here, b.mul("%channel_bytes", i)), 64) for i in range(_WIDTH)]
+            to = b.gep("i8", "%out", b.add(b.mul(s, STEP_BYTES), PART_BYTES * part))
+            for i, value in enumerate(transpose_vectors(b, "i32", _WIDTH, rows)):
+                b.store(_INTS, value, b.gep("i8", to, 64 * i), 64)
+
+    b.loop(0, "%steps", 1, step)
+    return b.function(
+        f"define void @{name}(ptr noalias %planes, i64 %channel_bytes, i64 %part_bytes, i64 %steps, ptr noalias %out) noinline #0"
+    )
