@@ -1,9 +1,8 @@
 """Convolutions by the matrix unit: the packing of pixels for the weight's gradient (see convolution_weight_planes.py).
 
-    planes[channel][part][sub-plane][image][row][column] of bfloat16, the three parts of float32
+    planes[channel][part][image][row][column] of bfloat16, the three parts of float32
 
-A stride deals rows and columns to sub-planes by their residue. What is no pixel is zero, and so are the channels up to a
-multiple of 16. Of the gradient, 16 channels at a time are then turned into the unit's second operand:
+What is no pixel is zero, and so are the channels up to a multiple of 16. Of the gradient, 16 channels at a time are then turned into the unit's second operand:
 
     steps[32 places][part][two tiles of 16 channels][16 pairs of places][16 channels] of two bfloat16
 """
@@ -16,17 +15,16 @@ from typing import Final
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PARTS, split_in_order
-from flambeau.compiler.kernels.convolution_patches import UNIT, masked_read
+from flambeau.compiler.kernels.convolution_patches import UNIT, bit_mask
 from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.convolution_tile_pack import EXTENT, extent_in_memory, lanes_inside, put_extent
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 
-SLACK: Final = 64  # places behind a sub-plane that are set to zero: tiles reach up to 47 beyond the last row
+SLACK: Final = 64  # places behind a plane that are set to zero: tiles reach up to 47 beyond the last row
 SHAPE: Final = (
-    "stride_channel", "stride_y", "source_height", "source_width", "top", "left", "deal_y", "deal_x", "sub_places", "pitch",
-    "reach_y", "channel_bytes", "part_bytes",
+    "stride_channel", "stride_y", "source_height", "source_width", "top", "left", "pitch", "reach_y", "channel_bytes", "part_bytes",
 )  # fmt: skip
 _WIDTH: Final = 16
 _CHUNK: Final = 2 * _WIDTH  # places that are written at a time
@@ -34,25 +32,28 @@ _FLOATS, _INTS, _SHORTS = f"<{_WIDTH} x float>", f"<{_WIDTH} x i32>", f"<{_CHUNK
 _AHEAD: Final = 2  # channels from the one that is copied to the one whose pixels are fetched
 
 
-def copy_function(kind: str) -> Function:
+def copy_function() -> Function:
     """`copy(shape, source, channels, y, rows, planes, extent)`: an image's block of `rows` rows, and those that taps reach beyond."""
-    key = f"convolution:weight_planes:copy:{kind}"
-    return Function(key, partial(_copy_module, kind, key))
+    key = "convolution:weight_planes:copy"
+    return Function(key, partial(_copy_module, key))
 
 
-def _copy_module(kind: str, key: str) -> str:
+def _copy_module(key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_copy, kind, symbol(key))], 512)
+    return module_of([partial(_copy, symbol(key))], 512)
 
 
-def _copy(kind: str, name: str, b: Builder) -> str:
+def _copy(name: str, b: Builder) -> str:
     """Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites."""
     w = load_words(b, "%shape", 0, SHAPE)
     rows = b.add("%rows", w["reach_y"])
     padded = b.op(f"and i64 {b.add('%channels', _WIDTH - 1)}, {-_WIDTH}")
-    step = "1" if kind == UNIT else w["deal_x"]
     fetched = b.mul(w["stride_channel"], _AHEAD)
+    start = b.sub(0, w["left"])
+    low, high = lanes_inside(b, UNIT, start, "1", w["source_width"])
+    low = b.min(low, w["pitch"])
+    high = b.max(low, b.min(high, w["pitch"]))
 
     def store(at: str, values: tuple[str, ...]) -> None:
         for part, value in enumerate(values):
@@ -64,65 +65,44 @@ def _copy(kind: str, name: str, b: Builder) -> str:
 
     def channel(j: str) -> None:
         exists = b.op(f"icmp slt i64 {j}, %channels")
-        planes = b.gep("i8", "%planes", b.mul(j, w["channel_bytes"]))
-        image = b.gep("float", "%source", b.mul(j, w["stride_channel"]))
+        plane = b.gep("i8", "%planes", b.mul(j, w["channel_bytes"]))
+        image = b.gep("float", "%source", b.add(b.mul(j, w["stride_channel"]), b.add(start, low)))
 
-        def residue_y(ry: str) -> None:
-            def residue_x(rx: str) -> None:
-                plane = b.gep("i16", planes, b.mul(b.add(b.mul(ry, w["deal_x"]), rx), w["sub_places"]))
-                start = b.sub(rx, w["left"])
-                low, high = lanes_inside(b, kind, start, w["deal_x"], w["source_width"])
-                low = b.min(low, w["pitch"])
-                high = b.max(low, b.min(high, w["pitch"]))
+        def row(r: str) -> None:
+            y = b.sub(b.add("%y", r), w["top"])
+            inside = b.op(f"and i1 {exists}, {b.op(f'icmp ult i64 {y}, ' + w['source_height'])}")
+            end = b.op(f"select i1 {inside}, i64 {high}, i64 {low}")
+            source = b.gep("float", image, b.mul(y, w["stride_y"]))
+            target = b.gep("i16", plane, b.mul(r, w["pitch"]))
+            count = b.sub(end, low)
+            to = b.gep("i16", target, low)
 
-                def row(r: str) -> None:
-                    y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
-                    inside = b.op(f"and i1 {exists}, {b.op(f'icmp ult i64 {y}, ' + w['source_height'])}")
-                    end = b.op(f"select i1 {inside}, i64 {high}, i64 {low}")
-                    source = b.gep("float", image, b.add(b.mul(y, w["stride_y"]), b.add(start, b.mul(low, step))))
-                    target = b.gep("i16", plane, b.mul(r, w["pitch"]))
-                    count = b.sub(end, low)
-                    to = b.gep("i16", target, low)
+            def chunk(q: str, extremes: list[str], masked: bool) -> list[str]:
+                values = []
+                for half in range(2):
+                    at = b.add(q, half * _WIDTH)
+                    here = b.gep("float", source, at)
+                    if masked:
+                        values.append(b.masked_load("float", _WIDTH, here, bit_mask(b, _WIDTH, 0, b.sub(count, at)), 4))
+                    else:
+                        values.append(b.load(_FLOATS, here, 4))
+                        b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("float", here, fetched)), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                    extremes = EXTENT.include(b, values[-1], *extremes)
+                store(b.gep("i16", to, q), split_in_order(b, _WIDTH, *values))
+                return extremes
 
-                    def put(q: str, values: list[str], extremes: list[str]) -> list[str]:
-                        store(b.gep("i16", to, q), split_in_order(b, _WIDTH, *values))
-                        for value in values:
-                            extremes = EXTENT.include(b, value, *extremes)
-                        return extremes
+            zeros(target, 0, low)
+            whole = b.op(f"and i64 {count}, {-_CHUNK}")
+            seen = [(EXTENT.type, value) for value in extent_in_memory(b, "%extent")]
+            found = b.loop(0, whole, _CHUNK, lambda q, *now: chunk(q, list(now), False), seen)
+            seen = [(EXTENT.type, value) for value in found]
+            put_extent(b, "%extent", b.loop(whole, count, _CHUNK, lambda q, *now: chunk(q, list(now), True), seen))
+            zeros(target, end, w["pitch"])
 
-                    def whole_chunk(q: str, *extremes: str) -> list[str]:
-                        values = []
-                        for half in range(2):
-                            at = b.gep("float", source, b.add(q, half * _WIDTH))
-                            values.append(b.load(_FLOATS, at, 4))
-                            b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("float", at, fetched)), ("i32", "0"), ("i32", "2"), ("i32", "1")])
-                        return put(q, values, list(extremes))
-
-                    def chunk(q: str, *extremes: str) -> list[str]:
-                        values = []
-                        for half in range(2):
-                            at = b.add(q, half * _WIDTH)
-                            read = masked_read(b, "float", _WIDTH, 4, kind, "0", b.sub(count, at), step)
-                            values.append(read(b.gep("float", source, b.mul(at, step))))
-                        return put(q, values, list(extremes))
-
-                    zeros(target, 0, low)
-                    extremes = [(EXTENT.type, value) for value in extent_in_memory(b, "%extent")]
-                    whole = b.op(f"and i64 {count}, {-_CHUNK}") if kind == UNIT else "0"
-                    if kind == UNIT:
-                        found = b.loop(0, whole, _CHUNK, whole_chunk, extremes)
-                        extremes = [(EXTENT.type, value) for value in found]
-                    put_extent(b, "%extent", b.loop(whole, count, _CHUNK, chunk, extremes))
-                    zeros(target, end, w["pitch"])
-
-                b.loop(0, rows, 1, row)
-                # What tiles read beyond the last row.
-                after = b.mul(rows, w["pitch"])
-                zeros(plane, after, b.add(after, SLACK))
-
-            b.loop(0, w["deal_x"], 1, residue_x)
-
-        b.loop(0, w["deal_y"], 1, residue_y)
+        b.loop(0, rows, 1, row)
+        # What tiles read beyond the last row.
+        after = b.mul(rows, w["pitch"])
+        zeros(plane, after, b.add(after, SLACK))
 
     b.loop(0, padded, 1, channel)
     return b.function(

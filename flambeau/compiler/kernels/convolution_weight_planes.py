@@ -30,7 +30,7 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import PARTS, PRODUCTS, are_safe
 from flambeau.compiler.kernels.convolution_image_pack import is_flat
-from flambeau.compiler.kernels.convolution_patches import Geometry, read_kind
+from flambeau.compiler.kernels.convolution_patches import Geometry
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
 from flambeau.compiler.kernels.convolution_step_products import add_sums, choose_tiles, clear_tiles, store_tiles
@@ -45,12 +45,13 @@ from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
 
 _WIDTH: Final = 16
 _PLACES: Final = 32  # of a step
-_BLOCK_PLACES: Final = 512  # 16 steps in an accumulator, as in convolution_weight_tiles.py
+_BLOCK_PLACES: Final = 704  # 22 steps in an accumulator
 _SUMS_BYTES: Final = 640 << 10  # of a unit's range of input channels; next to them in a second-level cache of 2 MiB:
 _OPERAND_BYTES: Final = 1 << 20
+_LEAST_WORK: Final = 9  # products by 32 channels for each pixel
 _PARTIALS: Final = 16
-_MOST_PARTIAL_BYTES: Final = 16 << 20
-_POINTERS: Final = ("scratch", "copy", "copy_gradient", "turn", "tiles")
+_MOST_PARTIAL_BYTES: Final = 5 << 20
+_POINTERS: Final = ("scratch", "copy", "turn", "tiles")
 _NAMES: Final = (
     *_POINTERS, "x_group", "g_group", "splits", "split_panels", "o_panels", "image_places", "pitch", "image_rows", "x_channel_bytes", "x_part_bytes",
     "g_channel_bytes", "g_part_bytes", "x_at", "g_at", "steps_at", "sums_at", "extents_at", "scratch_bytes", "panel_bytes", "shifts_at",
@@ -65,7 +66,6 @@ class _Plan:
     images: int
     pitch: int
     image_rows: int  # from image to image, in rows of places
-    sub_places: int  # of x's sub-plane
     x_part: int  # bytes of a channel's part
     g_part: int
     steps: int  # the most of a block
@@ -80,21 +80,19 @@ def _geometry(p: Problem) -> Geometry:
 def _plan(p: Problem) -> _Plan:
     g = _geometry(p)
     axis_y, axis_x = axes(g)
-    deal = g.step_y * g.step_x
     height, width = p.y.shape[2:]
-    pitch = width + axis_x.reach - shared_zeros(axis_x, deal, width, g.source_width, 1)
+    pitch = width + axis_x.reach - shared_zeros(axis_x, 1, width, g.source_width, 1)
     rows = balanced(height, max(1, min(height, _BLOCK_PLACES // pitch)))
-    image_rows = rows + axis_y.reach - shared_zeros(axis_y, deal, rows, g.source_height, ceil_div(height, rows))
+    image_rows = rows + axis_y.reach - shared_zeros(axis_y, 1, rows, g.source_height, ceil_div(height, rows))
     images = max(1, min(p.batch, _BLOCK_PLACES // (image_rows * pitch))) if rows == height else 1
-    sub_places = ((images - 1) * image_rows + rows + axis_y.reach) * pitch + SLACK
-    g_places = round_up(((images - 1) * image_rows + rows) * pitch, _PLACES) + SLACK
+    used = ((images - 1) * image_rows + rows) * pitch
 
     def part_bytes(places: int) -> int:
         lines = ceil_div(2 * places, 64)
         return 64 * (lines + 1 - lines % 2)  # an odd number of cache lines: a tile's rows lie in different sets
 
-    used = ((images - 1) * image_rows + rows) * pitch
-    return _Plan(rows, images, pitch, image_rows, sub_places, part_bytes(deal * sub_places), part_bytes(g_places), ceil_div(used, _PLACES))
+    x_part, g_part = part_bytes(used + axis_y.reach * pitch + SLACK), part_bytes(used + SLACK)
+    return _Plan(rows, images, pitch, image_rows, x_part, g_part, ceil_div(used, _PLACES))
 
 
 def _split_panels(p: Problem, plan: _Plan) -> int:
@@ -106,10 +104,13 @@ def _split_panels(p: Problem, plan: _Plan) -> int:
 
 
 def weight_planes_apply(p: Problem) -> bool:
-    """True where the matrix unit is there, and places and channels are filled well."""
+    """True where the matrix unit is there, places and channels are filled well, and a pixel is used often enough.
+
+    (Measured, times of the multiply-adds' time: 64 to 256 channels, 3x3 1.1 to 1.6, 32 channels, 3x3 1.15 to 1.4; 1x1 of 64
+    channels 1.0; with a stride of 2, for which a plane is used by a quarter of the products, 0.9 to 1.05.)"""
     from flambeau.runtime import tiles
 
-    if p.dtype.name != "float32" or "bfloat16" not in tiles.dtypes() or not (is_flat(p.x) and is_flat(p.y)):
+    if p.dtype.name != "float32" or p.stride != (1, 1) or "bfloat16" not in tiles.dtypes() or not (is_flat(p.x) and is_flat(p.y)):
         return False
     if min(p.batch, p.y.shape[2], p.y.shape[3]) == 0 or p.y.shape[3] > _BLOCK_PLACES:
         return False
@@ -117,7 +118,7 @@ def weight_planes_apply(p: Problem) -> bool:
     pixels = plan.images * plan.rows * p.y.shape[3]
     filled = [count / round_up(count, _WIDTH) for count in (p.group_inputs, p.group_outputs)]
     work = p.w.shape[2] * p.w.shape[3] * min(p.group_inputs, p.group_outputs) / LANES
-    return min(filled) >= 0.74 and pixels >= 0.7 * plan.steps * _PLACES and work >= 4
+    return min(filled) >= 0.74 and pixels >= 0.7 * plan.steps * _PLACES and work >= _LEAST_WORK
 
 
 def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Callable[[int], int]) -> tuple[list[Kernel], int]:
@@ -143,19 +144,14 @@ def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Ca
     sums_at = acc_at + split_panels * o_panels * taps * SUMS_BYTES
     extents_at = sums_at + SUMS_BYTES
     scratch = extents_at + 256
-    shifts = [
-        2 * (((y % g.step_y) * g.step_x + x % g.step_x) * plan.sub_places + y // g.step_y * plan.pitch + x // g.step_x)
-        for y in axis_y.places
-        for x in axis_x.places
-    ]
+    shifts = [2 * (y * plan.pitch + x) for y in axis_y.places for x in axis_x.places]
     out_height, out_width = p.y.shape[2:]
     of_x: list[Word] = [
-        p.x.strides[1], g.stride_y, g.source_height, g.source_width, axis_y.before, axis_x.before, g.step_y, g.step_x, plan.sub_places,
-        plan.pitch, axis_y.reach, x_channel, plan.x_part,
+        p.x.strides[1], g.stride_y, g.source_height, g.source_width, axis_y.before, axis_x.before, plan.pitch, axis_y.reach, x_channel, plan.x_part,
     ]  # fmt: skip
-    of_g: list[Word] = [p.y.strides[1], out_width, out_height, out_width, 0, 0, 1, 1, 0, plan.pitch, 0, g_channel, plan.g_part]
+    of_g: list[Word] = [p.y.strides[1], out_width, out_height, out_width, 0, 0, plan.pitch, 0, g_channel, plan.g_part]
     own: list[Word] = [
-        Scratch(scratch), copy_function(read_kind(g.step_x, 1)), copy_function(read_kind(1, 1)), turn_function(), _tiles_function(),
+        Scratch(scratch), copy_function(), turn_function(), _tiles_function(),
         channels * p.x.strides[1], outputs * p.y.strides[1], splits, split_panels, o_panels, plan.image_rows * plan.pitch, plan.pitch, plan.image_rows,
         x_channel, plan.x_part, g_channel, plan.g_part, 0, g_at, steps_at, acc_at, extents_at, scratch, panel_bytes,
         len(WORDS) + len(_NAMES) + 2 * len(SHAPE), *of_x, *of_g, *shifts,
@@ -276,7 +272,7 @@ def _driver(name: str, b: Builder) -> str:
                 def copy_g(i: str) -> None:
                     image = b.add(first, i)
                     last = b.op(f"icmp eq i64 {i}, {b.sub(images, 1)}")
-                    b.call_address(w["copy_gradient"], [
+                    b.call_address(w["copy"], [
                         ("ptr", of_g), ("ptr", b.gep("float", from_g, b.add(b.mul(image, w["g_batch"]), b.mul(o, w["g_channel"])))),
                         ("i64", b.min(_WIDTH, b.sub(w["outputs"], o))), ("i64", y), ("i64", b.op(f"select i1 {last}, i64 {rows}, i64 {w['image_rows']}")),
                         ("ptr", b.gep("i16", g_planes, b.mul(i, w["image_places"]))), ("ptr", g_extent),
