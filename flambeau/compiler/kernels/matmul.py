@@ -18,8 +18,9 @@ from flambeau.compiler.kernels.matmul_blocking import Machine, block, ceil_div, 
 from flambeau.compiler.kernels.matmul_driver import word_names
 from flambeau.compiler.kernels.matmul_element import FEW_ROWS, Element, Tile, element_of, few_rows_tile, register_tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
+from flambeau.compiler.kernels.matmul_halves import form_of, halves_module, halves_word_names, halves_words
 from flambeau.compiler.kernels.matmul_packed import packed_module, shared
-from flambeau.compiler.kernels.matmul_parts import parts_block, parts_module, parts_pay, parts_word_names, parts_words
+from flambeau.compiler.kernels.matmul_parts import PARTS, parts_block, parts_module, parts_pay, parts_word_names, parts_words
 from flambeau.compiler.kernels.matmul_prepacked import Panels, Prepacked
 from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
 from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, TILE, shared_tiles, tile_block, tile_module
@@ -224,9 +225,15 @@ def _product_kernel(
     by_parts = element.name == "float32" and (panels is not None or _in_parts("float32", product.m, product.n, product.k))
     names = word_names(facts)
     if by_parts:
-        blocking, regions = parts_block(*sizes, host, tile.rows, panels is not None)
-        facts, functions = parts_words(facts, regions)
-        kind, writer, names = "parts", parts_module, parts_word_names(facts)
+        form = form_of(product.k)
+        blocking, regions = parts_block(form, *sizes, host, tile.rows, panels is not None)
+        if form is PARTS:
+            facts, functions = parts_words(facts, regions)
+            writer, names = parts_module, parts_word_names(facts)
+        else:
+            facts, functions = halves_words(facts, regions)
+            writer, names = halves_module, halves_word_names(facts)
+        kind = form.name
     elif by_tiles:
         facts = replace(facts, element=replace(element, rounds_by=ROUNDS_BY.get(element.name, "")), tile=TILE)
         blocking = tile_block(element, *sizes, host, panels is not None)

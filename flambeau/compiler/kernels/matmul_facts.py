@@ -10,7 +10,10 @@ from flambeau.compiler.kernel import Word
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 
 # Words that are addresses; from "tile" on, of functions.
-POINTERS = frozenset(("a", "b", "c", "packed", "scratch", "tile", "pack_a", "pack_b", "parts_a", "parts_b", "parts_tiles", "parts_store"))
+POINTERS = frozenset((
+    "a", "b", "c", "packed", "scratch", "tile", "pack_a", "pack_b", "parts_a", "parts_b", "parts_tiles", "parts_store",
+    "halves_a", "halves_b", "halves_tiles",
+))  # fmt: skip
 
 
 class Epilogue(Protocol):

@@ -50,7 +50,22 @@ _LONGEST = 384
 # tiles costs 150 cycles after up to 5 steps, but 900 after 6 or more (measured; the reason is not known).
 STEPS = 4
 _LONGEST_PLAIN = 256  # additions of a block of K by multiply-adds: as in matmul_blocking.k_block
-_PARTS_BYTES = 3 * 2  # of an element
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What panels hold instead of float32. Bytes: of 32 lanes of a step of k, of a panel's slot, of the sums of 32 x 32 results."""
+
+    name: str
+    step_bytes: int
+    slot_bytes: int
+    sums_bytes: int
+    visit_steps: int  # between two visits of a column panel at most
+    pack: Callable[[Facts, str], Function]
+    is_exact: bool  # else panels may have to be packed as bfloat16 parts, too
+
+
+PARTS = Form("parts", STEP_BYTES, SLOT, SUMS_BYTES, STEPS, parts_pack_function, True)
 
 
 def parts_pay(m: int, n: int, k: int) -> bool:
@@ -66,6 +81,9 @@ class Regions:
     marks: int  # a byte for each 32 x 32 sums: whether they are in multiply-adds' hands
     plain_a: int  # float32 panels
     plain_b: int
+    parts_a: int  # panels of bfloat16 parts, unless all panels are
+    parts_b: int
+    spare: int  # a slot for these
     block_sums: int  # of a row of tiles, one block of K
     sums: int
     end: int
@@ -77,11 +95,14 @@ def parts_k_block(k: int) -> int:
     return round_up(ceil_div(whole, ceil_div(whole, _LONGEST)), STEP)
 
 
-def parts_block(m: int, n: int, k: int, batches: int, host: Machine, tile_rows: int, prepacked: bool = False) -> tuple[Blocking, Regions]:
+def parts_block(
+    form: Form, m: int, n: int, k: int, batches: int, host: Machine, tile_rows: int, prepacked: bool = False
+) -> tuple[Blocking, Regions]:  # fmt: skip
     """Blocks of an m x n x k product."""
+    panel_bytes = parts_k_block(k) // STEP * form.step_bytes
     whole = round_up(max(k, 1), STEP)
     kc = parts_k_block(k)
-    widest = max(1, host.l2_bytes // 2 // (kc * _PARTS_BYTES) // LANES) * LANES
+    widest = max(1, host.l2_bytes // 2 // panel_bytes) * LANES
     widest += widest // 4  # no thin last block
     if prepacked:
         nc, column_blocks, row_panels, grain = prepacked_grid(m, n, host.threads)
@@ -91,13 +112,18 @@ def parts_block(m: int, n: int, k: int, batches: int, host: Machine, tile_rows: 
     rows = min(grain * LANES, round_up(m, LANES))
     mc = min(rows, 1024) if kc < whole else rows  # sums of all rows of a block may wait in buffers for the next one
     column_panels, panels = b_columns // LANES, mc // LANES
-    a_panels = 0 if prepacked else b_columns * kc * _PARTS_BYTES
-    extents = a_panels + A_ROWS * kc * _PARTS_BYTES
-    marks = extents + (A_ROWS // LANES + column_panels) * SLOT
+    row_panels_packed = A_ROWS // LANES
+    a_panels = 0 if prepacked else column_panels * panel_bytes
+    extents = a_panels + row_panels_packed * panel_bytes
+    marks = extents + (row_panels_packed + column_panels) * form.slot_bytes
     plain_a = marks + round_up(panels * column_panels, 64)
-    plain_b = plain_a + A_ROWS // LANES * plain_panel(kc, tile_rows)
-    block_sums = plain_b + b_columns * kc * 4
-    sums = block_sums + column_panels * SUMS_BYTES
+    plain_b = plain_a + row_panels_packed * plain_panel(kc, tile_rows)
+    parts_a = plain_b + b_columns * kc * 4
+    parts_bytes = 0 if form.is_exact else kc // STEP * STEP_BYTES
+    parts_b = parts_a + row_panels_packed * parts_bytes
+    spare = parts_b + column_panels * parts_bytes
+    block_sums = spare + SLOT
+    sums = block_sums + column_panels * form.sums_bytes
     end = sums + column_panels * (panels if kc < whole else 1) * SUMS_BYTES
     # A thread is worth its start from about 5 microseconds on: a million operations.
     blocking = Blocking(
@@ -105,7 +131,7 @@ def parts_block(m: int, n: int, k: int, batches: int, host: Machine, tile_rows: 
         min_units=max(1, 1_000_000 // (2 * LANES * min(n, nc) * max(k, 1))), direct=False, pack_b=True,
         row_step=LANES, grain=grain,
     )  # fmt: skip
-    return blocking, Regions(extents, marks, plain_a, plain_b, block_sums, sums, end)
+    return blocking, Regions(extents, marks, plain_a, plain_b, parts_a, parts_b, spare, block_sums, sums, end)
 
 
 def plain_panel(kc: int, tile_rows: int) -> int:
@@ -113,32 +139,35 @@ def plain_panel(kc: int, tile_rows: int) -> int:
     return round_up(LANES, tile_rows) * kc * 4 + 128
 
 
+_REGIONS = ("extents", "marks", "plain_a", "plain_b", "block_sums", "sums")
+
+
 def parts_word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
-    return [*word_names(facts), "parts_a", "parts_b", "parts_tiles", "parts_store", "extents", "marks", "plain_a", "plain_b", "block_sums", "sums"]
+    return [*word_names(facts), "parts_a", "parts_b", "parts_tiles", "parts_store", *_REGIONS]
 
 
 def parts_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]:
     """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
     _, words = shared(replace(facts, c_unit="column"))
     words |= {f"parts_{operand}": parts_pack_function(facts, operand) for operand in ("a", "b")}
-    words |= {"parts_tiles": _tiles_function(facts), "parts_store": _store_function(facts)}
-    words |= {name: getattr(regions, name) for name in ("extents", "marks", "plain_a", "plain_b", "block_sums", "sums")}
+    words |= {"parts_tiles": tiles_function("parts", micro, dispatch, facts), "parts_store": _store_function(facts)}
+    words |= {name: getattr(regions, name) for name in _REGIONS}
     return replace(facts, a_unit="any", b_unit="any"), words
 
 
-def _tiles_function(facts: Facts) -> Function:
-    """The micro-kernels, and the choice among them."""
-    key = f"matmul:parts:tiles:{facts.vector_bits}"
-    return Function(key, partial(_tiles_module, facts, key))
+def tiles_function(kind: str, write: Callable[..., str], choose: Callable[..., str], facts: Facts) -> Function:
+    """The micro-kernels of up to 2 x 2 tiles that `write` writes, and the choice among them."""
+    key = f"matmul:{kind}:tiles:{facts.vector_bits}"
+    return Function(key, partial(_tiles_module, write, choose, facts.vector_bits, key))
 
 
-def _tiles_module(facts: Facts, key: str) -> str:
+def _tiles_module(write: Callable[..., str], choose: Callable[..., str], vector_bits: int, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    writers: list[Callable[[Builder], str]] = [partial(micro, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
-    writers.append(partial(dispatch, name=symbol(key)))
-    return module_of(writers, facts.vector_bits)
+    writers: list[Callable[[Builder], str]] = [partial(write, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
+    writers.append(partial(choose, name=symbol(key)))
+    return module_of(writers, vector_bits)
 
 
 def _store_function(facts: Facts) -> Function:
@@ -154,116 +183,159 @@ def _store_module(facts: Facts, key: str) -> str:
     return module_of([lambda b: write(b).replace("define internal void @store_part", f"define void @{symbol(key)}")], facts.vector_bits)
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What is known of 32 x 32 results while a part of a block of K is added to them. Addresses and counts are values of the
+    kernel's."""
+
+    row: str
+    tall: str
+    index: str  # of the row panel among those packed
+    at: str  # the column, counted in the packed block of b
+    number: str  # of the column panel
+    wide: str
+    start: str  # step of the block of K
+    count: str  # of steps
+    left_slot: str
+    right_slot: str
+    left: str
+    right: str
+    waiting: str  # buffer of the block's sums
+    goes_on: str  # i1: there are sums already
+    is_last: str  # i1: it is the last part of the block
+    sets: str  # i1: and of the first block, whose sums replace what was in c
+    whole_block: str  # i1: of the first block, and its only part
+    mark: str  # address: whether multiply-adds have taken over
+    place: str  # where the sums of all blocks gather
+    place_row: str
+
+
 class PartsDriver(TileDriver):
     """The loops around the matrix unit. It calls, by their addresses, `parts_tiles`, `parts_store`, `parts_a` and
     `parts_b`, and for multiply-adds `tile`, `pack_a` and `pack_b`."""
 
+    form = PARTS
+
     def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
         super().__init__(b, facts, has_epilogue)
         self.row_step = str(LANES)  # `facts.tile` is that of the multiply-adds
-        self.step, self.step_bytes = STEP, STEP_BYTES
+        self.step, self.step_bytes = STEP, self.form.step_bytes
 
     def names(self) -> list[str]:
         return parts_word_names(self.facts)
 
+    def region(self, name: str, index: str, size: str | int) -> str:
+        """Address of item `index` of a region of the scratch, of `size` bytes each."""
+        return self.b.gep("i8", self.b.gep("i8", self.scratch, self.w[name]), self.b.mul(index, size))
+
     def sums_buffers(self) -> str:
-        b, w = self.b, self.w
-        self.extents_a = b.gep("i8", self.scratch, w["extents"])
-        self.extents_b = b.gep("i8", self.extents_a, A_ROWS // LANES * SLOT)
-        return b.gep("i8", self.scratch, w["sums"])
+        self.extents_a = self.region("extents", "0", 1)
+        self.extents_b = self.b.gep("i8", self.extents_a, A_ROWS // LANES * self.form.slot_bytes)
+        return self.region("sums", "0", 1)
 
     def take_columns(self, block: str, column: str, width: str) -> None:
-        b, w = self.b, self.w
+        b, w, slot_bytes = self.b, self.w, self.form.slot_bytes
         self.source_b = self.at(self.bb, column, w["b_column"])
         if not self.facts.prepacked:
-            self.pack_parts("b", self.source_b, width, self.panels_b, self.extents_b)
+            self.pack_panels(self.form.name, "b", self.source_b, width, self.panels_b, self.extents_b)
             return
         self.panels_b = self.packed_panels(block, column)
         first = b.add(b.mul(block, w["packed_count"]), b.op(f"udiv i64 {column}, {LANES}"))
-        extents = b.gep("i8", w["packed"], b.add(w["packed_extents"], b.mul(first, SLOT)))
+        extents = b.gep("i8", w["packed"], b.add(w["packed_extents"], b.mul(first, slot_bytes)))
 
-        def copy(panel: str) -> None:  # a worker notes in its own which panels it has packed for multiply-adds
-            at = b.mul(panel, SLOT)
-            b.store("<4 x i32>", b.load("<4 x i32>", b.gep("i8", extents, at), 16), b.gep("i8", self.extents_b, at), 16)
+        def copy(panel: str) -> None:  # a worker notes in its own which panels it has packed otherwise
+            at = b.mul(panel, slot_bytes)
+            b.store("<8 x i32>", b.load("<8 x i32>", b.gep("i8", extents, at), 16), b.gep("i8", self.extents_b, at), 16)
 
         b.loop(0, b.op(f"udiv i64 {b.add(width, LANES - 1)}, {LANES}"), 1, copy)
 
     def pack_rows(self, source: str, count: str) -> None:
-        self.pack_parts("a", source, count, self.panel_a, self.extents_a)
+        self.pack_panels(self.form.name, "a", source, count, self.panel_a, self.extents_a)
 
     def panel_of_rows(self, row: str, tall: str, index: str, number: str, j: str, width: str, sums: str) -> None:
-        b, w = self.b, self.w
+        b, w, form = self.b, self.w, self.form
         column = b.add(self.j0, j)
         packed = b.gep("i8", self.panel_a, b.mul(index, self.panel_bytes))
-        left_slot = b.gep("i8", self.extents_a, b.mul(index, SLOT))
-        marks = b.gep("i8", b.gep("i8", self.scratch, w["marks"]), b.mul(number, self.column_panels))
+        left_slot = b.gep("i8", self.extents_a, b.mul(index, form.slot_bytes))
+        marks = self.region("marks", number, self.column_panels)
         in_c = self.facts.c_unit == "column"
-        parts = b.max("1", b.op(f"udiv i64 {b.add(self.steps, STEPS - 1)}, {STEPS}"))
+        parts = b.max("1", b.op(f"udiv i64 {b.add(self.steps, form.visit_steps - 1)}, {form.visit_steps}"))
         longest = b.op(f"udiv i64 {b.sub(b.add(self.steps, parts), 1)}, {parts}")
-        # Sums that are visited once go where they belong; others wait close together.
-        one_part = b.op(f"icmp eq i64 {parts}, 1")
-        direct = b.op(f"and i1 {one_part}, {b.op(f'xor i1 {self.add}, true')}")
+        first_block = b.op(f"xor i1 {self.add}, true")
+        whole_block = b.op(f"and i1 {b.op(f'icmp eq i64 {parts}, 1')}, {first_block}")
 
         def part(part_number: str) -> None:
             start = b.mul(part_number, longest)
             count = b.max("0", b.min(longest, b.sub(self.steps, start)))
-            left = b.gep("i8", packed, b.mul(start, STEP_BYTES))
-            is_last_part = b.op(f"icmp eq i64 {b.add(part_number, 1)}, {parts}")
-            other = b.op(f"or i1 {self.add}, {direct}")
-            sets = b.op(f"and i1 {is_last_part}, {b.op(f'xor i1 {other}, true')}")
+            offset = b.mul(start, form.step_bytes)
+            left = b.gep("i8", packed, offset)
+            is_last = b.op(f"icmp eq i64 {b.add(part_number, 1)}, {parts}")
+            sets = b.op(f"and i1 {is_last}, {first_block}")
             goes_on = b.op(f"icmp sgt i64 {part_number}, 0")
 
             def panel(at: str) -> None:
                 panel_number = b.op(f"udiv i64 {at}, {LANES}")
-                right = b.gep("i8", self.panels_b, b.add(b.mul(panel_number, self.panel_bytes), b.mul(start, STEP_BYTES)))
-                right_slot = b.gep("i8", self.extents_b, b.mul(panel_number, SLOT))
+                right = b.gep("i8", self.panels_b, b.add(b.mul(panel_number, self.panel_bytes), offset))
+                right_slot = b.gep("i8", self.extents_b, b.mul(panel_number, form.slot_bytes))
                 wide = b.min(LANES, b.sub(width, at))
                 target = self.at(self.at(self.c, row, w["c_row"]), b.add(column, at), w["c_column"])
                 place, place_row = b.gep("i8", sums, b.mul(panel_number, SUMS_BYTES)), str(LANES)
-                waits = is_last_part
+                waits = is_last
                 if in_c:
                     whole = b.op(f"icmp eq i64 {b.add(tall, wide)}, {2 * LANES}")
-                    waits = b.op(f"and i1 {is_last_part}, {b.op(f'xor i1 {whole}, true')}")
+                    waits = b.op(f"and i1 {is_last}, {b.op(f'xor i1 {whole}, true')}")
                     place = b.op(f"select i1 {whole}, ptr {target}, ptr {place}")
                     place_row = b.op(f"select i1 {whole}, i64 {w['c_row']}, i64 {LANES}")
-                exponents = [[b.load("i32", b.gep("i32", slot, at), 4) for at in range(2)] for slot in (left_slot, right_slot)]
-                safe = are_safe(b, (exponents[0][0], exponents[0][1]), (exponents[1][0], exponents[1][1]))
-                mark = b.gep("i8", marks, panel_number)
-                before = b.load("i8", mark, 1)
-                marked = b.op(f"and i1 {self.add}, {b.op(f'icmp ne i8 {before}, 0')}")
-                plain = b.op(f"or i1 {marked}, {b.op(f'xor i1 {safe}, true')}")
-                b.store("i8", b.op(f"zext i1 {plain} to i8"), mark, 1)
-
-                def by_parts() -> None:
-                    waiting = b.gep("i8", b.gep("i8", self.scratch, w["block_sums"]), b.mul(panel_number, SUMS_BYTES))
-                    sums = b.op(f"select i1 {direct}, ptr {place}, ptr {waiting}")
-                    sums_row = b.op(f"select i1 {direct}, i64 {b.mul(place_row, 4)}, i64 {4 * LANES}")
-                    b.call_address(w["parts_tiles"], [
-                        ("i64", count), ("ptr", left), ("ptr", right), ("ptr", sums), ("i1", goes_on), ("i64", sums_row),
-                        ("i64", tall), ("i64", wide),
-                    ])  # fmt: skip
-                    b.when(b.op(f"and i1 {self.add}, {is_last_part}"), lambda: self.put_sums(sums, place, place_row, tall, True))
-                    b.when(sets, lambda: self.put_sums(sums, place, place_row, tall, False))
-
-                b.when(b.op(f"xor i1 {plain}, true"), by_parts)
-                b.when(
-                    b.op(f"and i1 {plain}, {is_last_part}"),
-                    lambda: self.multiply_plain(row, tall, index, at, wide, left_slot, right_slot, place, place_row),
-                )
+                waiting = self.region("block_sums", panel_number, form.sums_bytes)
+                self.visit(Visit(
+                    row, tall, index, at, panel_number, wide, start, count, left_slot, right_slot, left, right, waiting, goes_on,
+                    is_last, sets, whole_block, b.gep("i8", marks, panel_number), place, place_row,
+                ))  # fmt: skip
                 arguments = [
                     ("ptr", place), ("i64", str(LANES)), ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]),
                     ("i1", "false"), ("i64", tall), ("i64", wide),
                 ]  # fmt: skip
                 stores = b.op(f"and i1 {waits}, {self.is_last}")
-
-                def store() -> None:
-                    b.call_address(w["parts_store"], arguments)
-
-                b.when(stores, store)
+                b.when(stores, lambda: b.call_address(w["parts_store"], arguments))
 
             b.loop(0, width, LANES, panel)
 
         b.loop(0, parts, 1, part)
+
+    def visit(self, v: Visit) -> None:
+        """Add a part of K to 32 x 32 results, by parts or by multiply-adds."""
+        b = self.b
+        plain = self.mark_plain(v)
+
+        def by_parts() -> None:
+            # Sums that are visited once go where they belong; others wait close together.
+            sums = b.op(f"select i1 {v.whole_block}, ptr {v.place}, ptr {v.waiting}")
+            sums_row = b.op(f"select i1 {v.whole_block}, i64 {b.mul(v.place_row, 4)}, i64 {4 * LANES}")
+            self.call_tiles(v.count, v.left, v.right, sums, v.goes_on, sums_row, v)
+            b.when(b.op(f"and i1 {v.is_last}, {self.add}"), lambda: self.put_sums(sums, v.place, v.place_row, v.tall, True))
+            waited = b.op(f"and i1 {v.sets}, {b.op(f'xor i1 {v.whole_block}, true')}")
+            b.when(waited, lambda: self.put_sums(sums, v.place, v.place_row, v.tall, False))
+
+        b.when(b.op(f"xor i1 {plain}, true"), by_parts)
+        b.when(b.op(f"and i1 {plain}, {v.is_last}"), lambda: self.multiply_plain(v))
+
+    def mark_plain(self, v: Visit) -> str:
+        """i1: whether multiply-adds must do, which is noted for the following blocks of K."""
+        b = self.b
+        exponents = [[b.load("i32", b.gep("i32", slot, at), 4) for at in range(2)] for slot in (v.left_slot, v.right_slot)]
+        safe = are_safe(b, (exponents[0][0], exponents[0][1]), (exponents[1][0], exponents[1][1]))
+        before = b.load("i8", v.mark, 1)
+        marked = b.op(f"and i1 {self.add}, {b.op(f'icmp ne i8 {before}, 0')}")
+        plain = b.op(f"or i1 {marked}, {b.op(f'xor i1 {safe}, true')}")
+        b.store("i8", b.op(f"zext i1 {plain} to i8"), v.mark, 1)
+        return plain
+
+    def call_tiles(self, count: str, left: str, right: str, sums: str, goes_on: str, sums_row: str, v: Visit) -> None:
+        """The products of `count` steps of parts."""
+        self.b.call_address(self.w["parts_tiles"], [
+            ("i64", count), ("ptr", left), ("ptr", right), ("ptr", sums), ("i1", goes_on), ("i64", sums_row),
+            ("i64", v.tall), ("i64", v.wide),
+        ])  # fmt: skip
 
     def put_sums(self, sums: str, place: str, place_row: str, tall: str, add: bool) -> None:
         """Move a block's sums to `place`, whose rows are `place_row` elements apart, or add them to what is there."""
@@ -281,22 +353,19 @@ class PartsDriver(TileDriver):
 
         b.loop(0, tall, 1, row)
 
-    def multiply_plain(
-        self, row: str, tall: str, index: str, at: str, wide: str, left_slot: str, right_slot: str, place: str,
-        place_row: str,
-    ) -> None:  # fmt: skip
-        """The same product by multiply-adds."""
+    def multiply_plain(self, v: Visit) -> None:
+        """The product of a whole block of K by multiply-adds."""
         b, w = self.b, self.w
-        step = self.tile.rows
+        step, tall, wide, place_row = self.tile.rows, v.tall, v.wide, v.place_row
         size = b.add(b.mul(w["kc"], round_up(LANES, step) * 4), 128)  # plain_panel
-        left = b.gep("i8", b.gep("i8", self.scratch, w["plain_a"]), b.mul(index, size))
-        right = b.gep("i8", b.gep("i8", self.scratch, w["plain_b"]), b.mul(b.mul(at, w["kc"]), 4))
-        self.pack_once("a", self.at(self.a, row, w["a_row"]), tall, left, left_slot)
-        self.pack_once("b", self.at(self.source_b, at, w["b_column"]), wide, right, right_slot)
+        left, right = self.region("plain_a", v.index, size), self.region("plain_b", v.at, b.mul(w["kc"], 4))
+        source_a, source_b = self.sources(v)
+        self.once(v.left_slot, 2, lambda: self.pack("a", source_a, tall, left))
+        self.once(v.right_slot, 2, lambda: self.pack("b", source_b, wide, right))
 
         def some_rows(r: str) -> None:
             high = b.min(step, b.sub(tall, r))
-            rows, target = b.gep("float", left, b.mul(r, self.k)), b.gep("float", place, b.mul(r, place_row))
+            rows, target = b.gep("float", left, b.mul(r, self.k)), b.gep("float", v.place, b.mul(r, place_row))
 
             def some_k(k: str) -> None:
                 add = b.op(f"or i1 {self.add}, {b.op(f'icmp sgt i64 {k}, 0')}")
@@ -310,22 +379,27 @@ class PartsDriver(TileDriver):
 
         b.loop(0, tall, step, some_rows)
 
-    def pack_once(self, operand: str, source: str, count: str, target: str, slot: str) -> None:
-        """Pack a panel of float32, if this was not done since its parts were packed."""
-        b = self.b
-        done = b.gep("i32", slot, 2)
+    def sources(self, v: Visit) -> tuple[str, str]:
+        """Addresses of the row panel in a and of the column panel in b, in the block of K."""
+        return self.at(self.a, v.row, self.w["a_row"]), self.at(self.source_b, v.at, self.w["b_column"])
 
-        def pack() -> None:
-            self.pack(operand, source, count, target)
+    def once(self, slot: str, flag: int, pack: Callable[[], None]) -> None:
+        """Pack a panel otherwise, if this was not done since it was packed. `flag`: which i32 of its slot says so."""
+        b = self.b
+        done = b.gep("i32", slot, flag)
+
+        def first() -> None:
+            pack()
             b.store("i32", "1", done, 4)
 
-        b.when(b.op(f"icmp eq i32 {b.load('i32', done, 4)}, 0"), pack)
+        b.when(b.op(f"icmp eq i32 {b.load('i32', done, 4)}, 0"), first)
 
-    def pack_parts(self, operand: str, source: str, count: str, target: str, extents: str) -> None:
+    def pack_panels(self, kind: str, operand: str, source: str, count: str, target: str, slots: str) -> None:
+        """Pack `count` lanes of an operand, into panels of parts or halves."""
         strides = ("a_row", "a_column") if operand == "a" else ("b_column", "b_row")
-        self.b.call_address(self.w[f"parts_{operand}"], [
+        self.b.call_address(self.w[f"{kind}_{operand}"], [
             ("ptr", source), ("i64", self.w[strides[0]]), ("i64", self.w[strides[1]]), ("i64", count), ("i64", self.k),
-            ("ptr", target), ("ptr", extents),
+            ("ptr", target), ("ptr", slots),
         ])  # fmt: skip
 
 
@@ -381,23 +455,31 @@ def micro(b: Builder, rows: int, columns: int) -> str:
 def dispatch(b: Builder, name: str) -> str:
     """Text of `name(steps, a, b, sums, add, row, tall, wide)`: the least micro-kernel that covers tall x wide results."""
     types = [("i64", "%steps"), ("ptr", "%a"), ("ptr", "%b"), ("ptr", "%sums"), ("i1", "%add"), ("i64", "%row")]
+    return choose_tiles(b, name, "tiles", types)
+
+
+def choose_tiles(b: Builder, name: str, stem: str, types: list[tuple[str, str]]) -> str:
+    """Text of `name(..., tall, wide)`: calls `stem`_RxC of 16 x 16 tiles with the arguments before."""
     high = b.op(f"select i1 {b.op('icmp sgt i64 %tall, 16')}, i64 2, i64 0")
     which = b.add(high, b.op(f"zext i1 {b.op('icmp sgt i64 %wide, 16')} to i64"))
     done, labels = b.new_label("done"), [b.new_label("tiles") for _ in range(4)]
     b.emit(f"switch i64 {which}, label %{labels[3]} [{' '.join(f'i64 {i}, label %{labels[i]}' for i in range(3))}]")
     for i, label in enumerate(labels):
         b.label(label)
-        b.call("void", f"tiles_{i // 2 + 1}x{i % 2 + 1}", types, declare=False)
+        b.call("void", f"{stem}_{i // 2 + 1}x{i % 2 + 1}", types, declare=False)
         b.branch(done)
     b.label(done)
     text = ", ".join(f"{type_} {value}" for type_, value in [*types, ("i64", "%tall"), ("i64", "%wide")])
     return b.function(f"define void @{name}({text}) noinline #0")
 
 
-def parts_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+def parts_module(
+    facts: Facts, epilogue: Epilogue | None, symbol: str, driver: type[PartsDriver] = PartsDriver,
+    names: Callable[[Facts], list[str]] = parts_word_names,
+) -> str:  # fmt: skip
     """The kernel's text: the loops and the epilogue."""
     others, declarations = [configuration()], []
     if epilogue is not None:
-        others.append(epilogue.emit("epilogue", len(parts_word_names(facts))))
+        others.append(epilogue.emit("epilogue", len(names(facts))))
         declarations = epilogue.declarations()
-    return module_of([lambda b: PartsDriver(b, facts, epilogue is not None).write(symbol)], facts.vector_bits, others, declarations)
+    return module_of([lambda b: driver(b, facts, epilogue is not None).write(symbol)], facts.vector_bits, others, declarations)

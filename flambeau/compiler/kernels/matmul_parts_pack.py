@@ -15,6 +15,7 @@ that is zero: whether the block's float32 have been packed too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from flambeau.compiler.emit.builder import Builder
@@ -29,24 +30,29 @@ STEP = 32  # of k
 PART_BYTES = 2048  # two tiles
 STEP_BYTES = 3 * PART_BYTES
 SLOT = 128  # bytes of a panel's extent
-_WIDTH = 16  # lanes of a vector, rows of a tile
+WIDTH = 16  # lanes of a vector, rows of a tile
 _ROWS = 4  # pairs of rows of b that are read side by side: eight streams are followed by the hardware
-_TYPE = f"<{_WIDTH} x float>"
-_INTS = f"<{_WIDTH} x i32>"
-_EXTENT = Extent(_WIDTH)
+_TYPE = f"<{WIDTH} x float>"
+_INTS = f"<{WIDTH} x i32>"
+_EXTENT = Extent(WIDTH)
 
 
 def parts_pack_function(facts: Facts, operand: str) -> Function:
     """The packing of a or b."""
+    return pack_function("parts", pack_parts, facts, operand)
+
+
+def pack_function(kind: str, write: Callable[[Builder, str, bool, str], str], facts: Facts, operand: str) -> Function:
+    """The packing of a or b that `write(builder, unit, by_lanes, name)` writes."""
     unit = facts.a_unit if operand == "a" else facts.b_unit
-    key = f"matmul:parts:pack_{operand}:{unit}:{facts.vector_bits}"
-    return Function(key, partial(_pack_module, unit, operand == "a", facts.vector_bits, key))
+    key = f"matmul:{kind}:pack_{operand}:{unit}:{facts.vector_bits}"
+    return Function(key, partial(_pack_module, write, unit, operand == "a", facts.vector_bits, key))
 
 
-def _pack_module(unit: str, by_lanes: bool, vector_bits: int, key: str) -> str:
+def _pack_module(write: Callable[[Builder, str, bool, str], str], unit: str, by_lanes: bool, vector_bits: int, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([lambda b: pack_parts(b, unit, by_lanes, symbol(key))], vector_bits)
+    return module_of([lambda b: write(b, unit, by_lanes, symbol(key))], vector_bits)
 
 
 def pack_parts(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
@@ -54,61 +60,89 @@ def pack_parts(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
 
     `unit`: which stride is 1, "lane", "k" or "none". `by_lanes`: a's tiles, whose rows are lanes; else b's.
     """
-    packing = _Packing(b, unit, by_lanes)
-    panels = b.op(f"udiv i64 {b.add('%count', LANES - 1)}, {LANES}")
-
-    def clear(panel: str) -> None:
-        packing.put_extent(panel, [value for _, value in _EXTENT.start()])
-
-    b.loop(0, panels, 1, clear)
-    packing.write()
+    packing = Packing(b, unit, by_lanes)
+    packing.each_panel(lambda panel: packing.put_seen(panel, [value for _, value in packing.start()]))
+    packing.walk()
 
     def reduce(panel: str) -> None:
-        slot = b.gep("i8", "%extents", b.mul(panel, SLOT))
-        low, high = _EXTENT.reduce(b, *packing.extent(panel))
+        low, high = _EXTENT.reduce(b, *packing.seen(panel))
         for at, value in enumerate((low, high, "0")):
-            b.store("i32", value, b.gep("i32", slot, at), 4)
+            b.store("i32", value, b.gep("i32", packing.slot(panel), at), 4)
 
-    b.loop(0, panels, 1, reduce)
-    return b.function(
+    packing.each_panel(reduce)
+    return b.function(pack_header(name))
+
+
+def pack_header(name: str) -> str:
+    """The first line of a packing function."""
+    return (
         f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, "
         "ptr noalias %panels, ptr noalias %extents) noinline #0"
     )
 
 
-class _Packing:
-    """One packing function: the ways through memory."""
+class Packing:
+    """One packing function: the ways through memory, and what is made of the vectors that are met."""
+
+    part_bytes, step_bytes, slot_bytes = PART_BYTES, STEP_BYTES, SLOT
+    seen_at = 0  # bytes in a panel's slot
+    # Row r of b's tile holds r * pair_step of a step's k, and what lies pair_gap behind it.
+    pair_step, pair_gap = 1, WIDTH
+    turns = True  # vectors are wanted as tiles hold them; else only looked at
 
     def __init__(self, b: Builder, unit: str, by_lanes: bool) -> None:
         self.b, self.unit, self.by_lanes = b, unit, by_lanes
         self.steps = b.op(f"udiv i64 {b.add('%k', STEP - 1)}, {STEP}")
-        self.panel_bytes = b.mul(self.steps, STEP_BYTES)
+        self.panel_bytes = b.mul(self.steps, self.step_bytes)
         self.along = "%k_stride" if by_lanes else "%lane_stride"  # of a vector, unless it is turned
         self.offsets = ""
         if unit == "none":
-            order = "<" + ", ".join(f"i64 {i}" for i in range(_WIDTH)) + ">"
-            self.offsets = b.op(f"mul <{_WIDTH} x i64> {order}, {b.splat('i64', _WIDTH, self.along)}")
+            order = "<" + ", ".join(f"i64 {i}" for i in range(WIDTH)) + ">"
+            self.offsets = b.op(f"mul <{WIDTH} x i64> {order}, {b.splat('i64', WIDTH, self.along)}")
 
-    def write(self) -> None:
+    def walk(self) -> None:
+        """Meet all elements."""
         b, turned = self.b, self.unit == ("lane" if self.by_lanes else "k")
         if turned and self.by_lanes:  # in the order in which the source lies in memory
-            b.loop(0, self.steps, 1, lambda s: b.loop(0, "%count", _WIDTH, lambda first: self.turn(first, s)) and None)
+            b.loop(0, self.steps, 1, lambda s: b.loop(0, "%count", WIDTH, lambda first: self.turn(first, s)) and None)
         elif turned:
-            b.loop(0, "%count", _WIDTH, lambda first: b.loop(0, self.steps, 1, lambda s: self.turn(first, s)) and None)
+            b.loop(0, "%count", WIDTH, lambda first: b.loop(0, self.steps, 1, lambda s: self.turn(first, s)) and None)
         elif self.by_lanes:
             b.loop(0, "%count", 1, self.lane)
         else:
             b.loop(0, self.steps, 1, self.rows_of_k)
 
-    # -- parts --------------------------------------------------------------------------------------------------
-    def extent(self, panel: str) -> list[str]:
-        slot = self.b.gep("i8", "%extents", self.b.mul(panel, SLOT))
-        return [self.b.load(_INTS, self.b.gep("i8", slot, 64 * i), 64) for i in range(2)]
+    # -- what is made of the vectors ------------------------------------------------------------------------------
+    def start(self) -> list[tuple[str, str]]:
+        """What is carried along for each panel, at first."""
+        return _EXTENT.start()
 
-    def put_extent(self, panel: str, values: list[str]) -> None:
-        slot = self.b.gep("i8", "%extents", self.b.mul(panel, SLOT))
-        for i, value in enumerate(values):
-            self.b.store(_INTS, value, self.b.gep("i8", slot, 64 * i), 64)
+    def look(self, value: str, seen: list[str]) -> list[str]:
+        """`seen` after a vector, in whatever order its elements lie."""
+        return _EXTENT.include(self.b, value, seen[0], seen[1])
+
+    def put(self, panel: str, first: str, second: str, target: str, seen: list[str]) -> list[str]:
+        """A row of a tile: in all three parts."""
+        for part, value in enumerate(split_pairs(self.b, WIDTH, first, second)):
+            self.b.store(_INTS, value, self.b.gep("i8", target, part * PART_BYTES), 64)
+        return seen
+
+    # -- panels -----------------------------------------------------------------------------------------------------
+    def each_panel(self, visit: Callable[[str], None]) -> None:
+        """Visit the panels' numbers."""
+        self.b.loop(0, self.b.op(f"udiv i64 {self.b.add('%count', LANES - 1)}, {LANES}"), 1, visit)
+
+    def slot(self, panel: str) -> str:
+        return self.b.gep("i8", "%extents", self.b.mul(panel, self.slot_bytes))
+
+    def seen(self, panel: str) -> list[str]:
+        slot = self.slot(panel)
+        return [self.b.load(type_, self.b.gep("i8", slot, self.seen_at + 64 * i), 64) for i, (type_, _) in enumerate(self.start())]
+
+    def put_seen(self, panel: str, values: list[str]) -> None:
+        slot = self.slot(panel)
+        for i, ((type_, _), value) in enumerate(zip(self.start(), values, strict=True)):
+            self.b.store(type_, value, self.b.gep("i8", slot, self.seen_at + 64 * i), 64)
 
     def panel(self, lane: str) -> str:
         return self.b.op(f"udiv i64 {lane}, {LANES}")
@@ -116,23 +150,18 @@ class _Packing:
     def tile(self, lane: str, s: str) -> str:
         """Address of the first part of the tile of lanes from `lane`, a multiple of 16, on."""
         b = self.b
-        half = b.mul(b.op(f"and i64 {lane}, {_WIDTH}"), 64)
-        return b.gep("i8", "%panels", b.add(b.add(b.mul(self.panel(lane), self.panel_bytes), half), b.mul(s, STEP_BYTES)))
-
-    def put(self, first: str, second: str, target: str) -> None:
-        """A row of pairs: in all three parts."""
-        for part, value in enumerate(split_pairs(self.b, _WIDTH, first, second)):
-            self.b.store(_INTS, value, self.b.gep("i8", target, part * PART_BYTES), 64)
+        half = b.mul(b.op(f"and i64 {lane}, {WIDTH}"), 64)
+        return b.gep("i8", "%panels", b.add(b.add(b.mul(self.panel(lane), self.panel_bytes), half), b.mul(s, self.step_bytes)))
 
     def read(self, source: str, mask: str = "") -> str:
         b = self.b
         if not self.offsets:
-            return b.masked_load("float", _WIDTH, source, mask, 4) if mask else b.load(_TYPE, source, 4)
-        name = f"llvm.masked.gather.v{_WIDTH}f32.v{_WIDTH}p0"
-        addresses = b.op(f"getelementptr float, ptr {source}, <{_WIDTH} x i64> {self.offsets}")
-        lanes = mask or "<" + ", ".join(["i1 true"] * _WIDTH) + ">"
-        arguments = [(f"<{_WIDTH} x ptr>", addresses), ("i32", "4"), (f"<{_WIDTH} x i1>", lanes), (_TYPE, "zeroinitializer")]
-        b.declarations.add(f"declare {_TYPE} @{name}(<{_WIDTH} x ptr>, i32, <{_WIDTH} x i1>, {_TYPE})")
+            return b.masked_load("float", WIDTH, source, mask, 4) if mask else b.load(_TYPE, source, 4)
+        name = f"llvm.masked.gather.v{WIDTH}f32.v{WIDTH}p0"
+        addresses = b.op(f"getelementptr float, ptr {source}, <{WIDTH} x i64> {self.offsets}")
+        lanes = mask or "<" + ", ".join(["i1 true"] * WIDTH) + ">"
+        arguments = [(f"<{WIDTH} x ptr>", addresses), ("i32", "4"), (f"<{WIDTH} x i1>", lanes), (_TYPE, "zeroinitializer")]
+        b.declarations.add(f"declare {_TYPE} @{name}(<{WIDTH} x ptr>, i32, <{WIDTH} x i1>, {_TYPE})")
         return b.call(_TYPE, name, arguments, declare=False)
 
     # -- vectors as they lie ------------------------------------------------------------------------------------
@@ -145,56 +174,57 @@ class _Packing:
         target = b.gep("i8", "%panels", row)
         whole = b.op(f"udiv i64 %k, {STEP}")
 
-        def step(s: str, least: str, most: str, k_left: str = "") -> list[str]:
+        def step(s: str, seen: list[str], k_left: str = "") -> list[str]:
             at = b.gep("float", source, b.mul(b.mul(s, STEP), self.along))
-            masks = [b.tail_mask(b.sub(k_left, at_k), _WIDTH) if k_left else "" for at_k in (0, _WIDTH)]
-            pair = [self.read(b.gep("float", at, b.mul(_WIDTH * i, self.along)), masks[i]) for i in range(2)]
-            self.put(pair[0], pair[1], b.gep("i8", target, b.mul(s, STEP_BYTES)))
+            masks = [b.tail_mask(b.sub(k_left, at_k), WIDTH) if k_left else "" for at_k in (0, WIDTH)]
+            pair = [self.read(b.gep("float", at, b.mul(WIDTH * i, self.along)), masks[i]) for i in range(2)]
             for value in pair:
-                least, most = _EXTENT.include(b, value, least, most)
-            return [least, most]
+                seen = self.look(value, seen)
+            return self.put(panel, pair[0], pair[1], b.gep("i8", target, b.mul(s, self.step_bytes)), seen)
 
-        types = [type_ for type_, _ in _EXTENT.start()]
-        seen = b.loop(0, whole, 1, step, list(zip(types, self.extent(panel), strict=True)))
+        types = [type_ for type_, _ in self.start()]
+        seen = b.loop(0, whole, 1, lambda s, *now: step(s, list(now)), list(zip(types, self.seen(panel), strict=True)))
         rest = b.sub("%k", b.mul(whole, STEP))
         after = b.loop(
-            whole, self.steps, 1, lambda s, *now: step(s, now[0], now[1], rest), list(zip(types, seen, strict=True))
+            whole, self.steps, 1, lambda s, *now: step(s, list(now), rest), list(zip(types, seen, strict=True))
         )
-        self.put_extent(panel, after)
+        self.put_seen(panel, after)
 
     def rows_of_k(self, s: str) -> None:
         """A step of b: its vectors run along lanes."""
         b = self.b
-        k_left = b.sub("%k", b.mul(s, STEP))
+        k0 = b.mul(s, STEP)
+        k_left = b.sub("%k", k0)
         full = b.op(f"icmp sge i64 {k_left}, {STEP}")
-        whole = b.op(f"select i1 {full}, i64 {b.op(f'and i64 %count, {-_WIDTH}')}, i64 0")
+        whole = b.op(f"select i1 {full}, i64 {b.op(f'and i64 %count, {-WIDTH}')}, i64 0")
 
         def rows(j: str) -> None:
-            source = b.gep("float", "%source", b.mul(b.add(b.mul(s, STEP), j), "%k_stride"))
+            ks = [b.mul(b.add(j, r), self.pair_step) for r in range(_ROWS)]
+            pairs = [(k, b.add(k, self.pair_gap)) for k in ks]
 
             def some(first: str, masked: bool) -> None:
                 target = b.gep("i8", self.tile(first, s), b.mul(j, 64))
                 lanes = b.sub("%count", first) if masked else ""
                 panel = self.panel(first)
-                seen = self.extent(panel)
-                for r in range(_ROWS):
+                seen = self.seen(panel)
+                for r, both in enumerate(pairs):
                     pair = []
-                    for at in (r, r + _WIDTH):
+                    for k in both:
                         mask = ""
                         if masked:
-                            there = b.op(f"icmp slt i64 {b.add(j, at)}, {k_left}")
-                            mask = b.tail_mask(b.op(f"select i1 {there}, i64 {lanes}, i64 0"), _WIDTH)
-                        row = b.gep("float", source, b.mul("%k_stride", at))
+                            there = b.op(f"icmp slt i64 {k}, {k_left}")
+                            mask = b.tail_mask(b.op(f"select i1 {there}, i64 {lanes}, i64 0"), WIDTH)
+                        row = b.gep("float", "%source", b.mul(b.add(k0, k), "%k_stride"))
                         pair.append(self.read(b.gep("float", row, b.mul(first, self.along)), mask))
-                    self.put(pair[0], pair[1], b.gep("i8", target, 64 * r))
                     for value in pair:
-                        seen = _EXTENT.include(b, value, seen[0], seen[1])
-                self.put_extent(panel, seen)
+                        seen = self.look(value, seen)
+                    seen = self.put(panel, pair[0], pair[1], b.gep("i8", target, 64 * r), seen)
+                self.put_seen(panel, seen)
 
-            b.loop(0, whole, _WIDTH, lambda first: some(first, False))
-            b.loop(whole, "%count", _WIDTH, lambda first: some(first, True))
+            b.loop(0, whole, WIDTH, lambda first: some(first, False))
+            b.loop(whole, "%count", WIDTH, lambda first: some(first, True))
 
-        b.loop(0, _WIDTH, _ROWS, rows)
+        b.loop(0, WIDTH, _ROWS, rows)
 
     # -- vectors turned -----------------------------------------------------------------------------------------
     def turn(self, first: str, s: str) -> None:
@@ -205,37 +235,39 @@ class _Packing:
         k_left, left = b.sub("%k", k0), b.sub("%count", first)
         source = b.gep("float", b.gep("float", "%source", b.mul(first, "%lane_stride")), b.mul(k0, "%k_stride"))
         # Rows of the source, `stride` apart: 32 of 16 lanes, or 16 of 32 k.
-        rows, stride = (STEP, "%k_stride") if self.by_lanes else (_WIDTH, "%lane_stride")
+        rows, stride = (STEP, "%k_stride") if self.by_lanes else (WIDTH, "%lane_stride")
         vectors = STEP // rows
         rows_left, wide_left = (k_left, left) if self.by_lanes else (left, k_left)
-        part = b.op(f"or i1 {b.op(f'icmp slt i64 {k_left}, {STEP}')}, {b.op(f'icmp slt i64 {left}, {_WIDTH}')}")
+        part = b.op(f"or i1 {b.op(f'icmp slt i64 {k_left}, {STEP}')}, {b.op(f'icmp slt i64 {left}, {WIDTH}')}")
         buffer = b.fresh("buffer")
-        b.allocas.append(f"  {buffer} = alloca [{STEP * _WIDTH} x float], align 64")
+        b.allocas.append(f"  {buffer} = alloca [{STEP * WIDTH} x float], align 64")
 
         def stage() -> None:
             def row(i: str) -> None:
                 there = b.op(f"select i1 {b.op(f'icmp slt i64 {i}, {rows_left}')}, i64 {wide_left}, i64 0")
                 for v in range(vectors):
-                    at = b.gep("float", b.gep("float", source, b.mul(i, stride)), v * _WIDTH)
-                    value = b.masked_load("float", _WIDTH, at, b.tail_mask(b.sub(there, v * _WIDTH), _WIDTH), 4)
-                    b.store(_TYPE, value, b.gep("float", b.gep("float", buffer, b.mul(i, vectors * _WIDTH)), v * _WIDTH), 64)
+                    at = b.gep("float", b.gep("float", source, b.mul(i, stride)), v * WIDTH)
+                    value = b.masked_load("float", WIDTH, at, b.tail_mask(b.sub(there, v * WIDTH), WIDTH), 4)
+                    b.store(_TYPE, value, b.gep("float", b.gep("float", buffer, b.mul(i, vectors * WIDTH)), v * WIDTH), 64)
 
             b.loop(0, rows, 1, row)
 
         b.when(part, stage)
         source = b.op(f"select i1 {part}, ptr {buffer}, ptr {source}")
-        stride = b.op(f"select i1 {part}, i64 {vectors * _WIDTH}, i64 {stride}")
+        stride = b.op(f"select i1 {part}, i64 {vectors * WIDTH}, i64 {stride}")
         panel = self.panel(first)
-        seen = self.extent(panel)
-        blocks = []
+        seen = self.seen(panel)
+        blocks: list[str] = []
         for half in range(2):
             loaded = []
-            for i in range(_WIDTH):
-                row, across = (i + half * _WIDTH, 0) if self.by_lanes else (i, half * _WIDTH)
+            for i in range(WIDTH):
+                row, across = (i + half * WIDTH, 0) if self.by_lanes else (i, half * WIDTH)
                 loaded.append(b.load(_TYPE, b.gep("float", b.gep("float", source, b.mul(stride, row)), across), 4))
-                seen = _EXTENT.include(b, loaded[-1], seen[0], seen[1])
-            blocks.append(transpose(b, "float", _WIDTH, loaded))
-        self.put_extent(panel, seen)
+                seen = self.look(loaded[-1], seen)
+            if self.turns:
+                blocks += transpose(b, "float", WIDTH, loaded)
         target = self.tile(first, s)
-        for i, (low, high) in enumerate(zip(*blocks, strict=True)):
-            self.put(low, high, b.gep("i8", target, 64 * i))
+        for row in range(WIDTH if self.turns else 0):
+            low, gap = (row, WIDTH) if self.by_lanes else (row * self.pair_step, self.pair_gap)
+            seen = self.put(panel, blocks[low], blocks[low + gap], b.gep("i8", target, 64 * row), seen)
+        self.put_seen(panel, seen)

@@ -21,10 +21,9 @@ from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine
 from flambeau.compiler.kernels.matmul_element import element_of, register_tile
 from flambeau.compiler.kernels.matmul_facts import Facts, load_words
+from flambeau.compiler.kernels.matmul_halves import form_of
 from flambeau.compiler.kernels.matmul_parts import parts_k_block
-from flambeau.compiler.kernels.matmul_parts_pack import SLOT, parts_pack_function
 from flambeau.compiler.kernels.matmul_parts_pack import STEP as PARTS_STEP
-from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES as PARTS_STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
 from flambeau.compiler.kernels.matmul_tiles import tile_k_block
 from flambeau.dtypes import uint8
@@ -111,20 +110,21 @@ def pack_kernel(graph: Graph, node: int, operand: Operand, k: int, n: int, along
     host = machine()
     unit = unit_stride(along_n, along_k, n, k)
     facts = Facts(element, register_tile(element, host.vector_bits, host.registers), host.vector_bits, "any", unit, "any", 2, False)
-    by_parts = element.name == "float32"
-    step, step_bytes = (PARTS_STEP, PARTS_STEP_BYTES) if by_parts else (64 // element.itemsize, STEP_BYTES)
-    kc = parts_k_block(k) if by_parts else tile_k_block(element, k)
+    form = form_of(k) if element.name == "float32" else None
+    step, step_bytes = (64 // element.itemsize, STEP_BYTES) if form is None else (PARTS_STEP, form.step_bytes)
+    kc = tile_k_block(element, k) if form is None else parts_k_block(k)
     count = ceil_div(n, LANES)
     extents = count * ceil_div(k, step) * step_bytes
-    size = extents + count * ceil_div(k, kc) * SLOT * by_parts
+    slot_bytes = 0 if form is None else form.slot_bytes
+    size = extents + count * ceil_div(k, kc) * slot_bytes
     value = graph.add_value(Value((size,), uint8, (1,)))
     words: dict[str, Word] = {
         "b": operand.word, "packed": Address(value), "b_row": along_k, "b_column": along_n, "n": n, "k": k, "kc": kc,
-        "panels": count, "extents": extents, "pack_b": parts_pack_function(facts, "b") if by_parts else tile_pack_function(facts, "b"),
+        "panels": count, "extents": extents, "pack_b": tile_pack_function(facts, "b") if form is None else form.pack(facts, "b"),
     }  # fmt: skip
-    key = f"matmul:prepack:{'parts' if by_parts else f'tiles:{element.itemsize}'}:{facts.vector_bits}"
+    key = f"matmul:prepack:{f'tiles:{element.itemsize}' if form is None else form.name}:{facts.vector_bits}"
     kernel = Kernel(
-        name=f"matmul_pack_{element.name}", key=key, emit=partial(_emit, facts, step, step_bytes, key),
+        name=f"matmul_pack_{element.name}", key=key, emit=partial(_emit, facts, step, step_bytes, slot_bytes, key),
         words=[words[name] for name in _names()], reads=(operand.root,), writes=(value,), units=count,
         bytes=k * n * element.itemsize + size, nodes=(node,), min_units_per_thread=max(1, (256 << 10) // (LANES * k * element.itemsize)),
     )  # fmt: skip
@@ -135,7 +135,7 @@ def _names() -> list[str]:
     return ["b", "packed", "b_row", "b_column", "n", "k", "kc", "panels", "extents", "pack_b"]
 
 
-def _emit(facts: Facts, step: int, step_bytes: int, key: str) -> str:
+def _emit(facts: Facts, step: int, step_bytes: int, slot_bytes: int, key: str) -> str:
     """The kernel's text."""
     from flambeau.runtime.jit import symbol
 
@@ -155,9 +155,9 @@ def _emit(facts: Facts, step: int, step_bytes: int, key: str) -> str:
             ("ptr", b.gep(memory, source, b.mul(k0, w["b_row"]))), ("i64", w["b_column"]), ("i64", w["b_row"]), ("i64", columns),
             ("i64", k), ("ptr", b.gep("i8", w["packed"], at)),
         ]  # fmt: skip
-        if facts.element.name == "float32":
+        if slot_bytes:
             number = b.add(b.mul(b.op(f"udiv i64 {k0}, {w['kc']}"), w["panels"]), "%begin")
-            arguments.append(("ptr", b.gep("i8", w["packed"], b.add(w["extents"], b.mul(number, SLOT)))))
+            arguments.append(("ptr", b.gep("i8", w["packed"], b.add(w["extents"], b.mul(number, slot_bytes)))))
         b.call_address(w["pack_b"], arguments)
 
     b.loop(0, w["k"], w["kc"], k_block)

@@ -1,0 +1,215 @@
+"""Matrix products of float32 by the processor's matrix unit (AMX-FP16): three products of float16 halves (float_halves.py).
+
+Half as many products as of bfloat16 parts (matmul_parts.py, whose loops these are), and 4 instead of 6 bytes an element.
+The micro-kernel alone runs at 840 GFLOP/s a core, that of parts at 440 (measured, on random numbers: on zeros both are a
+quarter faster, as the processor's clock depends on what its unit switches).
+
+Sums of large and of small products wait apart, 32 x 32 each; where a block of K is complete they are added, their scale is
+taken off, and they join the other blocks' sums.
+
+A panel of a and one of b that halves do not do for are packed again, as bfloat16 parts, and where these do not do either, as
+float32 for multiply-adds. So the choice depends on values and sizes, not on threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Word
+from flambeau.compiler.kernels.float_halves import LOW_BITS, together
+from flambeau.compiler.kernels.matmul_facts import Facts
+from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES, KIND, SCALE, SLOT, STEP_BYTES, halves_pack_function
+from flambeau.compiler.kernels.matmul_halves_pack import PARTS as PARTS_FLAG
+from flambeau.compiler.kernels.matmul_parts import (
+    PARTS,
+    STEPS,
+    Form,
+    PartsDriver,
+    Regions,
+    Visit,
+    choose_tiles,
+    parts_module,
+    parts_word_names,
+    parts_words,
+    tiles_function,
+)  # fmt: skip
+from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES as PARTS_STEP_BYTES
+from flambeau.compiler.kernels.matmul_tile_pack import LANES
+from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+
+if TYPE_CHECKING:
+    from flambeau.compiler.kernels.matmul_facts import Epilogue
+
+# Shorter sums have too few terms to hide what halves lose.
+LEAST_K = 64
+# Half of a's panel of a block of K, 24 KiB, stays in the first-level cache.
+_VISIT_STEPS = 6
+HALVES = Form("halves", STEP_BYTES, SLOT, 2 * SUMS_BYTES, _VISIT_STEPS, halves_pack_function, False)
+_REGIONS = ("panels_a", "panels_b", "spare")
+
+
+def form_of(k: int) -> Form:
+    """How a float32 product of length k is split on this machine. Depends on k only."""
+    from flambeau.runtime import tiles
+
+    return HALVES if k >= LEAST_K and "float16" in tiles.dtypes() else PARTS
+
+
+def halves_word_names(facts: Facts) -> list[str]:
+    """Names of the words before the epilogue's, in order."""
+    return [*parts_word_names(facts), "halves_a", "halves_b", "halves_tiles", *_REGIONS]
+
+
+def halves_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]:
+    """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
+    left, words = parts_words(facts, regions)
+    words |= {f"halves_{operand}": halves_pack_function(facts, operand) for operand in ("a", "b")}
+    words |= {"halves_tiles": tiles_function("halves", micro, dispatch, facts)}
+    return left, words | {"panels_a": regions.parts_a, "panels_b": regions.parts_b, "spare": regions.spare}
+
+
+class HalvesDriver(PartsDriver):
+    """The loops around the matrix unit. It calls, by their addresses, `halves_tiles`, `halves_a` and `halves_b`, and where
+    halves do not do what PartsDriver calls."""
+
+    form = HALVES
+
+    def names(self) -> list[str]:
+        return halves_word_names(self.facts)
+
+    def visit(self, v: Visit) -> None:
+        b = self.b
+        known = [tuple(b.load("i32", b.gep("i32", slot, at), 4) for at in (SCALE, KIND)) for slot in (v.left_slot, v.right_slot)]
+        fit, scale = together(b, (known[0][0], known[0][1]), (known[1][0], known[1][1]))
+        plain = self.mark_plain(v)
+        exact = b.op(f"and i1 {b.op(f'xor i1 {fit}, true')}, {b.op(f'xor i1 {plain}, true')}")
+        halves = b.op(f"and i1 {fit}, {b.op(f'xor i1 {plain}, true')}")
+
+        def by_halves() -> None:
+            b.call_address(self.w["halves_tiles"], [
+                ("i64", v.count), ("ptr", v.left), ("ptr", v.right), ("ptr", v.waiting), ("i1", v.goes_on), ("i64", v.tall), ("i64", v.wide),
+            ])  # fmt: skip
+            b.when(b.op(f"and i1 {v.is_last}, {self.add}"), lambda: self.put_halves(v, scale, True))
+            b.when(v.sets, lambda: self.put_halves(v, scale, False))
+
+        b.when(halves, by_halves)
+        b.when(b.op(f"and i1 {exact}, {v.is_last}"), lambda: self.multiply_parts(v))
+        b.when(b.op(f"and i1 {plain}, {v.is_last}"), lambda: self.multiply_plain(v))
+
+    def put_halves(self, v: Visit, scale: str, add: bool) -> None:
+        """As put_sums, of both sums."""
+        b, type_ = self.b, "<16 x float>"
+        small, scales = b.splat("float", 16, str(2.0**-LOW_BITS)), b.splat("float", 16, scale)
+
+        def row(i: str) -> None:
+            source = b.gep("i8", v.waiting, b.mul(i, 4 * LANES))
+            target = b.gep("float", v.place, b.mul(i, v.place_row))
+            for at in (0, 64):
+                large, rest = (b.load(type_, b.gep("i8", source, at + offset), 64) for offset in (0, SUMS_BYTES))
+                block = b.call(type_, "llvm.fma.v16f32", [(type_, rest), (type_, small), (type_, large)])
+                block = b.op(f"fmul {type_} {block}, {scales}")
+                if add:
+                    block = b.op(f"fadd {type_} {b.load(type_, b.gep('i8', target, at), 4)}, {block}")
+                b.store(type_, block, b.gep("i8", target, at), 4)
+
+        b.loop(0, v.tall, 1, row)
+
+    def multiply_parts(self, v: Visit) -> None:
+        """The product of a whole block of K by bfloat16 parts."""
+        b = self.b
+        size = b.mul(self.steps, PARTS_STEP_BYTES)
+        left, right = self.region("panels_a", v.index, size), self.region("panels_b", v.number, size)
+        spare = self.region("spare", "0", 1)
+        source_a, source_b = self.sources(v)
+        self.once(v.left_slot, PARTS_FLAG, lambda: self.pack_panels("parts", "a", source_a, v.tall, left, spare))
+        self.once(v.right_slot, PARTS_FLAG, lambda: self.pack_panels("parts", "b", source_b, v.wide, right, spare))
+
+        def part(start: str) -> None:
+            count, offset = b.min(STEPS, b.sub(self.steps, start)), b.mul(start, PARTS_STEP_BYTES)
+            goes_on = b.op(f"icmp sgt i64 {start}, 0")
+            self.call_tiles(count, b.gep("i8", left, offset), b.gep("i8", right, offset), v.waiting, goes_on, str(4 * LANES), v)
+
+        b.loop(0, self.steps, STEPS, part)
+        b.when(self.add, lambda: self.put_sums(v.waiting, v.place, v.place_row, v.tall, True))
+        b.when(b.op(f"xor i1 {self.add}, true"), lambda: self.put_sums(v.waiting, v.place, v.place_row, v.tall, False))
+
+
+def micro(b: Builder, rows: int, columns: int) -> str:
+    """Text of `halves_RxC(steps, a, b, sums, add)`: rows x columns tiles of large and of small sums, not 2 x 2 of them: two
+    columns of two rows are computed one after the other.
+
+    Registers: 0 and 1 hold large sums, 2 and 3 small ones; 4 and 5 the operand with more tiles, 6 and 7 hi and lo of the
+    other one. The two products that a small sum gets in a step are what its latency of 52 cycles allows.
+    """
+    if rows * columns == 4:
+        values = [("i64", "%steps"), ("ptr", "%a"), ("ptr", "%b"), ("ptr", "%sums"), ("i1", "%add")]
+        b.call("void", "halves_2x1", values, declare=False)
+        values[2], values[3] = ("ptr", b.gep("i8", "%b", HALF_BYTES // 2)), ("ptr", b.gep("i8", "%sums", 64))
+        b.call("void", "halves_2x1", values, declare=False)
+        return b.function(_header("halves_2x2"))
+    count = rows * columns
+    many, one = ("%b", "%a") if columns > rows else ("%a", "%b")
+
+    def register(number: int) -> tuple[str, str]:
+        return "i8", str(number)
+
+    def sums(number: int) -> list[tuple[str, str]]:
+        which, large = number % 2, number < 2
+        offset = (0 if large else SUMS_BYTES) + which * (64 if columns > rows else 16 * 4 * LANES)
+        return [register(number), ("ptr", b.gep("i8", "%sums", offset)), ("i64", str(4 * LANES))]
+
+    accumulators = [kind + i for kind in (0, 2) for i in range(count)]
+
+    def clear() -> None:
+        for number in accumulators:
+            b.call("void", "llvm.x86.tilezero", [register(number)])
+
+    def fetch() -> None:
+        for number in accumulators:
+            b.call("void", "llvm.x86.tileloadd64", sums(number))
+
+    b.when("%add", fetch)
+    b.when(b.op("xor i1 %add, true"), clear)
+
+    def step(s: str) -> None:
+        at = b.mul(s, STEP_BYTES)
+
+        def load(number: int, panel: str, half: int, tile: int) -> int:
+            source = b.gep("i8", b.gep("i8", panel, at), half * HALF_BYTES + tile * HALF_BYTES // 2)
+            b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", source), ("i64", "64")])
+            return number
+
+        def multiply(to: int, left: int, right: int) -> None:
+            pair = (right, left) if columns > rows else (left, right)
+            b.call("void", "llvm.x86.tdpfp16ps", [register(to), *(register(number) for number in pair)])
+
+        high = load(6, one, 0, 0)
+        held = []
+        for i in range(count):
+            held.append(load(4 + i, many, 0, i))
+            multiply(i, held[i], high)
+        low = load(7, one, 1, 0)
+        for i in range(count):
+            multiply(2 + i, held[i], low)
+        for i in range(count):
+            multiply(2 + i, load(4 + i, many, 1, i), high)
+
+    b.loop(0, "%steps", 1, step)
+    for number in accumulators:
+        b.call("void", "llvm.x86.tilestored64", sums(number))
+    return b.function(_header(f"halves_{rows}x{columns}"))
+
+
+def _header(name: str) -> str:
+    return f"define internal void @{name}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add) noinline #0"
+
+
+def dispatch(b: Builder, name: str) -> str:
+    """Text of `name(steps, a, b, sums, add, tall, wide)`: the least micro-kernel that covers tall x wide results."""
+    return choose_tiles(b, name, "halves", [("i64", "%steps"), ("ptr", "%a"), ("ptr", "%b"), ("ptr", "%sums"), ("i1", "%add")])
+
+
+def halves_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+    """The kernel's text: the loops and the epilogue."""
+    return parts_module(facts, epilogue, symbol, HalvesDriver, halves_word_names)
