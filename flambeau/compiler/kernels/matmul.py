@@ -224,6 +224,7 @@ def _product_kernel(
     by_tiles = element.name in tiles.dtypes()
     by_parts = element.name == "float32" and (panels is not None or _in_parts("float32", product.m, product.n, product.k))
     names = word_names(facts)
+    writer: Writer
     if by_parts:
         form = form_of(product.k)
         blocking, regions = parts_block(form, *sizes, host, tile.rows, panels is not None)

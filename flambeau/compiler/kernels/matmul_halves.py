@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from flambeau.compiler.kernels.matmul_facts import Epilogue
 
 # Shorter sums have too few terms to hide what halves lose.
-LEAST_K = 64
-# Half of a's panel of a block of K, 24 KiB, stays in the first-level cache.
-_VISIT_STEPS = 6
+LEAST_K = 128
+# Half of a's panel of a block of K, 32 KiB at most, stays in the first-level cache.
+_VISIT_STEPS = 8
 HALVES = Form("halves", STEP_BYTES, SLOT, 2 * SUMS_BYTES, _VISIT_STEPS, halves_pack_function, False)
 _REGIONS = ("panels_a", "panels_b", "spare")
 
