@@ -298,8 +298,9 @@ class Code:
         arguments = [("ptr", to.pointer), ("i8", "0"), ("i64", self.i64(nbytes).name), ("i1", "false")]
         self.b.call("void", "llvm.memset.p0.i64", arguments)
 
-    def prefetch(self, address: str, write: bool = False) -> None:
-        arguments = [("ptr", address), ("i32", str(int(write))), ("i32", "3"), ("i32", "1")]
+    def prefetch(self, address: str, write: bool = False, level: int = 1) -> None:
+        """Ask for a cache line, to the cache of this level (1 to 3)."""
+        arguments = [("ptr", address), ("i32", str(int(write))), ("i32", str(4 - level)), ("i32", "1")]
         self.b.call("void", "llvm.prefetch.p0", arguments)
 
     # -- the module -------------------------------------------------------------------------------------------------

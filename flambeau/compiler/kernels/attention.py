@@ -21,16 +21,26 @@ from flambeau.compiler.kernels.attention_body import word_names
 from flambeau.compiler.kernels.attention_forward import OFFSETS as FORWARD_OFFSETS
 from flambeau.compiler.kernels.attention_forward import OPERANDS as FORWARD_OPERANDS
 from flambeau.compiler.kernels.attention_forward import forward_module
+from flambeau.compiler.kernels.attention_panels import BLOCK
 from flambeau.compiler.kernels.attention_tiles import Facts, block_vectors, tile_rows
+from flambeau.compiler.kernels.attention_unit import GROUP
+from flambeau.compiler.kernels.attention_unit import KEYS as UNIT_KEYS
+from flambeau.compiler.kernels.attention_unit_forward import UNIT_OFFSETS as UNIT_FORWARD_OFFSETS
+from flambeau.compiler.kernels.attention_unit_forward import unit_forward_module
 from flambeau.compiler.kernels.convolution_problem import Operand, operand
+from flambeau.compiler.kernels.convolution_tile_pack import parts_of
+from flambeau.compiler.kernels.bfloat_parts import PARTS
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
-from flambeau.compiler.kernels.matmul_element import element_of
+from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_pack import SLACK_VECTORS
+from flambeau.compiler.kernels.matmul_parts import tiles_function
+from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT
 
 # Keys of a block: scores, keys and values of a block must share the first- and second-level cache.
 # Measured (head size 64, float32, AVX-512, causal, length 512): 72 to 144 alike; 48 and 192 up to 15 % slower.
 KEYS = 96
 RESIDENT_BYTES = 1 << 20  # keys and values of a head that are copied at once: half of a second-level cache
+LEAST_OF_UNIT = 16  # queries, keys, sizes of heads and values: of fewer, the unit's blocks of 32 are mostly empty
 LEAST_HEADS = 8  # fewer heads than this are cut into parts for the backward pass
 LEAST_OPERATIONS = 2_000_000  # of a thread: some 20 microseconds
 
@@ -57,14 +67,24 @@ class _Problem:
         mask = self.values.get("mask")
         mask_kind = "none" if mask is None else "bool" if graph.values[operands["mask"]].dtype is dtypes.bool_ else "add"
         width = host.vector_bits // (8 * element.compute_bytes)
+        parts = self._parts(element) if name == "attention" else 0
         self.facts = Facts(
-            element, width, host.vector_bits, tile_rows(host.registers), block_vectors(self.length, width),
+            element, width, host.vector_bits, tile_rows(host.registers), BLOCK // width if parts else block_vectors(self.length, width),
             bool(node.attr("causal")), mask_kind, "none" if mask is None else _unit(mask), node.attr("dropout") > 0.0,
             tuple(_unit(self.values[key]) for key in packed), max(2, len(self.batch)), name,
+            parts,
         )  # fmt: skip
         self.blocks = ceil_div(self.length, self.facts.lanes)
-        wide = max(self.facts.width, self.facts.rows)
+        wide = BLOCK if parts else max(self.facts.width, self.facts.rows)
         self.head_pitch, self.value_pitch = round_up(self.head, wide), round_up(self.value, wide)
+
+    def _parts(self, element: Element) -> int:
+        """Parts of a number where the matrix unit multiplies; 0 where it does not."""
+        if element.name not in ("float32", "bfloat16") or min(self.length, self.source, self.head, self.value) < LEAST_OF_UNIT:
+            return 0
+        from flambeau.runtime import tiles
+
+        return parts_of(element) if "bfloat16" in tiles.dtypes() else 0
 
     def _merge(self, sizes: Sequence[int]) -> list[tuple[int, dict[str, int]]]:
         merged: list[tuple[int, dict[str, int]]] = []
@@ -86,6 +106,10 @@ class _Problem:
             words[name] = at
             at += round_up((elements + SLACK_VECTORS * self.facts.width) * self.facts.element.compute_bytes, 64)
         return words, at
+
+    def plain_areas(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Areas of the steps that multiply-adds do: none where extents decide nothing."""
+        return sizes if self.facts.parts == PARTS else dict.fromkeys(sizes, 0)
 
     def words(self, operands: Sequence[str], offsets: Sequence[str], given: dict[str, Word], key_block: int) -> list[Word]:
         """The kernel's words, in order."""
@@ -159,6 +183,8 @@ def _forward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
     if graph.values[ids["lse"]].numel == 0:
         return []
     facts, lanes = problem.facts, problem.facts.lanes
+    if facts.parts:
+        return [_unit_forward(problem, node, node_index)]
     key_block = min(KEYS, round_up(problem.source, facts.rows))
     both = problem.head_pitch + problem.value_pitch
     resident = problem.source * both * facts.element.compute_bytes <= RESIDENT_BYTES
@@ -181,6 +207,44 @@ def _forward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
         grain=problem.blocks if problem.heads >= LEAST_HEADS else 1,
         min_units_per_thread=max(1, LEAST_OPERATIONS * units // max(1, operations)),
     )]  # fmt: skip
+
+
+def _unit_forward(problem: _Problem, node: Node, node_index: int) -> Kernel:
+    facts, lanes = problem.facts, problem.facts.lanes
+    key_block = min(UNIT_KEYS, round_up(problem.source, BLOCK))
+    both, block_bytes = problem.head_pitch + problem.value_pitch, facts.parts * PART_BYTES
+    # Blocks of keys that are held at once, and blocks of queries in a unit
+    held = ceil_div(problem.source, key_block)
+    if held * key_block * both * facts.parts * 2 > RESIDENT_BYTES:
+        held = 1
+    group = min(GROUP, problem.blocks, max(1, problem.heads * problem.blocks // LEAST_HEADS))
+    tiles = {
+        "key_panels": held * key_block // BLOCK * (problem.head_pitch // BLOCK) * block_bytes,
+        "value_panels": held * key_block // BLOCK * (problem.value_pitch // BLOCK) * block_bytes,
+        "query_panels": group * (problem.head_pitch // BLOCK) * block_bytes,
+        "weight_panel": key_block // BLOCK * block_bytes, "extents": (group + 2 * held) * SLOT,
+    }  # fmt: skip
+    areas, scratch = problem.areas({
+        "scores": key_block * lanes, "result": group * problem.value_pitch * lanes, "statistics": group * 3 * lanes,
+        "panel": key_block * lanes if facts.mask != "none" else 0, "block_sums": BLOCK * lanes,
+        "staging": BLOCK * max(problem.head_pitch, problem.value_pitch), **{name: nbytes // 4 for name, nbytes in tiles.items()},
+        **problem.plain_areas({"keys": key_block * problem.head_pitch, "values": key_block * problem.value_pitch,
+                               "queries": problem.head_pitch * lanes}),
+    })  # fmt: skip
+    blocks = ceil_div(problem.blocks, group)
+    given = areas | {
+        "scratch": Scratch(scratch), "scratch_bytes": scratch, "resident": int(held > 1 or problem.source <= key_block),
+        "head_pitch": problem.head_pitch, "value_pitch": problem.value_pitch, "tiles": tiles_function(facts.vector_bits, facts.parts),
+        "group": group, "blocks": blocks,
+    }  # fmt: skip
+    operations, units = problem.operations(2), problem.heads * blocks
+    return Kernel(
+        name=f"attention_{facts.element.name}", key=facts.key(), emit=partial(_emit, unit_forward_module, facts, facts.key()),
+        words=problem.words(FORWARD_OPERANDS, UNIT_FORWARD_OFFSETS, given, key_block), reads=problem.reads(),
+        writes=node.outputs, units=units, bytes=problem.bytes(), operations=operations, nodes=(node_index,),
+        grain=blocks if problem.heads >= LEAST_HEADS else 1,
+        min_units_per_thread=max(1, LEAST_OPERATIONS * units // max(1, operations)),
+    )  # fmt: skip
 
 
 def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:

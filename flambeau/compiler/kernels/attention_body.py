@@ -143,11 +143,13 @@ class Body:
         row, column = self.c.word(f"{operand}_row"), self.c.word(f"{operand}_column")
         self.call(f"pack_{operand}", source, row, column, count, self.c.i64(steps), target)
 
-    def copy(self, operand: str, source: Array, rows: Operand, columns: Operand, target: Array, pitch: Operand) -> None:
-        """Rows of an operand into scratch, filled up to whole tiles."""
+    def copy(
+        self, operand: str, source: Array, rows: Operand, columns: Operand, target: Array, pitch: Operand, all_rows: Operand = 0
+    ) -> None:  # fmt: skip
+        """Rows of an operand into scratch, filled up to whole tiles, or to `all_rows`."""
         strides = (self.c.word(f"{operand}_row"), self.c.word(f"{operand}_column"))
         every = [self.c.i64(x) for x in (rows, columns, pitch)]
-        self.call(f"copy_{operand}", source, *strides, every[0], every[1], target, every[2], self.round_up(every[0]))
+        self.call(f"copy_{operand}", source, *strides, every[0], every[1], target, every[2], all_rows or self.round_up(every[0]))
 
     # -- masking ----------------------------------------------------------------------------------------------------
     def round_up(self, count: Lanes) -> Lanes:

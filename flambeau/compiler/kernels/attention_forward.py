@@ -12,6 +12,7 @@ are then exp(score - inf) = 0).
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from flambeau.compiler.emit.code import Array
 from flambeau.compiler.emit.lanes import Lanes
@@ -27,8 +28,10 @@ OFFSETS = "keys values queries scores result statistics panel resident head_pitc
 class Forward(Body):
     """Writes the kernel."""
 
+    offsets: ClassVar[list[str]] = OFFSETS
+
     def __init__(self, facts: Facts) -> None:
-        super().__init__(facts, OPERANDS, OFFSETS)
+        super().__init__(facts, OPERANDS, self.offsets)
         c = self.c
         self.keys, self.values, self.queries = (self.area(n) for n in ("keys", "values", "queries"))
         self.scores, self.result = self.area("scores"), self.area("result")
@@ -67,17 +70,27 @@ class Forward(Body):
         count = c.min(self.length - q0, facts.lanes)
         used = self.used_vectors(count)
         self.pack("q", self.row(arrays, "q", q0), count, self.head_size, self.queries)
-        c.clear_bytes(self.result, self.value_pitch * (facts.lanes * facts.element.compute_bytes))
-        for v in range(facts.vectors):
-            self.maxima.store(v * facts.width, c.value(facts.compute, -math.inf, facts.width))
-            self.sums.store(v * facts.width, c.value(facts.compute, 0.0, facts.width))
+        self.open()
         limit = self.limit(q0, count, self.source)
 
         def keys_block(k0: Lanes) -> None:
             self.keys_block(head, arrays, (q0, count, used), k0, c.min(c.word("key_block"), limit - k0))
 
         c.for_(0, limit, keys_block, c.word("key_block"))
-        c.for_(0, used, lambda v: self.close(arrays, v, q0, count))
+        self.finish(arrays, q0, count)
+
+    def open(self) -> None:
+        """Nothing summed up yet."""
+        c, facts = self.c, self.facts
+        c.clear_bytes(self.result, self.value_pitch * (facts.lanes * facts.element.compute_bytes))
+        for v in range(facts.vectors):
+            self.maxima.store(v * facts.width, c.value(facts.compute, -math.inf, facts.width))
+            self.sums.store(v * facts.width, c.value(facts.compute, 0.0, facts.width))
+
+    def finish(self, arrays: dict[str, Array], q0: Lanes, count: Lanes) -> None:
+        """Divide a block's results by the sums of its weights and store them."""
+        c, facts = self.c, self.facts
+        c.for_(0, self.used_vectors(count), lambda v: self.close(arrays, v, q0, count))
 
         def divide(d: Lanes) -> None:
             for v in range(facts.vectors):
@@ -136,9 +149,14 @@ class Forward(Body):
 
     def softmax(self, head: Lanes, v: Lanes, q0: Lanes, k0: Lanes, padded: Lanes, keys: Lanes) -> None:
         """Scores of vector v to exponentials; its maximum, sum and the factor of what was summed before."""
+        rows = self.rows_of_vector(v, q0, k0, padded)
+        shift = self.maximum(v, q0, k0, rows, keys)
+        self.add_total(v, self.weights(head, v, q0, k0, rows, shift))
+
+    def maximum(self, v: Lanes, q0: Lanes, k0: Lanes, rows: Lanes, keys: Lanes) -> Lanes:
+        """Scale and mask the scores of vector v; what is subtracted from them before the exponential, which is also noted."""
         c, facts = self.c, self.facts
         width, tile = facts.width, facts.rows
-        rows = self.rows_of_vector(v, q0, k0, padded)
         lane = v * width
         scale = c.splat(self.scale, width)
         highest = c.cell(facts.compute, -math.inf, width)
@@ -160,9 +178,19 @@ class Forward(Body):
         before = self.maxima.load(lane, width)
         now = highest.get().maximum(before)
         shift = now.eq(-math.inf).select(0.0, now)  # nothing to attend so far
-        factor = self.weight(before - shift)
         self.maxima.store(lane, now)
-        self.factors.store(lane, factor)
+        self.factors.store(lane, self.weight(before - shift))
+        return shift
+
+    def add_total(self, v: Lanes, total: Lanes) -> None:
+        """Add a block's sums of weights to those of vector v."""
+        lane, width = v * self.facts.width, self.facts.width
+        self.sums.store(lane, self.sums.load(lane, width).fma(self.factors.load(lane, width), total))
+
+    def weights(self, head: Lanes, v: Lanes, q0: Lanes, k0: Lanes, rows: Lanes, shift: Lanes) -> Lanes:
+        """Scores of vector v to exponentials, in place; their sums."""
+        c, facts = self.c, self.facts
+        width, tile, lane = facts.width, facts.rows, v * facts.width
         total = c.cell(facts.compute, 0.0, width)
         counters = self.counters(head, v, q0, k0) if facts.dropout else None
 
@@ -180,7 +208,7 @@ class Forward(Body):
             total.set(total.get() + found[0])
 
         c.for_(0, rows, weights, tile)
-        self.sums.store(lane, self.sums.load(lane, width).fma(factor, total.get()))
+        return total.get()
 
     def close(self, arrays: dict[str, Array], v: Lanes, q0: Lanes, count: Lanes) -> None:
         """The factor 1 / sum of vector v, and what the backward pass needs of it."""

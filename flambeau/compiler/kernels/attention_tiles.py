@@ -38,11 +38,13 @@ class Facts:
     units: tuple[str, ...]  # of q, k, v (and the output's gradient)
     batch_dims: int
     name: str  # "attention" or "attention_gradient"
+    parts: int = 0  # bfloat16 parts of a number, where the matrix unit multiplies
 
     def key(self) -> str:
         return (
             f"{self.name}:{self.element.name}:{self.width}x{self.rows}x{self.vectors}:{self.vector_bits}:{'causal' if self.causal else 'all'}"
             f":{self.mask}:{self.mask_unit}:{'dropout' if self.dropout else 'sure'}:{','.join(self.units)}:{self.batch_dims}"
+            + (f":parts{self.parts}" if self.parts else "")
         )
 
     @property

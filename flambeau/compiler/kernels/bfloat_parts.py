@@ -51,7 +51,7 @@ def _rest(b: Builder, lanes: int, value: str) -> tuple[str, str]:
     return bits, b.op(f"fsub {floats} {value}, {b.op(f'bitcast {ints} {rounded} to {floats}')}")
 
 
-def _words(b: Builder, lanes: int, value: str) -> tuple[str, str, str]:
+def words(b: Builder, lanes: int, value: str) -> tuple[str, str, str]:
     """(hi, mid, lo) in the upper halves of i32 lanes; the lower ones are rubbish."""
     floats, ints = vector("float", lanes), vector("i32", lanes)
     hi, rest = _rest(b, lanes, value)
@@ -66,7 +66,7 @@ def split(b: Builder, lanes: int, value: str) -> tuple[str, str, str]:
     def upper(word: str) -> str:
         return b.op(f"trunc {ints} {b.op(f'lshr {ints} {word}, {_ints(lanes, 16)}')} to {halves}")
 
-    hi, mid, lo = (upper(word) for word in _words(b, lanes, value))
+    hi, mid, lo = (upper(word) for word in words(b, lanes, value))
     return hi, mid, lo
 
 
@@ -86,15 +86,27 @@ def split_in_order(b: Builder, lanes: int, first: str, second: str) -> tuple[str
 def split_pairs(b: Builder, lanes: int, first: str, second: str) -> tuple[str, str, str]:
     """(hi, mid, lo), <lanes x i32> each: in every lane the part of `first` (low half) and of `second` (high half), as
     the matrix unit wants neighbours in k."""
+    return pairs_of_words(b, lanes, words(b, lanes, first), words(b, lanes, second))
+
+
+def pairs_of_words(b: Builder, lanes: int, first: tuple[str, str, str], second: tuple[str, str, str]) -> tuple[str, str, str]:
+    """The same of what `words` made of two vectors."""
     ints = vector("i32", lanes)
 
     def both(low: str, high: str) -> str:
         shifted = b.op(f"lshr {ints} {low}, {_ints(lanes, 16)}")
         return b.op(f"or {ints} {shifted}, {b.op(f'and {ints} {high}, {_ints(lanes, -0x10000)}')}")
 
-    pairs = zip(_words(b, lanes, first), _words(b, lanes, second), strict=True)
-    hi, mid, lo = (both(low, high) for low, high in pairs)
+    hi, mid, lo = (both(low, high) for low, high in zip(first, second, strict=True))
     return hi, mid, lo
+
+
+def rounded_pairs(b: Builder, first: str, second: str) -> str:
+    """<16 x i32>: in every lane `first` and `second`, <16 x float>, rounded to bfloat16, to nearest even (AVX512-BF16)."""
+    both = b.call("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", [("<16 x float>", second), ("<16 x float>", first)])
+    order = ", ".join(f"i32 {i // 2 + 16 * (i % 2)}" for i in range(32))
+    turned = b.op(f"shufflevector <32 x bfloat> {both}, <32 x bfloat> poison, <32 x i32> <{order}>")
+    return b.op(f"bitcast <32 x bfloat> {turned} to <16 x i32>")
 
 
 def unsafe(b: Builder, lanes: int, value: str) -> str:

@@ -65,7 +65,7 @@ def halves_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]
     """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
     left, words = parts_words(facts, regions)
     words |= {f"halves_{operand}": halves_pack_function(facts, operand) for operand in ("a", "b")}
-    words |= {"halves_tiles": tiles_function("halves", micro, dispatch, facts)}
+    words |= {"halves_tiles": tiles_function("halves", micro, dispatch, facts.vector_bits)}
     return left, words | {"panels_a": regions.parts_a, "panels_b": regions.parts_b, "spare": regions.spare}
 
 

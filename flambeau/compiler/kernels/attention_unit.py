@@ -1,0 +1,163 @@
+"""Attention by the matrix unit: what both directions share.
+
+A step of the kernels is a block of 32 queries with a block of up to KEYS keys. Its products are made of 32 x 32 blocks of
+bfloat16 parts (attention_panels.py), three for float32, whose sums the unit keeps in float32, and one for bfloat16. What
+is between them (scores, weights, slopes) is the same as in the kernels of multiply-adds, which also do the steps whose
+numbers the unit would not multiply exactly enough (bfloat_parts.py). The extents that decide are those of whole blocks
+of keys and of queries, so the choice depends on values and sizes, never on threads.
+
+Weights are at most 1, and what those below 2^-100 lose, as the unit flushes numbers below 2^-126, is as far below the
+rounding of their sum: only the other factor counts. Slopes are weights times gradients times values: there the largest
+numbers tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from flambeau.compiler.emit.code import Array, Operand
+from flambeau.compiler.emit.lanes import Lanes
+from flambeau.compiler.kernels.attention_body import Body
+from flambeau.compiler.kernels.attention_panels import BLOCK, WIDTH, Numbers, close_extent, define_packing, open_extent
+from flambeau.compiler.kernels.bfloat_parts import PARTS, are_safe
+from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT
+from flambeau.compiler.kernels.matmul_tiles import configuration
+
+KEYS: Final = 128  # of a block: its scores are 16 KiB
+GROUP: Final = 4  # blocks of queries that share a block of keys while it is in the second-level cache
+ROW_BYTES: Final = 4 * BLOCK  # of scores and of sums
+# The largest gradient times value times key must be in these bounds (sums of biased exponents) for slopes to be split:
+# from 2^-80 on, what is flushed is 2^-46 of the largest; up to 2^90 no sum overflows.
+_LEAST_SLOPE: Final = 3 * 127 - 80
+_MOST_SLOPE: Final = 3 * 127 + 90
+_ONE: Final = ("127", "127")  # low and high of weights
+
+
+class Unit(Body):
+    """Mixed in before Forward or Backward. Areas of tiles and extents are arrays of bytes."""
+
+    def set_up(self, *packings: str) -> None:
+        """Words, and the functions of the module; `packings`: see attention_panels.py."""
+        c, parts = self.c, self.facts.parts
+        self.step_bytes = parts * PART_BYTES
+        self.numbers = Numbers(c.b, parts)
+        self.group_lanes = c.word("group") * BLOCK
+        self.staging = self.area("staging")
+        self._fetched = c.cell("i64")
+        head, value = c.word("head"), c.word("value")
+        self._columns = {"q": head, "k": head, "v": value, "g": value, "out": value, "dq": head, "dk": head, "dv": value}
+        self._tiles = c.array("tiles", "i8").pointer
+        for name in packings:
+            self.define(lambda b, name=name: define_packing(b, parts, name))
+        self.define(open_extent)
+        self.define(close_extent)
+        c.helper(configuration(), set())
+        c.b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
+
+    def release(self) -> None:
+        self.c.b.call("void", "llvm.x86.tilerelease", [])
+
+    def bytes_of(self, name: str) -> Array:
+        """A part of this worker's scratch that holds tiles or extents."""
+        return self.area(name).at(0, "i8")
+
+    def blocks_of(self, count: Lanes) -> Lanes:
+        """Blocks of 32 that cover `count`."""
+        return self.c.divide(count + (BLOCK - 1), BLOCK)
+
+    # -- operands -----------------------------------------------------------------------------------------------------
+    def pack_block(self, operand: str, arrays: dict[str, Array], first: Lanes, rows: Lanes, *ways: tuple[str, Array, Operand, Array]) -> None:
+        """Up to 32 rows of an operand as operands of the unit, a step for each 32 columns, filled up with zeros; `ways`:
+        packing, target, its stride and the slot of its extent. Whole rows of float32 are read where they lie."""
+        c, facts = self.c, self.facts
+        columns, pitch = (self.head_size, self.head_pitch) if operand in "qk" else (self.value_size, self.value_pitch)
+        source, stride = self.row(arrays, operand, first), c.word(f"{operand}_row")
+
+        def pack(source: Array, stride: Lanes) -> None:
+            for packing, target, step, slot in ways:
+                self.call(packing, source, stride, pitch, target, c.i64(step), slot)
+
+        def staged() -> None:
+            self.copy(operand, source, rows, columns, self.staging, pitch, c.i64(BLOCK))
+            pack(self.staging, pitch)
+
+        if facts.element.converts or facts.units["qkvg".index(operand)] != "k":
+            staged()
+        else:
+            c.when(rows.eq(BLOCK) & columns.eq(pitch), lambda: pack(source, stride), staged)
+
+    # -- extents ------------------------------------------------------------------------------------------------------
+    def slot(self, name: str, index: Operand) -> Array:
+        return self.bytes_of(name).at(self.c.i64(index) * SLOT)
+
+    def _exponents(self, slot: Array) -> tuple[Lanes, Lanes]:
+        both = slot.at(0, "i32")
+        return both[0], both[1]
+
+    def are_safe(self, left: Array, right: Array | None = None) -> Lanes:
+        """Whether the unit may multiply two blocks; no `right`: weights."""
+        names = [tuple(x.name for x in self._exponents(slot)) for slot in (left, right) if slot is not None]
+        low_high = [(low, high) for low, high in names]
+        return Lanes(self.c.b, "i1", 1, are_safe(self.c.b, low_high[0], low_high[1] if right is not None else _ONE))
+
+    def are_slopes_safe(self, gradients: Array, values: Array, others: tuple[Array, Array]) -> Lanes:
+        """Whether the unit may multiply slopes and two blocks, all of which may be split themselves."""
+        c = self.c
+
+        def largest(slot: Array) -> Lanes:
+            high = self._exponents(slot)[1]
+            return high.eq(0).select(127, high)  # nothing but zeros
+
+        slope = largest(gradients) + largest(values)
+        x, y = (largest(slot) for slot in others)
+        return (slope + c.min(x, y)).ge(_LEAST_SLOPE) & (slope + c.max(x, y)).le(_MOST_SLOPE)
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether extents decide anything: products of bfloat16 are the unit's, whatever they are."""
+        return self.facts.parts == PARTS
+
+    # -- what comes next ----------------------------------------------------------------------------------------------
+    def look_ahead(self, head: Lanes, rows: dict[str, Lanes], results: Sequence[str]) -> None:
+        """Let `fetch_rows` ask for the rows of the next head, `rows` of each operand, and of what this one writes.
+
+        They lie far apart, so that the processor foresees nothing, and waiting for them took a third of the forward pass
+        (measured: 8 ns a cache line, 256 keys of 64 float32).
+        """
+        here, following = self.addresses(head), self.addresses(head + 1)
+        self._asked = [(name, following[name], count, 1) for name, count in rows.items()]
+        self._asked += [(name, here[name], self.length, 2) for name in results]
+        self._fetched.set(0)
+
+    def fetch_rows(self) -> None:
+        """Ask for the next rows; to be called while arithmetic keeps the processor busy."""
+        c = self.c
+        turn = self._fetched.get()
+        self._fetched.set(turn + 1)
+        for name, array, count, each in self._asked:
+            nbytes = self._columns[name] * self.facts.element.memory_bytes
+            for r in range(each):
+                row = turn * each + r
+
+                def fetch(line: Array = array.at(row * c.word(f"{name}_row")), nbytes: Lanes = nbytes, writes: bool = each > 1) -> None:
+                    c.for_(0, nbytes, lambda at: c.prefetch(line.after_bytes(at).pointer, writes, 2), 64)
+
+                c.when(row.lt(count), fetch)
+
+    # -- products -----------------------------------------------------------------------------------------------------
+    def products(self, steps: Operand, left: Array, right: Array, sums: Array, tall: Operand, wide: Operand) -> None:
+        """sums = left @ right: up to 32 x 32 of `steps` steps, in rows of 32."""
+        c = self.c
+        c.b.call_address(self._tiles, [
+            ("i64", c.i64(steps).name), ("ptr", left.pointer), ("ptr", right.pointer), ("ptr", sums.pointer), ("i1", "false"),
+            ("i64", str(ROW_BYTES)), ("i64", c.i64(tall).name), ("i64", c.i64(wide).name),
+        ])  # fmt: skip
+
+    def line(self, first: tuple[str, ...], second: tuple[str, ...], target: Array) -> None:
+        """A line of a tile (16 pairs), in all parts."""
+        self.numbers.line(first, second, target.pointer)
+
+    def tile_line(self, tile: Operand, line: Operand) -> Lanes:
+        """Where a line of the lower (0) or upper (1) tile of a step lies."""
+        return (self.c.i64(tile) * WIDTH + line) * (4 * WIDTH)
