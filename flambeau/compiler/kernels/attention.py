@@ -25,11 +25,13 @@ from flambeau.compiler.kernels.attention_panels import BLOCK
 from flambeau.compiler.kernels.attention_tiles import Facts, block_vectors, tile_rows
 from flambeau.compiler.kernels.attention_unit import GROUP
 from flambeau.compiler.kernels.attention_unit import KEYS as UNIT_KEYS
+from flambeau.compiler.kernels.attention_unit_backward import UNIT_OFFSETS as UNIT_BACKWARD_OFFSETS
+from flambeau.compiler.kernels.attention_unit_backward import unit_backward_module
 from flambeau.compiler.kernels.attention_unit_forward import UNIT_OFFSETS as UNIT_FORWARD_OFFSETS
 from flambeau.compiler.kernels.attention_unit_forward import unit_forward_module
+from flambeau.compiler.kernels.bfloat_parts import PARTS
 from flambeau.compiler.kernels.convolution_problem import Operand, operand
 from flambeau.compiler.kernels.convolution_tile_pack import parts_of
-from flambeau.compiler.kernels.bfloat_parts import PARTS
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_pack import SLACK_VECTORS
@@ -40,7 +42,10 @@ from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT
 # Measured (head size 64, float32, AVX-512, causal, length 512): 72 to 144 alike; 48 and 192 up to 15 % slower.
 KEYS = 96
 RESIDENT_BYTES = 1 << 20  # keys and values of a head that are copied at once: half of a second-level cache
-LEAST_OF_UNIT = 16  # queries, keys, sizes of heads and values: of fewer, the unit's blocks of 32 are mostly empty
+# The matrix unit pays from so many queries and keys on, for heads of so many numbers. Measured, forward and backward, causal:
+# bfloat16 1.5 and 1.9 times as fast for 32 queries, 2.5 and 3.2 for 512; float32, which must be split, 0.96 and 1.2 for 128
+# queries of 64 numbers, 1.35 and 1.3 for 256 and 512, and 0.7 for 100 of 24.
+LEAST_OF_UNIT = {"bfloat16": (16, 16), "float32": (128, 48)}
 LEAST_HEADS = 8  # fewer heads than this are cut into parts for the backward pass
 LEAST_OPERATIONS = 2_000_000  # of a thread: some 20 microseconds
 
@@ -67,7 +72,7 @@ class _Problem:
         mask = self.values.get("mask")
         mask_kind = "none" if mask is None else "bool" if graph.values[operands["mask"]].dtype is dtypes.bool_ else "add"
         width = host.vector_bits // (8 * element.compute_bytes)
-        parts = self._parts(element) if name == "attention" else 0
+        parts = self._parts(element)
         self.facts = Facts(
             element, width, host.vector_bits, tile_rows(host.registers), BLOCK // width if parts else block_vectors(self.length, width),
             bool(node.attr("causal")), mask_kind, "none" if mask is None else _unit(mask), node.attr("dropout") > 0.0,
@@ -80,7 +85,8 @@ class _Problem:
 
     def _parts(self, element: Element) -> int:
         """Parts of a number where the matrix unit multiplies; 0 where it does not."""
-        if element.name not in ("float32", "bfloat16") or min(self.length, self.source, self.head, self.value) < LEAST_OF_UNIT:
+        least = LEAST_OF_UNIT.get(element.name)
+        if least is None or min(self.length, self.source) < least[0] or min(self.head, self.value) < least[1]:
             return 0
         from flambeau.runtime import tiles
 
@@ -109,7 +115,7 @@ class _Problem:
 
     def plain_areas(self, sizes: dict[str, int]) -> dict[str, int]:
         """Areas of the steps that multiply-adds do: none where extents decide nothing."""
-        return sizes if self.facts.parts == PARTS else dict.fromkeys(sizes, 0)
+        return sizes if self.facts.parts in (0, PARTS) else dict.fromkeys(sizes, 0)
 
     def words(self, operands: Sequence[str], offsets: Sequence[str], given: dict[str, Word], key_block: int) -> list[Word]:
         """The kernel's words, in order."""
@@ -252,26 +258,36 @@ def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
     ids |= dict(zip(("dq", "dk", "dv"), node.outputs, strict=True))
     problem = _Problem(graph, node, ids, "attention_gradient", ("q", "k", "v", "g"))
     facts, lanes = problem.facts, problem.facts.lanes
-    key_block = min(KEYS, round_up(problem.source, facts.rows))
+    tall = BLOCK if facts.parts else facts.rows
+    key_block = min(UNIT_KEYS if facts.parts else KEYS, round_up(problem.source, tall))
     parts = 1
     if problem.heads < LEAST_HEADS:
         parts = min(ceil_div(LEAST_HEADS, problem.heads), ceil_div(problem.source, 2 * key_block))
     part_keys = round_up(ceil_div(problem.source, parts), key_block)
     parts = ceil_div(problem.source, part_keys)
-    rows = min(part_keys, round_up(problem.source, facts.rows))
+    rows = min(part_keys, round_up(problem.source, tall))
+    group = min(GROUP, problem.blocks) if facts.parts else 1
+    held = key_block if facts.parts else rows  # keys that are in scratch for multiply-adds
     queries = round_up(min(lanes, problem.length), facts.rows)
     areas, scratch = problem.areas({
-        "keys": rows * problem.head_pitch, "values": rows * problem.value_pitch,
         "key_sums": rows * problem.head_pitch, "value_sums": rows * problem.value_pitch,
-        "queries": problem.head_pitch * lanes, "query_rows": queries * problem.head_pitch,
-        "gradients": problem.value_pitch * lanes, "gradient_rows": queries * problem.value_pitch,
-        "weights": key_block * lanes, "slopes": key_block * lanes, "query_sums": problem.head_pitch * lanes,
+        "weights": key_block * lanes, "slopes": key_block * lanes, "query_sums": group * problem.head_pitch * lanes,
         "panel": key_block * lanes if facts.mask != "none" else 0,
+        **problem.plain_areas({
+            "keys": held * problem.head_pitch, "values": held * problem.value_pitch,
+            "queries": problem.head_pitch * lanes, "query_rows": queries * problem.head_pitch,
+            "gradients": problem.value_pitch * lanes, "gradient_rows": queries * problem.value_pitch,
+        }),
+        **(_unit_backward_areas(problem, round_up(rows, key_block), key_block, group) if facts.parts else {}),
     })  # fmt: skip
     given = areas | {
         "scratch": Scratch(scratch), "scratch_bytes": scratch, "head_pitch": problem.head_pitch,
         "value_pitch": problem.value_pitch, "parts": parts, "part_keys": part_keys, "dq_part": 0,
     }  # fmt: skip
+    offsets, module = BACKWARD_OFFSETS, backward_module
+    if facts.parts:
+        given |= {"tiles": tiles_function(facts.vector_bits, facts.parts), "group": group}
+        offsets, module = UNIT_BACKWARD_OFFSETS, unit_backward_module
     operations = problem.operations(5)
     units = problem.heads * parts
     writes = node.outputs
@@ -282,13 +298,28 @@ def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
         given |= {"dq": Address(temporary), "dq_part": q_gradient.numel}
         writes = (temporary, *node.outputs[1:])
     kernels = [Kernel(
-        name=f"attention_gradient_{facts.element.name}", key=facts.key(),
-        emit=partial(_emit, backward_module, facts, facts.key()),
-        words=problem.words(BACKWARD_OPERANDS, BACKWARD_OFFSETS, given, key_block), reads=problem.reads(), writes=writes,
+        name=f"attention_gradient_{facts.element.name}", key=facts.key(), emit=partial(_emit, module, facts, facts.key()),
+        words=problem.words(BACKWARD_OPERANDS, offsets, given, key_block), reads=problem.reads(), writes=writes,
         units=units, bytes=problem.bytes(), operations=operations, nodes=(node_index,),
         min_units_per_thread=max(1, LEAST_OPERATIONS * units // max(1, operations)),
     )]  # fmt: skip
     return kernels if parts == 1 else [*kernels, _sum_of_parts(graph, node, node_index, temporary, parts, facts)]
+
+
+def _unit_backward_areas(problem: _Problem, keys: int, key_block: int, group: int) -> dict[str, int]:
+    """Areas that only the matrix unit's kernel has, in float32; `keys` of a part."""
+    head, value, panels = problem.head_pitch // BLOCK, problem.value_pitch // BLOCK, keys // BLOCK
+    steps = {
+        "key_panels": panels * head, "key_turned": panels * head, "value_panels": panels * value,
+        "query_panels": group * head, "query_steps": group * head, "gradient_panels": group * value,
+        "gradient_steps": group * value, "weight_steps": key_block // BLOCK * group, "slope_steps": key_block // BLOCK * group,
+        "slope_panel": key_block // BLOCK,
+    }  # fmt: skip
+    areas = {name: count * problem.facts.parts * PART_BYTES // 4 for name, count in steps.items()}
+    extents = 2 * (group + keys // key_block) * SLOT // 4
+    return areas | {
+        "extents": extents, "block_sums": BLOCK * BLOCK, "staging": BLOCK * max(problem.head_pitch, problem.value_pitch)
+    }  # fmt: skip
 
 
 def _sum_of_parts(graph: Graph, node: Node, node_index: int, temporary: int, parts: int, facts: Facts) -> Kernel:

@@ -12,6 +12,8 @@ block of queries, queries and gradients both as they lie and transposed; weights
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.kernels.attention_body import Body
@@ -29,8 +31,11 @@ SUM_ELEMENTS = 1024  # a unit of `sum_module`
 class Backward(Body):
     """Writes the kernel."""
 
+    offsets: ClassVar[list[str]] = OFFSETS
+    holds_all: ClassVar[bool] = True  # keys and values of the part are in scratch, and not only those of a block
+
     def __init__(self, facts: Facts) -> None:
-        super().__init__(facts, OPERANDS, OFFSETS)
+        super().__init__(facts, OPERANDS, self.offsets)
         c = self.c
         self.areas = {name: self.area(name) for name in OFFSETS[:11]}
         self.panel = self.area("panel") if facts.mask != "none" else None
@@ -63,6 +68,11 @@ class Backward(Body):
             0, c.word("blocks"),
             lambda block: self.queries_block(head, arrays, target, block * self.facts.lanes, start, end),
         )  # fmt: skip
+        self.store_keys(arrays, start, count)
+
+    def store_keys(self, arrays: dict[str, Array], start: Lanes, count: Lanes) -> None:
+        """The gradients of `count` keys and values from `start` on."""
+        c, a = self.c, self.areas
         one = c.value(self.facts.compute, 1.0)
         for name, sums, columns, pitch, factor in (
             ("dk", "key_sums", self.head_size, self.head_pitch, self.scale),
@@ -80,20 +90,27 @@ class Backward(Body):
         used = self.used_vectors(count)
         limit = self.limit(q0, count, end)
 
-        def fetch() -> None:
-            queries, gradients = self.row(arrays, "q", q0), self.row(arrays, "g", q0)
-            self.pack("q", queries, count, self.head_size, a["queries"])
-            self.pack("g", gradients, count, self.value_size, a["gradients"])
-            self.copy("q", queries, count, self.head_size, a["query_rows"], self.head_pitch)
-            self.copy("g", gradients, count, self.value_size, a["gradient_rows"], self.value_pitch)
-
-        c.when(start.lt(limit), fetch)
+        c.when(start.lt(limit), lambda: self.fetch_queries(arrays, q0, count))
         c.clear_bytes(a["query_sums"], self.head_pitch * (facts.lanes * facts.element.compute_bytes))
         key_block = c.word("key_block")
         c.for_(
             start, limit,
             lambda k0: self.keys_block(head, arrays, (q0, count, used), start, k0, c.min(key_block, limit - k0)), key_block,
         )  # fmt: skip
+        self.store_queries(target, q0, count)
+
+    def fetch_queries(self, arrays: dict[str, Array], q0: Lanes, count: Lanes) -> None:
+        """Queries and gradients to scratch, as they lie and transposed."""
+        a = self.areas
+        queries, gradients = self.row(arrays, "q", q0), self.row(arrays, "g", q0)
+        self.pack("q", queries, count, self.head_size, a["queries"])
+        self.pack("g", gradients, count, self.value_size, a["gradients"])
+        self.copy("q", queries, count, self.head_size, a["query_rows"], self.head_pitch)
+        self.copy("g", gradients, count, self.value_size, a["gradient_rows"], self.value_pitch)
+
+    def store_queries(self, target: Array, q0: Lanes, count: Lanes) -> None:
+        """The gradients of a block of queries."""
+        c, facts, a = self.c, self.facts, self.areas
         scale = c.splat(self.scale, facts.width)
 
         def scaled(d: Lanes) -> None:
@@ -124,7 +141,8 @@ class Backward(Body):
         cuts = self.ranges(q0, k0, padded)
         pieces = list(enumerate(zip(cuts, cuts[1:], strict=False)))
         first = k0 - start
-        key_rows, value_rows = a["keys"].at(first * head_pitch), a["values"].at(first * value_pitch)
+        held = first if self.holds_all else 0
+        key_rows, value_rows = a["keys"].at(held * head_pitch), a["values"].at(held * value_pitch)
         for v, (low, high) in pieces:
             for rows, pitch, steps, columns, out in (
                 (key_rows, head_pitch, self.head_size, a["queries"], a["weights"]),

@@ -48,11 +48,10 @@ class Numbers:
             b.store(_INTS, value, b.gep("i8", target, part * PART_BYTES), 64)
 
 
-def pack_blocks(b: Builder, parts: int, operand: str, turned: bool, name: str) -> str:
+def pack_blocks(b: Builder, parts: int, operand: str, turned: bool, noted: bool, name: str) -> str:
     """Text of `name(source, pitch, columns, target, stride, extent)`: 32 rows of `columns` (a multiple of 32) numbers, a
-    step for each 32 columns, `stride` bytes apart. The extent's slot takes in all of them (if there are three parts)."""
+    step for each 32 columns, `stride` bytes apart. The extent's slot takes in all of them, if they are `noted`."""
     numbers = Numbers(b, parts)
-    noted = parts == PARTS
 
     def chunk(c: str, *seen: str) -> list[str]:
         corner = b.gep("float", "%source", c)
@@ -68,6 +67,11 @@ def pack_blocks(b: Builder, parts: int, operand: str, turned: bool, name: str) -
         for tile in range(2):
             # The two 16 x 16 quarters (turned, if so) whose lines are paired.
             corners = [(tile, half) if operand == "left" else (half, tile) for half in range(2)]
+            if turned and parts == 1:  # pairs first: one block to transpose instead of two
+                pairs = [rounded_pairs(b, *(load(x * WIDTH + i, y * WIDTH) for y, x in corners)) for i in range(WIDTH)]
+                for i, line in enumerate(transpose(b, "i32", WIDTH, pairs)):
+                    b.store(_INTS, line, b.gep("i8", target, tile * TILE_BYTES + 64 * i), 64)
+                continue
             if turned:
                 quarters = [transpose(b, "float", WIDTH, [load(x * WIDTH + i, y * WIDTH) for i in range(WIDTH)]) for y, x in corners]
                 lines = list(zip(*quarters, strict=True))
@@ -88,9 +92,9 @@ def pack_blocks(b: Builder, parts: int, operand: str, turned: bool, name: str) -
 
 
 def define_packing(b: Builder, parts: int, name: str) -> str:
-    """Text of the packing function "left", "left_turned", "right" or "right_turned"."""
-    operand, _, turned = name.partition("_")
-    return pack_blocks(b, parts, operand, bool(turned), name)
+    """Text of the packing function "left", "left_turned", "right" or "right_turned"; with "_noted" it notes extents."""
+    operand, *others = name.split("_")
+    return pack_blocks(b, parts, operand, "turned" in others, "noted" in others and parts == PARTS, name)
 
 
 def open_extent(b: Builder) -> str:

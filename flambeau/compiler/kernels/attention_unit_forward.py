@@ -32,7 +32,7 @@ class UnitForward(Unit, Forward):
         c, facts = self.c, self.facts
         self.define_ways("pack_q", "copy_q", "copy_k", "copy_v")
         self.define(lambda b: store_part(b, facts.element, facts.tile, "row"))
-        self.set_up("left", "left_turned", "right_turned")
+        self.set_up("left_noted", "left_turned_noted", "right_turned_noted")
         self.holds_all, self.resident = self.resident, c.value("i1", 0)  # steps of multiply-adds copy their keys
         if self.is_noted:
             self.define_products(("rows", "set"), ("steps", "scale"), ("steps", "add"))
@@ -58,7 +58,7 @@ class UnitForward(Unit, Forward):
             c.for_(0, needed, lambda k0: self.fetch_keys(arrays, k0), self.key_block)
 
         c.when(self.holds_all, fetch_all)
-        self.look_ahead(head, {"q": self.length, "k": self.source, "v": self.source}, ("out",))
+        self.look_ahead(head, {"q": self.length, "k": self.source, "v": self.source})
         c.for_(first, after, lambda group: self.queries_group(head, arrays, group * self.group_lanes))
 
     def place(self, k0: Lanes) -> tuple[Lanes, Array, Array]:
@@ -84,9 +84,9 @@ class UnitForward(Unit, Forward):
             first = k0 + p * BLOCK
             rows = c.min(count - p * BLOCK, BLOCK)
             left = keys.at(p * self.head_steps * self.step_bytes)
-            self.pack_block("k", arrays, first, rows, ("left", left, self.step_bytes, slots[0]))
+            self.pack_block("k", arrays, first, rows, ("left_noted", left, self.step_bytes, slots[0]))
             left = values.at(p * self.step_bytes)
-            self.pack_block("v", arrays, first, rows, ("left_turned", left, self.key_steps * self.step_bytes, slots[1]))
+            self.pack_block("v", arrays, first, rows, ("left_turned_noted", left, self.key_steps * self.step_bytes, slots[1]))
 
         c.for_(0, self.blocks_of(count), panel)
         for slot in slots:
@@ -114,7 +114,7 @@ class UnitForward(Unit, Forward):
             slot = self.slot("extents", i)
             self.call("open_extent", slot)
             right = self.bytes_of("query_panels").at(i * panel_bytes)
-            self.pack_block("q", arrays, q0, count_of(q0), ("right_turned", right, self.step_bytes, slot))
+            self.pack_block("q", arrays, q0, count_of(q0), ("right_turned_noted", right, self.step_bytes, slot))
             self.call("close_extent", slot)
             self.open()
 
