@@ -35,7 +35,7 @@ from flambeau.compiler.kernels.convolution_tile_pack import parts_of
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_pack import SLACK_VECTORS
-from flambeau.compiler.kernels.matmul_parts import tiles_function
+from flambeau.compiler.kernels.matmul_parts import blocks_function
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT
 
 # Keys of a block: scores, keys and values of a block must share the first- and second-level cache.
@@ -240,7 +240,7 @@ def _unit_forward(problem: _Problem, node: Node, node_index: int) -> Kernel:
     blocks = ceil_div(problem.blocks, group)
     given = areas | {
         "scratch": Scratch(scratch), "scratch_bytes": scratch, "resident": int(held > 1 or problem.source <= key_block),
-        "head_pitch": problem.head_pitch, "value_pitch": problem.value_pitch, "tiles": tiles_function(facts.vector_bits, facts.parts),
+        "head_pitch": problem.head_pitch, "value_pitch": problem.value_pitch, "tiles": blocks_function(facts.parts, facts.vector_bits),
         "group": group, "blocks": blocks,
     }  # fmt: skip
     operations, units = problem.operations(2), problem.heads * blocks
@@ -286,7 +286,7 @@ def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
     }  # fmt: skip
     offsets, module = BACKWARD_OFFSETS, backward_module
     if facts.parts:
-        given |= {"tiles": tiles_function(facts.vector_bits, facts.parts), "group": group}
+        given |= {"tiles": blocks_function(facts.parts, facts.vector_bits), "group": group}
         offsets, module = UNIT_BACKWARD_OFFSETS, unit_backward_module
     operations = problem.operations(5)
     units = problem.heads * parts

@@ -79,7 +79,7 @@ def split_in_order(b: Builder, lanes: int, first: str, second: str) -> tuple[str
         x, y = (b.op(f"bitcast {ints} {word} to {halves}") for word in (low, high))
         return b.op(f"shufflevector {halves} {x}, {halves} {y}, <{2 * lanes} x i32> <{upper}>")
 
-    hi, mid, lo = (both(*pair) for pair in zip(_words(b, lanes, first), _words(b, lanes, second), strict=True))
+    hi, mid, lo = (both(*pair) for pair in zip(words(b, lanes, first), words(b, lanes, second), strict=True))
     return hi, mid, lo
 
 

@@ -32,7 +32,7 @@ from functools import partial
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function, Word
-from flambeau.compiler.kernels.bfloat_parts import PARTS, PRODUCTS, are_safe
+from flambeau.compiler.kernels.bfloat_parts import PRODUCTS, are_safe
 from flambeau.compiler.kernels.matmul_blocking import Blocking, Machine, ceil_div, grid, round_up
 from flambeau.compiler.kernels.matmul_driver import word_names
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
@@ -151,7 +151,7 @@ def parts_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]
     """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
     _, words = shared(replace(facts, c_unit="column"))
     words |= {f"parts_{operand}": parts_pack_function(facts, operand) for operand in ("a", "b")}
-    words |= {"parts_tiles": tiles_function("parts", micro, dispatch, facts.vector_bits), "parts_store": _store_function(facts)}
+    words |= {"parts_tiles": blocks_function(3, facts.vector_bits), "parts_store": _store_function(facts)}
     words |= {name: getattr(regions, name) for name in _REGIONS}
     return replace(facts, a_unit="any", b_unit="any"), words
 
@@ -160,6 +160,11 @@ def tiles_function(kind: str, write: Callable[..., str], choose: Callable[..., s
     """The micro-kernels of up to 2 x 2 tiles that `write` writes, and the choice among them."""
     key = f"matmul:{kind}:tiles:{vector_bits}"
     return Function(key, partial(_tiles_module, write, choose, vector_bits, key))
+
+
+def blocks_function(parts: int, vector_bits: int) -> Function:
+    """`tiles_function` of operands of three parts, or of one: bfloat16 itself."""
+    return tiles_function("parts" if parts == 3 else "part", partial(micro, parts=parts), dispatch, vector_bits)
 
 
 def _tiles_module(write: Callable[..., str], choose: Callable[..., str], vector_bits: int, key: str) -> str:
@@ -403,9 +408,9 @@ class PartsDriver(TileDriver):
         ])  # fmt: skip
 
 
-def micro(b: Builder, rows: int, columns: int, parts: int = PARTS) -> str:
+def micro(b: Builder, rows: int, columns: int, parts: int = 3) -> str:
     """Text of `tiles_RxC(steps, a, b, sums, add, row)`: rows x columns tiles of results, their rows `row` bytes apart."""
-    products = PRODUCTS if parts == PARTS else ((0, 0),)
+    products = PRODUCTS if parts == 3 else ((0, 0),)
     results = [(r, c) for r in range(rows) for c in range(columns)]
 
     def register(number: int) -> tuple[str, str]:
