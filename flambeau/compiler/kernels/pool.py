@@ -1,13 +1,15 @@
 """Pooling over windows of the last two dims of (N, C, H, W), and its gradients. A unit of work is one plane (n, c).
 
 Forward: vectors of output columns, from the top of the plane to its bottom; the source elements of a tap are neighbours
-(stride 1), every second element (stride 2) or gathered. Lanes whose tap lies in the padding are masked out. Sums and
-comparisons run over the taps in row-major order, as PyTorch's do, so that results are equal bit for bit.
+(stride 1), every second element (stride 2) or gathered. Lanes whose tap lies in the padding are masked out; in windows up
+to 3x3 the masks of a column of taps are made once for the vectors from top to bottom. Sums and comparisons run over the
+taps in row-major order, as PyTorch's do, so that results are equal bit for bit. Indices that nothing reads are not made.
 Gradients: a plane of the result is zeroed and added to in the order of the output pixels by one thread: no atomics.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,12 +17,12 @@ from typing import Any
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_patches import bit_mask, masked_read, read_kind
+from flambeau.compiler.kernels.convolution_patches import GATHER, PAIR, bit_mask, masked_read, read_kind
 from flambeau.compiler.kernels.convolution_problem import numel, operand
 from flambeau.compiler.kernels.matmul_blocking import machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 
-_UNROLLED_TAPS = 9  # windows up to 3x3 that lie inside the image are unrolled: their size becomes a fact
+_UNROLLED_TAPS = 9  # windows up to 3x3 are unrolled: their size becomes a fact
 _SIZES = [
     "channels",
     "height",
@@ -51,7 +53,10 @@ _SIZES = [
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`inside`: no window reaches the padding. `kernel`: the window's size where it is unrolled, else (0, 0)."""
+    """`inside`: no window reaches the padding. `kernel`: the window's size where it is unrolled, else (0, 0).
+
+    `index`: the integers that count the elements of a plane, "" where no indices are wanted.
+    """
 
     op: str
     element: Element
@@ -61,12 +66,13 @@ class Facts:
     unit_out: bool
     inside: bool
     kernel: tuple[int, int]
+    index: str
 
     def key(self) -> str:
         return (
             f"pool:{self.op}:{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:"
             f"{'unit' if self.unit_out else 'strided'}:{'inside' if self.inside else 'edges'}:"
-            f"{self.kernel[0]}x{self.kernel[1]}"
+            f"{self.kernel[0]}x{self.kernel[1]}{f':{self.index}' * bool(self.index)}"
         )
 
 
@@ -97,7 +103,8 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
     facts = Facts(
         node.op, element, width, host.vector_bits, read_kind(1 if gradient else sx, source_x),
         unit_out=out.strides[3] == 1 or out.shape[3] == 1, inside=inside,
-        kernel=(ky, kx) if inside and ky * kx <= _UNROLLED_TAPS and not gradient else (0, 0),
+        kernel=(ky, kx) if ky * kx <= _UNROLLED_TAPS and not gradient else (0, 0),
+        index=("i32" if height * image_width < 1 << 31 else "i64") if node.op == "max_pool" and _is_read(graph, node.outputs[1]) else "",
     )  # fmt: skip
     average = node.op.startswith("average")
     scratch = 0
@@ -113,7 +120,7 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
     )  # fmt: skip
     words: list[Word] = [source.word, out.word, *sizes]
     reads, writes = [source.root], [out.root]
-    if node.op == "max_pool":
+    if facts.index:
         indices = operand(graph, node.outputs[1])
         words += [indices.word, *indices.strides]
         writes.append(indices.root)
@@ -124,7 +131,7 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
     if gradient:
         words.append(Scratch(scratch))
     units = large.shape[0] * channels
-    traffic = (numel(large) + numel(small)) * dtype.itemsize + (0 if average else numel(small) * 8)
+    traffic = (numel(large) + numel(small)) * dtype.itemsize + (numel(small) * 8 if facts.index or node.op == "max_pool_gradient" else 0)
     key = facts.key()
     return [
         Kernel(
@@ -136,6 +143,13 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
     ]  # fmt: skip
 
 
+def _is_read(graph: Graph, value_id: int) -> bool:
+    """Whether a node or the graph's user wants a value, or a view of it."""
+    read = {graph.root(i) for n in graph.nodes for i in n.inputs}
+    read |= {graph.root(i) for i in graph.outputs} | {graph.root(i) for _, i in graph.updates}
+    return graph.root(value_id) in read
+
+
 def _emit(facts: Facts, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
@@ -144,7 +158,7 @@ def _emit(facts: Facts, key: str) -> str:
     for at, name in enumerate(_SIZES):
         w[name] = b.load("i64", b.gep("i64", "%args", 2 + at), 8)
     after = 2 + len(_SIZES)
-    if not facts.op.startswith("average"):
+    if facts.index or facts.op == "max_pool_gradient":
         w["indices"] = b.load("ptr", b.gep("i64", "%args", after), 8)
         for at, name in enumerate(("index_batch", "index_channel", "index_y", "index_x")):
             w[name] = b.load("i64", b.gep("i64", "%args", after + 1 + at), 8)
@@ -170,7 +184,7 @@ def _emit(facts: Facts, key: str) -> str:
     return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, facts.vector_bits)
 
 
-def _taps(b: Builder, facts: Facts, count: str, fact: int, body: Any, carry: list[tuple[str, str]]) -> list[str]:
+def _taps(b: Builder, count: str, fact: int, body: Any, carry: list[tuple[str, str]]) -> list[str]:
     """`body(tap, *carry) -> carry` for each tap: unrolled where their number is a fact."""
     if not fact:
         return b.loop(0, count, 1, body, carry)
@@ -195,35 +209,66 @@ def _windows(b: Builder, facts: Facts, w: dict[str, str], source: str, start: An
     `tap(values, mask, y, x, carry)`: lanes of source elements (y, x + i * step_x); `finish(ox, oy, left, carry)`.
     """
     element, width = facts.element, facts.width
+    distance = b.mul(w["step_x"], w["source_x"])
 
     def chunk(ox: str) -> None:
         left = b.sub(w["out_width"], ox)
         x_first = b.add(b.mul(ox, w["step_x"]), w["base_x"])
+
+        def column(tx: str, wanted: str) -> tuple[str, str, Callable[[str], str]]:
+            """(x of lane 0, lanes in the image, their reading) of a column of taps."""
+            x = b.add(x_first, b.mul(tx, w["tap_x"]))
+            low, high = _valid_range(b, facts, w, x, wanted)
+            read = masked_read(b, element.memory, width, element.memory_bytes, facts.kind, low, high, distance)
+            return x, bit_mask(b, width, low, high), read
+
+        columns = [column(str(tx), left) for tx in range(facts.kernel[1])]
+
+        def fetch(ox: str, oy: str) -> None:
+            """Fetch the same pixels of the next plane: from top to bottom, the processor does not foresee them."""
+            for y in range(min(2, facts.kernel[0])):
+                row = b.mul(b.add(b.mul(oy, w["step_y"]), y), w["source_y"])
+                at = b.gep(element.memory, source, b.add(b.add(row, b.mul(ox, w["step_x"])), w["source_channel"]))
+                for line in range(2 if facts.kind == PAIR else 1):
+                    b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("i8", at, 64 * line)), ("i32", "0"), ("i32", "2"), ("i32", "1")])
 
         def row(oy: str) -> None:
             y_first = b.add(b.mul(oy, w["step_y"]), w["base_y"])
 
             def tap_row(ty: str, *carry: str) -> list[str]:
                 y = b.add(y_first, b.mul(ty, w["tap_y"]))
+                inside = "true" if facts.inside else b.op(f"icmp ult i64 {y}, {w['height']}")
+
+                def unrolled(values: list[str]) -> list[str]:
+                    # A row of the padding: the first row of the plane is read instead, and no lane is taken.
+                    line = b.gep(element.memory, source, b.mul(b.op(f"select i1 {inside}, i64 {y}, i64 0"), w["source_y"]))
+                    type_, mask_type = vector(element.compute, width), vector("i1", width)
+                    for x, lanes, read in columns:
+                        found = element.widen(b, width, read(b.gep(element.memory, line, b.mul(x, w["source_x"]))))
+                        if not facts.inside:
+                            lanes = b.op(f"and {mask_type} {lanes}, {b.splat('i1', width, inside)}")
+                            if facts.op == "average_pool":
+                                found = b.op(f"select {mask_type} {lanes}, {type_} {found}, {type_} {element.zero(width)}")
+                        values = tap(found, lanes, y, x, values)
+                    return values
+
+                if columns:
+                    return unrolled(list(carry))
                 line = b.gep(element.memory, source, b.mul(y, w["source_y"]))
-                wanted = left
-                if not facts.inside:
-                    inside = b.op(f"icmp ult i64 {y}, {w['height']}")
-                    wanted = b.op(f"select i1 {inside}, i64 {left}, i64 0")
+                wanted = left if facts.inside else b.op(f"select i1 {inside}, i64 {left}, i64 0")
 
                 def one(tx: str, *inner: str) -> list[str]:
-                    x = b.add(x_first, b.mul(tx, w["tap_x"]))
-                    low, high = _valid_range(b, facts, w, x, wanted)
-                    distance = b.mul(w["step_x"], w["source_x"])
-                    read = masked_read(b, element.memory, width, element.memory_bytes, facts.kind, low, high, distance)
+                    x, lanes, read = column(tx, wanted)
                     values = element.widen(b, width, read(b.gep(element.memory, line, b.mul(x, w["source_x"]))))
-                    return list(tap(values, bit_mask(b, width, low, high), y, x, list(inner)))
+                    return list(tap(values, lanes, y, x, list(inner)))
 
                 types = [type_ for type_, _ in carry_types]
-                return _taps(b, facts, w["kernel_x"], facts.kernel[1], one, list(zip(types, carry, strict=True)))
+                return b.loop(0, w["kernel_x"], 1, one, list(zip(types, carry, strict=True)))
 
+            if columns and facts.kind != GATHER:
+                fetch(ox, oy)
             carry_types = start()
-            finish(ox, oy, left, _taps(b, facts, w["kernel_y"], facts.kernel[0], tap_row, carry_types))
+            finish(ox, oy, left, _taps(b, w["kernel_y"], facts.kernel[0], tap_row, carry_types))
 
         b.loop(0, w["out_height"], 1, row)
 
@@ -246,14 +291,18 @@ def _store(
 def _maximum(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str, indices: str) -> None:
     """Values and flat indices of the maxima. A NaN replaces anything, the first of equals stays (PyTorch's rule)."""
     element, width = facts.element, facts.width
-    values_type, index_type, mask_type = vector(element.compute, width), vector("i64", width), vector("i1", width)
-    lanes = "<" + ", ".join(f"i64 {i}" for i in range(width)) + ">" if width > 1 else "0"
-    step = b.op(f"mul {index_type} {lanes}, {b.splat('i64', width, w['step_x'])}")
-    none = b.splat("i64", width, "-1")
+    values_type, mask_type = vector(element.compute, width), vector("i1", width)
+    index_type = vector(facts.index or "i32", width)
+    lanes = "<" + ", ".join(f"{facts.index} {i}" for i in range(width)) + ">" if width > 1 else "0"
+
+    def index(value: str) -> str:
+        return b.splat(facts.index, width, value if facts.index == "i64" else b.op(f"trunc i64 {value} to i32"))
+
+    step = b.op(f"mul {index_type} {lanes}, {index(w['step_x'])}") if facts.index else ""
+    every = "true" if width == 1 else "<" + ", ".join(["i1 true"] * width) + ">"
 
     def tap(values: str, mask: str, y: str, x: str, carry: list[str]) -> list[str]:
-        best, index = carry
-        here = b.op(f"add {index_type} {step}, {b.splat('i64', width, b.add(b.mul(y, w['width']), x))}")
+        best, seen, *places = carry
         if element.is_float:
             better = b.op(f"fcmp ogt {values_type} {values}, {best}")
             is_nan = b.op(f"fcmp uno {values_type} {values}, {values}")
@@ -261,21 +310,28 @@ def _maximum(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str,
         else:
             unsigned = element.name in ("uint8", "bool")
             better = b.op(f"icmp {'ugt' if unsigned else 'sgt'} {values_type} {values}, {best}")
-        first = b.op(f"icmp eq {index_type} {index}, {none}")
+        first = b.op(f"xor {mask_type} {seen}, {every}")
         take = b.op(f"and {mask_type} {b.op(f'or {mask_type} {better}, {first}')}, {mask}")
-        return [
-            b.op(f"select {mask_type} {take}, {values_type} {values}, {values_type} {best}"),
-            b.op(f"select {mask_type} {take}, {index_type} {here}, {index_type} {index}"),
-        ]
+        found = [b.op(f"select {mask_type} {take}, {values_type} {values}, {values_type} {best}"), b.op(f"or {mask_type} {seen}, {mask}")]
+        if facts.index:
+            here = b.op(f"add {index_type} {step}, {index(b.add(b.mul(y, w['width']), x))}")
+            found.append(b.op(f"select {mask_type} {take}, {index_type} {here}, {index_type} {places[0]}"))
+        return found
 
     def finish(ox: str, oy: str, left: str, carry: list[str]) -> None:
         row = b.gep(element.memory, out, b.mul(oy, w["out_y"]))
         value = element.narrow(b, width, carry[0])
         _store(b, element.memory, element.memory_bytes, width, facts.unit_out, value, row, ox, left, w["out_x"])
-        row = b.gep("i64", indices, b.mul(oy, w["index_y"]))
-        _store(b, "i64", 8, width, facts.unit_out, carry[1], row, ox, left, w["index_x"])
+        if facts.index:
+            row = b.gep("i64", indices, b.mul(oy, w["index_y"]))
+            found = carry[2] if facts.index == "i64" else b.op(f"sext {index_type} {carry[2]} to {vector('i64', width)}")
+            _store(b, "i64", 8, width, facts.unit_out, found, row, ox, left, w["index_x"])
 
-    _windows(b, facts, w, source, lambda: [(values_type, element.zero(width)), (index_type, none)], tap, finish)
+    def start() -> list[tuple[str, str]]:
+        none = [(index_type, b.splat(facts.index, width, "-1"))] if facts.index else []
+        return [(values_type, element.zero(width)), (mask_type, "false" if width == 1 else "zeroinitializer"), *none]
+
+    _windows(b, facts, w, source, start, tap, finish)
 
 
 def _extent(b: Builder, w: dict[str, str], axis: str, start: str) -> str:
