@@ -23,6 +23,13 @@ def maximum(a: Lanes, c: Lanes) -> Lanes:
     return a.isnan().select(a, a.gt(c).select(a, c))
 
 
+def extreme(a: Lanes, c: Lanes, largest: bool) -> Lanes:
+    """As `maximum` or `minimum`, but of two zeros either. Three instructions (LLVM makes four of two selects)."""
+    name = f"llvm.{'maximum' if largest else 'minimum'}.{a.suffix}"
+    a.b.declarations.add(f"declare {a.type} @{name}({a.type}, {a.type})")
+    return Lanes(a.b, a.element, a.width, a.b.op(f"call nsz {a.type} @{name}({a.type} {a.name}, {a.type} {c.name})"))
+
+
 def minimum(a: Lanes, c: Lanes) -> Lanes:
     return a.isnan().select(a, a.lt(c).select(a, c))
 

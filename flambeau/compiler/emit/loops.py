@@ -377,11 +377,11 @@ class _Emitter:
 
     # -- prefetching --------------------------------------------------------------------------------------------
     def _prefetched(self, block: Block) -> list[int]:
-        """Accesses whose next row this stage asks for while it computes: the last stage of several does it, because the
-        first one would wait for memory."""
+        """Accesses whose next row this stage asks for while it computes: of several stages the one before the last, whose
+        stores keep memory busy; of two the last, because the first one would wait for memory."""
         nest = self.nest
         stages = [other for other in nest.blocks if other.stage]
-        if self.outer_vector or len(stages) < 2 or block is not stages[-1] or nest.outer == 0:
+        if self.outer_vector or len(stages) < 2 or block is not stages[1 if len(stages) == 2 else -2] or nest.outer == 0:
             return []
         first = {s.access for s in stages[0].body if isinstance(s, Load)}
         return [

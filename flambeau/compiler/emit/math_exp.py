@@ -89,9 +89,15 @@ def _scales_in_one_instruction() -> bool:
     return target.vector_bits() == 512 and binding.llvm_version_info[0] >= 22
 
 
-def scale(x: Lanes, n: Lanes) -> Lanes:
-    """x * 2^n, rounded once, for x of size near 1 and |n| below twice the exponent range: the same bits both ways."""
+def scale(x: Lanes, n: Lanes, rounded: Lanes | None = None) -> Lanes:
+    """x * 2^n, rounded once, for x of size near 1 and |n| below twice the exponent range: the same bits both ways. `rounded`: n as a
+    float, where the caller has it."""
     if _scales_in_one_instruction():
+        if rounded is not None and x.width == (16 if x.element == "float" else 8):  # ldexp would make a float of n again
+            suffix, mask = ("ps", "i16") if x.element == "float" else ("pd", "i8")
+            # Intel intrinsics guide: _mm512_mask_scalef; rounding 4 is the current one.
+            arguments = [(x.type, x.name), (x.type, rounded.name), (x.type, "zeroinitializer"), (mask, "-1"), ("i32", "4")]
+            return Lanes(x.b, x.element, x.width, x.b.call(x.type, f"llvm.x86.avx512.mask.scalef.{suffix}.512", arguments))
         suffix = n.element if n.width == 1 else f"v{n.width}{n.element}"
         arguments = [(x.type, x.name), (n.type, n.name)]
         return Lanes(x.b, x.element, x.width, x.b.call(x.type, f"llvm.ldexp.{x.suffix}.{suffix}", arguments))
@@ -110,10 +116,16 @@ def power_of_two(n: Lanes) -> Lanes:
 
 def reduce(x: Lanes) -> tuple[Lanes, Lanes]:
     """(r, n) with x = n ln 2 + r."""
+    r, integer, _ = _reduce(x)
+    return r, integer
+
+
+def _reduce(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
+    """(r, n, n as a float) with x = n ln 2 + r."""
     high, low = LN2[x.element]
     n, integer = nearest(x, LOG2_E)
     r = n.fma(-high, x)
-    return n.fma(-low, r), integer
+    return n.fma(-low, r), integer, n
 
 
 def exp_reduced(r: Lanes) -> Lanes:
@@ -149,9 +161,9 @@ def exp(x: Lanes) -> Lanes:
     """Where the result is zero nothing is scaled: a product that underflows takes the processor some 150 cycles (measured),
     and a softmax of masked scores has nothing else."""
     low, high = _EXP_RANGE[x.element]
-    gone = x.lt(low)
-    p, n = exp_split(gone.select(0.0, x.like(high).minimum(x)))
-    return gone.select(0.0, scale(p, n))
+    there = x.compare("uge", low)  # NaN, too. Selects of zero are masks of the instruction before.
+    r, n, rounded = _reduce(there.select(x.like(high).minimum(x), 0.0))
+    return there.select(scale(exp_reduced(r), n, rounded), 0.0)
 
 
 def exp2(x: Lanes) -> Lanes:

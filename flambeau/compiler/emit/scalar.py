@@ -214,6 +214,8 @@ def reduce_combine(b: Builder, op: str, d: dtype, a: Value, c: Value, width: int
     Sums and products of float16/bfloat16 are accumulated in float and not rounded: call `round_to` at the end.
     """
     name = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}[op]
+    if d.is_floating_point and op in ("amax", "amin"):
+        return floating.extreme(convert.lanes(b, d, a, width), convert.lanes(b, d, c, width), op == "amax").name
     if d.name in convert.NARROW:
         return floating.BINARY[name](convert.lanes(b, d, a, width), convert.lanes(b, d, c, width)).name
     return apply(b, name, d, [a, c], width)
