@@ -1,10 +1,10 @@
 """Convolution and its gradients: which algorithm computes a node.
 
-| node                         | groups of one input channel (depthwise) | everything else, the first that applies                        |
-|------------------------------|------------------------------------------|----------------------------------------------------------------|
-| `convolution`                | convolution_depthwise.py                 | convolution_images.py, _tiles.py, _direct.py, _gemm.py         |
-| `convolution_input_gradient` | convolution_depthwise.py                 | the same; with a stride in phases, but for convolution_images  |
-| `convolution_weight_gradient`| convolution_depthwise.py                 | convolution_weight.py, its sums by convolution_weight_tiles.py |
+| node                         | groups of one input channel (depthwise) | everything else, the first that applies                                |
+|------------------------------|------------------------------------------|------------------------------------------------------------------------|
+| `convolution`                | convolution_depthwise.py                 | convolution_pointwise.py, _images.py, _tiles.py, _direct.py, _gemm.py |
+| `convolution_input_gradient` | convolution_depthwise.py                 | the same; with a stride in phases, but for convolution_images          |
+| `convolution_weight_gradient`| convolution_depthwise.py                 | convolution_weight.py, its sums by convolution_weight_tiles.py         |
 
 Images are (N, C, H, W) in any strides,
 results in the strides of their Value. One-dimensional convolutions come with H = 1.
@@ -18,6 +18,7 @@ from flambeau.compiler.kernels.convolution_depthwise import make_depthwise
 from flambeau.compiler.kernels.convolution_direct import lanes_are_filled, make_direct_convolution
 from flambeau.compiler.kernels.convolution_gemm import make_gemm_convolution, phases
 from flambeau.compiler.kernels.convolution_images import images_apply, make_image_convolution
+from flambeau.compiler.kernels.convolution_pointwise import make_pointwise_convolution, pointwise_applies
 from flambeau.compiler.kernels.convolution_problem import problem
 from flambeau.compiler.kernels.convolution_tiles import make_tile_convolution, tiles_apply
 from flambeau.compiler.kernels.convolution_weight import make_weight_gradient
@@ -39,6 +40,8 @@ def make_convolution(graph: Graph, node_index: int, epilogue: Epilogue | None = 
     if node.op == "convolution_weight_gradient":
         return make_weight_gradient(graph, p, node_index, epilogue)
     gradient = node.op == "convolution_input_gradient"
+    if pointwise_applies(p, gradient):
+        return make_pointwise_convolution(graph, p, gradient, node_index, epilogue)
     if images_apply(p, gradient):
         return make_image_convolution(graph, p, gradient, node_index, epilogue)
     bare = phases(p, gradient)

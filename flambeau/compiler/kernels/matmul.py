@@ -33,6 +33,7 @@ from flambeau.compiler.kernels.matrix_vector import (
     sweep_module,
     vector_word_names,
 )
+from flambeau.dtypes import dtype
 
 Writer = Callable[[Facts, Epilogue | None, str], str]
 
@@ -199,6 +200,12 @@ def _facts(product: Product, element: Element, tile: Tile, host: Machine) -> Fac
         c_unit="column" if product.c.column == 1 else "row" if product.c.row == 1 else "none",
         batch_dims=max(2, len(product.batch)), exchanged=product.exchanged,
     )  # fmt: skip
+
+
+def product_kernel(graph: Graph, product: Product, kind: dtype, node_index: int, epilogue: Epilogue | None) -> Kernel:
+    """The kernel of a product that another node is made of."""
+    host, element = machine(), element_of(kind)
+    return _product_kernel(product, element, register_tile(element, host.vector_bits, host.registers), host, epilogue, node_index)
 
 
 def _product_kernel(

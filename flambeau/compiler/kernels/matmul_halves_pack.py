@@ -15,7 +15,7 @@ from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent
 from flambeau.compiler.kernels.float_halves import kind, power, scale_exponent, split_halves
 from flambeau.compiler.kernels.matmul_facts import Facts
-from flambeau.compiler.kernels.matmul_parts_pack import WIDTH, Packing, pack_function, pack_header
+from flambeau.compiler.kernels.matmul_parts_pack import STEP, WIDTH, Packing, pack_function, pack_header
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 
 HALF_BYTES = 2048  # two tiles
@@ -23,6 +23,7 @@ STEP_BYTES = 2 * HALF_BYTES
 SLOT = 256  # bytes of what is known of a panel
 PLAIN, PARTS, SCALE, KIND = 2, 3, 4, 5  # i32 of a slot
 _COUNT, _POWER = 6, 7  # while packing: of elements that are not zero; the scale
+_LANES_AT_ONCE = 256  # with up to 384 of k: 384 KiB
 _INTS = f"<{WIDTH} x i32>"
 _ROW = f"<{2 * WIDTH} x half>"
 _EXTENT = Extent(WIDTH)
@@ -36,7 +37,28 @@ def halves_pack_function(facts: Facts, operand: str) -> Function:
 
 
 def pack_halves(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
-    """Text of `name(source, lane_stride, k_stride, count, k, panels, extents)`: as matmul_parts_pack.pack_parts."""
+    """Text of `name(source, lane_stride, k_stride, count, k, panels, extents)`: as matmul_parts_pack.pack_parts.
+
+    Some panels are looked at and then split before the next ones, so that the second visit finds them in the cache.
+    """
+    inner = Builder()
+    text = _pack_some(inner, unit, by_lanes)
+    b.declarations |= inner.declarations
+    panel_bytes = b.mul(b.op(f"udiv i64 {b.add('%k', STEP - 1)}, {STEP}"), STEP_BYTES)
+
+    def some(first: str) -> None:
+        number = b.op(f"udiv i64 {first}, {LANES}")
+        b.call("void", "some", [
+            ("ptr", b.gep("float", "%source", b.mul(first, "%lane_stride"))), ("i64", "%lane_stride"), ("i64", "%k_stride"),
+            ("i64", b.min(_LANES_AT_ONCE, b.sub("%count", first))), ("i64", "%k"),
+            ("ptr", b.gep("i8", "%panels", b.mul(number, panel_bytes))), ("ptr", b.gep("i8", "%extents", b.mul(number, SLOT))),
+        ], declare=False)  # fmt: skip
+
+    b.loop(0, "%count", _LANES_AT_ONCE, some)
+    return f"{text}\n{b.function(pack_header(name))}"
+
+
+def _pack_some(b: Builder, unit: str, by_lanes: bool) -> str:
     look, packing = _Looking(b, unit, by_lanes), _Splitting(b, unit, by_lanes)
     look.each_panel(lambda panel: look.put_seen(panel, [value for _, value in look.start()]))
     look.walk()
@@ -64,7 +86,7 @@ def pack_halves(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
         b.store("i32", kind(b, low, high, count, elements, short), b.gep("i32", slot, KIND), 4)
 
     packing.each_panel(conclude)
-    return b.function(pack_header(name))
+    return b.function(pack_header("some").replace("define void", "define internal void"))
 
 
 class _Halves(Packing):
@@ -76,6 +98,7 @@ class _Looking(_Halves):
     """The first visit: extents, and how many elements are not zero."""
 
     turns = False
+    fetches = True
 
     def start(self) -> list[tuple[str, str]]:
         return [*_EXTENT.start(), (_INTS, "zeroinitializer")]

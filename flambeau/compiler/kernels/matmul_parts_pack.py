@@ -32,6 +32,7 @@ STEP_BYTES = 3 * PART_BYTES
 SLOT = 128  # bytes of a panel's extent
 WIDTH = 16  # lanes of a vector, rows of a tile
 _ROWS = 4  # pairs of rows of b that are read side by side: eight streams are followed by the hardware
+_LANES_AHEAD = 2  # of a, that are fetched
 _TYPE = f"<{WIDTH} x float>"
 _INTS = f"<{WIDTH} x i32>"
 _EXTENT = Extent(WIDTH)
@@ -88,6 +89,7 @@ class Packing:
     seen_at = 0  # bytes in a panel's slot
     # Row r of b's tile holds r * pair_step of a step's k, and what lies pair_gap behind it.
     pair_step, pair_gap = 1, WIDTH
+    fetches = False  # what is met next is asked for: the hardware does not foresee jumps to other rows
     turns = True  # vectors are wanted as tiles hold them; else only looked at
 
     def __init__(self, b: Builder, unit: str, by_lanes: bool) -> None:
@@ -164,6 +166,10 @@ class Packing:
         b.declarations.add(f"declare {_TYPE} @{name}(<{WIDTH} x ptr>, i32, <{WIDTH} x i1>, {_TYPE})")
         return b.call(_TYPE, name, arguments, declare=False)
 
+    def fetch(self, address: str) -> None:
+        """Have a line brought into the second-level cache."""
+        self.b.call("void", "llvm.prefetch.p0", [("ptr", address), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+
     # -- vectors as they lie ------------------------------------------------------------------------------------
     def lane(self, lane: str) -> None:
         """A lane of a: its vectors run along k."""
@@ -178,6 +184,9 @@ class Packing:
             at = b.gep("float", source, b.mul(b.mul(s, STEP), self.along))
             masks = [b.tail_mask(b.sub(k_left, at_k), WIDTH) if k_left else "" for at_k in (0, WIDTH)]
             pair = [self.read(b.gep("float", at, b.mul(WIDTH * i, self.along)), masks[i]) for i in range(2)]
+            if self.fetches and not k_left:
+                for i in range(2):
+                    self.fetch(b.gep("float", at, b.add(WIDTH * i, b.mul("%lane_stride", _LANES_AHEAD))))
             for value in pair:
                 seen = self.look(value, seen)
             return self.put(panel, pair[0], pair[1], b.gep("i8", target, b.mul(s, self.step_bytes)), seen)
@@ -216,6 +225,8 @@ class Packing:
                             mask = b.tail_mask(b.op(f"select i1 {there}, i64 {lanes}, i64 0"), WIDTH)
                         row = b.gep("float", "%source", b.mul(b.add(k0, k), "%k_stride"))
                         pair.append(self.read(b.gep("float", row, b.mul(first, self.along)), mask))
+                        if self.fetches and not masked:
+                            self.fetch(b.gep("float", row, b.add(b.mul(first, self.along), b.mul("%k_stride", 2 * _ROWS))))
                     for value in pair:
                         seen = self.look(value, seen)
                     seen = self.put(panel, pair[0], pair[1], b.gep("i8", target, 64 * r), seen)
@@ -253,6 +264,7 @@ class Packing:
             b.loop(0, rows, 1, row)
 
         b.when(part, stage)
+        following = b.gep("float", source, b.mul("%k_stride", STEP) if self.by_lanes else b.mul("%lane_stride", WIDTH))
         source = b.op(f"select i1 {part}, ptr {buffer}, ptr {source}")
         stride = b.op(f"select i1 {part}, i64 {vectors * WIDTH}, i64 {stride}")
         panel = self.panel(first)
@@ -263,6 +275,8 @@ class Packing:
             for i in range(WIDTH):
                 row, across = (i + half * WIDTH, 0) if self.by_lanes else (i, half * WIDTH)
                 loaded.append(b.load(_TYPE, b.gep("float", b.gep("float", source, b.mul(stride, row)), across), 4))
+                if self.fetches:
+                    self.fetch(b.gep("float", b.gep("float", following, b.mul(stride, row)), across))
                 seen = self.look(loaded[-1], seen)
             if self.turns:
                 blocks += transpose(b, "float", WIDTH, loaded)
