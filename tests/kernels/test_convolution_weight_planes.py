@@ -51,7 +51,9 @@ def test_sizes(case: tuple) -> None:  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("positive", [False, True], ids=["normal", "positive"])
-@pytest.mark.parametrize("case", [(8, 64, 64, 32, 32, (3, 3), 1, 1, 1, 1), (32, 32, 32, 8, 8, (3, 3), 1, 1, 1, 1)], ids=str)
+@pytest.mark.parametrize(
+    "case", [(8, 64, 64, 32, 32, (3, 3), 1, 1, 1, 1), (32, 32, 32, 8, 8, (3, 3), 1, 1, 1, 1), (2, 64, 64, 7, 7, (3, 3), 1, 1, 1, 1)], ids=str
+)
 def test_errors_are_no_larger_than_those_of_pytorch(case: Any, positive: bool) -> None:
     x, g, shape, options = arrays(case)
     if positive:
@@ -92,7 +94,7 @@ def test_tiny_operands() -> None:
 
 
 def test_where_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many channels and many places that are pixels."""
+    """Many channels and many places that are pixels; no stride, no 1x1 kernels."""
     seen: list[bool] = []
 
     def apply(p: Problem) -> bool:
@@ -100,7 +102,7 @@ def test_where_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
         return seen[-1]
 
     monkeypatch.setattr(convolution_weight, "weight_planes_apply", apply)
-    cases = [(1, 64, 64, 32, 32, (3, 3), 1, 1, 1, 1), (1, 3, 64, 32, 32, (3, 3), 1, 1, 1, 1), (1, 64, 64, 2, 2, (3, 3), 1, 1, 1, 1)]
-    for case in (*cases, (1, 64, 64, 32, 32, (3, 3), 2, 1, 1, 1)):
+    cases = [(8, 64, 64, 32, 32, (3, 3), 1, 1, 1, 1), (8, 3, 64, 32, 32, (3, 3), 1, 1, 1, 1), (8, 64, 64, 2, 2, (3, 3), 1, 1, 1, 1)]
+    for case in (*cases, (8, 64, 64, 32, 32, (3, 3), 2, 1, 1, 1), (8, 320, 320, 32, 32, (1, 1), 1, 0, 1, 1)):
         gradient(*arrays(case), 2)
-    assert seen == [True, False, False, False]
+    assert seen == [True, False, False, False, False]

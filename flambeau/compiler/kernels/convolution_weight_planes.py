@@ -45,9 +45,13 @@ from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
 
 _WIDTH: Final = 16
 _PLACES: Final = 32  # of a step
-_BLOCK_PLACES: Final = 704  # 22 steps in an accumulator
+# Places of a block, whose products an accumulator sums: a sixth of all within these bounds. (Errors are then 0.06 to 0.9 of
+# PyTorch's but for 1x1 kernels, which PyTorch computes as products: to 1.5. With 704 instead of 1088 it is 8 % slower.)
+_LEAST_PLACES: Final = 160
+_BLOCK_PLACES: Final = 1088
 _SUMS_BYTES: Final = 640 << 10  # of a unit's range of input channels; next to them in a second-level cache of 2 MiB:
 _OPERAND_BYTES: Final = 1 << 20
+_LEAST_STEPS: Final = 16  # of a block: sums come and go
 _LEAST_WORK: Final = 9  # products by 32 channels for each pixel
 _PARTIALS: Final = 16
 _MOST_PARTIAL_BYTES: Final = 5 << 20
@@ -70,6 +74,7 @@ class _Plan:
     g_part: int
     steps: int  # the most of a block
 
+
 def _geometry(p: Problem) -> Geometry:
     height, width = p.x.shape[2:]
     return Geometry(
@@ -82,9 +87,10 @@ def _plan(p: Problem) -> _Plan:
     axis_y, axis_x = axes(g)
     height, width = p.y.shape[2:]
     pitch = width + axis_x.reach - shared_zeros(axis_x, 1, width, g.source_width, 1)
-    rows = balanced(height, max(1, min(height, _BLOCK_PLACES // pitch)))
+    most = max(_LEAST_PLACES, min(_BLOCK_PLACES, p.batch * height * pitch // 6))
+    rows = balanced(height, max(1, min(height, most // pitch)))
     image_rows = rows + axis_y.reach - shared_zeros(axis_y, 1, rows, g.source_height, ceil_div(height, rows))
-    images = max(1, min(p.batch, _BLOCK_PLACES // (image_rows * pitch))) if rows == height else 1
+    images = max(1, min(p.batch, most // (image_rows * pitch))) if rows == height else 1
     used = ((images - 1) * image_rows + rows) * pitch
 
     def part_bytes(places: int) -> int:
@@ -104,10 +110,11 @@ def _split_panels(p: Problem, plan: _Plan) -> int:
 
 
 def weight_planes_apply(p: Problem) -> bool:
-    """True where the matrix unit is there, places and channels are filled well, and a pixel is used often enough.
+    """True where the matrix unit is there, places and channels are filled well, a pixel is used often enough, and blocks are long.
 
-    (Measured, times of the multiply-adds' time: 64 to 256 channels, 3x3 1.1 to 1.6, 32 channels, 3x3 1.15 to 1.4; 1x1 of 64
-    channels 1.0; with a stride of 2, for which a plane is used by a quarter of the products, 0.9 to 1.05.)"""
+    (Measured, 3x3, times of the multiply-adds' speed: 64 channels of 32 x 32 to 56 x 56 1.2 to 1.6, 128 of 28 x 28 1.35, 32 of
+    28 x 28 1.15; 256 of 14 x 14 in batches of 8, whose steps leave the cache, 1.0; blocks of 10 steps 0.9; with a stride of 2,
+    for which a plane is used by a quarter of the products, 0.9 to 1.05. 1x1 of 64 channels 1.0, and less exact than PyTorch's.)"""
     from flambeau.runtime import tiles
 
     if p.dtype.name != "float32" or p.stride != (1, 1) or "bfloat16" not in tiles.dtypes() or not (is_flat(p.x) and is_flat(p.y)):
@@ -117,8 +124,10 @@ def weight_planes_apply(p: Problem) -> bool:
     plan = _plan(p)
     pixels = plan.images * plan.rows * p.y.shape[3]
     filled = [count / round_up(count, _WIDTH) for count in (p.group_inputs, p.group_outputs)]
-    work = p.w.shape[2] * p.w.shape[3] * min(p.group_inputs, p.group_outputs) / LANES
-    return min(filled) >= 0.74 and pixels >= 0.7 * plan.steps * _PLACES and work >= _LEAST_WORK
+    taps = p.w.shape[2] * p.w.shape[3]
+    work = taps * min(p.group_inputs, p.group_outputs) / LANES
+    near = ceil_div(p.group_outputs, LANES) * plan.steps * STEP_BYTES <= _OPERAND_BYTES
+    return near and plan.steps >= _LEAST_STEPS and taps > 1 and min(filled) >= 0.74 and pixels >= 0.7 * plan.steps * _PLACES and work >= _LEAST_WORK
 
 
 def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Callable[[int], int]) -> tuple[list[Kernel], int]:
