@@ -52,6 +52,7 @@ CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first
 _IMAGES_PIXELS = 128  # of several small images: the fewer the pixels, the more often the sums come and go
 _PLANES_BYTES = 768 << 10
 _PARTIALS = 16  # at most: enough for the threads of one socket, and cheap to add
+_SUM_VECTORS = 4  # of rows k that are summed at a time: their results are neighbours
 _UNITS_PER_THREAD = 4  # each unit transposes g again: 4 instead of 16 took 24 % off the time of 256 channels, 8x8
 _POINTERS = ("g", "x", "partial", "scratch")
 _NAMES = (
@@ -63,7 +64,7 @@ _SUM_POINTERS = ("partial", "out")
 _SUM_NAMES = (
     *_SUM_POINTERS, "partials", "groups", "k", "outputs", "padded", "blocks", "taps", "taps_x", "out_row",
     "out_channel",
-    "out_y", "out_x",
+    "out_y", "out_x", "scratch", "scratch_bytes", "pitch",
 )  # fmt: skip
 
 
@@ -207,11 +208,15 @@ def _sum_kernel(p: Problem, facts: Facts, temporary_id: int, partials: int, node
     taps = p.w.shape[2] * p.w.shape[3]
     k, outputs = p.group_inputs * taps, p.group_outputs
     padded = round_up(outputs, tile.width)
-    dense = p.w.strides[1:] == contiguous_strides(p.w.shape)[1:]
-    sum_blocks = ceil_div(k, tile.width)
+    dense = p.w.strides[1:] == contiguous_strides(p.w.shape)[1:] and tile.width > 1
+    sum_blocks = ceil_div(k, (_SUM_VECTORS if dense else 1) * tile.width)
+    size = facts.sums.memory_bytes
+    lines = ceil_div(padded * size, 64)
+    pitch = 64 * (lines + 1 - lines % 2)  # an odd number of cache lines
+    scratch = _SUM_VECTORS * tile.width * pitch if dense else 64
     sum_words: list[Word] = [
         Address(temporary_id), p.w.word, partials, p.groups, k, outputs, padded, sum_blocks, taps, p.w.shape[3],
-        *p.w.strides,
+        *p.w.strides, Scratch(scratch), scratch, pitch // size,
     ]  # fmt: skip
     sum_key = f"convolution:weight_sum:{element.name}:{tile.width}:{facts.vector_bits}:{'dense' if dense else 'strided'}"
     sum_units = p.groups * sum_blocks
@@ -508,6 +513,10 @@ def _emit_sum(facts: Facts, dense: bool, key: str) -> str:
     """The second kernel: out[o][k] = sum over partials of partial[k][o]. A unit is `width` rows k of one group."""
     from flambeau.runtime.jit import symbol
 
+    if dense:
+        b = Builder()
+        text = _dense_sum(facts, symbol(key), b)
+        return module([text], b.declarations, facts.vector_bits)
     element, sums, width = facts.element, facts.sums, facts.tile.width
     compute, size, type_ = sums.compute, sums.compute_bytes, vector(sums.compute, width)
     b = Builder()
@@ -539,14 +548,6 @@ def _emit_sum(facts: Facts, dense: bool, key: str) -> str:
                 source = b.gep(compute, "%buffer", b.mul(i, width))
                 row = b.add(b.mul(g, w["outputs"]), b.add(o, i))
                 target = b.gep(element.memory, w["out"], b.mul(row, w["out_row"]))
-                if dense and width > 1:
-                    value = element.narrow(b, width, b.load(type_, source, size))
-                    mask = bit_mask(b, width, 0, valid)
-                    b.masked_store(
-                        element.memory, width, value, b.gep(element.memory, target, k0), mask, element.memory_bytes
-                    )
-                    return
-
                 def weight(j: str) -> None:
                     k = b.add(k0, j)
                     c, tap = b.op(f"udiv i64 {k}, {w['taps']}"), b.op(f"urem i64 {k}, {w['taps']}")
@@ -564,3 +565,71 @@ def _emit_sum(facts: Facts, dense: bool, key: str) -> str:
     b.loop("%begin", "%end", 1, unit)
     text = b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")
     return module([text], b.declarations, facts.vector_bits)
+
+
+def _dense_sum(facts: Facts, name: str, b: Builder) -> str:
+    """The same for weights whose k lie together: a unit is `_SUM_VECTORS` vectors of rows k.
+
+    The rows are summed one after the other, as they lie in memory, and then transposed from the cache.
+    """
+    element, sums, width = facts.element, facts.sums, facts.tile.width
+    compute, size, type_ = sums.compute, sums.compute_bytes, vector(sums.compute, width)
+    w = load_words(b, "%args", len(_SUM_POINTERS), _SUM_NAMES)
+    buffer = b.gep("i8", b.load("ptr", b.gep("i64", "%args", _SUM_NAMES.index("scratch")), 8), b.mul("%worker", w["scratch_bytes"]))
+    b.allocas.append(f"  %square = alloca [{width * width} x {compute}], align 64")
+    step = b.mul(b.mul(w["groups"], w["k"]), w["padded"])
+    block = _SUM_VECTORS * width
+
+    def unit(u: str) -> None:
+        g, k0 = b.op(f"udiv i64 {u}, {w['blocks']}"), b.mul(b.op(f"urem i64 {u}, {w['blocks']}"), block)
+        valid = b.min(block, b.sub(w["k"], k0))
+        first = b.gep(compute, w["partial"], b.mul(b.add(b.mul(g, w["k"]), k0), w["padded"]))
+
+        def add_row(i: str) -> None:
+            source, target = b.gep(compute, first, b.mul(i, w["padded"])), b.gep(compute, buffer, b.mul(i, w["pitch"]))
+
+            def add(o: str) -> None:
+                here = b.gep(compute, source, o)
+                (total,) = b.loop(0, w["partials"], 1, lambda s, old: [
+                    sums.add(b, width, old, b.load(type_, b.gep(compute, here, b.mul(s, step)), size))
+                ], [(type_, sums.zero(width))])  # fmt: skip
+                b.store(type_, total, b.gep(compute, target, o), size)
+
+            b.loop(0, w["padded"], width, add)
+
+        b.loop(0, valid, 1, add_row)
+
+        def outputs(o: str) -> None:
+            some = b.min(width, b.sub(w["outputs"], o))
+            all_outputs = b.op(f"icmp eq i64 {some}, {width}")
+
+            def rows(k: str) -> None:
+                mask = bit_mask(b, width, 0, b.sub(valid, k))
+                source = b.gep(compute, buffer, b.add(b.mul(k, w["pitch"]), o))
+                # Rows beyond K hold what was there before; nothing stores what they give.
+                loaded = [b.load(type_, b.gep(compute, source, b.mul(w["pitch"], i)), size) for i in range(width)]
+                turned = transpose_vectors(b, compute, width, loaded)
+                to = b.gep(element.memory, w["out"], b.add(b.mul(b.add(b.mul(g, w["outputs"]), o), w["out_row"]), b.add(k0, k)))
+
+                def put(i: int | str, value: str) -> None:
+                    at = b.gep(element.memory, to, b.mul(w["out_row"], i))
+                    b.masked_store(element.memory, width, element.narrow(b, width, value), at, mask, element.memory_bytes)
+
+                def some_outputs() -> None:
+                    for i, value in enumerate(turned):
+                        b.store(type_, value, b.gep(compute, "%square", i * width), size)
+                    b.loop(0, some, 1, lambda i: put(i, b.load(type_, b.gep(compute, "%square", b.mul(i, width)), size)))
+
+                def every_output() -> None:
+                    for i, value in enumerate(turned):
+                        put(i, value)
+
+                b.when(all_outputs, every_output)
+                b.when(b.op(f"xor i1 {all_outputs}, true"), some_outputs)
+
+            b.loop(0, valid, width, rows)
+
+        b.loop(0, w["outputs"], width, outputs)
+
+    b.loop("%begin", "%end", 1, unit)
+    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
