@@ -112,6 +112,7 @@ def _lowered(
     groups = fusion.fuse(graph)
     start = _count("fuse", start)
     prepacked = _prepacked(graph)
+    _place_gradients(graph)
     steps = [lower_group(graph, group, prepacked) for group in groups]
     _count("lower", start)
     return graph, steps
@@ -174,6 +175,15 @@ def _prepacked(graph: Graph) -> Prepacked | None:
     from flambeau.compiler.kernels.matmul_prepacked import Prepacked
 
     return Prepacked(graph)
+
+
+def _place_gradients(graph: Graph) -> None:
+    """Attention's gradients that are concatenated become views of the whole."""
+    if any(node.op == "attention_gradient" for node in graph.nodes):
+        from flambeau.compiler.kernels.attention import LEAST_HEADS
+        from flambeau.compiler.kernels.attention_pieces import place_gradients
+
+        place_gradients(graph, LEAST_HEADS)
 
 
 def lower_group(graph: Graph, group: fusion.Group, prepacked: Prepacked | None = None) -> list[Step]:

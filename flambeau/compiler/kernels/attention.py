@@ -290,13 +290,13 @@ def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
         offsets, module = UNIT_BACKWARD_OFFSETS, unit_backward_module
     operations = problem.operations(5)
     units = problem.heads * parts
-    writes = node.outputs
+    writes = tuple(dict.fromkeys(graph.root(o) for o in node.outputs))  # gradients may be pieces of a concatenation
     q_gradient = graph.values[node.outputs[0]]
     temporary = -1
     if parts > 1:  # only these two kernels know it
         temporary = graph.add_value(Value((parts * q_gradient.numel,), q_gradient.dtype, (1,)))
         given |= {"dq": Address(temporary), "dq_part": q_gradient.numel}
-        writes = (temporary, *node.outputs[1:])
+        writes = (temporary, *writes[1:])
     kernels = [Kernel(
         name=f"attention_gradient_{facts.element.name}", key=facts.key(), emit=partial(_emit, module, facts, facts.key()),
         words=problem.words(BACKWARD_OPERANDS, offsets, given, key_block), reads=problem.reads(), writes=writes,

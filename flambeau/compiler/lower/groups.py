@@ -12,6 +12,7 @@ from flambeau.compiler.domain import Domain
 from flambeau.compiler.fuse import Group, describe
 from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 from flambeau.compiler.kernel import Kernel
+from flambeau.compiler.kernels.attention_pieces import is_placed
 from flambeau.compiler.lower import layout
 from flambeau.compiler.lower.spec import Load, Store
 from flambeau.compiler.lower.statements import RawAccess, Writer, accumulator
@@ -39,14 +40,15 @@ def lower_loops(graph: Graph, group: Group) -> list[Kernel]:
     """The kernels of a loop-nest group, in order. May add values (partial results) to the graph.
 
     Normally one kernel; a reduction with few results is one kernel of partial results and one that combines them;
-    a concatenation has one for each input.
+    a concatenation has one for each input, or none where they are written into it.
     """
     if group.head is not None:
         node = graph.nodes[group.head]
         kernels = _concatenate(graph, group, node) if node.op == "concatenate" else _scatter_view(graph, group)
     else:
         kernels = _Lowering(graph, group).kernels()
-    kernels[0].notes += group.notes
+    if kernels:
+        kernels[0].notes += group.notes
     return kernels
 
 
@@ -289,6 +291,8 @@ def _region(
 
 
 def _concatenate(graph: Graph, group: Group, node: Node) -> list[Kernel]:
+    if is_placed(graph, node):
+        return []
     root = node.outputs[0]
     strides = graph.values[root].strides
     dim = node.attr("dim")
