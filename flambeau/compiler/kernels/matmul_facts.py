@@ -12,7 +12,7 @@ from flambeau.compiler.kernels.matmul_element import Element, Tile
 # Words that are addresses; from "tile" on, of functions.
 POINTERS = frozenset((
     "a", "b", "c", "packed", "scratch", "tile", "pack_a", "pack_b", "parts_a", "parts_b", "parts_tiles", "parts_store",
-    "halves_a", "halves_b", "halves_tiles",
+    "halves_a", "halves_b", "halves_tiles", "halves_otherwise",
 ))  # fmt: skip
 
 

@@ -13,14 +13,17 @@ float32 for multiply-adds. So the choice depends on values and sizes, not on thr
 
 from __future__ import annotations
 
+from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flambeau.compiler.emit.builder import Builder
-from flambeau.compiler.kernel import Word
+from flambeau.compiler.kernel import Function, Word
 from flambeau.compiler.kernels.float_halves import LOW_BITS, together
 from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES, KIND, SCALE, SLOT, STEP_BYTES, halves_pack_function
 from flambeau.compiler.kernels.matmul_halves_pack import PARTS as PARTS_FLAG
+from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts import (
     PARTS,
     STEPS,
@@ -46,6 +49,10 @@ LEAST_K = 128
 # Half of a's panel of a block of K, 32 KiB at most, stays in the first-level cache.
 _VISIT_STEPS = 8
 HALVES = Form("halves", STEP_BYTES, SLOT, 2 * SUMS_BYTES, _VISIT_STEPS, halves_pack_function, False)
+# Parameters of `halves_otherwise` besides %args: of the driver, of the visit, and whether multiply-adds must do.
+_OF_DRIVER = ("scratch", "a", "source_b", "k", "steps", "add")
+_OF_VISIT = ("row", "tall", "index", "at", "number", "wide", "left_slot", "right_slot", "waiting", "place", "place_row")
+_TYPES = dict.fromkeys(("scratch", "a", "source_b", "left_slot", "right_slot", "waiting", "place"), "ptr") | {"add": "i1", "plain": "i1"}
 _REGIONS = ("panels_a", "panels_b", "spare")
 
 
@@ -58,14 +65,17 @@ def form_of(k: int) -> Form:
 
 def halves_word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
-    return [*parts_word_names(facts), "halves_a", "halves_b", "halves_tiles", *_REGIONS]
+    return [*parts_word_names(facts), "halves_a", "halves_b", "halves_tiles", "halves_otherwise", *_REGIONS]
 
 
 def halves_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]:
     """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
-    left, words = parts_words(facts, regions)
+    # Panels are seldom packed as parts: by functions for any strides, as each one is 0.1 s of compiling.
+    left, words = parts_words(facts, regions, "none")
     words |= {f"halves_{operand}": halves_pack_function(facts, operand) for operand in ("a", "b")}
-    words |= {"halves_tiles": tiles_function("halves", micro, dispatch, facts.vector_bits)}
+    words |= {
+        "halves_tiles": tiles_function("halves", micro, dispatch, facts.vector_bits), "halves_otherwise": _otherwise_function(left),
+    }  # fmt: skip
     return left, words | {"panels_a": regions.parts_a, "panels_b": regions.parts_b, "spare": regions.spare}
 
 
@@ -83,7 +93,6 @@ class HalvesDriver(PartsDriver):
         known = [tuple(b.load("i32", b.gep("i32", slot, at), 4) for at in (SCALE, KIND)) for slot in (v.left_slot, v.right_slot)]
         fit, scale = together(b, (known[0][0], known[0][1]), (known[1][0], known[1][1]))
         plain = self.mark_plain(v)
-        exact = b.op(f"and i1 {b.op(f'xor i1 {fit}, true')}, {b.op(f'xor i1 {plain}, true')}")
         halves = b.op(f"and i1 {fit}, {b.op(f'xor i1 {plain}, true')}")
 
         def by_halves() -> None:
@@ -93,9 +102,14 @@ class HalvesDriver(PartsDriver):
             b.when(b.op(f"and i1 {v.is_last}, {self.add}"), lambda: self.put_halves(v, scale, True))
             b.when(v.sets, lambda: self.put_halves(v, scale, False))
 
+        def otherwise() -> None:
+            own = {"scratch": self.scratch, "a": self.a, "source_b": self.source_b, "k": self.k, "steps": self.steps, "add": self.add}
+            given = {**own, **{name: getattr(v, name) for name in _OF_VISIT}, "plain": plain}
+            arguments = [(_TYPES.get(name, "i64"), value) for name, value in given.items()]
+            b.call_address(self.w["halves_otherwise"], [("ptr", "%args"), ("i64", "%worker"), *arguments])
+
         b.when(halves, by_halves)
-        b.when(b.op(f"and i1 {exact}, {v.is_last}"), lambda: self.multiply_parts(v))
-        b.when(b.op(f"and i1 {plain}, {v.is_last}"), lambda: self.multiply_plain(v))
+        b.when(b.op(f"and i1 {b.op(f'xor i1 {halves}, true')}, {v.is_last}"), otherwise)
 
     def put_halves(self, v: Visit, scale: str, add: bool) -> None:
         """As put_sums, of both sums."""
@@ -133,6 +147,30 @@ class HalvesDriver(PartsDriver):
         b.loop(0, self.steps, STEPS, part)
         b.when(self.add, lambda: self.put_sums(v.waiting, v.place, v.place_row, v.tall, True))
         b.when(b.op(f"xor i1 {self.add}, true"), lambda: self.put_sums(v.waiting, v.place, v.place_row, v.tall, False))
+
+
+def _otherwise_function(facts: Facts) -> Function:
+    """The product of two panels of a whole block of K that halves do not do for. One for all kernels whose words are alike."""
+    key = f"matmul:halves:otherwise:{facts.tile.rows}x{facts.tile.vectors}:{facts.batch_dims}:{facts.prepacked}:{facts.vector_bits}"
+    return Function(key, partial(_otherwise_module, facts, key))
+
+
+def _otherwise_module(facts: Facts, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    names = (*_OF_DRIVER, *_OF_VISIT, "plain")
+
+    def write(b: Builder) -> str:
+        driver = HalvesDriver(b, facts, False)
+        for name in _OF_DRIVER:
+            setattr(driver, name, f"%{name}")
+        given = {field.name: f"%{field.name}" for field in fields(Visit)}
+        b.when("%plain", lambda: driver.multiply_plain(Visit(**given)))
+        b.when(b.op("xor i1 %plain, true"), lambda: driver.multiply_parts(Visit(**given)))
+        text = ", ".join(f"{_TYPES.get(name, 'i64')} %{name}" for name in names)
+        return b.function(f"define void @{symbol(key)}(ptr %args, i64 %worker, {text}) noinline #0")
+
+    return module_of([write], facts.vector_bits)
 
 
 def micro(b: Builder, rows: int, columns: int) -> str:
