@@ -319,9 +319,6 @@ class Engine:
         freed = set() if self.retain or segment is not None else set(region.used)
         used = forward.boundaries_used if forward is not None else set()
         state.info = StageInfo(tuple(grads), set(region.used), freed, used)
-        state.plain = False
-        if state.structure is None:
-            state.structure = tuple
         return state
 
     def _own(self, region: Region, fragment: Fragment, grads: dict[int, Any]) -> list[Any]:

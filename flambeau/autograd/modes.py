@@ -17,7 +17,8 @@ def is_grad_enabled() -> bool:
     return bool(local.trace.grad_enabled)
 
 
-def _switch(mode: bool) -> None:
+def switch(mode: bool) -> None:
+    """Let operations of this thread be recorded for gradients from now on, or not."""
     tr = local.trace
     if isinstance(tr, Fragment):
         tr.grad_enabled = mode
@@ -34,10 +35,10 @@ class _Mode:
 
     def __enter__(self) -> None:
         self.before.append(is_grad_enabled())
-        _switch(self.mode)
+        switch(self.mode)
 
     def __exit__(self, *_: Any) -> None:
-        _switch(self.before.pop())
+        switch(self.before.pop())
 
     def _fresh(self) -> _Mode:
         return _Mode(self.mode)
@@ -112,7 +113,7 @@ class inference_mode(_Mode):
     def __enter__(self) -> None:
         self.before.append(is_grad_enabled())
         if self.active:
-            _switch(False)
+            switch(False)
 
 
 class set_grad_enabled(_Mode):
@@ -121,12 +122,12 @@ class set_grad_enabled(_Mode):
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)
         self.at_start = is_grad_enabled()
-        _switch(mode)
+        switch(mode)
 
     def __enter__(self) -> None:
         self.before.append(self.at_start)
-        _switch(self.mode)
+        switch(self.mode)
 
     def __call__(self, function: F) -> F:
-        _switch(self.at_start)
+        switch(self.at_start)
         return super().__call__(function)

@@ -297,11 +297,12 @@ def keep_history(
         tape = plan.tape = tape.known((kept, frozenset(history.boundaries), frozenset(custom or ()), frozenset(hooked or ())))
     segment = Segment(tape)
     segment.state = state
-    segment.boundaries = {slot: b for slot, b in boundaries.items() if slot in history.boundaries}
+    if history.boundaries:
+        segment.boundaries = {slot: b for slot, b in boundaries.items() if slot in history.boundaries}
     segment.custom = custom or {}
     segment.hooked = hooked or {}
     segment.params = [params[tape.parameters[slot]] for slot in tape.entered]
-    living = {output: tensors[position]._storage for position, output in plan.assign}
+    living = {output: tensors[position]._storage for position, output in plan.assign} if history.saved else {}
     for slot, index in history.saved:
         v = tape.values[slot]
         needs = slot in tape.requires

@@ -110,7 +110,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         elif kind == "tensors":
             body.append(f"k{i} = tuple([None if t_ is None else s_ if (s_ := t_._slot) is not None and t_._gen == g_ else tr_.resolve(t_) for t_ in {n}])")
             flat.append("*" + n)
-            simple = learnable = False
+            simple = learnable = False  # no tensors in keys of learned calls
         else:
             body.append(f"k{i} = {n}")
             learned.append(n)
@@ -138,7 +138,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         f"                l_ = l_.run({', '.join(names)})",
         "                if l_ is not None: return l_",
     ]
-    if learnable and flat:
+    if flat:
         scope["step_"] = None
         source += ["    if step_ is not None:", f"        t_ = step_({', '.join(names)})", "        if t_ is not None: return t_"]
     source += [

@@ -82,7 +82,7 @@ class Adam(Optimizer):
         decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         if decay and decoupled:
             decay = 1 - lr * decay
-        for some, grads, states in self._cohorts(params, lambda s: s["step"], start):
+        for some, grads, states in self._cohorts(params, "step", start):
             t = states[0]["step"] + 1
             m = [s["exp_avg"] for s in states]
             v = [s["exp_avg_sq"] for s in states]

@@ -143,7 +143,7 @@ class Adagrad(Optimizer):
             state["step"] += 1
 
     def _update(self, group: Group, params: list[Tensor]) -> None:
-        for some, grads, states in self._cohorts(params, lambda s: s["step"], lambda p: self._start(group, p)):
+        for some, grads, states in self._cohorts(params, "step", lambda p: self._start(group, p)):
             sums = [s["sum"] for s in states]
             lr = number(group["lr"]) / (1 + states[0]["step"] * group["lr_decay"])
             new = adagrad_update(some, grads, sums, lr, group["eps"], group["weight_decay"], group["maximize"])

@@ -87,7 +87,7 @@ class Adafactor(Optimizer):
             return {"step": 0.0, "row_var": torch.zeros(row, dtype=p.dtype), "col_var": torch.zeros(column, dtype=p.dtype)}
 
         lr, (eps1, eps2) = number(group["lr"]), group["eps"]
-        for some, grads, states in self._cohorts(params, lambda s: s["step"], start):
+        for some, grads, states in self._cohorts(params, "step", start):
             t = states[0]["step"] + 1
             rows = [s["variance"] if "variance" in s else s["row_var"] for s in states]
             columns = [s["col_var"] for s in states if "col_var" in s]

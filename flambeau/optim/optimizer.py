@@ -16,12 +16,14 @@ from copy import deepcopy
 from typing import Any, TypeVar, cast
 
 import flambeau as torch
+from flambeau.autograd.modes import is_grad_enabled, switch
 from flambeau.nn.functional.engine import overwrite
 from flambeau.nn.modules.hooks import Hook, RemovableHandle, register
 from flambeau.nn.modules.module import clear_grad
 from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor
+from flambeau.trace.evaluate import step_boundary
 
 ParamsT = Iterable[Any]
 Body = TypeVar("Body", bound=Callable[..., Any])
@@ -90,17 +92,17 @@ def _hooked(step: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(step)
     def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        for pre in (*_GLOBAL_PRE.values(), *self._step_pre.values()):
+        for pre in (*_GLOBAL_PRE.values(), *self._step_pre.values()) if _GLOBAL_PRE or self._step_pre else ():
             changed = pre(self, (self, *args), kwargs)
             if changed is not None:
                 if not (isinstance(changed, tuple) and len(changed) == 2):
                     raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
                 args, kwargs = changed[0][1:], changed[1]
         result = step(self, *args, **kwargs)
-        for post in (*self._step_post.values(), *_GLOBAL_POST.values()):
+        for post in (*self._step_post.values(), *_GLOBAL_POST.values()) if _GLOBAL_POST or self._step_post else ():
             post(self, (self, *args), kwargs)
         self._opt_called = True
-        _step_boundary()
+        step_boundary()
         return result
 
     return run
@@ -193,7 +195,8 @@ class Optimizer:
         """Forget the gradients of all parameters, or set them to zero."""
         for group in self.param_groups:
             for p in group["params"]:
-                clear_grad(p, set_to_none)
+                if p._grad is not None:
+                    clear_grad(p, set_to_none)
 
     # -- the step ---------------------------------------------------------------------------------------------------
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -217,17 +220,19 @@ class Optimizer:
                 loss = closure()
         records = bool(self.defaults.get("differentiable", False))
         _records.on = records
+        before = is_grad_enabled()
+        switch(records)
         try:
-            with torch.set_grad_enabled(records):
-                for group in self.param_groups:
-                    params = [p for p in group["params"] if p.grad is not None]
-                    if params and any(p.grad.is_sparse for p in params):  # type: ignore[union-attr]
-                        sparse = [p for p in params if p.grad.is_sparse]  # type: ignore[union-attr]
-                        params = [p for p in params if not p.grad.is_sparse]  # type: ignore[union-attr]
-                        self._update_sparse(group, sparse)
-                    if params:
-                        self._update(group, params)
+            for group in self.param_groups:
+                params = [p for p in group["params"] if p._grad is not None]
+                if True in [p._grad.is_sparse for p in params]:
+                    sparse = [p for p in params if p._grad.is_sparse]
+                    params = [p for p in params if not p._grad.is_sparse]
+                    self._update_sparse(group, sparse)
+                if params:
+                    self._update(group, params)
         finally:
+            switch(before)
             _records.on = False
         return loss
 
@@ -241,18 +246,25 @@ class Optimizer:
         raise NotImplementedError
 
     def _cohorts(
-        self, params: list[Tensor], key: Callable[[dict[str, Any]], Hashable], start: Callable[[Tensor], dict[str, Any]]
+        self, params: list[Tensor], key: str | Callable[[dict[str, Any]], Hashable], start: Callable[[Tensor], dict[str, Any]]
     ) -> Iterable[tuple[list[Tensor], list[Tensor], list[dict[str, Any]]]]:
-        """(parameters, gradients, states) of those that share `key(state)`, usually all; new states come from `start`."""
-        cohorts: dict[Hashable, tuple[list[Tensor], list[Tensor], list[dict[str, Any]]]] = {}
-        for p in params:
-            state = self.state[p]
+        """(parameters, gradients, states) of those that share `key(state)`, usually all; new states come from `start`.
+
+        `key`: a function, or the name of one of the states.
+        """
+        table = self.state
+        states = [table[p] for p in params]
+        for p, state in zip(params, states, strict=True):
             if not state:
                 state.update(start(p))
-            cohort = cohorts.setdefault(key(state), ([], [], []))
-            cohort[0].append(p)
-            cohort[1].append(p.grad)  # type: ignore[arg-type]
-            cohort[2].append(state)
+        keys = [state[key] for state in states] if isinstance(key, str) else [key(state) for state in states]
+        gradients: list[Any] = [p._grad for p in params]
+        if keys and keys.count(keys[0]) == len(keys):
+            return [(params, gradients, states)]
+        cohorts: dict[Hashable, tuple[list[Tensor], list[Tensor], list[dict[str, Any]]]] = {}
+        for each, *of_one in zip(keys, params, gradients, states, strict=True):
+            for members, one in zip(cohorts.setdefault(each, ([], [], [])), of_one, strict=True):
+                members.append(one)  # type: ignore[arg-type]
         return cohorts.values()
 
     def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:
@@ -353,13 +365,6 @@ class Optimizer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-
-
-def _step_boundary() -> None:
-    """Tell the recorder that a training step ends here."""
-    from flambeau.trace import step_boundary
-
-    step_boundary()
 
 
 def check(**values: Any) -> None:

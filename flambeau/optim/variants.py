@@ -61,7 +61,7 @@ class Adamax(Optimizer):
             return {"step": 0.0, "exp_avg": m, "exp_inf": u}
 
         beta1, beta2 = group["betas"]
-        for some, grads, states in self._cohorts(params, lambda s: s["step"], start):
+        for some, grads, states in self._cohorts(params, "step", start):
             t = states[0]["step"] + 1
             m, u = [s["exp_avg"] for s in states], [s["exp_inf"] for s in states]
             new = adamax_update(
@@ -189,7 +189,7 @@ class RAdam(Optimizer):
         decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         if decay and decoupled:
             decay = 1 - lr * decay
-        for some, grads, states in self._cohorts(params, lambda s: s["step"], start):
+        for some, grads, states in self._cohorts(params, "step", start):
             t = states[0]["step"] + 1
             correction2 = 1 - beta2**t
             longest = 2 / (1 - beta2) - 1  # rho_infinity and rho_t of the paper's algorithm 2

@@ -138,7 +138,7 @@ _READ: Final = {
     "int64": ("i64", "add i64 %x, 0", "i64", "PyLong_FromLongLong"),
 }
 
-_definitions: Final[dict[int, Any]] = {}  # by address; they must stay where they are
+_definitions: Final[dict[tuple[int, str], Any]] = {}  # by address and name; they must stay where they are
 
 
 class _Definition(ctypes.Structure):
@@ -175,9 +175,9 @@ def module(name: str, text: str, values: Mapping[str, object]) -> tuple[str, Cal
 
 def builtin(address: int, block: bytes, name: str) -> Any:
     """A builtin function over native code: (block, address of the arguments, their number) -> a new reference, or null with an error set."""
-    definition = _definitions.get(address)
+    definition = _definitions.get((address, name))
     if definition is None:
-        definition = _definitions[address] = _Definition(name.encode(), address, _FASTCALL, None)
+        definition = _definitions[address, name] = _Definition(name.encode(), address, _FASTCALL, None)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return make(ctypes.addressof(definition), block, None)

@@ -1,653 +1,606 @@
-"""LLVM IR of the builtins of known_edge.py: (block, address of the arguments, their number) -> a new reference.
+"""The builtins of known_edge.py, written with object_code.py: (block, address of the arguments, their number) -> a new reference.
 
-The block of an operation's builtin: [table, operation, kinds of the arguments, one byte each]. `$TRACE_GEN` and its like are where the
-objects have their `__slots__`, `$GET` and its like are words of the table that all these builtins share; `miss` answers None: the wrapper's
-Python code does the call. Three lines are short for what `expand` makes of them: `word` of the table, `field` of an object, `keep` in a
-field. Labels and names with `l` in front belong to learned calls (immediate.py), the others to edges.
+The block of an operation's builtin: [table, operation, kinds of the arguments, one byte each]; of the others: [table]. An answer of None
+means that the caller's Python code does the work: nothing is done then, but that inputs which the code would enter may be entered.
+
+An operation's edge in four steps, for `enter`, `agrees`, `follow` and `result`: tensors that this trace does not know are taken as inputs if
+that is what the last pass did from here; the call is compared with the edge that was last taken; the trace moves on; results are made.
+No garbage is collected while objects are half made (before CPython 3.12 an allocation may collect, and finalizers may record).
 """
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from collections.abc import Mapping
 
-# Functions of the interpreter, and the table's words, which end with them.
-FUNCTIONS: Final = ("PyDict_GetItemWithError", "PyList_Append", "Py_IncRef", "Py_DecRef", "PyErr_Occurred", "PyErr_Clear", "PyLong_AsLongLong",
-                     "PyFloat_AsDouble", "PyLong_FromLongLong", "PyTuple_New", "PyObject_CallNoArgs", "PyObject_GetAttr", "PyObject_SetAttr")  # fmt: skip
-TABLE: Final = ("THREAD", "LOCALS", "TRACE_NAME", "NEW", "EMPTY", "TENSOR", "PARAMETER", "TRACE", "NONE", "FLOAT", "INT", "TUPLE",
-                 "FALSE", "MINUS", "ZERO", "STORAGE", "COUNTERS", "DETACHED_NAME", "OFFSET_NAME", "RUN", "GET", "APPEND", "RETAIN", "RELEASE",
-                 "OCCURRED", "CLEAR", "AS_INTEGER", "AS_FLOAT", "FROM_INTEGER", "TUPLE_NEW", "CALL", "GET_ATTRIBUTE", "SET_ATTRIBUTE")  # fmt: skip
+from flambeau.trace.object_code import ObjectCode, module
 
-EDGE: Final = """
-define ptr @$NAME(ptr %self, ptr %args, i64 %count) #0 {
-entry:
-  %pushed = alloca [$MOST x ptr], align 8
-  %words = alloca [32 x i64], align 8
-  %numbers = alloca [$MOST x i64], align 8
-  %block = getelementptr i8, ptr %self, i64 $BYTES
-  %table = load ptr, ptr %block
-  %opp = getelementptr i64, ptr %block, i64 1
-  %op = load ptr, ptr %opp
-  %kinds = getelementptr i64, ptr %block, i64 2
-  %none = word NONE
-  %retain = word RETAIN
-  %home = word THREAD
-  %here = call ptr @llvm.thread.pointer.p0()
-  %ours = icmp eq ptr %here, %home
-  br i1 %ours, label %find, label %miss
-find:
-  %locals = word LOCALS
-  %trace_name = word TRACE_NAME
-  %get = word GET
-  %tr = call ptr %get(ptr %locals, ptr %trace_name)
-  %lost = icmp eq ptr %tr, null
-  br i1 %lost, label %miss, label %found
-found:
-  %trtp = getelementptr i8, ptr %tr, i64 8
-  %trt = load ptr, ptr %trtp
-  %tracet = word TRACE
-  %is_trace = icmp eq ptr %trt, %tracet
-  br i1 %is_trace, label %where, label %miss
-where:
-  %genp = getelementptr i8, ptr %tr, i64 $TRACE_GEN
-  %gen = load ptr, ptr %genp
-  %statep = getelementptr i8, ptr %tr, i64 $TRACE_STATE
-  %state = load ptr, ptr %statep
-  %immediate = field %state STATE_IMMEDIATE
-  %tensor_type = word TENSOR
-  %parameter_type = word PARAMETER
-  %new = word NEW
-  %empty = word EMPTY
-  %release = word RELEASE
-  %minus = word MINUS
-  %recorded = icmp eq ptr %immediate, %none
-  br i1 %recorded, label %known, label %learned
-known:
-  %next = field %state STATE_NEXT
-  %unknown = icmp eq ptr %next, %none
-  br i1 %unknown, label %miss, label %plainly
-plainly:
-  %edge = field %next STATE_EDGE
-  %sizep = getelementptr i8, ptr %edge, i64 16
-  %size = load i64, ptr %sizep
-  %parts = sub i64 %size, 1
-  %fits = icmp eq i64 %parts, %count
-  br i1 %fits, label %operation, label %miss
-operation:
-  %itemsp = getelementptr i8, ptr %edge, i64 24
-  %edge_op = load ptr, ptr %itemsp
-  %same_op = icmp eq ptr %edge_op, %op
-  %items = getelementptr ptr, ptr %itemsp, i64 1
-  br i1 %same_op, label %argument, label %miss
-argument:
-  %i = phi i64 [0, %operation], [%i1, %agreed]
-  %n = phi i64 [0, %operation], [%n1, %agreed]
-  %ap = getelementptr ptr, ptr %args, i64 %i
-  %a = load ptr, ptr %ap
-  %ep = getelementptr ptr, ptr %items, i64 %i
-  %e = load ptr, ptr %ep
-  %kp = getelementptr i8, ptr %kinds, i64 %i
-  %kind = load i8, ptr %kp
-  %same = icmp eq ptr %a, %e
-  %fixed = icmp eq i8 %kind, 0
-  br i1 %fixed, label %static, label %varying
-static:
-  br i1 %same, label %agreed, label %miss
-varying:
-  %typep = getelementptr i8, ptr %a, i64 8
-  %type = load ptr, ptr %typep
-  %is_t = icmp eq ptr %type, %tensor_type
-  %is_p = icmp eq ptr %type, %parameter_type
-  %is_tensor = or i1 %is_t, %is_p
-  br i1 %is_tensor, label %tensor, label %other
-tensor:
-  %tg = field %a TENSOR_GEN
-  %pending = icmp eq ptr %tg, %gen
-  %ts = field %a TENSOR_SLOT
-  %slot_same = icmp eq ptr %ts, %e
-  %may = icmp ult i8 %kind, 5
-  %t1 = and i1 %pending, %slot_same
-  %t2 = and i1 %t1, %may
-  br i1 %t2, label %agreed, label %miss
-other:
-  %is_none = icmp eq ptr %a, %none
-  %absent = and i1 %is_none, %same
-  br i1 %absent, label %agreed, label %maybe
-maybe:
-  %is_kind_1 = icmp eq i8 %kind, 1
-  br i1 %is_kind_1, label %miss, label %number
-number:
-  %data = icmp eq ptr %type, %e
-  %kind_2 = icmp eq i8 %kind, 2
-  %kind_6 = icmp eq i8 %kind, 6
-  %is_operand = or i1 %kind_2, %kind_6
-  %run_time = and i1 %data, %is_operand
-  br i1 %run_time, label %which, label %pair
-which:
-  %float_type = word FLOAT
-  %is_float = icmp eq ptr %type, %float_type
-  br i1 %is_float, label %push, label %maybe_integer
-maybe_integer:
-  %int_type = word INT
-  %is_int = icmp eq ptr %type, %int_type
-  br i1 %is_int, label %integer, label %miss
-integer:
-  %as = word AS_INTEGER
-  %value = call i64 %as(ptr %a)
-  %odd = icmp eq i64 %value, -1
-  br i1 %odd, label %doubt, label %push
-doubt:
-  %occurred = word OCCURRED
-  %error = call ptr %occurred()
-  %too_big = icmp ne ptr %error, null
-  br i1 %too_big, label %clear, label %push
-clear:
-  %clear_error = word CLEAR
-  call void %clear_error()
-  br label %miss
-push:
-  %to = getelementptr ptr, ptr %pushed, i64 %n
-  store ptr %a, ptr %to
-  %n2 = add i64 %n, 1
-  br label %agreed
-pair:
-  %etp = getelementptr i8, ptr %e, i64 8
-  %et = load ptr, ptr %etp
-  %tuple_type = word TUPLE
-  %is_tuple = icmp eq ptr %et, %tuple_type
-  br i1 %is_tuple, label %inside, label %miss
-inside:
-  %e_size_p = getelementptr i8, ptr %e, i64 16
-  %e_size = load i64, ptr %e_size_p
-  %two = icmp eq i64 %e_size, 2
-  br i1 %two, label %parts_of_pair, label %miss
-parts_of_pair:
-  %e0p = getelementptr i8, ptr %e, i64 24
-  %e0 = load ptr, ptr %e0p
-  %e1p = getelementptr i8, ptr %e, i64 32
-  %e1 = load ptr, ptr %e1p
-  %class_same = icmp eq ptr %e0, %type
-  %number_same = icmp eq ptr %e1, %a
-  %pair_same = and i1 %class_same, %number_same
-  br i1 %pair_same, label %agreed, label %miss
-agreed:
-  %n1 = phi i64 [%n, %static], [%n, %tensor], [%n, %other], [%n2, %push], [%n, %parts_of_pair]
-  %i1 = add i64 %i, 1
-  %more = icmp ult i64 %i1, %count
-  br i1 %more, label %argument, label %make
-make:
-  %t = call ptr %new(ptr %tensor_type, ptr %empty, ptr null)
-  %no_memory = icmp eq ptr %t, null
-  br i1 %no_memory, label %give_up, label %still
-still:
-  ; an allocation may collect garbage, and finalizers may record
-  %state_now = load ptr, ptr %statep
-  %gen_now = load ptr, ptr %genp
-  %s1 = icmp eq ptr %state_now, %state
-  %s2 = icmp eq ptr %gen_now, %gen
-  %s3 = and i1 %s1, %s2
-  br i1 %s3, label %fill, label %drop
-drop:
-  call void %release(ptr %t)
-  br label %miss
-fill:
-  call void %retain(ptr %gen)
-  keep %gen in %t TENSOR_GEN
-  %slot = field %next STATE_SLOT
-  call void %retain(ptr %slot)
-  keep %slot in %t TENSOR_SLOT
-  %meta = field %next STATE_META
-  call void %retain(ptr %meta)
-  keep %meta in %t TENSOR_META
-  call void %retain(ptr %none)
-  keep %none in %t TENSOR_STORAGE
-  call void %retain(ptr %none)
-  keep %none in %t TENSOR_IMMEDIATE
-  %append = word APPEND
-  %params = field %tr TRACE_PARAMS
-  %any = icmp ne i64 %n1, 0
-  br i1 %any, label %parameter, label %move
-parameter:
-  %j = phi i64 [0, %fill], [%j1, %parameter_next]
-  %pp = getelementptr ptr, ptr %pushed, i64 %j
-  %p = load ptr, ptr %pp
-  %failed_p = call i32 %append(ptr %params, ptr %p)
-  %bad_p = icmp ne i32 %failed_p, 0
-  br i1 %bad_p, label %undo, label %parameter_next
-parameter_next:
-  %j1 = add i64 %j, 1
-  %more_p = icmp ult i64 %j1, %n1
-  br i1 %more_p, label %parameter, label %move
-move:
-  %tensors = field %tr TRACE_TENSORS
-  %failed_t = call i32 %append(ptr %tensors, ptr %t)
-  %bad_t = icmp ne i32 %failed_t, 0
-  br i1 %bad_t, label %undo, label %arrive
-arrive:
-  call void %retain(ptr %next)
-  store ptr %next, ptr %statep
-  call void %release(ptr %state)
-  ret ptr %t
-undo:
-  call void %release(ptr %t)
-  br label %give_up
-give_up:
-  ret ptr null
-miss:
-  call void %retain(ptr %none)
-  ret ptr %none
+GIVEN = 64  # of a call's tensors, those that a result may be a view of
+BUILTIN = "ptr %self, ptr %args, i64 %count"
+# How an argument of each kind may agree with its part of the key (the codes of known_edge.py).
+STATIC, TENSOR, OPERAND, TENSORS, EXPONENT, NUMBER, DATA = range(7)
 
-learned:
-  %held = field %tr TRACE_HELD
-  %false = word FALSE
-  %free = icmp eq ptr %held, %false
-  %made = field %op OPERATION_RECENT
-  %some = icmp ne ptr %made, %none
-  %l1 = and i1 %free, %some
-  br i1 %l1, label %l_valid, label %miss
-l_valid:
-  %in = field %made IMMEDIATE_KNOWN
-  %current = icmp eq ptr %in, %immediate
-  %l_key = field %made IMMEDIATE_KEY
-  %l_sizep = getelementptr i8, ptr %l_key, i64 16
-  %l_size = load i64, ptr %l_sizep
-  %l_parts = sub i64 %l_size, 1
-  %l_fits = icmp eq i64 %l_parts, %count
-  %l2 = and i1 %current, %l_fits
-  br i1 %l2, label %l_begin, label %miss
-l_begin:
-  %l_items = getelementptr i8, ptr %l_key, i64 32
-  %bytes = field %made IMMEDIATE_BLOCK
-  %plan = getelementptr i8, ptr %bytes, i64 $BYTES
-  %of_view = load i64, ptr %plan
-  %is_view = icmp ne i64 %of_view, 0
-  %programp = getelementptr i64, ptr %plan, i64 1
-  %program = load i64, ptr %programp
-  %constp = getelementptr i64, ptr %plan, i64 3
-  %constant = load i64, ptr %constp
-  %per_argument = getelementptr i64, ptr %plan, i64 5
-  %l_as = word AS_INTEGER
-  br label %l_argument
-l_argument:
-  %li = phi i64 [0, %l_begin], [%li1, %l_agreed]
-  %lm = phi i64 [0, %l_begin], [%lm1, %l_agreed]
-  %lk = phi i64 [0, %l_begin], [%lk1, %l_agreed]
-  %lo = phi i64 [%constant, %l_begin], [%lo1, %l_agreed]
-  %lap = getelementptr ptr, ptr %args, i64 %li
-  %la = load ptr, ptr %lap
-  %lep = getelementptr ptr, ptr %l_items, i64 %li
-  %le = load ptr, ptr %lep
-  %lkp = getelementptr i8, ptr %kinds, i64 %li
-  %lkind = load i8, ptr %lkp
-  %lwp = getelementptr i64, ptr %per_argument, i64 %li
-  %lw = load i64, ptr %lwp
-  %lsame = icmp eq ptr %la, %le
-  %lfixed = icmp eq i8 %lkind, 0
-  br i1 %lfixed, label %l_static, label %l_varying
-l_static:
-  br i1 %lsame, label %l_agreed, label %miss
-l_varying:
-  %ltypep = getelementptr i8, ptr %la, i64 8
-  %ltype = load ptr, ptr %ltypep
-  %lis_t = icmp eq ptr %ltype, %tensor_type
-  %lis_p = icmp eq ptr %ltype, %parameter_type
-  %lis_tensor = or i1 %lis_t, %lis_p
-  br i1 %lis_tensor, label %l_tensor, label %l_other
-l_tensor:
-  %lmeta = field %la TENSOR_META
-  %lmeta_same = icmp eq ptr %lmeta, %le
-  %ls = field %la TENSOR_STORAGE
-  %lhas = icmp ne ptr %ls, %none
-  %lhas0 = icmp ne ptr %ls, null
-  %lt1 = and i1 %lmeta_same, %lhas
-  %lt2 = and i1 %lt1, %lhas0
-  %lmay = icmp ult i8 %lkind, 5
-  %lt3 = and i1 %lt2, %lmay
-  br i1 %lt3, label %l_storage, label %miss
-l_storage:
-  %lb = field %ls STORAGE_BUFFER
-  %lthere = icmp ne ptr %lb, %none
-  %lthere0 = icmp ne ptr %lb, null
-  %lg = field %ls STORAGE_GEN
-  %lsettled = icmp eq ptr %lg, %minus
-  %lx = field %ls STORAGE_EXTERNAL
-  %lunseen = icmp eq ptr %lx, %none
-  %lc = field %ls STORAGE_CUT
-  %luncut = icmp eq ptr %lc, %minus
-  %ls1 = and i1 %lthere, %lthere0
-  %ls2 = and i1 %lsettled, %lunseen
-  %ls3 = and i1 %ls1, %ls2
-  %ls4 = and i1 %ls3, %luncut
-  br i1 %ls4, label %l_which, label %miss
-l_which:
-  br i1 %is_view, label %l_source, label %l_data
-l_data:
-  %lim = field %la TENSOR_IMMEDIATE
-  %lseen = icmp eq ptr %lim, %none
-  %lno = field %lb BUFFER_NBYTES
-  %ln = call i64 %l_as(ptr %lno)
-  %lnsame = icmp eq i64 %ln, %lw
-  %ld1 = and i1 %lseen, %lnsame
-  br i1 %ld1, label %l_address, label %miss
-l_address:
-  %lado = field %lb BUFFER_ADDRESS
-  %lad = call i64 %l_as(ptr %lado)
-  %lm2 = add i64 %lm, 2
-  %lto = getelementptr i64, ptr %words, i64 %lm2
-  store i64 %lad, ptr %lto
-  br label %l_source
-l_source:
-  %lmn = add i64 %lm, 1
-  br label %l_agreed
-l_other:
-  %lis_none = icmp eq ptr %la, %none
-  %labsent = and i1 %lis_none, %lsame
-  br i1 %labsent, label %l_agreed, label %l_maybe
-l_maybe:
-  %lkind_1 = icmp eq i8 %lkind, 1
-  br i1 %lkind_1, label %miss, label %l_number
-l_number:
-  %ldata = icmp eq ptr %ltype, %le
-  %lkind_2 = icmp eq i8 %lkind, 2
-  %lkind_6 = icmp eq i8 %lkind, 6
-  %lis_operand = or i1 %lkind_2, %lkind_6
-  %lrun_time = and i1 %ldata, %lis_operand
-  br i1 %lrun_time, label %l_class, label %l_pair
-l_class:
-  %lfloat_type = word FLOAT
-  %lis_float = icmp eq ptr %ltype, %lfloat_type
-  %lint_type = word INT
-  %lis_int = icmp eq ptr %ltype, %lint_type
-  br i1 %lis_float, label %l_float, label %l_maybe_integer
-l_float:
-  br i1 %is_view, label %miss, label %l_real
-l_real:
-  %las_f = word AS_FLOAT
-  %lreal = call double %las_f(ptr %la)
-  %lbits = bitcast double %lreal to i64
-  br label %l_value
-l_maybe_integer:
-  br i1 %lis_int, label %l_integer, label %miss
-l_integer:
-  %lint = call i64 %l_as(ptr %la)
-  %lodd = icmp eq i64 %lint, -1
-  br i1 %lodd, label %l_doubt, label %l_value
-l_doubt:
-  %loccurred = word OCCURRED
-  %lerror = call ptr %loccurred()
-  %ltoo_big = icmp ne ptr %lerror, null
-  br i1 %ltoo_big, label %clear, label %l_value
-l_value:
-  %lv = phi i64 [%lbits, %l_real], [%lint, %l_integer], [%lint, %l_doubt]
-  %lvp = getelementptr i64, ptr %numbers, i64 %lk
-  store i64 %lv, ptr %lvp
-  %lkn = add i64 %lk, 1
-  %lmoved = mul i64 %lv, %lw
-  %lon = add i64 %lo, %lmoved
-  br label %l_agreed
-l_pair:
-  %letp = getelementptr i8, ptr %le, i64 8
-  %let = load ptr, ptr %letp
-  %ltuple_type = word TUPLE
-  %lis_tuple = icmp eq ptr %let, %ltuple_type
-  br i1 %lis_tuple, label %l_inside, label %miss
-l_inside:
-  %lesp = getelementptr i8, ptr %le, i64 16
-  %les = load i64, ptr %lesp
-  %ltwo = icmp eq i64 %les, 2
-  br i1 %ltwo, label %l_parts_of_pair, label %miss
-l_parts_of_pair:
-  %le0p = getelementptr i8, ptr %le, i64 24
-  %le0 = load ptr, ptr %le0p
-  %le1p = getelementptr i8, ptr %le, i64 32
-  %le1 = load ptr, ptr %le1p
-  %lclass_same = icmp eq ptr %le0, %ltype
-  %lnumber_same = icmp eq ptr %le1, %la
-  %lpair_same = and i1 %lclass_same, %lnumber_same
-  br i1 %lpair_same, label %l_agreed, label %miss
-l_agreed:
-  %lm1 = phi i64 [%lm, %l_static], [%lmn, %l_source], [%lm, %l_other], [%lm, %l_value], [%lm, %l_parts_of_pair]
-  %lk1 = phi i64 [%lk, %l_static], [%lk, %l_source], [%lk, %l_other], [%lkn, %l_value], [%lk, %l_parts_of_pair]
-  %lo1 = phi i64 [%lo, %l_static], [%lo, %l_source], [%lo, %l_other], [%lon, %l_value], [%lo, %l_parts_of_pair]
-  %li1 = add i64 %li, 1
-  %lmore = icmp ult i64 %li1, %count
-  br i1 %lmore, label %l_argument, label %l_make
-
-l_make:
-  call void %retain(ptr %made)
-  br i1 %is_view, label %l_base, label %l_room
-l_base:
-  %aliasp = getelementptr i64, ptr %plan, i64 2
-  %alias = load i64, ptr %aliasp
-  %basep = getelementptr ptr, ptr %args, i64 %alias
-  %base = load ptr, ptr %basep
-  %get_attr = word GET_ATTRIBUTE
-  %dn = word DETACHED_NAME
-  %det = call ptr %get_attr(ptr %base, ptr %dn)
-  %det_bad = icmp eq ptr %det, null
-  br i1 %det_bad, label %l_give_up, label %l_det
-l_det:
-  call void %release(ptr %det)
-  %zero = word ZERO
-  %attached1 = icmp eq ptr %det, %zero
-  %attached2 = icmp eq ptr %det, %false
-  %attached = or i1 %attached1, %attached2
-  %base_storage = field %base TENSOR_STORAGE
-  br i1 %attached, label %l_share, label %l_miss
-l_share:
-  call void %retain(ptr %base_storage)
-  br label %l_objects
-l_room:
-  %keptp = getelementptr i8, ptr %made, i64 $IMMEDIATE_KEPT
-  %kept0 = load ptr, ptr %keptp
-  %references = load i32, ptr %kept0
-  %ours_alone = icmp eq i32 %references, 1
-  br i1 %ours_alone, label %l_store, label %l_allocate
-l_allocate:
-  %allocate = field %made IMMEDIATE_ALLOCATE
-  %callf = word CALL
-  %kept_new = call ptr %callf(ptr %allocate)
-  %kept_bad = icmp eq ptr %kept_new, null
-  br i1 %kept_bad, label %l_give_up, label %l_replace
-l_replace:
-  %kept_old = load ptr, ptr %keptp
-  store ptr %kept_new, ptr %keptp
-  call void %release(ptr %kept_old)
-  br label %l_store
-l_store:
-  %kept = load ptr, ptr %keptp
-  call void %retain(ptr %kept)
-  %st = word STORAGE
-  %s = call ptr %new(ptr %st, ptr %empty, ptr null)
-  %s_bad = icmp eq ptr %s, null
-  br i1 %s_bad, label %l_give_up, label %l_storage_fill
-l_storage_fill:
-  keep %kept in %s STORAGE_BUFFER
-  call void %retain(ptr %minus)
-  keep %minus in %s STORAGE_GEN
-  call void %retain(ptr %none)
-  keep %none in %s STORAGE_EXTERNAL
-  call void %retain(ptr %minus)
-  keep %minus in %s STORAGE_CUT
-  br label %l_objects
-l_objects:
-  %storage = phi ptr [%base_storage, %l_share], [%s, %l_storage_fill]
-  %viewed = phi ptr [%base, %l_share], [null, %l_storage_fill]
-  %room = phi ptr [null, %l_share], [%kept, %l_storage_fill]
-  %lt = call ptr %new(ptr %tensor_type, ptr %empty, ptr null)
-  %lt_bad = icmp eq ptr %lt, null
-  br i1 %lt_bad, label %l_give_up, label %l_fill
-l_fill:
-  call void %retain(ptr %minus)
-  keep %minus in %lt TENSOR_GEN
-  call void %retain(ptr %minus)
-  keep %minus in %lt TENSOR_SLOT
-  %l_meta = field %made IMMEDIATE_META
-  call void %retain(ptr %l_meta)
-  keep %l_meta in %lt TENSOR_META
-  keep %storage in %lt TENSOR_STORAGE
-  %tn = word TUPLE_NEW
-  %tsize = add i64 %count, 2
-  %tuple = call ptr %tn(i64 %tsize)
-  %tuple_bad = icmp eq ptr %tuple, null
-  br i1 %tuple_bad, label %l_give_up, label %l_remember
-l_remember:
-  keep %tuple in %lt TENSOR_IMMEDIATE
-  %t0 = getelementptr i8, ptr %tuple, i64 24
-  store ptr %made, ptr %t0
-  br i1 %is_view, label %l_when_view, label %l_when
-l_when_view:
-  %bi = field %viewed TENSOR_IMMEDIATE
-  %bi_none = icmp eq ptr %bi, %none
-  %when_view = select i1 %bi_none, ptr %minus, ptr %gen
-  br label %l_when
-l_when:
-  %when = phi ptr [%gen, %l_remember], [%when_view, %l_when_view]
-  call void %retain(ptr %when)
-  %t1p = getelementptr i8, ptr %tuple, i64 32
-  store ptr %when, ptr %t1p
-  %t2p = getelementptr i8, ptr %tuple, i64 40
-  br label %l_arguments
-l_arguments:
-  %ai = phi i64 [0, %l_when], [%ai1, %l_arguments]
-  %arp = getelementptr ptr, ptr %args, i64 %ai
-  %ar = load ptr, ptr %arp
-  call void %retain(ptr %ar)
-  %tip = getelementptr ptr, ptr %t2p, i64 %ai
-  store ptr %ar, ptr %tip
-  %ai1 = add i64 %ai, 1
-  %ai_more = icmp ult i64 %ai1, %count
-  br i1 %ai_more, label %l_arguments, label %l_still
-l_still:
-  %l_state_now = load ptr, ptr %statep
-  %l_gen_now = load ptr, ptr %genp
-  %lq1 = icmp eq ptr %l_state_now, %state
-  %lq2 = icmp eq ptr %l_gen_now, %gen
-  %lq3 = and i1 %lq1, %lq2
-  br i1 %lq3, label %l_do, label %l_drop
-l_do:
-  br i1 %is_view, label %l_moved, label %l_run
-l_run:
-  store i64 %program, ptr %words
-  %teamp = getelementptr i64, ptr %words, i64 1
-  store i64 0, ptr %teamp
-  %out_at = add i64 %lm1, 2
-  %outp = getelementptr i64, ptr %words, i64 %out_at
-  %kao = field %room BUFFER_ADDRESS
-  %ka = call i64 %l_as(ptr %kao)
-  store i64 %ka, ptr %outp
-  %any_numbers = icmp ne i64 %lk1, 0
-  br i1 %any_numbers, label %l_numbers, label %l_go
-l_numbers:
-  %ni = phi i64 [0, %l_run], [%ni1, %l_numbers]
-  %nfp = getelementptr i64, ptr %numbers, i64 %ni
-  %nf = load i64, ptr %nfp
-  %ni1 = add i64 %ni, 1
-  %ntp = getelementptr i64, ptr %outp, i64 %ni1
-  store i64 %nf, ptr %ntp
-  %n_more = icmp ult i64 %ni1, %lk1
-  br i1 %n_more, label %l_numbers, label %l_go
-l_go:
-  %run = word RUN
-  %status = call i64 %run(ptr %words)
-  %failed = icmp ne i64 %status, 0
-  br i1 %failed, label %l_drop, label %l_count
-l_moved:
-  %dynamicp = getelementptr i64, ptr %plan, i64 4
-  %dynamic = load i64, ptr %dynamicp
-  %is_dynamic = icmp ne i64 %dynamic, 0
-  br i1 %is_dynamic, label %l_offset, label %l_count
-l_offset:
-  %fi = word FROM_INTEGER
-  %offset = call ptr %fi(i64 %lo1)
-  %offset_bad = icmp eq ptr %offset, null
-  br i1 %offset_bad, label %l_give_up, label %l_set
-l_set:
-  %set_attr = word SET_ATTRIBUTE
-  %on = word OFFSET_NAME
-  %set = call i32 %set_attr(ptr %lt, ptr %on, ptr %offset)
-  call void %release(ptr %offset)
-  %set_bad = icmp ne i32 %set, 0
-  br i1 %set_bad, label %l_give_up, label %l_count
-l_count:
-  %counters = word COUNTERS
-  %icp = getelementptr i8, ptr %counters, i64 $COUNTERS_IMMEDIATE_CALLS
-  %ic = load ptr, ptr %icp
-  %icn = call i64 %l_as(ptr %ic)
-  %icn1 = add i64 %icn, 1
-  %fi2 = word FROM_INTEGER
-  %ic1 = call ptr %fi2(i64 %icn1)
-  %ic_bad = icmp eq ptr %ic1, null
-  br i1 %ic_bad, label %l_give_up, label %l_counted
-l_counted:
-  store ptr %ic1, ptr %icp
-  call void %release(ptr %ic)
-  ret ptr %lt
-l_drop:
-  call void %release(ptr %lt)
-  br label %miss
-l_miss:
-  call void %release(ptr %made)
-  br label %miss
-l_give_up:  ; no memory
-  ret ptr null
-}
-declare ptr @llvm.thread.pointer.p0()
-attributes #0 = { nounwind }
-"""
-
-# Which of the results that a trace has recorded somebody still holds: bytes, 1 for each tensor of the list that has another reference.
-ALIVE: Final = """
-define ptr @$NAME(ptr %self, ptr %args, i64 %count) #0 {
-entry:
-  %block = getelementptr i8, ptr %self, i64 $BYTES
-  %make = load ptr, ptr %block
-  %list = load ptr, ptr %args
-  %sizep = getelementptr i8, ptr %list, i64 16
-  %size = load i64, ptr %sizep
-  %itemsp = getelementptr i8, ptr %list, i64 24
-  %items = load ptr, ptr %itemsp
-  %result = call ptr %make(ptr null, i64 %size)
-  %bad = icmp eq ptr %result, null
-  br i1 %bad, label %out, label %begin
-begin:
-  %to = getelementptr i8, ptr %result, i64 $BYTES
-  %any = icmp ne i64 %size, 0
-  br i1 %any, label %loop, label %out
-loop:
-  %i = phi i64 [0, %begin], [%i1, %loop]
-  %tp = getelementptr ptr, ptr %items, i64 %i
-  %t = load ptr, ptr %tp
-  %references = load i32, ptr %t
-  %held = icmp ne i32 %references, 1
-  %bit = zext i1 %held to i8
-  %at = getelementptr i8, ptr %to, i64 %i
-  store i8 %bit, ptr %at
-  %i1 = add i64 %i, 1
-  %more = icmp ult i64 %i1, %size
-  br i1 %more, label %loop, label %out
-out:
-  ret ptr %result
-}
-attributes #0 = { nounwind }
-"""
-
-# The thread pointer, for the table.
-THREAD: Final = """
-define ptr @$NAME(ptr %self, ptr %args, i64 %count) #0 {
-  %block = getelementptr i8, ptr %self, i64 $BYTES
-  %make = load ptr, ptr %block
-  %here = call ptr @llvm.thread.pointer.p0()
-  %result = call ptr %make(ptr %here)
-  ret ptr %result
-}
-declare ptr @llvm.thread.pointer.p0()
-attributes #0 = { nounwind }
-"""
+Places = Mapping[str, int]
 
 
-def expand(text: str) -> str:
-    """LLVM IR of a text with the short lines."""
-    text = re.sub(r"  (%\w+) = word (\w+)\n", r"  \1.p = getelementptr i64, ptr %table, i64 $\2\n  \1 = load ptr, ptr \1.p\n", text)
-    text = re.sub(r"  (%\w+) = field (%\w+) (\w+)\n", r"  \1.p = getelementptr i8, ptr \2, i64 $\3\n  \1 = load ptr, ptr \1.p\n", text)
-    return re.sub(r"  keep (%\w+) in (%\w+) (\w+)\n", r"  \2.\3 = getelementptr i8, ptr \2, i64 $\3\n  store ptr \1, ptr \2.\3\n", text)
+def _begin(places: Places) -> ObjectCode:
+    """The code of a builtin, with its block and table."""
+    c = ObjectCode(places)
+    c.emit(f"%block = getelementptr i8, ptr %self, i64 {places['BYTES']}")
+    c.emit("%table = load ptr, ptr %block")
+    return c
+
+
+def _here(c: ObjectCode, miss: str) -> str:
+    """The main thread's trace, if it is what records here."""
+    c.need(c.same(c.op("call ptr @llvm.thread.pointer.p0()"), c.word("THREAD")), miss)
+    tr = c.run("ptr", "PyDict_GetItemWithError", c.word("LOCALS"), c.word("TRACE_NAME"))
+    c.refuse(c.same(tr, "null"), miss)
+    c.need(c.same(c.type_of(tr), c.word("TRACE")), miss)
+    return tr
+
+
+def _none(c: ObjectCode, label: str) -> None:
+    """The block that answers None."""
+    c.label(label)
+    c.emit(f"ret ptr {c.retain(c.word('NONE'))}")
+
+
+def _quiet(c: ObjectCode) -> str:
+    """No garbage is collected from here on; gives what `_loud` wants."""
+    return c.run("i32", "PyGC_Disable")
+
+
+def _loud(c: ObjectCode, before: str) -> None:
+    with c.where(c.op(f"icmp ne i32 {before}, 0")):
+        c.run("i32", "PyGC_Enable")
+
+
+def _new(c: ObjectCode, cls: str) -> str:
+    return c.op(f"call ptr {c.word('NEW')}(ptr {cls}, ptr {c.word('EMPTY')}, ptr null)")
+
+
+def _new_storage(c: ObjectCode, gen: str, slot: str) -> str:
+    """A storage without a buffer; null where there is no memory."""
+    s = _new(c, c.word("STORAGE"))
+    with c.where(c.other(s, "null")):
+        none, minus, zero = c.word("NONE"), c.word("MINUS"), c.word("ZERO")
+        for name, value in (
+            ("BUFFER", none), ("EXTERNAL", none), ("CUT", minus), ("GEN", gen), ("SLOT", slot), ("ORIGIN", slot), ("VERSION", zero),
+            ("HISTORY", none), ("RESULT", none), ("FAMILY", zero), ("OTHERS", none),
+        ):  # fmt: skip
+            c.keep(s, f"STORAGE_{name}", value)
+    return s
+
+
+def _boundary(c: ObjectCode, tr: str, slot: str, t: str, history: str, version: str, bad: str) -> None:
+    """Let gradients leave the trace at a slot, for a tensor. The reference of `history` is taken over. `bad`: where no memory leads."""
+    b = _new(c, c.word("BOUNDARY"))
+    c.refuse(c.same(b, "null"), bad)
+    c.keep(b, "BOUNDARY_TENSOR", t)
+    c.put(b, "BOUNDARY_HISTORY", history)
+    c.keep(b, "BOUNDARY_VERSION", version)
+    status = c.run("i32", "PyDict_SetItem", c.field(tr, "TRACE_BOUNDARIES"), slot, b)
+    c.release(b)
+    c.need(c.equal(status, 0, "i32"), bad)
+
+
+def _tensor(c: ObjectCode, gen: str, slot: str, meta: str, storage: str, immediate: str, bad: str) -> str:
+    """A new tensor; the references of its storage and its immediate call are taken over."""
+    t = _new(c, c.word("TENSOR"))
+    c.refuse(c.same(t, "null"), bad)
+    for name, value in (("GEN", gen), ("SLOT", slot), ("META", meta)):
+        c.keep(t, f"TENSOR_{name}", value)
+    c.put(t, "TENSOR_STORAGE", storage)
+    c.put(t, "TENSOR_IMMEDIATE", immediate)
+    return t
+
+
+def _attached(c: ObjectCode, t: str, bad: str) -> str:
+    """Whether the tensor was never detached."""
+    detached = c.run("ptr", "PyObject_GetAttr", t, c.word("DETACHED_NAME"))
+    c.refuse(c.same(detached, "null"), bad)
+    c.release(detached)  # an int that its tensor or its class has
+    return c.any(c.same(detached, c.word("ZERO")), c.same(detached, c.word("FALSE")))
+
+
+def enter(places: Places) -> str:
+    """enter(table, trace, tensor) -> i1: take a tensor as an input, if it is a plain one and the last pass took its like from here.
+
+    What `Trace._resolve` does first. The edge is compared by identity: recorder.py keeps one tuple of each content.
+    """
+    c = ObjectCode(places)
+    tr, t = "%tr", "%t"
+    none, minus = c.word("NONE"), c.word("MINUS")
+    state = c.field(tr, "TRACE_STATE")
+    next_ = c.field(state, "STATE_NEXT")
+    c.refuse(c.same(next_, none), "no")
+    edge = c.field(next_, "STATE_EDGE")
+    key = c.run("ptr", "PyObject_GetAttr", t, c.word("KEY_NAME"))
+    c.refuse(c.same(key, "null"), "failed")
+    c.release(key)
+    storage = c.field(t, "TENSOR_STORAGE")
+    c.need(c.all(c.same(key, edge), c.other(storage, none), c.other(storage, "null")), "no")
+    buffer = c.field(storage, "STORAGE_BUFFER")
+    c.need(c.all(
+        c.same(c.element("ptr", c.items(edge), 1), c.field(t, "TENSOR_META")), c.same(c.field(storage, "STORAGE_GEN"), minus),
+        c.same(c.field(storage, "STORAGE_EXTERNAL"), none), c.same(c.field(storage, "STORAGE_CUT"), minus), c.other(buffer, none),
+        c.other(buffer, "null"), c.equal(c.size(c.word("TRACES")), 1),
+    ), "no")  # fmt: skip
+    slot, root = c.field(next_, "STATE_SLOT"), c.field(next_, "STATE_ROOT_SLOT")
+    with c.where(c.same(c.field(next_, "STATE_LEAF"), c.word("TRUE"))):
+        hooks = c.run("ptr", "PyObject_GetAttr", t, c.word("HOOKS_NAME"))
+        c.refuse(c.same(hooks, "null"), "failed")
+        c.release(hooks)
+        c.need(c.same(hooks, none), "no")
+        history = c.run("ptr", "PyObject_GetAttr", t, c.word("HISTORY_NAME"))
+        c.refuse(c.same(history, "null"), "failed")
+        before = _quiet(c)
+        made = c.new_label("unmade")
+        done = c.new_label("made")
+        _boundary(c, tr, slot, t, history, c.field(storage, "STORAGE_VERSION"), made)
+        _loud(c, before)
+        c.branch(done)
+        c.label(made)
+        _loud(c, before)
+        c.branch("failed")
+        c.label(done)
+    for name, value in (("INPUTS", storage), ("RESOLVED", t)):
+        c.need(c.equal(c.run("i32", "PyList_Append", c.field(tr, f"TRACE_{name}"), value), 0, "i32"), "failed")
+    gen = c.field(tr, "TRACE_GEN")
+    c.exchange(storage, "STORAGE_GEN", gen)
+    c.exchange(storage, "STORAGE_SLOT", root)
+    c.exchange(storage, "STORAGE_ORIGIN", root)
+    c.exchange(t, "TENSOR_SLOT", slot)
+    c.exchange(t, "TENSOR_GEN", gen)
+    c.exchange(tr, "TRACE_STATE", next_)
+    c.emit("ret i1 true")
+    c.label("failed")  # the Python code meets the error again
+    c.run("void", "PyErr_Clear")
+    c.branch("no")
+    c.ending("no", "false", "i1")
+    return c.finish("enter", "ptr %table, ptr %tr, ptr %t", "i1")
+
+
+def known(places: Places) -> str:
+    """known(table, trace, tensor) -> i1: whether an object is a tensor that the trace knows, or has taken as an input now."""
+    c = ObjectCode(places)
+    c.need(c.is_tensor("%t"), "no")
+    c.need(c.same(c.field("%t", "TENSOR_GEN"), c.field("%tr", "TRACE_GEN")), "new")
+    c.emit("ret i1 true")
+    c.label("new")
+    c.emit(f"ret i1 {c.ask('i1', 'enter', '%tr', '%t')}")
+    c.ending("no", "false", "i1")
+    return c.finish("known", "ptr %table, ptr %tr, ptr %t", "i1")
+
+
+def alike(places: Places) -> str:
+    """alike(table, a, e) -> i1: whether a static argument is the key's: the same object, or ints, floats, or tuples of ints of equal value.
+
+    The look-up would find them equal, too. Nothing else is compared: a comparison of tensors would be recorded.
+    """
+    c = ObjectCode(places)
+    c.refuse(c.same("%a", "%e"), "yes")
+    type_ = c.type_of("%a")
+    is_plain = c.is_one_of("%a", "INT", "FLOAT")
+    c.need(c.all(is_plain, c.same(type_, c.type_of("%e"))), "tuples")
+    c.fork(c.equal(c.run("i32", "PyObject_RichCompareBool", "%a", "%e", "i32 2"), 1, "i32"), "yes", "no")  # 2: Py_EQ
+    c.label("tuples")
+    c.need(c.all(c.is_one_of("%a", "TUPLE", "SIZE"), c.is_one_of("%e", "TUPLE", "SIZE")), "no")
+    size = c.size("%a")
+    c.need(c.equal(size, c.size("%e")), "no")
+    with c.each(size) as (i, following):
+        x, y = c.element("ptr", c.items("%a"), i), c.element("ptr", c.items("%e"), i)
+        c.refuse(c.same(x, y), following)
+        c.need(c.all(c.is_one_of(x, "INT"), c.is_one_of(y, "INT")), "no")
+        c.need(c.equal(c.run("i32", "PyObject_RichCompareBool", x, y, "i32 2"), 1, "i32"), "no")
+    c.branch("yes")
+    c.ending("yes", "true", "i1")
+    c.ending("no", "false", "i1")
+    return c.finish("alike", "ptr %table, ptr %a, ptr %e", "i1")
+
+
+def result(places: Places) -> str:
+    """result(table, trace, out, given) -> a new reference: one result of an edge that the trace has taken, as `Trace.follow` makes it.
+
+    `given`: the call's tensors. Null, with an error set, where there is no memory.
+    """
+    c = ObjectCode(places)
+    tr, out = "%tr", "%out"
+    none = c.word("NONE")
+    gen = c.field(tr, "TRACE_GEN")
+    alias, slot, meta = c.field(out, "OUT_ALIAS"), c.field(out, "OUT_SLOT"), c.field(out, "OUT_META")
+    c.need(c.same(alias, none), "view")
+    t = _tensor(c, gen, slot, meta, c.retain(none), c.retain(none), "bad")
+    c.need(c.equal(c.run("i32", "PyList_Append", c.field(tr, "TRACE_TENSORS"), t), 0, "i32"), "bad")
+    c.emit(f"ret ptr {t}")
+    c.label("view")
+    base = c.element("ptr", "%given", c.integer(alias))
+    base_slot = c.field(base, "TENSOR_SLOT")
+    c.need(c.equal(c.integer(base_slot), c.integer(slot)), "another")
+    c.emit(f"ret ptr {c.retain(base)}")
+    c.label("another")
+    had = c.field(base, "TENSOR_STORAGE")
+    with c.where(c.same(had, none)):
+        made = _new_storage(c, gen, base_slot)
+        c.refuse(c.same(made, "null"), "bad")
+        c.exchange(base, "TENSOR_STORAGE", made, own=True)
+    t = _tensor(c, gen, slot, meta, c.retain(c.field(base, "TENSOR_STORAGE")), c.retain(none), "bad")
+    detached = c.run("ptr", "PyObject_GetAttr", base, c.word("DETACHED_NAME"))
+    c.refuse(c.same(detached, "null"), "bad")
+    c.release(detached)
+    attached = c.any(c.same(detached, c.word("ZERO")), c.same(detached, c.word("FALSE")))
+    true = c.word("TRUE")
+    leaves = c.all(
+        c.same(c.field(c.field(base, "TENSOR_META"), "META_REQUIRES_GRAD"), true), c.other(c.field(meta, "META_REQUIRES_GRAD"), true)
+    )
+    mark = c.op(f"select i1 {attached}, ptr {c.word('ONE')}, ptr {detached}")
+    with c.where(c.any(leaves, c.op(f"xor i1 {attached}, true"))):
+        c.need(c.equal(c.run("i32", "PyObject_SetAttr", t, c.word("DETACHED_NAME"), mark), 0, "i32"), "bad")
+    dynamic = c.field(out, "OUT_DYNAMIC")
+    with c.where(c.op(f"icmp ne i64 {c.size(dynamic)}, 0")):
+        offset = c.variable("i64", c.integer(c.field(meta, "META_OFFSET")))
+        params = c.items(c.field(tr, "TRACE_PARAMS"), "list")
+        with c.each(c.size(dynamic)) as (i, _):
+            pair = c.items(c.element("ptr", c.items(dynamic), i))
+            value = c.integer(c.element("ptr", params, c.integer(c.element("ptr", pair, 0))))
+            c.set("i64", offset, c.add(c.get("i64", offset), c.mul(value, c.integer(c.element("ptr", pair, 1)))))
+        moved = c.run("ptr", "PyLong_FromLongLong", f"i64 {c.get('i64', offset)}")
+        c.refuse(c.same(moved, "null"), "bad")
+        status = c.run("i32", "PyObject_SetAttr", t, c.word("OFFSET_NAME"), moved)
+        c.release(moved)
+        c.need(c.equal(status, 0, "i32"), "bad")
+    c.need(c.equal(c.run("i32", "PyList_Append", c.field(tr, "TRACE_TENSORS"), t), 0, "i32"), "bad")
+    c.emit(f"ret ptr {t}")
+    c.ending("bad", "null")
+    return c.finish("result", "ptr %table, ptr %tr, ptr %out, ptr %given")
+
+
+def follow(places: Places) -> str:
+    """follow(table, trace, state, given) -> a new reference: take an edge and hand out its results, packed as the edge says."""
+    c = ObjectCode(places)
+    tr, state, given = "%tr", "%state", "%given"
+    before = _quiet(c)
+    c.exchange(tr, "TRACE_STATE", state)
+    outs, pack = c.field(state, "STATE_OUTS"), c.field(state, "STATE_PACK")
+    count = c.size(outs)
+    c.need(c.same(pack, c.word("NONE")), "several")
+    one = c.ask("ptr", "result", tr, c.element("ptr", c.items(outs), 0), given)
+    _loud(c, before)
+    c.emit(f"ret ptr {one}")
+    c.label("several")
+    results = c.run("ptr", "PyTuple_New", f"i64 {count}")
+    c.refuse(c.same(results, "null"), "bad")
+    with c.each(count) as (i, _):
+        made = c.ask("ptr", "result", tr, c.element("ptr", c.items(outs), i), given)
+        c.refuse(c.same(made, "null"), "drop")
+        c.set("ptr", c.gep("ptr", c.items(results), i), made)
+    _loud(c, before)
+    c.refuse(c.same(pack, c.word("TUPLE")), "tuple")
+    c.refuse(c.same(pack, c.word("LIST")), "list")
+    arguments = c.run("ptr", "PyTuple_New", "i64 1")
+    c.refuse(c.same(arguments, "null"), "lost")
+    c.set("ptr", c.items(arguments), results)
+    named = c.op(f"call ptr {c.word('NEW_TUPLE')}(ptr {pack}, ptr {arguments}, ptr null)")
+    c.release(arguments)
+    c.emit(f"ret ptr {named}")
+    c.label("list")
+    listed = c.run("ptr", "PySequence_List", results)
+    c.release(results)
+    c.emit(f"ret ptr {listed}")
+    c.ending("tuple", results)
+    c.label("lost")
+    c.release(results)
+    c.emit("ret ptr null")
+    c.label("drop")
+    c.release(results)
+    c.branch("bad")
+    c.label("bad")
+    _loud(c, before)
+    c.emit("ret ptr null")
+    return c.finish("follow", "ptr %table, ptr %tr, ptr %state, ptr %given")
+
+
+def _number_of_key(c: ObjectCode, a: str, e: str, agreed: str, miss: str) -> None:
+    """A number that stands in the key: (its class, itself)."""
+    c.need(c.is_one_of(e, "TUPLE"), miss)
+    c.need(c.equal(c.size(e), 2), miss)
+    kind, value = c.element("ptr", c.items(e), 0), c.element("ptr", c.items(e), 1)
+    c.need(c.same(kind, c.type_of(a)), miss)
+    c.fork(c.ask("i1", "alike", a, value), agreed, miss)
+
+
+def _need_data(c: ObjectCode, a: str, e: str, kind: str, op: str, i: str, otherwise: str) -> None:
+    """Go on if an argument is a number of the class that the key has in its place: data, and not the default of a number with one."""
+    c.need(c.same(c.type_of(a), e), otherwise)
+    counts, differs = c.new_label("counts"), c.new_label("differs")
+    c.refuse(c.any(c.equal(kind, OPERAND, "i8"), c.equal(kind, DATA, "i8")), counts)
+    c.need(c.equal(kind, NUMBER, "i8"), otherwise)
+    default = c.element("ptr", c.items(c.field(op, "OPERATION_DEFAULTS")), i)
+    c.need(c.is_one_of(default, "INT", "FLOAT", "BOOL"), differs)
+    c.need(c.equal(c.run("i32", "PyObject_RichCompareBool", a, default, "i32 2"), 0, "i32"), otherwise)
+    c.branch(differs)
+    c.label(differs)
+    c.branch(counts)
+    c.label(counts)
+
+
+def _fitting(c: ObjectCode, a: str, miss: str) -> str:
+    """The value of an int; a miss where it has more than 64 bits."""
+    value = c.integer(a)
+    doubt, fits, big = (c.new_label(stem) for stem in ("doubt", "fits", "big"))
+    c.fork(c.equal(value, -1), doubt, fits)
+    c.label(doubt)
+    c.fork(c.same(c.run("ptr", "PyErr_Occurred"), "null"), fits, big)
+    c.label(big)
+    c.run("void", "PyErr_Clear")
+    c.branch(miss)
+    c.label(fits)
+    return value
+
+
+def edge(places: Places) -> str:
+    """The builtin of an operation: a known edge of the trace, or a learned call where the trace is at a root that has some."""
+    c = _begin(places)
+    most = places["MOST"]
+    op = c.element("ptr", "%block", 1)
+    kinds = c.gep("i64", "%block", 2)
+    none = c.word("NONE")
+    pushed, given = c.room("ptr", most), c.room("ptr", GIVEN)
+    tr = _here(c, "miss")
+    entered = c.variable("i1", "false")
+    numbers, tensors = c.variable("i64", "0"), c.variable("i64", "0")
+    first = c.field(tr, "TRACE_STATE")
+    immediate = c.field(first, "STATE_IMMEDIATE")
+    c.need(c.same(immediate, none), "learned")
+    c.branch("look")
+
+    c.label("look")
+    gen = c.field(tr, "TRACE_GEN")
+    next_ = c.field(c.field(tr, "TRACE_STATE"), "STATE_NEXT")
+    c.refuse(c.same(next_, none), "miss")
+    key = c.field(next_, "STATE_EDGE")
+    c.need(c.same(c.element("ptr", c.items(key), 0), op), "inputs")
+    c.need(c.equal(c.size(key), c.add("%count", 1)), "miss")
+    with c.each("%count") as (i, agreed):
+        a, e = c.element("ptr", "%args", i), c.element("ptr", c.items(key), c.add(i, 1))
+        kind = c.element("i8", kinds, i)
+        varying, listed, other, maybe, push = (c.new_label(stem) for stem in ("varying", "listed", "other", "maybe", "push"))
+        c.need(c.equal(kind, STATIC, "i8"), varying)
+        c.refuse(c.same(a, e), agreed)
+        c.fork(c.ask("i1", "alike", a, e), agreed, "miss")
+
+        c.label(varying)
+        c.refuse(c.equal(kind, TENSORS, "i8"), listed)
+        c.need(c.is_tensor(a), other)
+        c.need(c.all(
+            c.same(c.field(a, "TENSOR_GEN"), gen), c.same(c.field(a, "TENSOR_SLOT"), e), c.op(f"icmp ult i8 {kind}, {NUMBER}")
+        ), "miss")  # fmt: skip
+        n = c.get("i64", tensors)
+        with c.where(c.op(f"icmp ult i64 {n}, {GIVEN}")):
+            c.set("ptr", c.gep("ptr", given, n), a)
+        c.set("i64", tensors, c.add(n, 1))
+        c.branch(agreed)
+
+        c.label(other)
+        c.refuse(c.all(c.same(a, none), c.same(a, e)), agreed)
+        c.refuse(c.equal(kind, TENSOR, "i8"), "miss")
+        _need_data(c, a, e, kind, op, i, maybe)
+        c.refuse(c.is_one_of(a, "FLOAT"), push)
+        c.need(c.is_one_of(a, "INT"), "miss")
+        _fitting(c, a, "miss")
+        c.branch(push)
+        c.label(push)
+        n = c.get("i64", numbers)
+        c.set("ptr", c.gep("ptr", pushed, n), a)
+        c.set("i64", numbers, c.add(n, 1))
+        c.branch(agreed)
+        c.label(maybe)
+        _number_of_key(c, a, e, agreed, "miss")
+
+        c.label(listed)
+        c.need(c.is_one_of(e, "TUPLE"), "miss")
+        is_list = c.is_one_of(a, "LIST")
+        c.need(c.any(is_list, c.is_one_of(a, "TUPLE")), "miss")
+        c.need(c.equal(c.size(a), c.size(e)), "miss")
+        source = c.variable("ptr", c.items(a))
+        with c.where(is_list):
+            c.set("ptr", source, c.items(a, "list"))
+        with c.each(c.size(a)) as (k, more):
+            t, slot = c.element("ptr", c.get("ptr", source), k), c.element("ptr", c.items(e), k)
+            c.refuse(c.all(c.same(t, none), c.same(slot, none)), more)
+            c.need(c.is_tensor(t), "miss")
+            c.need(c.all(c.same(c.field(t, "TENSOR_GEN"), gen), c.same(c.field(t, "TENSOR_SLOT"), slot)), "miss")
+            n = c.get("i64", tensors)
+            with c.where(c.op(f"icmp ult i64 {n}, {GIVEN}")):
+                c.set("ptr", c.gep("ptr", given, n), t)
+            c.set("i64", tensors, c.add(n, 1))
+
+    params = c.field(tr, "TRACE_PARAMS")
+    with c.each(c.get("i64", numbers)) as (i, _):
+        c.need(c.equal(c.run("i32", "PyList_Append", params, c.element("ptr", pushed, i)), 0, "i32"), "bad")
+    c.need(c.same(c.field(next_, "STATE_PLAIN"), c.word("TRUE")), "more")
+    before = _quiet(c)
+    t = _tensor(c, gen, c.field(next_, "STATE_SLOT"), c.field(next_, "STATE_META"), c.retain(none), c.retain(none), "undone")
+    _loud(c, before)
+    c.need(c.equal(c.run("i32", "PyList_Append", c.field(tr, "TRACE_TENSORS"), t), 0, "i32"), "bad")
+    c.exchange(tr, "TRACE_STATE", next_)
+    c.emit(f"ret ptr {t}")
+    c.label("undone")
+    _loud(c, before)
+    c.branch("bad")
+    c.label("more")
+    c.emit(f"ret ptr {c.ask('ptr', 'follow', tr, next_, given)}")
+
+    c.label("inputs")  # the edge is another one's: an input's, perhaps
+    c.refuse(c.get("i1", entered), "miss")
+    c.set("i1", entered, "true")
+    with c.each("%count") as (i, following):
+        a, kind = c.element("ptr", "%args", i), c.element("i8", kinds, i)
+        single = c.new_label("single")
+        c.refuse(c.any(c.equal(kind, STATIC, "i8"), c.op(f"icmp uge i8 {kind}, {NUMBER}")), following)
+        c.need(c.equal(kind, TENSORS, "i8"), single)
+        is_list = c.is_one_of(a, "LIST")
+        c.need(c.any(is_list, c.is_one_of(a, "TUPLE")), "miss")
+        source = c.variable("ptr", c.items(a))
+        with c.where(is_list):
+            c.set("ptr", source, c.items(a, "list"))
+        with c.each(c.size(a)) as (k, more):
+            t = c.element("ptr", c.get("ptr", source), k)
+            c.refuse(c.same(t, none), more)
+            c.need(c.ask("i1", "known", tr, t), "miss")
+        c.branch(following)
+        c.label(single)
+        c.need(c.is_tensor(a), following)
+        c.need(c.ask("i1", "known", tr, a), "miss")
+    c.branch("look")
+
+    c.label("learned")
+    c.emit(f"ret ptr {c.ask('ptr', 'learned', tr, first, immediate, op, kinds, '%args', 'i64 %count')}")
+    c.ending("bad", "null")
+    _none(c, "miss")
+    return c.finish("$NAME", BUILTIN, internal=False)
+
+
+def learned(places: Places) -> str:
+    """learned(table, trace, state, immediate, operation, kinds, args, count): the call that was learned last (immediate.py), or None."""
+    c = ObjectCode(places)
+    most = places["MOST"]
+    tr, none, minus, false = "%tr", c.word("NONE"), c.word("MINUS"), c.word("FALSE")
+    words, numbers = c.room("i64", 32), c.room("i64", most)
+    gen = c.field(tr, "TRACE_GEN")
+    made = c.field("%op", "OPERATION_RECENT")
+    c.need(c.all(c.same(c.field(tr, "TRACE_HELD"), false), c.other(made, none)), "miss")
+    key = c.field(made, "IMMEDIATE_KEY")
+    c.need(c.all(c.same(c.field(made, "IMMEDIATE_KNOWN"), "%immediate"), c.equal(c.size(key), c.add("%count", 1))), "miss")
+    plan = c.gep("i8", c.field(made, "IMMEDIATE_BLOCK"), places["BYTES"])
+    is_view = c.op(f"icmp ne i64 {c.element('i64', plan, 0)}, 0")
+    buffers, count = c.variable("i64", "0"), c.variable("i64", "0")
+    offset = c.variable("i64", c.element("i64", plan, 3))
+    with c.each("%count") as (i, agreed):
+        a, e = c.element("ptr", "%args", i), c.element("ptr", c.items(key), c.add(i, 1))
+        kind, detail = c.element("i8", "%kinds", i), c.element("i64", c.gep("i64", plan, 5), i)
+        varying, other, data, source, maybe, whole = (c.new_label(s) for s in ("varying", "other", "data", "source", "maybe", "whole"))
+        c.need(c.equal(kind, STATIC, "i8"), varying)
+        c.refuse(c.same(a, e), agreed)
+        c.fork(c.ask("i1", "alike", a, e), agreed, "miss")
+
+        c.label(varying)
+        c.refuse(c.equal(kind, TENSORS, "i8"), "miss")
+        c.need(c.is_tensor(a), other)
+        s = c.field(a, "TENSOR_STORAGE")
+        c.need(c.all(
+            c.same(c.field(a, "TENSOR_META"), e), c.other(s, none), c.other(s, "null"), c.op(f"icmp ult i8 {kind}, {NUMBER}")
+        ), "miss")  # fmt: skip
+        b = c.field(s, "STORAGE_BUFFER")
+        c.need(c.all(
+            c.other(b, none), c.other(b, "null"), c.same(c.field(s, "STORAGE_GEN"), minus), c.same(c.field(s, "STORAGE_EXTERNAL"), none),
+            c.same(c.field(s, "STORAGE_CUT"), minus),
+        ), "miss")  # fmt: skip
+        c.refuse(is_view, source)
+        c.need(c.same(c.field(a, "TENSOR_IMMEDIATE"), none), "miss")
+        c.need(c.equal(c.integer(c.field(b, "BUFFER_NBYTES")), detail), "miss")
+        c.set("i64", c.gep("i64", words, c.add(c.get("i64", buffers), 2)), c.integer(c.field(b, "BUFFER_ADDRESS")))
+        c.branch(source)
+        c.label(source)
+        c.set("i64", buffers, c.add(c.get("i64", buffers), 1))
+        c.branch(agreed)
+
+        c.label(other)
+        c.refuse(c.all(c.same(a, none), c.same(a, e)), agreed)
+        c.refuse(c.equal(kind, TENSOR, "i8"), "miss")
+        _need_data(c, a, e, kind, "%op", i, maybe)
+        value = c.variable("i64", "0")
+        c.need(c.is_one_of(a, "FLOAT"), whole)
+        c.refuse(is_view, "miss")
+        c.set("i64", value, c.op(f"bitcast double {c.run('double', 'PyFloat_AsDouble', a)} to i64"))
+        c.branch(data)
+        c.label(whole)
+        c.need(c.is_one_of(a, "INT"), "miss")
+        c.set("i64", value, _fitting(c, a, "miss"))
+        c.branch(data)
+        c.label(data)
+        n, v = c.get("i64", count), c.get("i64", value)
+        c.set("i64", c.gep("i64", numbers, n), v)
+        c.set("i64", count, c.add(n, 1))
+        c.set("i64", offset, c.add(c.get("i64", offset), c.mul(v, detail)))
+        c.branch(agreed)
+        c.label(maybe)
+        _number_of_key(c, a, e, agreed, "miss")
+
+    # From here on objects are made.
+    before = _quiet(c)
+    c.retain(made)
+    when, storage, room = c.variable("ptr", gen), c.variable("ptr", "null"), c.variable("ptr", "null")
+    c.fork(is_view, "base", "room")
+    c.label("base")
+    base = c.element("ptr", "%args", c.element("i64", plan, 2))
+    c.need(_attached(c, base, "drop"), "unused")
+    c.set("ptr", storage, c.retain(c.field(base, "TENSOR_STORAGE")))
+    with c.where(c.same(c.field(base, "TENSOR_IMMEDIATE"), none)):
+        c.set("ptr", when, minus)  # a view of memory that was there before
+    c.branch("objects")
+    c.label("room")
+    kept = c.place(made, "IMMEDIATE_KEPT")
+    with c.where(c.op(f"icmp ne i32 {c.get('i32', c.get('ptr', kept))}, 1")):  # somebody still has the last result
+        fresh = c.run("ptr", "PyObject_CallNoArgs", c.field(made, "IMMEDIATE_ALLOCATE"))
+        c.refuse(c.same(fresh, "null"), "drop")
+        c.exchange(made, "IMMEDIATE_KEPT", fresh, own=True)
+    s = _new_storage(c, minus, minus)
+    c.refuse(c.same(s, "null"), "drop")
+    c.set("ptr", room, c.get("ptr", kept))
+    c.exchange(s, "STORAGE_BUFFER", c.get("ptr", room))
+    c.set("ptr", storage, s)
+    c.branch("objects")
+    c.label("objects")
+    call = c.run("ptr", "PyTuple_New", f"i64 {c.add('%count', 2)}")
+    c.refuse(c.same(call, "null"), "drop")
+    c.set("ptr", c.items(call), made)
+    c.set("ptr", c.gep("ptr", c.items(call), 1), c.retain(c.get("ptr", when)))
+    with c.each("%count") as (i, _):
+        c.set("ptr", c.gep("ptr", c.items(call), c.add(i, 2)), c.retain(c.element("ptr", "%args", i)))
+    t = _tensor(c, minus, minus, c.field(made, "IMMEDIATE_META"), c.get("ptr", storage), call, "drop")
+    _loud(c, before)
+    c.need(c.all(c.same(c.field(tr, "TRACE_STATE"), "%state"), c.same(c.field(tr, "TRACE_GEN"), gen)), "unmake")
+    c.fork(is_view, "moved", "run")
+    c.label("run")
+    c.set("i64", words, c.element("i64", plan, 1))
+    c.set("i64", c.gep("i64", words, 1), "0")
+    to = c.gep("i64", words, c.add(c.get("i64", buffers), 2))
+    c.set("i64", to, c.integer(c.field(c.get("ptr", room), "BUFFER_ADDRESS")))
+    with c.each(c.get("i64", count)) as (i, _):
+        c.set("i64", c.gep("i64", to, c.add(i, 1)), c.element("i64", numbers, i))
+    status = c.op(f"call i64 {c.word('RUN')}(ptr {words})")
+    c.fork(c.equal(status, 0), "counted", "unmake")
+    c.label("moved")
+    c.refuse(c.equal(c.element("i64", plan, 4), 0), "counted")
+    moved = c.run("ptr", "PyLong_FromLongLong", f"i64 {c.get('i64', offset)}")
+    c.refuse(c.same(moved, "null"), "bad")
+    status = c.run("i32", "PyObject_SetAttr", t, c.word("OFFSET_NAME"), moved)
+    c.release(moved)
+    c.need(c.equal(status, 0, "i32"), "bad")
+    c.branch("counted")
+    c.label("counted")
+    counters = c.word("COUNTERS")
+    counted = c.run("ptr", "PyLong_FromLongLong", f"i64 {c.add(c.integer(c.field(counters, 'COUNTERS_IMMEDIATE_CALLS')), 1)}")
+    c.refuse(c.same(counted, "null"), "bad")
+    c.exchange(counters, "COUNTERS_IMMEDIATE_CALLS", counted, own=True)
+    c.emit(f"ret ptr {t}")
+    c.label("unmake")
+    c.release(t)
+    c.branch("miss")
+    c.label("unused")
+    _loud(c, before)
+    c.release(made)
+    c.branch("miss")
+    c.label("drop")  # no memory
+    _loud(c, before)
+    c.branch("bad")
+    c.ending("bad", "null")
+    _none(c, "miss")
+    parameters = "ptr %table, ptr %tr, ptr %state, ptr %immediate, ptr %op, ptr %kinds, ptr %args, i64 %count"
+    return c.finish("learned", parameters)
+
+
+def edge_module(places: Places) -> str:
+    """The builtin of an operation."""
+    return module(*[part(places) for part in (enter, known, alike, result, follow, learned, edge)])

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from flambeau.runtime.buffers import Buffer
     from flambeau.tensor import Tensor
 
-new_storage: Any = object.__new__
 OBSERVERS: list[Callable[[Any, str], None]] = []  # called with each new plan and why its trace ended (`flambeau explain`)
 PROFILER: Any = None  # while a profile is on: what runs plans and is told of new ones (profiler/collector.py)
 
@@ -40,7 +39,30 @@ def _start_native() -> None:
     known_edge.start()
 
 
-alive_among: Any = _alive_among  # 1 for each that somebody but the trace holds; known_edge.py has it in native code
+def _collect(inputs: list[Storage], gen: int) -> list[Any]:
+    """The buffers of a trace's inputs, which from now on are its own no longer."""
+    given = []
+    for storage in inputs:
+        if storage.gen == gen:
+            storage.gen = -1
+        given.append(storage.buffer)
+    return given
+
+
+def _deliver(tensors: list[Tensor], assign: list[tuple[int, int]], buffers: list[Buffer]) -> None:
+    """Give the results of a plan to its tensors."""
+    for position, output in assign:
+        t = tensors[position]
+        shared = t._storage
+        if shared is None:
+            t._storage = shared = Storage()
+        shared.gen = -1
+        shared.buffer = buffers[output]
+
+
+collect: Any = _collect  # known_edge.py has these three in native code
+deliver: Any = _deliver
+alive_among: Any = _alive_among  # 1 for each that somebody but the trace holds
 start_native: Callable[[], None] | None = _start_native
 
 
@@ -137,11 +159,7 @@ def flush(tr: Trace, reason: str) -> None:
         counters.trace_end_reasons[reason] += 1
     except KeyError:
         counters.trace_end_reasons[reason] = 1
-    given = []
-    for storage in inputs:
-        if storage.gen == gen:  # as `_release`, in one loop
-            storage.gen = -1
-        given.append(storage.buffer)
+    given = collect(inputs, gen)
     try:
         buffers: list[Buffer] = plan.run(given, params) if PROFILER is None else PROFILER.run(plan, state, given, params, reason)
     except BaseException as error:
@@ -156,16 +174,7 @@ def flush(tr: Trace, reason: str) -> None:
 
             salvage(plan, state, tensors, given, params)
         raise
-    for position, output in plan.assign:
-        t = tensors[position]
-        shared = t._storage
-        if shared is None:
-            t._storage = shared = new_storage(Storage)
-            shared.external = None
-            shared.gen = shared.cut = -1
-        else:
-            shared.gen = -1
-        shared.buffer = buffers[output]
+    deliver(tensors, plan.assign, buffers)
     if plan.keep:
         from flambeau.autograd.segment import keep_history
 

@@ -208,10 +208,7 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
             "    except error:",
             "        return None",
             "    t = new(Tensor)",
-            "    t._storage = s = new(Storage)",
-            "    s.buffer = o",
-            "    s.external = None",
-            "    s.gen = s.cut = -1",
+            "    t._storage = Storage(o)",
         ]
     else:
         (out,) = call.outs

@@ -1,9 +1,10 @@
-"""A known edge in native code: what the generated wrappers (ops/wrapper.py) do for a call whose edge leads to one plain result, at a fifth of the time.
+"""A known edge in native code: what the generated wrappers (ops/wrapper.py) do for a call whose edge is known, at a fifth of the time.
 
 A State remembers in `next` the edge that was last taken from it. The builtin of an operation compares the call with that edge: the same
-operation, tensors whose slots are those of the key, everything else the very objects of the key. If they agree it moves the trace on and
-gives a new tensor; else None, and the wrapper goes its usual way, so nothing is ever decided here that the look-up would decide otherwise.
-Likewise, at a root that has learned calls, the one that the operation made last (immediate.py). The code is in edge_code.py.
+operation, tensors whose slots are those of the key, everything else the key's objects or equal to them. If they agree it moves the trace on and
+gives the results; else None, and the wrapper goes its usual way, so nothing is ever decided here that the look-up would decide otherwise.
+Likewise, at a root that has learned calls, the one that the operation made last (immediate.py). The code is in edge_code.py, and that for
+many tensors at once (an optimizer's writes, the end of a trace) in write_code.py.
 
 The IR knows these objects by the offsets of their `__slots__` (Tensor, Trace, State), read from the member descriptors; the interpreter's
 structures are those of runtime/native_calls.py. The trace is the one of the main thread, found by the thread pointer and in that thread's
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import sys
 import threading
 from typing import Any, Final
 
@@ -22,17 +24,21 @@ from flambeau.ops.registry import Operation
 from flambeau.runtime import jit, memory, native_calls, threads
 from flambeau.runtime.buffers import Buffer
 from flambeau.statistics import Counters, counters
-from flambeau.trace import recorder
-from flambeau.trace.edge_code import ALIVE, EDGE, FUNCTIONS, TABLE, THREAD, expand
+from flambeau.trace import edge_code, mutation, recorder, write_code
 from flambeau.trace.immediate import Immediate
-from flambeau.trace.recorder import Trace, local
-from flambeau.trace.state import State
+from flambeau.trace.meta import Meta, Size
+from flambeau.trace.object_code import FUNCTIONS, TABLE
+from flambeau.trace.recorder import TRACES, Boundary, Trace, local
+from flambeau.trace.state import Out, State
 from flambeau.trace.storage import Storage
 
-MOST_ARGUMENTS: Final = 8
-# How an argument of each kind may agree with its part of the key: only the same object (0), a tensor by its slot (1), a tensor or a number
-# that is data or stands in the key (2), a tensor or a number that stands in the key (4), a number that stands in the key (5), or is data (6).
-_CODES: Final = {"static": 0, "tensor": 1, "tensor?": 1, "operand": 2, "operand?": 2, "exponent": 4, "number": 5}
+MOST_ARGUMENTS: Final = 16
+# How an argument of each kind may agree with its part of the key: as an equal object, a tensor by its slot, tensors by theirs, a tensor or a
+# number that is data or stands in the key, a tensor or a number that stands in the key, a number that stands in the key, or is data.
+_CODES: Final = {
+    "static": edge_code.STATIC, "tensor": edge_code.TENSOR, "tensor?": edge_code.TENSOR, "operand": edge_code.OPERAND, "operand?": edge_code.OPERAND,
+    "tensors": edge_code.TENSORS, "exponent": edge_code.EXPONENT, "number": edge_code.NUMBER,
+}  # fmt: skip
 _TP_NEW: Final = 65  # Py_tp_new of the stable ABI's typeslots.h
 
 _held: Final[list[Any]] = []  # what native code has the addresses of
@@ -52,8 +58,10 @@ def _fields() -> dict[str, int]:
     tensor = recorder._TENSOR[0]
     trace = local.main
     wanted: tuple[tuple[type, str, str], ...] = (
-        (tensor, "gen slot meta storage immediate", "_"), (Trace, "gen state params tensors held", ""), (State, "next immediate edge slot meta", ""),
-        (Storage, "buffer gen external cut", ""), (Buffer, "address nbytes", ""), (Operation, "recent", ""), (Counters, "immediate_calls", ""),
+        (tensor, "gen slot meta storage immediate", "_"), (Trace, "boundaries gen held inputs params resolved state tensors", ""),
+        (State, "next immediate edge slot meta root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta slot", ""),
+        (Storage, "buffer cut external family gen history origin others result slot version", ""), (Boundary, "tensor history version", ""),
+        (Meta, "leaf offset requires_grad", ""), (Buffer, "address nbytes", ""), (Operation, "defaults recent", ""), (Counters, "immediate_calls", ""),
         (Immediate, "known key block kept allocate meta", ""),
     )  # fmt: skip
     found = {}
@@ -85,21 +93,29 @@ def start() -> None:
         fields = _fields()
     except AssertionError:  # an interpreter that keeps objects in another way
         return
-    values = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(TABLE)} | fields
-    modules = [native_calls.module(name, expand(text), values) for name, text in (("edge", EDGE), ("alive", ALIVE), ("thread", THREAD))]
+    places = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(TABLE)} | fields
+    texts = write_code.modules(places) | {"edge": edge_code.edge_module(places)}
     readers = native_calls.readers()
-    edge, alive, thread, *reads = jit.functions([*modules, *[code for code, _ in readers.values()]])
-    for (kind, (_, make)), address in zip(readers.items(), reads, strict=True):
+    addresses = jit.functions([
+        *[native_calls.module(name, text, {}) for name, text in texts.items()], *[code for code, _ in readers.values()]
+    ])  # fmt: skip
+    for (kind, (_, make)), address in zip(readers.items(), addresses[len(texts) :], strict=True):
         memory.READERS[getattr(dtypes, kind)] = make(address)
+    at = dict(zip(texts, addresses, strict=False))
     address_of = native_calls.address_of
-    here = native_calls.builtin(thread, native_calls.words([address_of("PyLong_FromVoidPtr")]), "thread")
+    here = native_calls.builtin(at["thread"], native_calls.words([address_of("PyLong_FromVoidPtr")]), "thread")
     new = ctypes.pythonapi.PyType_GetSlot
     new.restype, new.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_int)
-    objects: list[Any] = [vars(local), "trace", (), recorder._TENSOR[0], recorder._PARAMETER[0] or recorder._TENSOR[0], Trace, None, float, int, tuple,
-                          False, -1, 0, Storage, counters, "_detached", "_offset"]  # fmt: skip
-    names, name, empty, *others = [id(o) for o in objects]
-    functions = [threads.native_address(), *[address_of(f) for f in FUNCTIONS]]
-    table = (ctypes.c_uint64 * len(TABLE))(here(), names, name, new(object, _TP_NEW), empty, *others, *functions)
+    objects: dict[str, Any] = {
+        "LOCALS": vars(local), "TRACE_NAME": "trace", "EMPTY": (), "TENSOR": recorder._TENSOR[0], "TRACE": Trace, "NONE": None, "TRUE": True,
+        "FALSE": False, "FLOAT": float, "INT": int, "BOOL": bool, "TUPLE": tuple, "LIST": list, "SIZE": Size, "MINUS": -1, "ZERO": 0, "ONE": 1, "STORAGE": Storage,
+        "BOUNDARY": Boundary, "COUNTERS": counters, "TRACES": TRACES, "MARK": object(), "LISTED": object(), "KEY_NAME": sys.intern("_key"),
+        "DETACHED_NAME": sys.intern("_detached"), "OFFSET_NAME": sys.intern("_offset"), "HISTORY_NAME": sys.intern("_history"),
+        "HOOKS_NAME": sys.intern("_hooks"), "PARAMETER": recorder._PARAMETER[0] or recorder._TENSOR[0],
+    }  # fmt: skip
+    words = {name: id(o) for name, o in objects.items()} | {name: address_of(name) for name in FUNCTIONS}
+    words |= {"THREAD": here(), "NEW": new(object, _TP_NEW), "NEW_TUPLE": new(tuple, _TP_NEW), "RUN": threads.native_address()}
+    table = (ctypes.c_uint64 * len(TABLE))(*[words[name] for name in TABLE])
     _held.extend((objects, table))
 
     def take_parameters(cls: type) -> None:
@@ -111,14 +127,17 @@ def start() -> None:
     def equip(op: Operation) -> Any:
         """The builtin of an operation; None if it takes what has no code."""
         codes = [
-            6 if kind == "number" and default is inspect.Parameter.empty else _CODES.get(kind)
+            edge_code.DATA if kind == "number" and default is inspect.Parameter.empty else _CODES.get(kind)
             for kind, default in zip(op.kinds, op.defaults, strict=True)
         ]
         if None in codes or not any(codes) or len(codes) > MOST_ARGUMENTS:
             return None
         _held.append(op)
         block = native_calls.words([ctypes.addressof(table), id(op)]) + bytes([c for c in codes if c is not None])
-        return native_calls.builtin(edge, block, op.name)
+        return native_calls.builtin(at["edge"], block, op.name)
 
-    evaluate.alive_among = native_calls.builtin(alive, native_calls.words([address_of("PyBytes_FromStringAndSize")]), "alive")
+    block = native_calls.words([ctypes.addressof(table)])
+    made = {name: native_calls.builtin(at[name], block, name) for name in ("alive", "collect", "deliver", "take", "writes")}
+    evaluate.alive_among, evaluate.collect, evaluate.deliver = made["alive"], made["collect"], made["deliver"]
+    recorder.take, mutation.native_writes = made["take"], made["writes"]
     wrapper.equip_with(equip)

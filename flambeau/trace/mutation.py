@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 ASSIGN = "assign"
+native_writes: Any = None  # `assign_all` where the same writes were made before, in native code (known_edge.py)
 
 
 def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
@@ -252,6 +253,8 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
 
     The edges are those of the single assignments; a second name of the last one leads past all of them at once.
     """
+    if native_writes is not None and native_writes(targets, sources):
+        return
     tr = local.trace
     if type(tr) is not Trace:
         for target, source in zip(targets, sources, strict=True):
@@ -262,7 +265,8 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     made = tuple([slot if (slot := s._slot) is not None and s._gen == gen else tr.resolve(s) for s in sources])
     storages = {t._storage or storage_of(t): t for t in targets}
     key = (ASSIGN, slots, made, tuple([s.slot for s in storages]), tuple([t._meta for t in targets]))
-    state = tr.state.children.get(key)
+    before = tr.state
+    state = before.children.get(key)
     plain = len(storages) == len(targets) and not tr.state.external and not any(t._detached or s.family for s, t in storages.items())
     # at once: a walk over the whole trace for each of some hundred writes takes its time
     if plain and _make_stale(tr, storages, tr.grad_enabled):
@@ -270,7 +274,7 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
         assign_all(targets, sources, name)
         return
     if state is None or not plain or tr.grad_enabled:
-        before, chain = tr.state, []
+        chain = []
         for target, source in zip(targets, sources, strict=True):
             assign(target, source, name, fresh=True, settled=plain and tr.gen == gen)
             chain.append(tr.state)
@@ -279,6 +283,8 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
             before.children[key] = tr.state
         return
     tr.state = state
+    steps = [(step, step.info.root_after, step.info.keeps_history) for step in state.info.chain]
+    before.writes = (*key[1:], tuple(steps))
     for step, (storage, target) in zip(state.info.chain, storages.items(), strict=True):
         _bind(tr, target, storage, step)
 

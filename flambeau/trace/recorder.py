@@ -172,7 +172,8 @@ class Fragment:
 class Trace:
     """What this thread has recorded since its last observation."""
 
-    __slots__ = ("__dict__", "__weakref__", "gen", "held", "params", "state", "tensors")  # at fixed places: native code reads them (known_edge.py)
+    # At fixed places: native code reads them (known_edge.py).
+    __slots__ = ("__dict__", "__weakref__", "boundaries", "gen", "held", "inputs", "params", "resolved", "state", "tensors")
 
     def __init__(self, index: int) -> None:
         self.gen = index
@@ -265,6 +266,10 @@ class Trace:
     # -- known edges --------------------------------------------------------------------------------------------
     def follow(self, state: State, tensors: Sequence[Tensor]) -> Any:
         """Take the edge to `state` and hand out its results. `tensors` are the call's tensors, in order."""
+        if state.native:
+            self.state.next = state
+            if take is not None and (answer := take(state, tensors)) is not None:
+                return answer
         self.state = state
         gen = self.gen
         outs = state.outs
@@ -281,11 +286,7 @@ class Trace:
             t._meta = m = out.meta
             storage = base._storage
             if storage is None:
-                storage = base._storage = _new(Storage)
-                storage.buffer = storage.external = None
-                storage.cut = -1
-                storage.gen = gen
-                storage.slot = storage.origin = base._slot
+                storage = base._storage = Storage(None, gen, base._slot)
             t._storage = storage
             if base._detached or (base._meta.requires_grad and not m.requires_grad):
                 t._detached = base._detached or 1
@@ -321,8 +322,8 @@ class Trace:
                 t._offset = out.meta.offset + sum([params[i] * m for i, m in out.dynamic])
             self.tensors.append(t)
             results.append(t)
-        structure = state.structure
-        answer = structure(results) if structure is not None else results[0] if len(results) == 1 else tuple(results)
+        pack = state.pack
+        answer = results[0] if pack is None else results[:] if pack is list else tuple.__new__(pack, results)
         if state.external and not self.held:
             results.clear()
             from flambeau.trace.evaluate import flush
@@ -352,6 +353,7 @@ class Trace:
         if key is not None and storage is not None and storage.gen < 0 and storage.external is None and storage.cut < 0:
             state = self.state.children.get(key)  # met before, as a plain input
             if state is not None and key[1] is t._meta and storage.buffer is not None:
+                self.state.next = state
                 self.state = state
                 storage.gen = gen
                 storage.slot = storage.origin = state.root_slot
@@ -398,6 +400,7 @@ class Trace:
                 )
             external = storage.external is not None and is_external(storage)
             key = (IN, m, buffer.nbytes, external)
+            key = _INPUTS.setdefault(key, key)
             if not m.dynamic and not external and leaf == m.requires_grad:
                 t._key = key
         if m.dynamic:
@@ -520,6 +523,7 @@ class Trace:
         parent = state.parent
         assert parent is not None
         state.external = state.external or parent.external
+        state.leaf = leaf
         state.views_only = parent.views_only and not state.requires
         parent.children[key] = state
         return state
@@ -613,9 +617,10 @@ class Trace:
             flat = [result]
         elif result is None:
             flat = []
+            state.pack = tuple
         else:
             flat = list(result)
-            state.structure = _structure(type(result))
+            state.pack = type(result) if type(result) is list or hasattr(result, "_fields") else tuple
         position = {slot: parent.parameter_count + i for i, slot in enumerate(state.parameters)}
         state.parameter_count = parent.parameter_count + len(state.parameters)
         outs = []
@@ -632,11 +637,14 @@ class Trace:
             outs.append(Out(t._slot, m, root, alias, dynamic))
         state.outs = tuple(outs)
         state.external = parent.external
-        if len(outs) == 1 and state.structure is None and outs[0].alias is None and outs[0].root == outs[0].slot:
+        if state.pack is None and outs[0].alias is None and outs[0].root == outs[0].slot:
             state.slot = outs[0].slot
             state.meta = outs[0].meta
             state.plain = not state.external
-        state.single_view = len(outs) == 1 and state.structure is None and outs[0].alias is not None and not state.external
+        state.native = bool(outs) and not state.external and all(
+            [out.root == out.slot if out.alias is None else out.alias < MOST_GIVEN for out in outs]
+        )  # fmt: skip
+        state.single_view = state.pack is None and outs[0].alias is not None and not state.external
         state.views_only = parent.views_only and state.single_view and not state.requires
         parent.children[key] = state
         return state
@@ -700,6 +708,10 @@ class Trace:
         return root
 
 
+_INPUTS: dict[Any, Any] = {}  # the keys of inputs' edges: native code compares them by identity
+MOST_GIVEN = 64  # of the tensors that a call is given, those that native code can make views of
+take: Any = None  # `Trace.follow` in native code, or None (known_edge.py)
+
 TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 TRACES: dict[int, Trace] = {}
 # References of a pending tensor that only the trace holds: the list, the loop variable, getrefcount's argument.
@@ -713,14 +725,6 @@ _PARAMETER: list[Any] = [None]  # the Parameter class, once nn/parameter.py is t
 def roots() -> list[State]:
     """The roots of the tries of all threads."""
     return [root for trace in list(TRACES.values()) for root in list(trace.roots.values())]
-
-
-def _structure(kind: type) -> Callable[[list[Any]], Any]:
-    if kind is list:
-        return list
-    if hasattr(kind, "_fields"):
-        return lambda parts: kind(*parts)
-    return tuple
 
 
 def casting_body(op: Any, lower: dtypes.dtype) -> Callable[..., Any]:

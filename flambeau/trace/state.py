@@ -5,7 +5,6 @@ Values are numbered along the path: every input, parameter and primitive result 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from flambeau.compiler.graph import Node, Value
@@ -31,10 +30,9 @@ class State:
     """One node of the trie. Fields other than `children`, `next` and `plans` never change once the state is made."""
 
     __slots__ = (
-        "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "meta", "next", "nodes", "outs",
-        "parameter_count", "parameters", "parent", "pending_bytes", "plain", "plans", "requires", "root_slot", "single_view", "slot",
-        "structure",
-        "value_count", "values", "views_only",
+        "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "leaf", "meta", "native",
+        "next", "nodes", "outs", "pack", "parameter_count", "parameters", "parent", "pending_bytes", "plain", "plans", "requires", "root_slot",
+        "single_view", "slot", "value_count", "values", "views_only", "writes",
     )  # fmt: skip
 
     def __init__(self, parent: State | None, edge: Any) -> None:
@@ -42,7 +40,11 @@ class State:
         self.plans: dict[bytes, Any] = {}  # by which results are alive
         self.countdown = OBSERVATIONS  # until it is tried whether its only call can be learned (immediate.py)
         self.immediate: dict[Any, Any] | None = None  # of a root: calls that it has learned (immediate.py)
-        self.next: State | None = None  # the edge with one plain result that was last taken from here (known_edge.py)
+        self.next: State | None = None  # the edge of a call or an input that was last taken from here (known_edge.py)
+        self.native = False  # native code can follow the edge: nothing runs before it returns, and it knows what the results are
+        self.pack: Any = None  # the class of several results: tuple, list or a named tuple; None: one
+        self.leaf = False  # a new input at which gradients leave the trace
+        self.writes: tuple[Any, ...] | None = None  # the writes of many tensors that were last made here (mutation.py)
         self.parent = parent
         self.edge = edge
         self.nodes: tuple[Node, ...] = ()
@@ -56,7 +58,6 @@ class State:
         self.slot = -1  # of a plain result
         self.root_slot = -1  # of a new input's storage
         self.meta: Meta | None = None  # of a plain result
-        self.structure: Callable[[list[Any]], Any] | None = None  # packs several results
         self.views_only = parent is None  # nothing is computed so far, and no gradient can be asked for
         self.external = False  # the path touches memory that the outside world sees: calls run before they return
         self.info: Any = None  # what the edge's owner wants to remember (backward, assignment)

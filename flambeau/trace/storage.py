@@ -27,28 +27,27 @@ class Storage:
     `others`: (history, result, cut) of families that had it before.
     """
 
-    # Every storage has these, at fixed places: native code reads them (known_edge.py). The other defaults are class attributes: making a
-    # storage costs no more than what differs from them.
-    __slots__ = ("__dict__", "__weakref__", "buffer", "cut", "external", "gen")
+    # At fixed places: native code reads and makes them (edge_code.py).
+    __slots__ = ("__weakref__", "buffer", "cut", "external", "family", "gen", "history", "origin", "others", "result", "slot", "version")
     buffer: Buffer | None
     gen: int
     external: Any
     cut: int
-    slot: int = -1
-    origin: int = -1
-    version: int = 0
-    history: Any = None
-    result: Any = None
-    family: int = 0
-    others: dict[int, tuple[Any, Any, int]] | None = None
+    slot: int
+    origin: int
+    version: int
+    history: Any
+    result: Any
+    family: int
+    others: dict[int, tuple[Any, Any, int]] | None
 
     def __init__(self, buffer: Buffer | None = None, gen: int = -1, slot: int = -1) -> None:
         self.buffer = buffer
-        self.external = None
+        self.external = self.history = self.result = self.others = None
         self.cut = -1
         self.gen = gen
-        if gen != -1:
-            self.slot = self.origin = slot
+        self.slot = self.origin = slot
+        self.version = self.family = 0
 
     def source(self) -> Any:
         """Where the whole content came from, (segment, slot), or None."""
@@ -56,13 +55,3 @@ class Storage:
             return self.history
         segment = self.result[0]()
         return None if segment is None else (segment, self.result[1])
-
-
-def _prepare() -> None:
-    """The first instance has all attributes: see `prepare` in tensor.py."""
-    first = Storage()
-    for name in vars(Storage)["__annotations__"]:
-        setattr(first, name, None)
-
-
-_prepare()

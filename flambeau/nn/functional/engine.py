@@ -15,6 +15,7 @@ from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor as Tensor
 from flambeau.trace.mutation import assign_all
 from flambeau.trace.mutation import replace as replace
+from flambeau.trace.recorder import local
 
 Body = TypeVar("Body", bound=Callable[..., Any])
 
@@ -38,6 +39,9 @@ def widen(x: Tensor) -> Tensor:
 
 def overwrite(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     """Give every target the values of a tensor that nobody else holds, in place and outside the history of gradients."""
+    if not local.trace.grad_enabled:
+        assign_all(targets, values)
+        return
     with torch.no_grad():
         assign_all(targets, values)
 

@@ -459,11 +459,11 @@ class Module(HookMixin, StateMixin):
 
 def clear_grad(p: Tensor, set_to_none: bool) -> None:
     """Forget the gradient of `p`, or set it to zero in place."""
-    grad = p.grad
+    grad = p._grad
     if grad is None:
         return
     if set_to_none:
-        p.grad = None
+        p._grad = None
         return
     if grad.grad_fn is not None:
         grad.detach_()
