@@ -285,8 +285,6 @@ def keep_history(
     boundaries: dict[int, Boundary], custom: dict[int, Any], hooked: dict[int, Tensor], params: list[Any],
 ) -> None:  # fmt: skip
     """Make the segment of a trace that has just run, and hang the surviving tensors on it."""
-    from flambeau.tensor import from_storage
-
     history = plan.history
     assert history is not None
     tape = plan.tape
@@ -302,7 +300,28 @@ def keep_history(
     segment.custom = custom or {}
     segment.hooked = hooked or {}
     segment.params = [params[tape.parameters[slot]] for slot in tape.entered]
-    living = {output: tensors[position]._storage for position, output in plan.assign} if history.saved else {}
+    if history.saved or custom:
+        _save(plan, history, segment, tensors, inputs, buffers)
+    for position, slot in history.tensors:
+        tensors[position]._history = (segment, slot)
+    for is_input, index, slot in history.storages:
+        owner = inputs[index] if is_input else tensors[index]._storage
+        assert owner is not None
+        owner.history = (segment, slot)
+    for position, slot in history.results:
+        owner = tensors[position]._storage
+        if owner is not None:
+            owner.result = (ref(segment), slot)
+    if hooks.saved and segment.saved:
+        hooks.unpacked.append((segment, hooks.saved[-1]))  # hooks are user code: not while a trace is being ended
+
+
+def _save(plan: TracePlan, history: History, segment: Segment, tensors: list[Tensor], inputs: list[Storage], buffers: list[Buffer]) -> None:
+    """Give a segment the values that its gradients need."""
+    from flambeau.tensor import from_storage
+
+    tape = segment.tape
+    living = {output: tensors[position]._storage for position, output in plan.assign}
     for slot, index in history.saved:
         v = tape.values[slot]
         needs = slot in tape.requires
@@ -325,18 +344,6 @@ def keep_history(
             segment.saved[slot] = t
             if v.base in segment.versions:
                 segment.versions[slot] = segment.versions[v.base]
-    for position, slot in history.tensors:
-        tensors[position]._history = (segment, slot)
-    for is_input, index, slot in history.storages:
-        owner = inputs[index] if is_input else tensors[index]._storage
-        assert owner is not None
-        owner.history = (segment, slot)
-    for position, slot in history.results:
-        owner = tensors[position]._storage
-        if owner is not None:
-            owner.result = (ref(segment), slot)
-    if hooks.saved and segment.saved:
-        hooks.unpacked.append((segment, hooks.saved[-1]))  # hooks are user code: not while a trace is being ended
 
 
 def _laid_out(t: Tensor, m: Any) -> Tensor:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flambeau.trace.object_code import ObjectCode, module
+from flambeau.trace.recorder import MOST_GIVEN as GIVEN
 
-GIVEN = 64  # of a call's tensors, those that a result may be a view of
 BUILTIN = "ptr %self, ptr %args, i64 %count"
 # How an argument of each kind may agree with its part of the key (the codes of known_edge.py).
 STATIC, TENSOR, OPERAND, TENSORS, EXPONENT, NUMBER, DATA = range(7)
@@ -351,7 +351,8 @@ def edge(places: Places) -> str:
     numbers, tensors = c.variable("i64", "0"), c.variable("i64", "0")
     first = c.field(tr, "TRACE_STATE")
     immediate = c.field(first, "STATE_IMMEDIATE")
-    c.need(c.same(immediate, none), "learned")
+    never = c.same(c.field(op, "OPERATION_RECENT"), none)  # no call of this operation was learned
+    c.need(c.any(c.same(immediate, none), never), "learned")
     c.branch("look")
 
     c.label("look")

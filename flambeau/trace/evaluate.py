@@ -77,7 +77,7 @@ class TracePlan:
         self.run = plan.run
         self.assign = assign
         self.history: History | None = None  # what it keeps for gradients
-        self.keep = False
+        self.keep: Callable[..., None] | None = None  # what does it
         self.tape: Any = None
         self.size = len(graph.values) + len(graph.nodes)
         self.last = 0  # the generation of the trace that ran it last
@@ -175,10 +175,8 @@ def flush(tr: Trace, reason: str) -> None:
             salvage(plan, state, tensors, given, params)
         raise
     deliver(tensors, plan.assign, buffers)
-    if plan.keep:
-        from flambeau.autograd.segment import keep_history
-
-        keep_history(plan, state, tensors, inputs, buffers, boundaries, custom, hooked, params)
+    if plan.keep is not None:
+        plan.keep(plan, state, tensors, inputs, buffers, boundaries, custom, hooked, params)
 
 
 def add_plan(tr: Trace, state: State, tensors: list[Tensor], alive: Any) -> TracePlan:
@@ -222,13 +220,13 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
         if root in external:
             continue
         assign.append((position, output(root)))
-    from flambeau.autograd.segment import plan_history
+    from flambeau.autograd.segment import keep_history, plan_history
 
     history = plan_history(tr, state, graph, tensors, alive, output)
     compiled = compile_graph(graph)
     plan = TracePlan(graph, compiled, assign)
     plan.history = history
-    plan.keep = history is not None
+    plan.keep = None if history is None else keep_history
     return plan
 
 

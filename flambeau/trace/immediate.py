@@ -233,6 +233,7 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
     made.block = pack(f"={len(words)}q", *words)
     assert made.known is not None
     made.known.setdefault(made.key, made)
+    op.recent = made
     return True
 
 
@@ -244,7 +245,7 @@ def _direct(tr: Trace, call: State, tensors: list[Tensor]) -> dict[str, Any] | N
     plan = call.plans.get(alive)
     if plan is None:
         plan = add_plan(tr, call, tensors[:1], alive)
-    return None if plan.keep else plan.plan.direct  # type: ignore[no-any-return]
+    return None if plan.keep is not None else plan.plan.direct  # type: ignore[no-any-return]
 
 
 def forget() -> None:

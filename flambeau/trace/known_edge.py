@@ -108,8 +108,8 @@ def start() -> None:
     new.restype, new.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_int)
     objects: dict[str, Any] = {
         "LOCALS": vars(local), "TRACE_NAME": "trace", "EMPTY": (), "TENSOR": recorder._TENSOR[0], "TRACE": Trace, "NONE": None, "TRUE": True,
-        "FALSE": False, "FLOAT": float, "INT": int, "BOOL": bool, "TUPLE": tuple, "LIST": list, "SIZE": Size, "MINUS": -1, "ZERO": 0, "ONE": 1, "STORAGE": Storage,
-        "BOUNDARY": Boundary, "COUNTERS": counters, "TRACES": TRACES, "MARK": object(), "LISTED": object(), "KEY_NAME": sys.intern("_key"),
+        "FALSE": False, "FLOAT": float, "INT": int, "BOOL": bool, "TUPLE": tuple, "LIST": list, "SIZE": Size, "MINUS": -1, "ZERO": 0, "ONE": 1,
+        "STORAGE": Storage, "BOUNDARY": Boundary, "COUNTERS": counters, "TRACES": TRACES, "MARK": object(), "LISTED": object(), "KEY_NAME": sys.intern("_key"),
         "DETACHED_NAME": sys.intern("_detached"), "OFFSET_NAME": sys.intern("_offset"), "HISTORY_NAME": sys.intern("_history"),
         "HOOKS_NAME": sys.intern("_hooks"), "PARAMETER": recorder._PARAMETER[0] or recorder._TENSOR[0],
     }  # fmt: skip

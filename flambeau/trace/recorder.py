@@ -642,7 +642,7 @@ class Trace:
             state.meta = outs[0].meta
             state.plain = not state.external
         state.native = bool(outs) and not state.external and all(
-            [out.root == out.slot if out.alias is None else out.alias < MOST_GIVEN for out in outs]
+            out.root == out.slot if out.alias is None else out.alias < MOST_GIVEN for out in outs
         )  # fmt: skip
         state.single_view = state.pack is None and outs[0].alias is not None and not state.external
         state.views_only = parent.views_only and state.single_view and not state.requires

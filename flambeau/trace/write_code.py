@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from flambeau.trace.edge_code import BUILTIN, GIVEN, Places, _attached, _begin, _boundary, _here, _loud, _new_storage, _none, _quiet, follow, result
+from flambeau.trace.edge_code import BUILTIN, Places, _attached, _begin, _boundary, _here, _loud, _new_storage, _none, _quiet, follow, result
 from flambeau.trace.object_code import ObjectCode, module
+from flambeau.trace.recorder import MOST_GIVEN as GIVEN
 
 
 def _requires_history(c: ObjectCode, t: str) -> str:

@@ -22,6 +22,7 @@ from flambeau.ops import wrapper
 from flambeau.runtime import memory, native_calls
 from flambeau.trace import evaluate, known_edge
 from flambeau.trace.recorder import local
+from tests.engine.python_only import python_only
 
 pytestmark = pytest.mark.skipif(not native_calls.available(), reason="no CPython whose objects are known")
 
@@ -52,22 +53,6 @@ def hits(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[bool]]:
         return found
 
     return count
-
-
-def in_python(function: Callable[[], Any]) -> Any:
-    """What a function gives while no wrapper has its builtin."""
-    scopes = list(wrapper._equipped)
-    before = [scope["step_"] for scope in scopes]
-    equip = wrapper._equip
-    try:
-        wrapper._equip = None
-        for scope in scopes:
-            scope["step_"] = None
-        return function()
-    finally:
-        wrapper._equip = equip
-        for scope, step in zip(scopes, before, strict=True):
-            scope["step_"] = step
 
 
 def test_the_second_pass_is_native(hits: Any) -> None:
@@ -111,7 +96,8 @@ def test_values_are_those_of_the_python_code(name: str) -> None:
         x.tolist()
         return [(t.dtype, t.shape, [repr(v) for v in t.reshape(-1).tolist()]) for t in CASES[name](x)]
 
-    expected = in_python(run)
+    with python_only():
+        expected = run()
     for _ in range(4):
         assert run() == expected
 

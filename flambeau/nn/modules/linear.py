@@ -51,7 +51,9 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.linear(input, self.weight, self.bias)
+        own = self._parameters  # as self.weight, which is found after all else has failed, in half the time
+        weight, bias = own.get("weight"), own.get("bias")
+        return F.linear(input, self.weight if weight is None else weight, bias if bias is not None or "bias" in own else self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
