@@ -16,7 +16,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.primitives.move import refuse_negative
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
-from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, select
+from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
 from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.mutation import into
 
@@ -31,18 +31,24 @@ def _slice_op(input: Tensor, start: Number, dim: int, length: int, step: int) ->
     return prim.slice(input, start, dim=dim, start=0, length=length, step=step)
 
 
-def _slice(x: Any, d: int, index: slice) -> Any:
-    size = x._meta.shape[d]
+# A view of a basic index, of any tensor of one metadata: the operations that make it, each with its arguments after the tensor.
+Steps = list[tuple[Any, tuple[Any, ...]]]
+_MOST_VIEWS = 4096  # that are remembered
+_views: dict[tuple[Any, ...], Steps] = {}  # by metadata and index
+
+
+def _slice(steps: Steps, shape: list[int], d: int, index: slice) -> None:
+    size = shape[d]
     step = 1 if index.step is None else index.step.__index__()
     if step <= 0:
         raise ValueError("step must be greater than zero: negative steps are not supported, use flip")
     start, stop, step = index.indices(size)
-    length = max(0, -(-(stop - start) // step))
+    shape[d] = length = max(0, -(-(stop - start) // step))
     if start == 0 and length == size and step == 1:
-        return x
+        return
     if length <= 1:
         step = 1 if length == 0 or step > size else step
-    return _slice_op(x, start, d, length, step)
+    steps.append((_slice_op, (start, d, length, step)))
 
 
 @operation(name="alias")
@@ -94,7 +100,16 @@ def _consumes(i: Any) -> int:
 
 def _basic(x: Any, items: list[Any]) -> tuple[Any, list[Any]]:
     """Apply ints, slices, None and the ellipsis; returns the view and, for each of its dims, the index tensor or None."""
-    m = x._meta
+    steps, tensors = _steps(x._meta, items)
+    for operation_, arguments in steps:
+        x = operation_(x, *arguments)
+    return x, tensors
+
+
+def _steps(m: Any, items: list[Any]) -> tuple[Steps, list[Any]]:
+    """What makes the view of a tensor with this metadata, and, for each of its dims, the index tensor or None."""
+    shape = list(m.shape)
+    steps: Steps = []
     used = sum([_consumes(i) for i in items])
     if used > m.ndim:
         raise IndexError(f"too many indices for tensor of dimension {m.ndim} (got {used})")
@@ -108,36 +123,39 @@ def _basic(x: Any, items: list[Any]) -> tuple[Any, list[Any]]:
             tensors.extend([None] * skip)
             d += skip
         elif i is None:
-            x = x.unsqueeze(d)
+            steps.append((unsqueeze, (d,)))
+            shape.insert(d, 1)
             tensors.append(None)
             d += 1
         elif isinstance(i, bool):
-            x = x.unsqueeze(d)
+            steps.append((unsqueeze, (d,)))
+            shape.insert(d, 1)
             tensors.append(_as_index([0] if i else []).to(dtypes.int64))
             d += 1
-        elif d >= x._meta.ndim and _consumes(i):
-            raise IndexError(f"Dimension out of range: the index {i} follows an ellipsis that has passed all {x._meta.ndim} dimensions")
+        elif d >= len(shape) and _consumes(i):
+            raise IndexError(f"Dimension out of range: the index {i} follows an ellipsis that has passed all {len(shape)} dimensions")
         elif isinstance(i, slice):
-            x = _slice(x, d, i)
+            _slice(steps, shape, d, i)
             tensors.append(None)
             d += 1
         elif _is_number(i):
-            size = x._meta.shape[d]
+            size = shape.pop(d)
             if not -size <= i < size:
                 raise IndexError(f"index {i} is out of bounds for dimension {d} with size {size}")
-            x = select(x, d, i)
+            steps.append((_select_op, (i + size if i < 0 else int(i), d)))
         else:
             kind = i.dtype
             if kind in (dtypes.bool_, dtypes.uint8):
                 for k in range(i.ndim):
-                    if i.shape[k] != x._meta.shape[d + k]:
+                    if i.shape[k] != shape[d + k]:
                         raise IndexError(
                             f"The shape of the mask {list(i.shape)} at index {k} does not match the shape of the indexed tensor "
-                            f"{list(x._meta.shape)} at index {d + k}"
+                            f"{shape} at index {d + k}"
                         )
                 found = i.nonzero()
                 if i.ndim == 0:
-                    x = x.unsqueeze(d)
+                    steps.append((unsqueeze, (d,)))
+                    shape.insert(d, 1)
                     tensors.append(found.new_zeros(found.shape[0]))
                     d += 1
                 else:
@@ -148,7 +166,32 @@ def _basic(x: Any, items: list[Any]) -> tuple[Any, list[Any]]:
                 d += 1
             else:
                 raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, got {kind.name}")
-    return x, tensors
+    return steps, tensors
+
+
+def _name_of(m: Any, index: Any) -> tuple[Any, ...] | None:
+    """What names the view of an index of ints, slices of ints, None and the ellipsis, of tensors with this metadata; None for another index.
+
+    Only exact ints, as True and 1.0 are equal to 1 and mean something else.
+    """
+    if index.__class__ is slice:
+        a, b, c = index.start, index.stop, index.step
+        plain = (a is None or a.__class__ is int) and (b is None or b.__class__ is int) and (c is None or c.__class__ is int)
+        return (m, a, b, c) if plain else None
+    if index.__class__ is not tuple:
+        return (m, index) if index is None or index is Ellipsis else None
+    name: list[Any] = [m, len(index)]
+    for i in index:
+        if i.__class__ is slice:
+            a, b, c = i.start, i.stop, i.step
+            if not ((a is None or a.__class__ is int) and (b is None or b.__class__ is int) and (c is None or c.__class__ is int)):
+                return None
+            name.append((a, b, c))
+        elif i is None or i is Ellipsis or i.__class__ is int:
+            name.append(i)
+        else:
+            return None
+    return tuple(name)
 
 
 def getitem(self: Tensor, index: Any) -> Tensor:
@@ -163,10 +206,24 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         if not -size <= index < 0:
             raise IndexError(f"index {index} is out of bounds for dimension 0 with size {size}")
         return _select_op(self, index + size, 0)  # type: ignore[no-any-return]
-    x, tensors = _basic(self, _index_items(self, index))
-    if all_none(tensors):
-        return _alias(x) if x is self else x  # type: ignore[no-any-return]
-    return _index_tensors(x, tensors)
+    name = _name_of(self._meta, index)
+    steps = None if name is None else _views.get(name)
+    if steps is None:
+        steps, tensors = _steps(self._meta, _index_items(self, index))
+        if not all_none(tensors):
+            x: Any = self
+            for operation_, arguments in steps:
+                x = operation_(x, *arguments)
+            return _index_tensors(x, tensors)
+        steps = steps or [(_alias, ())]
+        if name is not None:
+            if len(_views) >= _MOST_VIEWS:
+                _views.clear()
+            _views[name] = steps
+    view = self
+    for operation_, arguments in steps:
+        view = operation_(view, *arguments)
+    return view
 
 
 def all_none(tensors: list[Any]) -> bool:

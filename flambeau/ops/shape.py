@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 def dim_of(dim: int, ndim: int) -> int:
     """`dim` counted from 0; PyTorch's IndexError if out of range."""
+    if dim.__class__ is int and 0 <= dim < ndim:
+        return dim
     from flambeau.tensor import normalize_dim
 
     return normalize_dim(dim, ndim)
+
+
+_ARE_INTEGERS = frozenset((int,))
 
 
 def dims_of(dims: Any, ndim: int, name: str) -> tuple[int, ...]:
@@ -38,6 +43,8 @@ def dims_of(dims: Any, ndim: int, name: str) -> tuple[int, ...]:
 
 def sizes_of(args: tuple[Any, ...]) -> tuple[int, ...]:
     """The sizes given either as one sequence or as separate numbers."""
+    if _ARE_INTEGERS.issuperset(map(type, args)):
+        return args
     if len(args) == 1 and not isinstance(args[0], int):
         args = tuple(args[0]) if hasattr(args[0], "__iter__") and getattr(args[0], "ndim", 1) else args
     return tuple([int(a) for a in args])
@@ -377,6 +384,8 @@ def _cast_copy(input: Tensor, dtype: Any) -> Tensor:
 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Another dtype (and, one day, device): `to(dtype)`, `to(device, dtype)`, `to(other)`; the tensor itself if nothing changes."""
+    if not kwargs and len(args) == 1 and args[0].__class__ is dtypes.dtype:
+        return input if args[0] is input._meta.dtype else _cast(input, args[0])  # type: ignore[no-any-return]
     from flambeau import devices
 
     dtype_ = kwargs.pop("dtype", None)
@@ -528,7 +537,8 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         step = split_size_or_sections
         if step < 0 or (step == 0 and size):
             raise RuntimeError(f"split expects split_size be non-negative, but got split_size={step}")
-        sizes = tuple([min(step, size - s) for s in range(0, size, step)]) if size else (0,)
+        whole, rest = divmod(size, step) if size else (0, 0)
+        sizes = ((step,) * whole + (rest,) if rest else (step,) * whole) if size else (0,)
     else:
         sizes = tuple([int(s) for s in split_size_or_sections])
         if sum(sizes) != size or any(s < 0 for s in sizes):

@@ -138,9 +138,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         f"                l_ = l_.run({', '.join(names)})",
         "                if l_ is not None: return l_",
     ]
-    if flat:
-        scope["step_"] = None
-        source += ["    if step_ is not None:", f"        t_ = step_({', '.join(names)})", "        if t_ is not None: return t_"]
+    scope["step_"] = None
+    source += ["    if step_ is not None:", f"        t_ = step_({', '.join(names)})", "        if t_ is not None: return t_"]
     source += [
         "    tr_ = local.trace",
         "    g_ = tr_.gen",

@@ -210,7 +210,15 @@ def result(places: Places) -> str:
     gen = c.field(tr, "TRACE_GEN")
     alias, slot, meta = c.field(out, "OUT_ALIAS"), c.field(out, "OUT_SLOT"), c.field(out, "OUT_META")
     c.need(c.same(alias, none), "view")
-    t = _tensor(c, gen, slot, meta, c.retain(none), c.retain(none), "bad")
+    own = c.variable("ptr", none)
+    root = c.field(out, "OUT_ROOT")
+    with c.where(c.other(root, slot)):  # a view of a value that nobody else sees
+        hidden = _new_storage(c, gen, root)
+        c.refuse(c.same(hidden, "null"), "bad")
+        c.set("ptr", own, hidden)
+    with c.where(c.same(root, slot)):
+        c.retain(none)
+    t = _tensor(c, gen, slot, meta, c.get("ptr", own), c.retain(none), "bad")
     c.need(c.equal(c.run("i32", "PyList_Append", c.field(tr, "TRACE_TENSORS"), t), 0, "i32"), "bad")
     c.emit(f"ret ptr {t}")
     c.label("view")

@@ -5,6 +5,7 @@ A plan belongs to a state of the trie and to which results are still alive; with
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from sys import getrefcount
 from time import perf_counter_ns
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import Graph
 from flambeau.statistics import counters
+from flambeau.trace import finalizers as finalizers  # which the garbage collector calls from now on
 from flambeau.trace import recorder
 from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
@@ -119,12 +121,25 @@ def final_roots(state: State) -> dict[int, int]:
 
 
 def flush(tr: Trace, reason: str) -> None:
-    """Run everything that is pending in this trace and give the living tensors their buffers."""
-    state = tr.state
-    tensors = tr.tensors
-    if not tensors and not tr.inputs:
+    """Run everything that is pending in this trace and give the living tensors their buffers.
+
+    No collection of garbage begins meanwhile: finalizers may look at tensors that are neither pending nor have their buffers.
+    """
+    if not tr.tensors and not tr.inputs:
         tr.reset()
         return
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        _flush(tr, reason)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _flush(tr: Trace, reason: str) -> None:
+    state = tr.state
+    tensors = tr.tensors
     alive: Any
     if len(tensors) == 2:  # a comprehension costs 0.2 us: as much as all the rest for the shortest traces
         first, second = tensors

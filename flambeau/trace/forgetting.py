@@ -82,5 +82,5 @@ def _prune(every: set[State], wanted: list[State]) -> None:
                 del state.children[edge]
         if state.next is not None and state.next not in leading:
             state.next = None
-        if state.writes is not None and state.writes[-1][-1][0] not in leading:
+        if state.writes is not None and state.writes[4][-1][0] not in leading:
             state.writes = None

@@ -59,7 +59,7 @@ def _fields() -> dict[str, int]:
     trace = local.main
     wanted: tuple[tuple[type, str, str], ...] = (
         (tensor, "gen slot meta storage immediate", "_"), (Trace, "boundaries gen held inputs params resolved state tensors", ""),
-        (State, "next immediate edge slot meta root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta slot", ""),
+        (State, "next immediate edge slot meta root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta root slot", ""),
         (Storage, "buffer cut external family gen history origin others result slot version", ""), (Boundary, "tensor history version", ""),
         (Meta, "leaf offset requires_grad", ""), (Buffer, "address nbytes", ""), (Operation, "defaults recent", ""), (Counters, "immediate_calls", ""),
         (Immediate, "known key block kept allocate meta", ""),
@@ -130,7 +130,7 @@ def start() -> None:
             edge_code.DATA if kind == "number" and default is inspect.Parameter.empty else _CODES.get(kind)
             for kind, default in zip(op.kinds, op.defaults, strict=True)
         ]
-        if None in codes or not any(codes) or len(codes) > MOST_ARGUMENTS:
+        if None in codes or len(codes) > MOST_ARGUMENTS:
             return None
         _held.append(op)
         block = native_calls.words([ctypes.addressof(table), id(op)]) + bytes([c for c in codes if c is not None])

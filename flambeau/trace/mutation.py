@@ -83,6 +83,8 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     `fresh`: nobody else holds `source`, so its value can become the storage's without a copy. `settled`: other tensors on the
     storage have been made stale already.
     """
+    if native_writes is not None and not settled and native_writes([target], [source], fresh):
+        return target
     tr = local.trace
     if type(tr) is not Trace:
         if isinstance(tr, Fragment):
@@ -127,9 +129,13 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
             flush(tr, "write without gradients")
             return assign(target, source, name, fresh)
         state = _slow(tr, key, target, source, storage.slot, face, name, fresh)
-    if not settled and _make_stale(tr, {storage: target}, recorded):
-        _keep_views(tr)
-        return assign(target, source, name, fresh)
+    if not settled:
+        if _make_stale(tr, {storage: target}, recorded):
+            _keep_views(tr)
+            return assign(target, source, name, fresh)
+        if not (state.external or (recorded and (state.meta.requires_grad or tr.custom))):  # type: ignore[union-attr]
+            step = state, state.info.root_after, state.info.keeps_history
+            tr.state.writes = (target_slot,), (source_slot,), (storage.slot,), (m,), (step,), fresh
     tr.state = state
     watched = _leave_hooks(tr, target, storage) if recorded and (tr.hooked or target._hooks or target._retains_grad) else ()
     _bind(tr, target, storage, state)
@@ -253,7 +259,7 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
 
     The edges are those of the single assignments; a second name of the last one leads past all of them at once.
     """
-    if native_writes is not None and native_writes(targets, sources):
+    if native_writes is not None and native_writes(targets, sources, True):
         return
     tr = local.trace
     if type(tr) is not Trace:
@@ -284,7 +290,7 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
         return
     tr.state = state
     steps = [(step, step.info.root_after, step.info.keeps_history) for step in state.info.chain]
-    before.writes = (*key[1:], tuple(steps))
+    before.writes = (*key[1:], tuple(steps), True)
     for step, (storage, target) in zip(state.info.chain, storages.items(), strict=True):
         _bind(tr, target, storage, step)
 

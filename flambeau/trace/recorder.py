@@ -189,6 +189,7 @@ class Trace:
         self.hooked: dict[int, Tensor] = {}
         self.faces: dict[int, int] = {}
         self.inference = False
+        self.claims: list[tuple[Any, ...]] = []  # of a trace of finalizers (finalizers.py)
         self.held = False  # a call of several edges is under way: shared memory may wait for its end
         self.limit = DEPTH_LIMIT
         self._values: list[Value] = []
@@ -641,9 +642,7 @@ class Trace:
             state.slot = outs[0].slot
             state.meta = outs[0].meta
             state.plain = not state.external
-        state.native = bool(outs) and not state.external and all(
-            out.root == out.slot if out.alias is None else out.alias < MOST_GIVEN for out in outs
-        )  # fmt: skip
+        state.native = bool(outs) and not state.external and all(out.alias is None or out.alias < MOST_GIVEN for out in outs)
         state.single_view = state.pack is None and outs[0].alias is not None and not state.external
         state.views_only = parent.views_only and state.single_view and not state.requires
         parent.children[key] = state
@@ -714,6 +713,7 @@ take: Any = None  # `Trace.follow` in native code, or None (known_edge.py)
 
 TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 TRACES: dict[int, Trace] = {}
+LOCALS: dict[int, dict[str, Any]] = {}  # by a thread's number: its dictionary of `local`
 # References of a pending tensor that only the trace holds: the list, the loop variable, getrefcount's argument.
 TRACE_REFERENCES = 3
 SHARING = threading.RLock()  # held while a tensor is made known to one of several traces
@@ -802,8 +802,14 @@ class _Local(threading.local):
             from flambeau.trace.evaluate import end_traces_of_dead_threads
 
             end_traces_of_dead_threads()
-        index = next(_indices) % TRACE_SLOTS
+        index = next_index()
         self.main = self.trace = TRACES[index] = Trace(index)
+        LOCALS[threading.get_ident()] = vars(self)
+
+
+def next_index() -> int:
+    """The index of another trace."""
+    return next(_indices) % TRACE_SLOTS
 
 
 _indices = itertools.count()

@@ -44,7 +44,9 @@ class State:
         self.native = False  # native code can follow the edge: nothing runs before it returns, and it knows what the results are
         self.pack: Any = None  # the class of several results: tuple, list or a named tuple; None: one
         self.leaf = False  # a new input at which gradients leave the trace
-        self.writes: tuple[Any, ...] | None = None  # the writes of many tensors that were last made here (mutation.py)
+        # The writes that were last made here (mutation.py): targets' and sources' slots, storages' slots, targets' metadata, for each target
+        # (state after its write, its storage's slot then, whether it keeps its history), and whether the sources were fresh.
+        self.writes: tuple[Any, ...] | None = None
         self.parent = parent
         self.edge = edge
         self.nodes: tuple[Node, ...] = ()

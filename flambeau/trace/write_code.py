@@ -1,6 +1,6 @@
 """More builtins of known_edge.py (see edge_code.py): the writes at the end of an optimizer's step, and what the end of a trace does for each tensor.
 
-`writes(targets, sources)`: `mutation.assign_all` where the state remembers the same writes (`State.writes`): True, or None and nothing done.
+`writes(targets, sources, fresh)`: `mutation.assign_all` where the state remembers the same writes (`State.writes`): True, or None and nothing done.
 `take(state, tensors)`: `Trace.follow`. `collect(inputs)`: the buffers of a trace's inputs, which are its own no longer.
 `deliver(tensors, assign, buffers)`: give results their buffers. `alive(tensors)`: bytes, 1 for each tensor that somebody but the list holds.
 `thread()`: the thread pointer, for the table.
@@ -29,6 +29,7 @@ def writes(places: Places) -> str:
     c.refuse(c.same(memo, none), "miss")
     targets, sources = c.element("ptr", "%args", 0), c.element("ptr", "%args", 1)
     c.need(c.all(c.is_one_of(targets, "LIST"), c.is_one_of(sources, "LIST")), "miss")
+    c.need(c.same(c.element("ptr", "%args", 2), c.element("ptr", c.items(memo), 5)), "miss")
     slots, made, roots, metas, steps = (c.items(c.element("ptr", c.items(memo), i)) for i in range(5))
     count = c.size(targets)
     c.need(c.all(c.equal(c.size(c.element("ptr", c.items(memo), 0)), count), c.equal(c.size(sources), count)), "miss")
@@ -41,10 +42,12 @@ def writes(places: Places) -> str:
             c.same(c.field(t, "TENSOR_GEN"), gen), c.same(c.field(t, "TENSOR_SLOT"), c.element("ptr", slots, i)),
             c.same(c.field(s, "TENSOR_GEN"), gen), c.same(c.field(s, "TENSOR_SLOT"), c.element("ptr", made, i)),
             c.same(c.field(t, "TENSOR_META"), c.element("ptr", metas, i)), c.other(storage, none),
+            c.other(t, s),
         ), "miss")  # fmt: skip
         c.need(c.all(
             c.same(c.field(storage, "STORAGE_GEN"), gen), c.same(c.field(storage, "STORAGE_SLOT"), c.element("ptr", roots, i)),
-            c.same(c.field(storage, "STORAGE_FAMILY"), zero),
+            c.same(c.field(storage, "STORAGE_FAMILY"), zero), c.same(c.field(storage, "STORAGE_CUT"), minus),
+            c.same(c.field(storage, "STORAGE_HISTORY"), none), c.same(c.field(storage, "STORAGE_RESULT"), none),
         ), "miss")  # fmt: skip
         c.need(_attached(c, t, "error"), "miss")
     # Fields that are marked have no reference: they get `gen` back, or give it away.

@@ -1,0 +1,164 @@
+"""Finalizers that record, look and write while the garbage collector runs inside a recorded call, a backward pass or an optimizer's step."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+from flambeau import nn
+from flambeau.trace.recorder import TRACES, local
+
+
+class Cycle:
+    """Garbage that only the collector finds; its finalizer calls `work`."""
+
+    def __init__(self, work: Any) -> None:
+        self.me = self
+        self.work = work
+
+    def __del__(self) -> None:
+        self.work()
+
+
+@contextmanager
+def collecting_often(work: Any) -> Iterator[list[int]]:
+    """While it lasts, the collector runs after every few allocations, each time with garbage whose finalizer calls `work`."""
+    before, runs = gc.get_threshold(), [0]
+
+    def once() -> None:
+        runs[0] += 1
+        work()
+
+    def again(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop":
+            Cycle(once)
+
+    gc.collect()
+    gc.callbacks.append(again)
+    Cycle(once)
+    gc.set_threshold(3, 1, 1)
+    try:
+        yield runs
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(again)
+
+
+def training(shared: list[Any]) -> tuple[list[float], list[Any]]:
+    """What some steps of training give; `shared` has tensors that finalizers look at meanwhile."""
+    fb.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    optimizer = fb.optim.Adam(model.parameters(), lr=0.05)
+    x, y = fb.arange(20.0).reshape(5, 4) / 20, fb.tensor([0, 1, 2, 1, 0])
+    shared[:] = [x, *model.parameters()]
+    losses, running = [], fb.zeros(3)
+    for _ in range(4):
+        optimizer.zero_grad()
+        out = model(x)
+        shared[-1] = out
+        loss = nn.functional.cross_entropy(out, y)
+        loss.backward()
+        optimizer.step()
+        running.mul_(0.9).add_(out.detach()[1:3].sum(0))
+        losses.append(float(loss))
+    return losses, [p.tolist() for p in model.parameters()] + [running.tolist()]
+
+
+def reads(shared: list[Any]) -> Any:
+    def work() -> None:
+        for t in shared:
+            (t * 2.0).sum().item()
+
+    return work
+
+
+def records(shared: list[Any]) -> Any:
+    mine = fb.zeros(3)
+
+    def work() -> None:
+        mine.add_(1.0)
+        fb.cat([mine, mine]).chunk(2)
+        if shared:
+            shared[0] + 1.0
+
+    return work
+
+
+def writes_its_own(shared: list[Any]) -> Any:
+    mine = fb.zeros(3)
+    seen: list[float] = []
+
+    def work() -> None:
+        mine[0] = float(len(seen))
+        seen.append(float(mine[0]))
+        assert seen[-1] == len(seen) - 1
+
+    return work
+
+
+@pytest.mark.parametrize("kind", [reads, records, writes_its_own])
+def test_a_training_loop_is_as_without_finalizers(kind: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = training([])
+    shared: list[Any] = []
+    failed: list[Any] = []
+    work = kind(shared)
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    with collecting_often(guarded) as runs:
+        found = training(shared)
+    assert found == expected
+    assert runs[0] > 50 and not failed
+    assert local.trace is local.main and all(tr.index == index for index, tr in TRACES.items())
+
+
+def test_what_finalizers_recorded_is_there_afterwards() -> None:
+    total = fb.zeros(2)
+    results = []
+
+    def work() -> None:
+        total.add_(1.0)
+        results.append(total * 2.0)
+
+    y = fb.ones(2)
+    Cycle(work)
+    z = y + 1.0  # pending while the collector runs
+    gc.collect()
+    assert (z * 2.0).tolist() == [4.0, 4.0]
+    assert total.tolist() == [1.0, 1.0] and results[0].tolist() == [2.0, 2.0]
+
+
+def test_modes_are_those_of_the_interrupted_call() -> None:
+    found = []
+    w = fb.ones(2, requires_grad=True)
+    with fb.no_grad():
+        Cycle(lambda: found.append((w * 2.0).requires_grad))
+        gc.collect()
+    Cycle(lambda: found.append((w * 2.0).requires_grad))
+    gc.collect()
+    assert found == [False, True]
+
+
+def test_callbacks_of_weak_references_record() -> None:
+    class Thing:
+        pass
+
+    found = []
+    thing: Any = Thing()
+    thing.me = thing
+    reference = weakref.ref(thing, lambda _: found.append((fb.ones(2) * 3.0).tolist()))
+    x = fb.ones(2) * 5.0
+    del thing
+    gc.collect()
+    assert reference() is None and found == [[3.0, 3.0]]
+    assert (x + 1.0).tolist() == [6.0, 6.0]
