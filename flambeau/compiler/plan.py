@@ -221,7 +221,8 @@ class _Assembly:
             lines.append(f"    {''.join([f'i{i}, ' for i in range(count)])} = inputs")
             given = "".join([f"i{i}.address, " for i in range(count)])
         else:
-            given = "*[b.address for b in inputs], " if count else ""
+            scope["addresses"] = buffers.addresses
+            given = "*addresses(inputs), " if count else ""
         # Sizes stand in the scope, not in the text: plans that differ in sizes only share the compiled text.
         scope |= {f"allocate{j}": buffers.allocator(_nbytes(graph, graph.outputs[j])) for j in self.fresh}
         lines += [f"    o{j} = allocate{j}()" for j in self.fresh]

@@ -128,6 +128,13 @@ def size_class(nbytes: int) -> int:
 
 
 _new: Final = Buffer.__new__
+_allocators: Final[dict[int, Callable[[], Buffer]]] = {}  # native ones, by the number of bytes
+native_allocator: Callable[[_Class, int, Callable[[], Buffer]], Callable[[], Buffer]] | None = None  # trace/known_edge.py makes them
+
+
+def addresses(buffers: list[Buffer]) -> list[int]:
+    """The addresses of some buffers; known_edge.py has it in native code."""
+    return [b.address for b in buffers]
 
 
 def allocate(nbytes: int) -> Buffer:
@@ -175,6 +182,9 @@ def allocator(nbytes: int, *, temporary: bool = False) -> Callable[[], Buffer]:
     if nbytes > _SMALL:
         return partial(arena if temporary else allocate, nbytes)
     home = _small[((nbytes - 1) | 63).bit_length()]
+    found = _allocators.get(nbytes)
+    if found is not None:
+        return found
     pop = home.pop
 
     def allocate_small() -> Buffer:
@@ -192,7 +202,9 @@ def allocator(nbytes: int, *, temporary: bool = False) -> Callable[[], Buffer]:
         b.owner = None
         return b
 
-    return allocate_small
+    if native_allocator is None:
+        return allocate_small
+    return _allocators.setdefault(nbytes, native_allocator(home, nbytes, allocate_small))
 
 
 def _large_class(nbytes: int) -> _Class:

@@ -25,6 +25,7 @@ from flambeau.runtime import jit
 
 UNPACKABLE: Final = (OverflowError, TypeError, struct.error)  # what a number raises that does not fit a word of a call
 _FASTCALL: Final = 0x0080  # METH_FASTCALL: (self, address of the arguments, their number)
+_NOARGS: Final = 0x0004  # METH_NOARGS: (self, null)
 BYTES_AT: Final = bytes.__basicsize__ - 1  # where the content of a bytes object begins
 
 # Of an entry's block: run, program, arguments, and the functions of the interpreter; then the arguments' codes, one byte each.
@@ -181,6 +182,14 @@ def builtin(address: int, block: bytes, name: str) -> Any:
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return make(ctypes.addressof(definition), block, None)
+
+
+def method(cls: type, address: int, name: str) -> Any:
+    """A method without arguments of a class over native code: (self, null) -> a new reference, or null with an error set."""
+    definition = _definitions[address, "method"] = _Definition(name.encode(), address, _NOARGS, None)
+    make = ctypes.pythonapi.PyDescr_NewMethod
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
+    return make(cls, ctypes.addressof(definition))
 
 
 def words(values: Sequence[int]) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 from threading import get_ident
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.trace.recorder import LOCALS, TRACES, Trace, next_index
 
@@ -27,7 +27,8 @@ def _make() -> Trace:
     """A trace for the finalizers of one collection. It notes in `claims` what its inputs were to others."""
     aside = Trace(next_index())
     aside.held = True  # nothing is learned here
-    claims = aside.claims = []
+    claims: list[Any] = []
+    aside.claims = claims
     resolve = aside._resolve
 
     def claim(t: Tensor) -> int:
@@ -47,7 +48,7 @@ def _end(aside: Trace) -> None:
     try:
         flush(aside, "finalizers")
     finally:
-        for t, had, storage, version, names in reversed(aside.claims):
+        for t, had, storage, version, names in reversed(aside.claims or ()):
             now = t._storage
             if (now is not storage and storage is not None) or (now is not None and now.version != version):
                 continue  # it has other contents since

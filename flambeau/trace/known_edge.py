@@ -21,14 +21,14 @@ from typing import Any, Final
 
 from flambeau import dtypes
 from flambeau.ops.registry import Operation
-from flambeau.runtime import jit, memory, native_calls, threads
+from flambeau.runtime import buffers, jit, memory, native_calls, threads
 from flambeau.runtime.buffers import Buffer
 from flambeau.statistics import Counters, counters
-from flambeau.trace import edge_code, mutation, recorder, write_code
+from flambeau.trace import buffer_code, edge_code, mutation, recorder, write_code
 from flambeau.trace.immediate import Immediate
 from flambeau.trace.meta import Meta, Size
 from flambeau.trace.object_code import FUNCTIONS, TABLE
-from flambeau.trace.recorder import TRACES, Boundary, Trace, local
+from flambeau.trace.recorder import Boundary, Trace, local
 from flambeau.trace.state import Out, State
 from flambeau.trace.storage import Storage
 
@@ -58,15 +58,15 @@ def _fields() -> dict[str, int]:
     tensor = recorder._TENSOR[0]
     trace = local.main
     wanted: tuple[tuple[type, str, str], ...] = (
-        (tensor, "gen slot meta storage immediate", "_"), (Trace, "boundaries gen held inputs params resolved state tensors", ""),
+        (tensor, "gen slot meta storage immediate", "_"), (Trace, "boundaries claims gen held inputs params resolved state tensors", ""),
         (State, "next immediate edge slot meta root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta root slot", ""),
         (Storage, "buffer cut external family gen history origin others result slot version", ""), (Boundary, "tensor history version", ""),
-        (Meta, "leaf offset requires_grad", ""), (Buffer, "address nbytes", ""), (Operation, "defaults recent", ""), (Counters, "immediate_calls", ""),
-        (Immediate, "known key block kept allocate meta", ""),
+        (Meta, "leaf offset requires_grad", ""), (Buffer, "_block _class address nbytes owner", ""), (buffers._Class, "limit", ""),
+        (Operation, "defaults recent", ""), (Counters, "bytes_from_pool immediate_calls", ""), (Immediate, "known key block kept allocate meta", ""),
     )  # fmt: skip
     found = {}
     for cls, names, prefix in wanted:
-        sample: Any = trace if cls is Trace else object.__new__(cls)
+        sample: Any = trace if cls is Trace else list.__new__(cls) if issubclass(cls, list) else object.__new__(cls)
         for name in names.split():
             at = found[f"{cls.__name__.upper()}_{name.upper()}"] = offset_of(cls, prefix + name)
             if cls is not Trace:
@@ -94,7 +94,7 @@ def start() -> None:
     except AssertionError:  # an interpreter that keeps objects in another way
         return
     places = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(TABLE)} | fields
-    texts = write_code.modules(places) | {"edge": edge_code.edge_module(places)}
+    texts = write_code.modules(places) | buffer_code.modules(places) | {"edge": edge_code.edge_module(places)}
     readers = native_calls.readers()
     addresses = jit.functions([
         *[native_calls.module(name, text, {}) for name, text in texts.items()], *[code for code, _ in readers.values()]
@@ -107,12 +107,12 @@ def start() -> None:
     new = ctypes.pythonapi.PyType_GetSlot
     new.restype, new.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_int)
     objects: dict[str, Any] = {
-        "LOCALS": vars(local), "TRACE_NAME": "trace", "EMPTY": (), "TENSOR": recorder._TENSOR[0], "TRACE": Trace, "NONE": None, "TRUE": True,
-        "FALSE": False, "FLOAT": float, "INT": int, "BOOL": bool, "TUPLE": tuple, "LIST": list, "SIZE": Size, "MINUS": -1, "ZERO": 0, "ONE": 1,
-        "STORAGE": Storage, "BOUNDARY": Boundary, "COUNTERS": counters, "TRACES": TRACES, "MARK": object(), "LISTED": object(), "KEY_NAME": sys.intern("_key"),
-        "DETACHED_NAME": sys.intern("_detached"), "OFFSET_NAME": sys.intern("_offset"), "HISTORY_NAME": sys.intern("_history"),
-        "HOOKS_NAME": sys.intern("_hooks"), "PARAMETER": recorder._PARAMETER[0] or recorder._TENSOR[0],
-    }  # fmt: skip
+        "LOCALS": vars(local), "EMPTY": (), "TENSOR": recorder._TENSOR[0], "PARAMETER": recorder._PARAMETER[0] or recorder._TENSOR[0], "TRACE": Trace,
+        "NONE": None, "TRUE": True, "FALSE": False, "FLOAT": float, "INT": int, "BOOL": bool, "TUPLE": tuple, "LIST": list, "SIZE": Size,
+        "MINUS": -1, "ZERO": 0, "ONE": 1, "STORAGE": Storage, "BOUNDARY": Boundary, "BUFFER": Buffer, "COUNTERS": counters,
+        "MARK": object(), "LISTED": object(),
+    } | {f"{name.upper()}_NAME": sys.intern(f"_{name}") for name in ("key", "detached", "offset", "history", "hooks")}
+    objects["TRACE_NAME"] = sys.intern("trace")
     words = {name: id(o) for name, o in objects.items()} | {name: address_of(name) for name in FUNCTIONS}
     words |= {"THREAD": here(), "NEW": new(object, _TP_NEW), "NEW_TUPLE": new(tuple, _TP_NEW), "RUN": threads.native_address()}
     table = (ctypes.c_uint64 * len(TABLE))(*[words[name] for name in TABLE])
@@ -140,4 +140,16 @@ def start() -> None:
     made = {name: native_calls.builtin(at[name], block, name) for name in ("alive", "collect", "deliver", "take", "writes")}
     evaluate.alive_among, evaluate.collect, evaluate.deliver = made["alive"], made["collect"], made["deliver"]
     recorder.take, mutation.native_writes = made["take"], made["writes"]
+    buffers.addresses = native_calls.builtin(at["addresses"], block, "addresses")
+    python_method = vars(Buffer)["__del__"]
+    native_calls.builtin(at["give_back"], block, "give_back")(python_method)
+    _held.append(python_method)
+    Buffer.__del__ = native_calls.method(Buffer, at["give_back"], "__del__")  # type: ignore[method-assign]
+
+    def allocator(home: Any, nbytes: int, otherwise: Any) -> Any:
+        held = home, nbytes, otherwise
+        _held.append(held)
+        return native_calls.builtin(at["pop"], native_calls.words([ctypes.addressof(table), *map(id, held)]), "allocate")
+
+    buffers.native_allocator = allocator
     wrapper.equip_with(equip)

@@ -16,12 +16,12 @@ from flambeau.compiler.emit.builder import Builder
 # Functions of the interpreter, and the table's words, which end with them.
 FUNCTIONS: Final = (
     "PyDict_GetItemWithError", "PyDict_SetItem", "PyList_Append", "Py_IncRef", "Py_DecRef", "PyErr_Occurred", "PyErr_Clear", "PyLong_AsLongLong",
-    "PyFloat_AsDouble", "PyLong_FromLongLong", "PyTuple_New", "PyList_New", "PySequence_List", "PyObject_CallNoArgs", "PyObject_GetAttr",
+    "PyFloat_AsDouble", "PyLong_FromLongLong", "PyTuple_New", "PyList_New", "PySequence_List", "PyObject_CallNoArgs", "PyObject_CallOneArg", "PyObject_GetAttr",
     "PyObject_SetAttr", "PyObject_RichCompareBool", "PyBytes_FromStringAndSize", "PyGC_Disable", "PyGC_Enable",
 )  # fmt: skip
 OBJECTS: Final = (
     "LOCALS", "TRACE_NAME", "EMPTY", "TENSOR", "PARAMETER", "TRACE", "NONE", "TRUE", "FALSE", "FLOAT", "INT", "BOOL", "TUPLE", "LIST", "SIZE", "MINUS", "ZERO",
-    "ONE", "STORAGE", "BOUNDARY", "COUNTERS", "TRACES", "MARK", "LISTED", "KEY_NAME", "DETACHED_NAME", "OFFSET_NAME", "HISTORY_NAME", "HOOKS_NAME",
+    "ONE", "STORAGE", "BOUNDARY", "BUFFER", "COUNTERS", "MARK", "LISTED", "KEY_NAME", "DETACHED_NAME", "OFFSET_NAME", "HISTORY_NAME", "HOOKS_NAME",
 )  # fmt: skip
 TABLE: Final = ("THREAD", "NEW", "NEW_TUPLE", "RUN", *OBJECTS, *FUNCTIONS)
 

@@ -173,7 +173,7 @@ class Trace:
     """What this thread has recorded since its last observation."""
 
     # At fixed places: native code reads them (known_edge.py).
-    __slots__ = ("__dict__", "__weakref__", "boundaries", "gen", "held", "inputs", "params", "resolved", "state", "tensors")
+    __slots__ = ("__dict__", "__weakref__", "boundaries", "claims", "gen", "held", "inputs", "params", "resolved", "state", "tensors")
 
     def __init__(self, index: int) -> None:
         self.gen = index
@@ -189,7 +189,7 @@ class Trace:
         self.hooked: dict[int, Tensor] = {}
         self.faces: dict[int, int] = {}
         self.inference = False
-        self.claims: list[tuple[Any, ...]] = []  # of a trace of finalizers (finalizers.py)
+        self.claims: list[tuple[Any, ...]] | None = None  # of a trace of finalizers (finalizers.py)
         self.held = False  # a call of several edges is under way: shared memory may wait for its end
         self.limit = DEPTH_LIMIT
         self._values: list[Value] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,8 @@ import flambeau as fb
 from flambeau import nn
 from flambeau.ops import indexing, shape, sorting
 from flambeau.optim.adam import adam_update
-from flambeau.runtime import native_calls
+from flambeau.runtime import buffers, native_calls
+from flambeau.statistics import counters
 from flambeau.trace import immediate, mutation, recorder
 from flambeau.trace.recorder import local
 from tests.engine.python_only import python_only
@@ -251,3 +253,78 @@ def test_no_reference_is_kept_or_lost_by_views_and_several_results() -> None:
     gc.collect()
     assert max(abs(sys.getrefcount(o) - b) for o, b in zip(watched, before, strict=True)) < 50
     assert len(gc.get_objects()) - objects < 50
+
+
+def test_buffers_of_native_code_come_from_the_pool_and_go_back() -> None:
+    make = buffers.allocator(3000)
+    assert make is buffers.allocator(3000) and type(make).__name__ == "builtin_function_or_method"
+    home = buffers._small[((3000 - 1) | 63).bit_length()]
+    held = [make() for _ in range(len(home) + 2)]  # the last two from the system
+    assert not home and len({b.address for b in held}) == len(held) and all(b.nbytes == 3000 and b.owner is None for b in held)
+    assert buffers.addresses(held) == [b.address for b in held]
+    places = {b.address for b in held}
+    before, references = counters.bytes_from_pool, [sys.getrefcount(o) for o in (None, home, recorder.Storage)]
+    del held
+    assert len(home) == len(places)
+    for _ in range(500):
+        b = make()
+        assert b.address in places
+        del b
+    assert counters.bytes_from_pool == before + 500 * 3000
+    assert max(abs(sys.getrefcount(o) - r) for o, r in zip((None, home, recorder.Storage), references, strict=True)) < 10
+    assert all(sys.getrefcount(block) <= 3 for block in home)
+
+
+def test_a_full_class_gives_blocks_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = buffers.allocator(5000)
+    home = buffers._small[((5000 - 1) | 63).bit_length()]
+    held = [make() for _ in range(6)]
+    monkeypatch.setattr(home, "limit", len(home) + 3)
+    most = home.limit
+    del held
+    assert len(home) == most
+
+
+def test_buffers_are_given_back_by_other_threads() -> None:
+    make = buffers.allocator(7000)
+    home = buffers._small[((7000 - 1) | 63).bit_length()]
+    held = [make() for _ in range(50)]
+    free = len(home)
+
+    def drop() -> None:
+        while held:
+            held.pop()
+            make()
+
+    threads = [threading.Thread(target=drop) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(home) >= free + 50 and len({block[0] for block in home}) == len(home)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_writes_in_place_are_as_in_python(gradients: bool) -> None:
+    def run() -> Any:
+        x, w = fb.arange(12.0).reshape(3, 4).clone(), fb.full((4,), 0.5, requires_grad=gradients)
+        view, found = x[1], []
+        for number in range(5):
+            if gradients:
+                with fb.no_grad():
+                    w.mul_(1.5).sub_(0.25)
+                    w[1:3] = w[:2] * 2.0
+                found.append(((x * w).sum().detach(), w._version))
+            x.add_(1.0).mul_(w.detach())
+            x[0] = float(number)
+            x[:, 1:3] = x[:, :2]
+            view.neg_()
+            x.copy_(x.flip(0))
+            x.t().add_(view.sum())
+            found.append((x.tolist(), view.tolist(), w.tolist(), x._version))
+        return found
+
+    with python_only():
+        expected = run()
+    for _ in range(3):
+        assert str(run()) == str(expected)
