@@ -78,6 +78,9 @@ def _constant_maker(name: str, value: int, text: str) -> Any:
     ) -> Any:  # fmt: skip
         d = dtype or dtypes.get_default_dtype()
         shape = sizes_of(sizes if size is None else (size,))
+        if out is None and layout is None and device is None and min(shape, default=0) >= 0:  # the usual case
+            check_memory(shape, d)
+            return _finish(_full(value, shape, d), requires_grad)
         if layout is not None and layout is not strided:
             from flambeau.sparse.construct import without_elements
 

@@ -177,10 +177,10 @@ def _name_of(m: Any, index: Any) -> tuple[Any, ...] | None:
     if index.__class__ is slice:
         a, b, c = index.start, index.stop, index.step
         plain = (a is None or a.__class__ is int) and (b is None or b.__class__ is int) and (c is None or c.__class__ is int)
-        return (m, a, b, c) if plain else None
+        return (m, (a, b, c)) if plain else None  # as that of a tuple with this slice
     if index.__class__ is not tuple:
-        return (m, index) if index is None or index is Ellipsis else None
-    name: list[Any] = [m, len(index)]
+        return (m, index) if index is None or index is Ellipsis or index.__class__ is int else None
+    name: list[Any] = [m]
     for i in index:
         if i.__class__ is slice:
             a, b, c = i.start, i.stop, i.step
@@ -206,24 +206,31 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         if not -size <= index < 0:
             raise IndexError(f"index {index} is out of bounds for dimension 0 with size {size}")
         return _select_op(self, index + size, 0)  # type: ignore[no-any-return]
-    name = _name_of(self._meta, index)
-    steps = None if name is None else _views.get(name)
+    steps = _remembered(self._meta, index)
     if steps is None:
-        steps, tensors = _steps(self._meta, _index_items(self, index))
+        x, tensors = _basic(self, _index_items(self, index))
         if not all_none(tensors):
-            x: Any = self
-            for operation_, arguments in steps:
-                x = operation_(x, *arguments)
             return _index_tensors(x, tensors)
-        steps = steps or [(_alias, ())]
-        if name is not None:
-            if len(_views) >= _MOST_VIEWS:
-                _views.clear()
-            _views[name] = steps
+        return _alias(x) if x is self else x  # type: ignore[no-any-return]
+    if not steps:
+        return _alias(self)  # type: ignore[no-any-return]
     view = self
     for operation_, arguments in steps:
         view = operation_(view, *arguments)
     return view
+
+
+def _remembered(m: Any, index: Any) -> Steps | None:
+    """What makes the view of an index that `_name_of` names; None for another index."""
+    name = _name_of(m, index)
+    if name is None:
+        return None
+    steps = _views.get(name)
+    if steps is None:
+        if len(_views) >= _MOST_VIEWS:
+            _views.clear()
+        steps = _views[name] = _steps(m, list(index) if index.__class__ is tuple else [index])[0]
+    return steps
 
 
 def all_none(tensors: list[Any]) -> bool:
@@ -354,6 +361,13 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
             value = _full(value, (), self.dtype)
         else:
             value = tensor(value)
+    steps = _remembered(self._meta, index)
+    if steps is not None:
+        view = self
+        for operation_, arguments in steps:
+            view = operation_(view, *arguments)
+        assign(view, value, "__setitem__")
+        return
     items = _index_items(self, index)
     if len(items) == 1 and hasattr(items[0], "_meta") and items[0].dtype in (dtypes.bool_, dtypes.uint8) and value.numel() == 1:
         mask = items[0]
