@@ -6,6 +6,7 @@ the kernel runs: an IndexError, never a wild read.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import prod as product_of
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ _views: dict[tuple[Any, ...], Steps] = {}  # by metadata and index
 
 def _slice(steps: Steps, shape: list[int], d: int, index: slice) -> None:
     size = shape[d]
-    step = 1 if index.step is None else index.step.__index__()
+    step = 1 if index.step is None else operator.index(index.step)
     if step <= 0:
         raise ValueError("step must be greater than zero: negative steps are not supported, use flip")
     start, stop, step = index.indices(size)
