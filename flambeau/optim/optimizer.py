@@ -196,7 +196,10 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if p._grad is not None:
-                    clear_grad(p, set_to_none)
+                    if set_to_none:
+                        p._grad = None
+                    else:
+                        clear_grad(p, False)
 
     # -- the step ---------------------------------------------------------------------------------------------------
     def __init_subclass__(cls, **kwargs: Any) -> None:

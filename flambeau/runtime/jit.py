@@ -39,8 +39,9 @@ def function(key: str, emit: Emit) -> int:
     return functions([(key, emit)])[0]
 
 
-def functions(items: Sequence[tuple[str, Emit]]) -> list[int]:
-    """The addresses of several functions, given as (key, emit); those that are new are linked in one go.
+def functions(items: Sequence[tuple[str, Emit]], small: bool = False) -> list[int]:
+    """The addresses of several functions, given as (key, emit); those that are new are linked in one go. `small`: no other process is worth
+    its start for them.
 
     RuntimeError, with the text, if LLVM refuses what `emit` wrote.
     """
@@ -61,7 +62,7 @@ def functions(items: Sequence[tuple[str, Emit]]) -> list[int]:
             else:
                 counters.kernels_from_disk += 1
                 missing[key] = content
-        workers = compile_farm.workers_for(len(new))
+        workers = 0 if small else compile_farm.workers_for(len(new))
         if workers:
             contents = compile_farm.compile_all([emit() for emit in new.values()], compile_text, workers)
             for key, content in zip(new, contents, strict=True):

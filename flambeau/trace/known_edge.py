@@ -96,9 +96,8 @@ def start() -> None:
     places = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(TABLE)} | fields
     texts = write_code.modules(places) | buffer_code.modules(places) | {"edge": edge_code.edge_module(places)}
     readers = native_calls.readers()
-    addresses = jit.functions([
-        *[native_calls.module(name, text, {}) for name, text in texts.items()], *[code for code, _ in readers.values()]
-    ])  # fmt: skip
+    modules = [native_calls.module(name, text, {}) for name, text in texts.items()]
+    addresses = jit.functions([*modules, *[code for code, _ in readers.values()]], small=True)
     for (kind, (_, make)), address in zip(readers.items(), addresses[len(texts) :], strict=True):
         memory.READERS[getattr(dtypes, kind)] = make(address)
     at = dict(zip(texts, addresses, strict=False))

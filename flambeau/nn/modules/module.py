@@ -100,10 +100,15 @@ class Module(HookMixin, StateMixin):
     # -- attributes -----------------------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        for table in ("_parameters", "_buffers", "_modules"):
-            members = own.get(table)
-            if members is not None and name in members:
-                return members[name]
+        members = own.get("_modules")  # a name is in one table only
+        if members is not None and name in members:
+            return members[name]
+        members = own.get("_parameters")
+        if members is not None and name in members:
+            return members[name]
+        members = own.get("_buffers")
+        if members is not None and name in members:
+            return members[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:

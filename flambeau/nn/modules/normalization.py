@@ -74,7 +74,12 @@ class LayerNorm(_Affine):
         self._make(self.normalized_shape, elementwise_affine, elementwise_affine and bias, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        own = self._parameters  # as in Linear
+        weight, bias = own.get("weight"), own.get("bias")
+        return F.layer_norm(
+            input, self.normalized_shape, weight if weight is not None or "weight" in own else self.weight,
+            bias if bias is not None or "bias" in own else self.bias, self.eps,
+        )  # fmt: skip
 
     def extra_repr(self) -> str:
         return (
