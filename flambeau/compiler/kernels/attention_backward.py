@@ -176,7 +176,7 @@ class Backward(Body):
         vectors = c.divide(pitch, width)
         rest = c.modulo(vectors, 3)
         threes = c.divide(vectors, 3) - (rest.eq(1) & vectors.gt(1)).select(c.i64(1), 0)
-        threes = threes * 3
+        threes = threes * 3 if self.widest == 3 else c.i64(0)
 
         def columns(v: Lanes, count: int) -> None:
             at = v * width
@@ -186,7 +186,8 @@ class Backward(Body):
             )  # fmt: skip
 
         def both() -> None:
-            c.for_(0, threes, lambda v: columns(v, 3), 3)
+            if self.widest == 3:
+                c.for_(0, threes, lambda v: columns(v, 3), 3)
             even = threes + c.divide(vectors - threes, 2) * 2
             c.for_(threes, even, lambda v: columns(v, 2), 2)
             c.for_(even, vectors, lambda v: columns(v, 1))

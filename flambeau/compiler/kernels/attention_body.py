@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import ClassVar
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.emit.code import Array, Code, Operand
@@ -38,6 +39,8 @@ def word_names(facts: Facts, operands: Sequence[str], offsets: Sequence[str]) ->
 
 class Body:
     """The body of a kernel: `c` writes it, the methods are what both directions do."""
+
+    stands_in: ClassVar[bool] = False  # multiply-adds only do what the matrix unit cannot: little code rather than speed
 
     def __init__(self, facts: Facts, operands: Sequence[str], offsets: Sequence[str]) -> None:
         self.facts = facts
@@ -90,9 +93,14 @@ class Body:
         text = write(b)
         self.c.helper(text, b.declarations)
 
+    @property
+    def widest(self) -> int:
+        """Vectors of a product's tile: where multiply-adds only stand in for the matrix unit, as few as a block has."""
+        return self.facts.vectors if self.facts.parts else VECTORS
+
     def define_products(self, *kinds: tuple[str, str]) -> None:
         for form, store in kinds:
-            for vectors in range(1, VECTORS + 1):
+            for vectors in range(1, self.widest + 1):
                 self.define(partial(product, facts=self.facts, form=form, store=store, vectors=vectors))
 
     def define_ways(self, *operands: str) -> None:
@@ -207,7 +215,9 @@ class Body:
 
     def in_tiles(self, rows: Lanes, plain: Lanes, tile: int, group: Callable[[Lanes, bool], None]) -> None:
         """`group(row, masked)` for every tile of rows: first the plain ones."""
-        if self.facts.mask == "none":
+        if self.stands_in:
+            plain = self.c.i64(0)
+        elif self.facts.mask == "none":
             self.c.for_(0, plain, lambda row: group(row, False), tile)
         self.c.for_(plain, rows, lambda row: group(row, True), tile)
 

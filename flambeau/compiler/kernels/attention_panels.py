@@ -23,6 +23,7 @@ from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
 BLOCK = 32  # rows and columns
 WIDTH = 16  # lanes of a vector, lines of a tile
 TILE_BYTES = 1024
+_LINES = 4  # of a tile side by side
 EXTENT = Extent(WIDTH)
 _FLOATS, _INTS = f"<{WIDTH} x float>", f"<{WIDTH} x i32>"
 
@@ -52,37 +53,52 @@ def pack_blocks(b: Builder, parts: int, operand: str, turned: bool, noted: bool,
     """Text of `name(source, pitch, columns, target, stride, extent)`: 32 rows of `columns` (a multiple of 32) numbers, a
     step for each 32 columns, `stride` bytes apart. The extent's slot takes in all of them, if they are `noted`."""
     numbers = Numbers(b, parts)
+    halves = [b.gep("i8", "%extent", 64 * i) for i in range(2)] if noted else []
+    carried = [(_INTS, b.load(_INTS, half, 64)) for half in halves]
+    # From a tile to the next one, and between the two 16 x 16 quarters of it (turned, if so) whose lines are paired.
+    down, across = b.mul("%pitch", WIDTH), str(WIDTH)
+    by_rows = (operand == "left") != turned
+    next_tile, next_half = (down, across) if by_rows else (across, down)
 
     def chunk(c: str, *seen: str) -> list[str]:
         corner = b.gep("float", "%source", c)
         target = b.gep("i8", "%target", b.mul(b.op(f"udiv i64 {c}, {BLOCK}"), "%stride"))
+
+        def each(t: str, *now: str) -> list[str]:
+            return tile(b.gep("float", corner, b.mul(t, next_tile)), b.gep("i8", target, b.mul(t, TILE_BYTES)), *now)
+
+        return b.loop(0, 2, 1, each, list(zip([type_ for type_, _ in carried], seen, strict=True)))
+
+    def tile(corner: str, target: str, *seen: str) -> list[str]:
+        quarters = [corner, b.gep("float", corner, next_half)]
         extent = list(seen)
 
-        def load(row: int, column: int) -> str:
-            value = b.load(_FLOATS, b.gep("float", b.gep("float", corner, b.mul("%pitch", row)), column), 4)
+        def load(half: int, row: str | int) -> str:
+            value = b.load(_FLOATS, b.gep("float", quarters[half], b.mul("%pitch", row)), 4)
             if noted:
                 extent[:] = EXTENT.include(b, value, *extent)
             return value
 
-        for tile in range(2):
-            # The two 16 x 16 quarters (turned, if so) whose lines are paired.
-            corners = [(tile, half) if operand == "left" else (half, tile) for half in range(2)]
-            if turned and parts == 1:  # pairs first: one block to transpose instead of two
-                pairs = [rounded_pairs(b, *(load(x * WIDTH + i, y * WIDTH) for y, x in corners)) for i in range(WIDTH)]
-                for i, line in enumerate(transpose(b, "i32", WIDTH, pairs)):
-                    b.store(_INTS, line, b.gep("i8", target, tile * TILE_BYTES + 64 * i), 64)
-                continue
-            if turned:
-                quarters = [transpose(b, "float", WIDTH, [load(x * WIDTH + i, y * WIDTH) for i in range(WIDTH)]) for y, x in corners]
-                lines = list(zip(*quarters, strict=True))
-            for i in range(WIDTH):
-                first, second = lines[i] if turned else [load(y * WIDTH + i, x * WIDTH) for y, x in corners]
-                at = b.gep("i8", target, tile * TILE_BYTES + 64 * i)
-                numbers.line(numbers.split(first), numbers.split(second), at)
+        if turned and parts == 1:  # pairs first: one block to transpose instead of two
+            pairs = [rounded_pairs(b, load(0, i), load(1, i)) for i in range(WIDTH)]
+            for i, line in enumerate(transpose(b, "i32", WIDTH, pairs)):
+                b.store(_INTS, line, b.gep("i8", target, 64 * i), 64)
+        elif turned:
+            turned_quarters = [transpose(b, "float", WIDTH, [load(half, i) for i in range(WIDTH)]) for half in range(2)]
+            for i, (first, second) in enumerate(zip(*turned_quarters, strict=True)):
+                numbers.line(numbers.split(first), numbers.split(second), b.gep("i8", target, 64 * i))
+        else:
+            def lines(first: str, *now: str) -> list[str]:
+                extent[:] = now
+                for i in range(_LINES):
+                    row = b.add(first, i)
+                    pair = [numbers.split(load(half, row)) for half in range(2)]
+                    numbers.line(pair[0], pair[1], b.gep("i8", target, b.mul(row, 64)))
+                return extent
+
+            return b.loop(0, WIDTH, _LINES, lines, list(zip([type_ for type_, _ in carried], extent, strict=True)))
         return extent
 
-    halves = [b.gep("i8", "%extent", 64 * i) for i in range(2)] if noted else []
-    carried = [(_INTS, b.load(_INTS, half, 64)) for half in halves]
     for half, value in zip(halves, b.loop(0, "%columns", BLOCK, chunk, carried), strict=True):
         b.store(_INTS, value, half, 64)
     return b.function(

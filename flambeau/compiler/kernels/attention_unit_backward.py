@@ -36,6 +36,7 @@ class UnitBackward(Unit, Backward):
 
     offsets: ClassVar[list[str]] = UNIT_OFFSETS
     holds_all: ClassVar[bool] = False
+    stands_in: ClassVar[bool] = True
 
     def write(self, symbol: str) -> str:
         c, facts = self.c, self.facts
