@@ -70,8 +70,7 @@ def halves_word_names(facts: Facts) -> list[str]:
 
 def halves_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]:
     """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
-    # Panels are seldom packed as parts: by functions for any strides, as each one is 0.1 s of compiling.
-    left, words = parts_words(facts, regions, "none")
+    left, words = parts_words(facts, regions)
     words |= {f"halves_{operand}": halves_pack_function(facts, operand) for operand in ("a", "b")}
     words |= {
         "halves_tiles": tiles_function("halves", micro, dispatch, facts.vector_bits), "halves_otherwise": _otherwise_function(left),

@@ -147,12 +147,10 @@ def parts_word_names(facts: Facts) -> list[str]:
     return [*word_names(facts), "parts_a", "parts_b", "parts_tiles", "parts_store", *_REGIONS]
 
 
-def parts_words(facts: Facts, regions: Regions, unit: str = "") -> tuple[Facts, dict[str, Word]]:
-    """The facts that are left to the kernel, and the words of the functions that it calls and of the regions. `unit`: of the operands
-    whose parts are packed, if not as `facts` say."""
+def parts_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]:
+    """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
     _, words = shared(replace(facts, c_unit="column"))
-    packed = replace(facts, a_unit=unit or facts.a_unit, b_unit=unit or facts.b_unit)
-    words |= {f"parts_{operand}": parts_pack_function(packed, operand) for operand in ("a", "b")}
+    words |= {f"parts_{operand}": parts_pack_function(facts, operand) for operand in ("a", "b")}
     words |= {"parts_tiles": blocks_function(3, facts.vector_bits), "parts_store": _store_function(facts)}
     words |= {name: getattr(regions, name) for name in _REGIONS}
     return replace(facts, a_unit="any", b_unit="any"), words
