@@ -4,7 +4,7 @@
 |------------------------------|------------------------------------------|------------------------------------------------------------------------|
 | `convolution`                | convolution_depthwise.py                 | convolution_pointwise.py, _images.py, _tiles.py, _direct.py, _gemm.py |
 | `convolution_input_gradient` | convolution_depthwise.py                 | the same; with a stride in phases, but for convolution_images          |
-| `convolution_weight_gradient`| convolution_depthwise.py                 | convolution_weight.py, its sums by convolution_weight_tiles.py         |
+| `convolution_weight_gradient`| convolution_depthwise.py                 | convolution_weight.py, sums by convolution_weight_tiles.py, _planes.py |
 
 Images are (N, C, H, W) in any strides,
 results in the strides of their Value. One-dimensional convolutions come with H = 1.
