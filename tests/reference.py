@@ -491,6 +491,11 @@ def _pool(node: Node, xs: list[Array], d: dtype) -> Any:
         for at in np.ndindex(shape[2:]):
             rows, columns, _ = _windows(node, h, w, (at[0], at[1]))
             flat = np.array([r * w + c for r in rows for c in columns])
+            if not flat.size:  # all of the window is padding
+                kind = x.dtype.kind
+                values[:, :, at[0], at[1]] = -np.inf if kind == "f" else False if kind == "b" else np.iinfo(x.dtype).min
+                indices[:, :, at[0], at[1]] = -1
+                continue
             window = x.reshape(*x.shape[:2], h * w)[..., flat]
             best = np.argmax(np.where(np.isnan(window), np.inf, window) if x.dtype.kind == "f" else window, axis=-1)
             if x.dtype.kind == "f":
@@ -505,7 +510,8 @@ def _pool(node: Node, xs: list[Array], d: dtype) -> Any:
         flat_out = out.reshape(*shape[:2], -1)
         grad, index = x.reshape(*shape[:2], -1), xs[1].reshape(*shape[:2], -1)
         for n, c in np.ndindex(shape[:2]):
-            np.add.at(flat_out[n, c], index[n, c], grad[n, c].astype(np.float64))
+            there = index[n, c] >= 0
+            np.add.at(flat_out[n, c], index[n, c][there], grad[n, c][there].astype(np.float64))
         return out.astype(x.dtype)
     forward = node.op == "average_pool"
     h, w = x.shape[2:] if forward else shape[2:]

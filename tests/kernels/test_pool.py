@@ -175,3 +175,9 @@ def test_output_in_another_order() -> None:
             c.graph.values[o].strides = (h * w * channels, 1, w * channels, channels)
         for f, p in zip(c.run(make), plain, strict=True):
             np.testing.assert_array_equal(f, p)
+
+
+@pytest.mark.parametrize("d", [dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64, dtypes.uint8], ids=str)
+def test_a_window_of_padding_alone(d: dtypes.dtype) -> None:
+    """Its maximum is the least of all values, as PyTorch's is."""
+    check(cases((2, 1, 1, 2), (1, 2), (1, 1), (0, 1), (2, 3), d=d)["max_pool"], d, 1)

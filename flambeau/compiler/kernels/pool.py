@@ -289,7 +289,10 @@ def _store(
 
 
 def _maximum(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str, indices: str) -> None:
-    """Values and flat indices of the maxima. A NaN replaces anything, the first of equals stays (PyTorch's rule)."""
+    """Values and flat indices of the maxima. A NaN replaces anything, the first of equals stays (PyTorch's rule).
+
+    A window without a pixel has the least of all values (PyTorch's too) and the index -1.
+    """
     element, width = facts.element, facts.width
     values_type, mask_type = vector(element.compute, width), vector("i1", width)
     index_type = vector(facts.index or "i32", width)
@@ -329,9 +332,15 @@ def _maximum(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str,
 
     def start() -> list[tuple[str, str]]:
         none = [(index_type, b.splat(facts.index, width, "-1"))] if facts.index else []
-        return [(values_type, element.zero(width)), (mask_type, "false" if width == 1 else "zeroinitializer"), *none]
+        return [(values_type, b.splat(element.compute, width, _least(element))), (mask_type, "false" if width == 1 else "zeroinitializer"), *none]
 
     _windows(b, facts, w, source, start, tap, finish)
+
+
+def _least(element: Element) -> str:
+    if element.is_float:
+        return "0xFFF0000000000000"  # minus infinity
+    return "0" if element.name in ("uint8", "bool") else str(-(1 << (8 * element.memory_bytes - 1)))
 
 
 def _extent(b: Builder, w: dict[str, str], axis: str, start: str) -> str:
