@@ -13,6 +13,7 @@ numbers tell.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from flambeau.compiler.emit.code import Array, Operand
@@ -34,7 +35,12 @@ _ONE: Final = ("127", "127")  # low and high of weights
 
 
 class Unit(Body):
-    """Mixed in before Forward or Backward. Areas of tiles and extents are arrays of bytes."""
+    """Mixed in before Forward or Backward, which set the sizes. Areas of tiles and extents are arrays of bytes."""
+
+    head_size: Lanes
+    head_pitch: Lanes
+    value_size: Lanes
+    value_pitch: Lanes
 
     def set_up(self, *packings: str) -> None:
         """Words, and the functions of the module; `packings`: see attention_panels.py."""
@@ -46,7 +52,7 @@ class Unit(Body):
         self._fetched = c.cell("i64")
         self._tiles = c.array("tiles", "i8").pointer
         for name in packings:
-            self.define(lambda b, name=name: define_packing(b, parts, name))
+            self.define(partial(define_packing, parts=parts, name=name))
         self.define(open_extent)
         self.define(close_extent)
         c.helper(configuration(), set())
