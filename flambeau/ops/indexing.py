@@ -209,6 +209,8 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         return _select_op(self, index + size, 0)  # type: ignore[no-any-return]
     steps = _remembered(self._meta, index)
     if steps is None:
+        if index.__class__ is self.__class__ and index._meta.dtype is dtypes.int64 and self._meta.ndim:
+            return _index_op(self, [index], (True,))  # type: ignore[no-any-return]
         x, tensors = _basic(self, _index_items(self, index))
         if not all_none(tensors):
             return _index_tensors(x, tensors)
