@@ -17,6 +17,8 @@ from flambeau.trace.recorder import TRACE_SLOTS, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
 
 _new: Callable[[type], Any] = object.__new__
+_detach: Any = None  # functions of modules that need this one, once they are wanted: to import takes 0.4 us even where it is done
+_backward: Any = None
 
 
 class Tensor:
@@ -552,9 +554,10 @@ class Tensor:
     # -- gradients ----------------------------------------------------------------------------------------------
     def detach(self) -> Tensor:
         """The same memory without history."""
-        from flambeau.ops.shape import detach
-
-        return detach(self)
+        global _detach
+        if _detach is None:
+            from flambeau.ops.shape import detach as _detach
+        return _detach(self)  # type: ignore[no-any-return]
 
     def detach_(self) -> Tensor:
         """Forget this tensor's history, in place."""
@@ -575,11 +578,12 @@ class Tensor:
         inputs: Sequence[Tensor] | Tensor | None = None,
     ) -> None:  # fmt: skip
         """Accumulate gradients of this tensor into the leaves that it depends on; `gradient` has this tensor's shape."""
-        from flambeau.autograd.engine import backward
-
+        global _backward
+        if _backward is None:
+            from flambeau.autograd.engine import backward as _backward
         if isinstance(inputs, Tensor):
             inputs = (inputs,)
-        backward((self,), (gradient,), bool(retain_graph), create_graph, inputs)
+        _backward((self,), (gradient,), bool(retain_graph), create_graph, inputs)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
         """Call `hook(gradient)` whenever the gradient of this tensor is computed; what it returns replaces it."""
