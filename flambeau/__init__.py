@@ -152,10 +152,15 @@ _attributes.install(Tensor)
 def _lazy_method(name: str, module: str) -> Any:
     """A Tensor method that is a function of a module, which is loaded when it is first called."""
 
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        import importlib
+    found: Any = None
 
-        return getattr(importlib.import_module(module), name)(self, *args, **kwargs)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        nonlocal found
+        if found is None:
+            import importlib
+
+            found = getattr(importlib.import_module(module), name)
+        return found(self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"torch.{name} of this tensor."
@@ -319,9 +324,11 @@ def __getattr__(name: str) -> Any:
             if error.name != f"flambeau.{name}":
                 raise
     if name in _FROM_FUNCTIONAL:
-        return getattr(importlib.import_module("flambeau.nn.functional"), name)
+        found = globals()[name] = getattr(importlib.import_module("flambeau.nn.functional"), name)
+        return found
     if name in _LAZY_NAMES:
-        return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+        found = globals()[name] = getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+        return found
     if name.startswith("__"):
         raise AttributeError(name)
     from flambeau.names import missing

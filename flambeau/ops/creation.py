@@ -15,7 +15,7 @@ from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import sizes_of
 from flambeau.queries import preserve_format
-from flambeau.trace.mutation import into
+from flambeau.trace.mutation import assign, into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -688,8 +688,6 @@ def new(self: Tensor, *args: Any) -> Tensor:
 
 def fill_(input: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, in place."""
-    from flambeau.trace.mutation import assign
-
     m = input._meta
     if hasattr(value, "_meta"):
         if value.ndim:
@@ -716,8 +714,6 @@ def zero_(input: Tensor) -> Tensor:
 
 def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
     """Overwrite the elements with those of `other`, broadcast and cast as needed."""
-    from flambeau.trace.mutation import assign
-
     if not hasattr(other, "_meta"):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
     return assign(self, other, "copy_")

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.compiler.kernel import REFUSED
 from flambeau.ops import primitives as prim
+from flambeau.ops.creation import _full, tensor
 from flambeau.ops.primitives.move import refuse_negative
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
 from flambeau.ops.wrapper import numpy_names
-from flambeau.trace.mutation import into
+from flambeau.trace.mutation import assign, into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -85,8 +86,6 @@ def _index_items(x: Any, index: Any) -> list[Any]:
 
 
 def _as_index(data: Any) -> Any:
-    from flambeau.ops.creation import tensor
-
     t = tensor(data)
     return t.to(dtypes.int64) if t.numel() == 0 and t.dtype.is_floating_point else t  # type: ignore[attr-defined]
 
@@ -345,22 +344,15 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
 
 def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """input[indices] = values (or += with accumulate), in place."""
-    from flambeau.trace.mutation import assign
-
     return assign(input, index_put(input, indices, values, accumulate), "index_put_")
 
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
     """x[index] = value, in place: value is broadcast and cast."""
-    from flambeau.ops.creation import tensor
-    from flambeau.trace.mutation import assign
-
     if not hasattr(value, "_meta"):
         if isinstance(value, (bool, int, float, complex)):
             if self.dtype.category == 1 and isinstance(value, float):
                 value = int(value)
-            from flambeau.ops.creation import _full
-
             value = _full(value, (), self.dtype)
         else:
             value = tensor(value)
@@ -655,8 +647,6 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 def install_methods(cls: Any) -> None:
     """Indexing syntax and the methods with several forms."""
-    from flambeau.trace.mutation import assign
-
     cls.__getitem__, cls.__setitem__ = getitem, setitem
     cls.index_put, cls.index_put_ = index_put, index_put_
     cls.scatter = scatter

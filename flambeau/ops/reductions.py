@@ -237,6 +237,8 @@ def min_(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = 
 def _extreme(input: Any, dim: Any, keepdim: bool, other: Any, out: Any, name: str) -> Any:
     if dim.__class__ is int and other is None and out is None:
         return (_max_over if name == "max" else _min_over)(input, dim, keepdim)
+    if dim is None and other is None and out is None:
+        return (_max_all if name == "max" else _min_all)(input)
     from flambeau.ops import arithmetic
     from flambeau.ops.wrapper import write_out
 
