@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 
-import flambeau as ft
 from flambeau.compiler.kernels import convolution_weight, convolution_weight_planes
 from flambeau.compiler.kernels.convolution_problem import Problem
 from flambeau.runtime import tiles
-from tests.kernels.test_convolution_weight_tiles import arrays, exactly, gradient
+from tests.kernels.weight_gradients import SPECIAL, Case, arrays, check_errors, check_sizes, check_special_value, check_tiny_operands, gradient
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(
@@ -35,62 +31,30 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("case", SHAPES, ids=str)
-def test_sizes(case: tuple) -> None:  # type: ignore[type-arg]
-    x, g, shape, options = arrays(case)
-    threads = ft.get_num_threads()
-    try:
-        ft.set_num_threads(1)
-        result = gradient(x, g, shape, options, 3)
-        ft.set_num_threads(2)
-        np.testing.assert_array_equal(gradient(x, g, shape, options, 3), result)
-    finally:
-        ft.set_num_threads(threads)
-    exact = exactly(x, g, shape, options)
-    sizes = exactly(np.abs(x), np.abs(g), shape, options)
-    assert (np.abs(result - exact) <= 40 * 2.0**-24 * sizes).all()
+def test_sizes(case: Case) -> None:
+    check_sizes(case, 3)
 
 
 @pytest.mark.parametrize("positive", [False, True], ids=["normal", "positive"])
 @pytest.mark.parametrize(
-    "case", [(8, 64, 64, 32, 32, (3, 3), 1, 1, 1, 1), (32, 32, 32, 8, 8, (3, 3), 1, 1, 1, 1), (2, 64, 64, 7, 7, (3, 3), 1, 1, 1, 1)], ids=str
+    "case",
+    [(8, 64, 64, 32, 32, (3, 3), 1, 1, 1, 1), (32, 32, 32, 8, 8, (3, 3), 1, 1, 1, 1), (2, 64, 64, 7, 7, (3, 3), 1, 1, 1, 1)],
+    ids=str,
 )
-def test_errors_are_no_larger_than_those_of_pytorch(case: Any, positive: bool) -> None:
-    x, g, shape, options = arrays(case)
-    if positive:
-        x, g = np.abs(x), np.abs(g)
-    exact = exactly(x, g, shape, options)
-    theirs = torch.nn.grad.conv2d_weight(torch.from_numpy(x), shape, torch.from_numpy(g), **options).numpy()
-    ours = gradient(x, g, shape, options, 3)
-    assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((theirs - exact) ** 2))
+def test_errors_are_no_larger_than_those_of_pytorch(case: Case, positive: bool) -> None:
+    check_errors(case, positive, 3)
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e-42, -1e-38, 3e38], ids=str)
+@pytest.mark.parametrize("value", SPECIAL, ids=str)
 def test_special_values(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One in the image, or in the gradient, where no tap meets padding: what machines without the unit compute."""
-    x, g, shape, options = arrays((3, 40, 33, 36, 37, (3, 3), 1, 1, 1, 1))
-    for where in (x, g):
-        old = where[2, 32, 22, 3]
-        where[2, 32, 22, 3] = value
-        with np.errstate(all="ignore"):
-            ours = gradient(x, g, shape, options, 3)
-            monkeypatch.setattr(convolution_weight, "weight_planes_apply", lambda p: False)
-            plain = gradient(x, g, shape, options, 1)
-            monkeypatch.setattr(convolution_weight, "weight_planes_apply", lambda p: True)
-            np.testing.assert_array_equal(np.isnan(ours), np.isnan(plain))
-            sizes = exactly(np.abs(x), np.abs(g), shape, options)
-            fine = sizes < np.finfo(np.float32).max
-            assert (np.abs(ours[fine] - plain[fine]) <= 200 * 2.0**-24 * sizes[fine]).all()
-            assert not np.isfinite(ours[~np.isfinite(sizes)]).any()
-        where[2, 32, 22, 3] = old
+    def switch(on: bool) -> None:
+        monkeypatch.setattr(convolution_weight, "weight_planes_apply", lambda p: on)
+
+    check_special_value((3, 40, 33, 36, 37, (3, 3), 1, 1, 1, 1), (2, 32, 22, 3), value, switch, 3)
 
 
 def test_tiny_operands() -> None:
-    """Denormal products, and operands whose parts would be denormal."""
-    x, g, shape, options = arrays((2, 32, 32, 20, 24, (3, 3), 1, 1, 1, 1))
-    for left, right in ((1e-20, 1e-20), (1e-37, 1.0), (1e-42, 1.0)):
-        a, b = (x * np.float32(left)).astype(np.float32), (g * np.float32(right)).astype(np.float32)
-        sizes = exactly(np.abs(a), np.abs(b), shape, options)
-        assert (np.abs(gradient(a, b, shape, options, 3) - exactly(a, b, shape, options)) <= 200 * 2.0**-24 * sizes + 1e-43).all()
+    check_tiny_operands((2, 32, 32, 20, 24, (3, 3), 1, 1, 1, 1), 3)
 
 
 def test_where_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
