@@ -109,8 +109,13 @@ def overridable(operations: bool = True, creation: bool = False) -> Iterator[tup
             except ModuleNotFoundError:
                 continue
         module = sys.modules[namespace]
+        for name in vars(module).get("_LAZY_NAMES", ()):  # the module keeps what was looked up: names must not depend on that
+            getattr(module, name)
+        borrowed = vars(module).get("_FROM_FUNCTIONAL", ())  # their own namespace comes later
         for name, value in list(vars(module).items()):
-            if name.startswith("_") or name in IGNORED or (name in CREATION and not creation) or type(value) is not FunctionType or id(value) in seen:
+            if name.startswith("_") or name in borrowed:
+                continue
+            if name in IGNORED or (name in CREATION and not creation) or type(value) is not FunctionType or id(value) in seen:
                 continue
             if not value.__module__.startswith("flambeau."):
                 continue

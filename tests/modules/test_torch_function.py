@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -145,6 +147,18 @@ def test_objects_that_are_no_tensors() -> None:
         ft.add(ft.ones(2), "text")
 
 
+def test_names_do_not_depend_on_what_was_looked_up() -> None:
+    program = (
+        "import sys, flambeau as ft; from flambeau import overrides\n"
+        "if sys.argv[1:]: ft.softmax\n"
+        "overrides.resolve_name(ft.relu)  # reads the names\n"
+        "print([overrides.resolve_name(f) for f in (ft.softmax, ft.nn.functional.softmax)])"
+    )
+    for arguments in ([], ["first"]):
+        done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "['torch.softmax', 'torch.nn.functional.softmax']"
+
+
 def test_modes_see_every_call_and_leave_nothing_behind() -> None:
     class Counting(overrides.TorchFunctionMode):
         def __init__(self) -> None:
@@ -161,7 +175,7 @@ def test_modes_see_every_call_and_leave_nothing_behind() -> None:
     with Counting() as outer, Counting() as inner:
         y = F.relu(x) + ft.zeros(3)
         assert ft.softmax(y, 0).sum().item() == pytest.approx(1.0)
-    assert inner.seen == outer.seen == ["torch.nn.functional.relu", "torch.zeros", "torch.add", "torch.nn.functional.softmax", "torch.sum", "torch.Tensor.item"]
+    assert inner.seen == outer.seen == ["torch.nn.functional.relu", "torch.zeros", "torch.add", "torch.softmax", "torch.sum", "torch.Tensor.item"]
     assert (F.relu.__code__, ft.zeros.__code__, ft.Tensor.tolist.__code__) == before
     assert y.tolist() == [1.0, 1.0, 1.0]
 
