@@ -381,7 +381,7 @@ class _Emitter:
         stores keep memory busy; of two the last, because the first one would wait for memory."""
         nest = self.nest
         stages = [other for other in nest.blocks if other.stage]
-        if self.outer_vector or len(stages) < 2 or block is not stages[1 if len(stages) == 2 else -2] or nest.outer == 0:
+        if self.outer_vector or len(stages) < 2 or block is not stages[max(1, len(stages) - 2)] or nest.outer == 0:
             return []
         first = {s.access for s in stages[0].body if isinstance(s, Load)}
         return [

@@ -27,7 +27,7 @@ from flambeau.compiler.kernels.bfloat_parts import are_safe
 from flambeau.compiler.kernels.convolution_image_pack import is_flat, pack_steps, packed_bytes, whole_extent
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, load_words, numel, temporary
-from flambeau.compiler.kernels.convolution_step_products import add_sums, choose_tiles, clear_tiles, multiply_step, store_tiles
+from flambeau.compiler.kernels.convolution_step_products import add_sums, clear_tiles, multiply_step, store_tiles
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER
 from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
@@ -35,6 +35,7 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_parts import choose_tiles
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
@@ -148,7 +149,7 @@ def _tiles_module(key: str) -> str:
     from flambeau.runtime.jit import symbol
 
     variants = [(r, c) for r in (1, 2) for c in (1, 2)]
-    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, symbol(key), _MICRO)], 512)
+    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, name=symbol(key), stem="tiles", types=_MICRO)], 512)
 
 
 def _micro(high: int, broad: int, b: Builder) -> str:

@@ -5,10 +5,8 @@ A micro-kernel multiplies steps of convolution_image_pack.py and keeps up to 2 x
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flambeau.compiler.emit.builder import Builder
-from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
+from flambeau.compiler.kernels.matmul_parts import multiply_parts
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 
@@ -36,37 +34,13 @@ def store_tiles(b: Builder, sums: str, high: int, broad: int) -> None:
 
 def multiply_step(b: Builder, left: str, right: str, high: int, broad: int) -> None:
     """Add the products of two steps to the results."""
-    steps = {"left": left, "right": right}
-    held: dict[tuple[str, int], int] = {}
+    steps = {"a": left, "b": right}
 
-    def hold(operand: str, tile: int, part: int) -> str:
-        number = tile + (4 if operand == "left" else 6)
-        if held.get((operand, tile)) != part:  # loaded just before its first use
-            held[operand, tile] = part
-            source = b.gep("i8", steps[operand], part * PART_BYTES + 1024 * tile)
-            b.call("void", "llvm.x86.tileloadd64", [_register(number), ("ptr", source), ("i64", "64")])
-        return str(number)
+    def load(operand: str, tile: int, part: int, number: str) -> None:
+        source = b.gep("i8", steps[operand], part * PART_BYTES + 1024 * tile)
+        b.call("void", "llvm.x86.tileloadd64", [("i8", number), ("ptr", source), ("i64", "64")])
 
-    for part_left, part_right in PRODUCTS:
-        for r, c in ((0, 0), (0, 1), (1, 1), (1, 0)):
-            if r < high and c < broad:
-                operands = [("i8", hold("left", r, part_left)), ("i8", hold("right", c, part_right))]
-                b.call("void", "llvm.x86.tdpbf16ps", [_register(2 * r + c), *operands])
-
-
-def choose_tiles(name: str, arguments: Sequence[tuple[str, str]], b: Builder) -> str:
-    """Text of `name(arguments, tall, wide)`: the least of `tiles_1x1` to `tiles_2x2` that covers tall x wide results."""
-    high = b.op(f"select i1 {b.op('icmp sgt i64 %tall, 16')}, i64 2, i64 0")
-    which = b.add(high, b.op(f"zext i1 {b.op('icmp sgt i64 %wide, 16')} to i64"))
-    done, labels = b.new_label("done"), [b.new_label("tiles") for _ in range(4)]
-    b.emit(f"switch i64 {which}, label %{labels[3]} [{' '.join(f'i64 {i}, label %{labels[i]}' for i in range(3))}]")
-    for i, label in enumerate(labels):
-        b.label(label)
-        b.call("void", f"tiles_{i // 2 + 1}x{i % 2 + 1}", arguments, declare=False)
-        b.branch(done)
-    b.label(done)
-    text = ", ".join(f"{type_} {value}" for type_, value in [*arguments, ("i64", "%tall"), ("i64", "%wide")])
-    return b.function(f"define void @{name}({text}) noinline #0")
+    multiply_parts(b, high, broad, load)
 
 
 def add_sums(b: Builder, sums: str, to: str, tall: str) -> None:

@@ -33,12 +33,13 @@ from flambeau.compiler.kernels.convolution_image_pack import is_flat
 from flambeau.compiler.kernels.convolution_patches import Geometry
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
-from flambeau.compiler.kernels.convolution_step_products import add_sums, choose_tiles, clear_tiles, store_tiles
+from flambeau.compiler.kernels.convolution_step_products import add_sums, clear_tiles, store_tiles
 from flambeau.compiler.kernels.convolution_tile_pack import EXTENT, clear_extent, extent_in_memory
 from flambeau.compiler.kernels.convolution_weight_exact import WORDS, Blocks, exact_words, load_exact_words, store_partial
 from flambeau.compiler.kernels.convolution_weight_plane_pack import SHAPE, SLACK, copy_function, turn_function
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_parts import choose_tiles, multiply_parts
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
@@ -186,7 +187,7 @@ def _tiles_module(key: str) -> str:
     from flambeau.runtime.jit import symbol
 
     variants = [(r, c) for r in (1, 2) for c in (1, 2)]
-    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, symbol(key), _MICRO)], 512)
+    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, name=symbol(key), stem="tiles", types=_MICRO)], 512)
 
 
 _MICRO: Final = (("i64", "%steps"), ("ptr", "%a"), ("i64", "%a_row"), ("i64", "%a_part"), ("ptr", "%b"), ("ptr", "%sums"))
@@ -200,19 +201,13 @@ def _micro(high: int, broad: int, b: Builder) -> str:
 
     def step(s: str) -> None:
         left, right = b.gep("i8", "%a", b.mul(s, 2 * _PLACES)), b.gep("i8", "%b", b.mul(s, STEP_BYTES))
-        held: dict[tuple[str, int], int] = {}
 
-        def hold(operand: str, tile: int, part: int) -> str:
-            number = tile + (4 if operand == "left" else 6)
-            if held.get((operand, tile)) != part:  # loaded just before its first use
-                held[operand, tile] = part
-                if operand == "left":
-                    at = b.gep("i8", left, b.add(b.mul("%a_part", part), b.mul("%a_row", _WIDTH * tile)))
-                    b.call("void", "llvm.x86.tileloadd64", [("i8", str(number)), ("ptr", at), ("i64", "%a_row")])
-                else:
-                    at = b.gep("i8", right, part * PART_BYTES + 1024 * tile)
-                    b.call("void", "llvm.x86.tileloadd64", [("i8", str(number)), ("ptr", at), ("i64", "64")])
-            return str(number)
+        def load(operand: str, tile: int, part: int, number: str) -> None:
+            if operand == "a":
+                at, row = b.gep("i8", left, b.add(b.mul("%a_part", part), b.mul("%a_row", _WIDTH * tile))), "%a_row"
+            else:
+                at, row = b.gep("i8", right, part * PART_BYTES + 1024 * tile), "64"
+            b.call("void", "llvm.x86.tileloadd64", [("i8", number), ("ptr", at), ("i64", row)])
 
         lines = [b.add(b.mul("%a_part", part), b.mul("%a_row", row)) for part in range(PARTS) for row in range(_WIDTH * high)]
         each = len(lines) // (len(PRODUCTS) * high * broad)
@@ -223,12 +218,7 @@ def _micro(high: int, broad: int, b: Builder) -> str:
                 b.call("void", "llvm.prefetch.p0", [("ptr", at), ("i32", "0"), ("i32", "3"), ("i32", "1")])
             del lines[:each]
 
-        for part_left, part_right in PRODUCTS:
-            for r, c in ((0, 0), (0, 1), (1, 1), (1, 0)):
-                if r < high and c < broad:
-                    fetch()
-                    operands = [("i8", hold("left", r, part_left)), ("i8", hold("right", c, part_right))]
-                    b.call("void", "llvm.x86.tdpbf16ps", [("i8", str(2 * r + c)), *operands])
+        multiply_parts(b, high, broad, load, before=fetch)
 
     clear_tiles(b, high, broad)
     b.loop(0, "%steps", 1, step)

@@ -28,10 +28,11 @@ from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
 from flambeau.compiler.kernels.convolution_image_pack import is_flat, pack_steps, packed_bytes, whole_extent
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
-from flambeau.compiler.kernels.convolution_step_products import add_sums, choose_tiles, clear_tiles, multiply_step, store_tiles
+from flambeau.compiler.kernels.convolution_step_products import add_sums, clear_tiles, multiply_step, store_tiles
 from flambeau.compiler.kernels.convolution_weight_exact import WORDS, Blocks, exact_words, load_exact_words, store_partial
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_parts import choose_tiles
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
@@ -112,7 +113,7 @@ def _tiles_module(key: str) -> str:
     from flambeau.runtime.jit import symbol
 
     variants = [(r, c) for r in (1, 2) for c in (1, 2)]
-    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, symbol(key), _MICRO)], 512)
+    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, name=symbol(key), stem="tiles", types=_MICRO)], 512)
 
 
 _MICRO: Final = (

@@ -26,7 +26,7 @@ and sizes, not on threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -408,6 +408,30 @@ class PartsDriver(TileDriver):
         ])  # fmt: skip
 
 
+def multiply_parts(
+    b: Builder, rows: int, columns: int, load: Callable[[str, int, int, str], None], products: Sequence[tuple[int, int]] = PRODUCTS,
+    before: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
+    """Add the products of a step's parts to rows x columns tiles. `load(operand, tile, part, register)` loads a tile of "a" or "b",
+    just before its first use; `before` is called before each product."""
+    held: dict[tuple[str, int], int] = {}
+
+    def hold(operand: str, tile: int, part: int) -> str:
+        number = str(tile + (4 if operand == "a" else 6))
+        if held.get((operand, tile)) != part:
+            held[operand, tile] = part
+            load(operand, tile, part, number)
+        return number
+
+    for left, right in products:
+        for r, c in ((0, 0), (0, 1), (1, 1), (1, 0)):
+            if r < rows and c < columns:
+                if before is not None:
+                    before()
+                operands = [("i8", hold("a", r, left)), ("i8", hold("b", c, right))]
+                b.call("void", "llvm.x86.tdpbf16ps", [("i8", str(2 * r + c)), *operands])
+
+
 def micro(b: Builder, rows: int, columns: int, parts: int = 3) -> str:
     """Text of `tiles_RxC(steps, a, b, sums, add, row)`: rows x columns tiles of results, their rows `row` bytes apart."""
     products = PRODUCTS if parts == 3 else ((0, 0),)
@@ -434,21 +458,12 @@ def micro(b: Builder, rows: int, columns: int, parts: int = 3) -> str:
     def step(s: str) -> None:
         at = b.mul(s, parts * PART_BYTES)
         panels = {"a": b.gep("i8", "%a", at), "b": b.gep("i8", "%b", at)}
-        held: dict[tuple[str, int], int] = {}
 
-        def hold(operand: str, tile: int, part: int) -> str:
-            number = tile + (4 if operand == "a" else 6)
-            if held.get((operand, tile)) != part:  # loaded just before its first use
-                held[operand, tile] = part
-                source = b.gep("i8", panels[operand], part * PART_BYTES + 1024 * tile)
-                b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", source), ("i64", "64")])
-            return str(number)
+        def load(operand: str, tile: int, part: int, number: str) -> None:
+            source = b.gep("i8", panels[operand], part * PART_BYTES + 1024 * tile)
+            b.call("void", "llvm.x86.tileloadd64", [("i8", number), ("ptr", source), ("i64", "64")])
 
-        for left, right in products:
-            for r, c in ((0, 0), (0, 1), (1, 1), (1, 0)):
-                if r < rows and c < columns:
-                    operands = [("i8", hold("a", r, left)), ("i8", hold("b", c, right))]
-                    b.call("void", "llvm.x86.tdpbf16ps", [register(2 * r + c), *operands])
+        multiply_parts(b, rows, columns, load, products)
 
     b.loop(0, "%steps", 1, step)
     for r, c in results:
@@ -464,7 +479,7 @@ def dispatch(b: Builder, name: str) -> str:
     return choose_tiles(b, name, "tiles", types)
 
 
-def choose_tiles(b: Builder, name: str, stem: str, types: list[tuple[str, str]]) -> str:
+def choose_tiles(b: Builder, name: str, stem: str, types: Sequence[tuple[str, str]]) -> str:
     """Text of `name(..., tall, wide)`: calls `stem`_RxC of 16 x 16 tiles with the arguments before."""
     high = b.op(f"select i1 {b.op('icmp sgt i64 %tall, 16')}, i64 2, i64 0")
     which = b.add(high, b.op(f"zext i1 {b.op('icmp sgt i64 %wide, 16')} to i64"))
