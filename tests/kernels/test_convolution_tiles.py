@@ -40,7 +40,7 @@ def test_choice() -> None:
     for d in (dtypes.float32, dtypes.bfloat16):
         for op in OPS[:2]:
             keys = [k.key for k in make(case(op, (8, 64, 28, 28), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1), 1, d).graph)]
-            assert f"convolution:tiles:{d.name}" in keys
+            assert any(key.startswith(f"convolution:tiles:{d.name}:") for key in keys)
     for d in (dtypes.float64, dtypes.float16, dtypes.int32):
         keys = [k.key for k in make(case(OPS[0], (8, 64, 28, 28), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1), 1, d).graph)]
         assert not any("tiles" in key for key in keys)

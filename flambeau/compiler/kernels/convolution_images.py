@@ -94,7 +94,7 @@ def make_image_convolution(
     panel_bytes = steps.blocks * taps * STEP_BYTES
     panels_at = p.groups * panels * HEADER
     packed = temporary(graph, panels_at + p.groups * panels * panel_bytes, uint8)
-    weights_kernel = pack_tile_weights(p, gradient, element, packed, panel_bytes, node_index)
+    weights_kernel = pack_tile_weights(p, gradient, element, packed, panel_bytes, node_index, "parts")
     longest = max(_BLOCK_STEPS[0], min(_BLOCK_STEPS[1], ceil_div(steps.blocks * taps, 6)))
     block_channels = ceil_div(steps.blocks, ceil_div(steps.blocks, max(1, longest // taps)))
     pixels = out.shape[2] * out.shape[3]

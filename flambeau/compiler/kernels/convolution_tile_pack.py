@@ -1,12 +1,12 @@
 """Convolutions by the matrix unit: the packing of pixels (see convolution_tiles.py for what they are used for).
 
-    planes[pair of channels][part][sub-plane][image][row][column] of two bfloat16, one of each channel
+    planes[pair of channels][part][sub-plane][image][row][column] of two 16-bit floats, one of each channel
 
-A float32 has three parts, a bfloat16 is its own. Channels beyond the last are zeros. A stride deals rows and columns to
+A float32 has three bfloat16 parts or two float16 halves, a bfloat16 is its own. Channels beyond the last are zeros. A stride deals rows and columns to
 sub-planes by their residue. Rows share the zeros between them where padding on both sides allows, and so do images.
 
-With parts, the extent of an image block's elements is noted in the scratch (bfloat_parts.py). The weights:
-convolution_tile_weights.py.
+With parts, the extent of an image block's elements is noted in the scratch (bfloat_parts.py). Halves have a scale, so a block is
+looked at before (convolution_judgement.py). The weights: convolution_tile_weights.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from functools import partial
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PARTS, Extent, split_pairs
+from flambeau.compiler.kernels.convolution_judgement import look, put_notes, read_notes, scale_of, threshold
 from flambeau.compiler.kernels.convolution_patches import UNIT, masked_read
 from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.float_halves import halves_pairs
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_packed import module_of
 
@@ -27,7 +29,8 @@ DEEP = 32  # channels of a step
 TILE_BYTES = 1024
 WIDTH = 16  # lanes of a vector of 512 bits, pixels of a tile
 SLACK = 2 * WIDTH  # pixels behind a sub-plane that whole vectors may overwrite
-HEADER = 64  # bytes a panel of weights, before all panels: its extent as two i32
+HEADER = 64  # bytes a panel of weights, before all panels: its extent as two i32; of halves, exponent of scale and kind
+COUNTS = {"plain": 1, "parts": PARTS, "halves": 2}  # of 16-bit floats of an element, by form
 
 # What the packing of pixels and the exact loop know of the images. Strides in elements.
 SHAPE = (
@@ -70,24 +73,37 @@ def lanes_inside(b: Builder, kind: str, start: str, step: str, size: str) -> tup
     return b.max(low, 0), high
 
 
-def copy_function(element: Element, kind: str) -> Function:
-    """The packing of one image's block: `copy(shape, source, planes, extent, y, x, rows)`."""
-    key = f"convolution:tiles:planes:{element.name}:{kind}"
-    return Function(key, partial(_copy_module, element, kind, key))
+_CARRIED: dict[str, tuple[Callable[[Builder, str], list[str]], Callable[[Builder, str, list[str]], None]]] = {
+    "parts": (extent_in_memory, put_extent), "look": (read_notes, put_notes),
+}  # fmt: skip
 
 
-def _copy_module(element: Element, kind: str, key: str) -> str:
+def form_of_bits(element: Element) -> str:
+    """The form that holds an element exactly."""
+    return "plain" if element.name == "bfloat16" else "parts"
+
+
+def copy_function(element: Element, kind: str, form: str) -> Function:
+    """The packing of one image's block: `copy(shape, source, planes, extent, y, x, rows)`. `form`: of COUNTS, or "look": nothing is
+    packed. `extent`: that of parts, notes of "look" and "halves"."""
+    key = f"convolution:tiles:planes:{element.name}:{kind}:{form}"
+    return Function(key, partial(_copy_module, element, kind, form, key))
+
+
+def _copy_module(element: Element, kind: str, form: str, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([lambda b: _copy(b, element, kind, symbol(key))], 512)
+    return module_of([lambda b: _copy(b, element, kind, form, symbol(key))], 512)
 
 
-def _copy(b: Builder, element: Element, kind: str, name: str) -> str:
+def _copy(b: Builder, element: Element, kind: str, form: str, name: str) -> str:
     """Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites."""
     w = load_words(b, "%shape", 0, SHAPE)
     memory, size = element.memory, element.itemsize
-    count = parts_of(element)
-    tracked = count > 1
+    count = COUNTS.get(form, 0)
+    scale = scale_of(b, "%extent") if form == "halves" else ""
+    least = threshold(b, "%extent") if form == "look" else ""
+    start_of, put = _CARRIED.get(form, (lambda b, at: [], lambda b, at, values: None))
     last = b.add("%rows", w["reach_y"])
     distance = b.mul(w["deal_x"], w["stride_x"])
 
@@ -113,17 +129,24 @@ def _copy(b: Builder, element: Element, kind: str, name: str) -> str:
                     line = b.add(b.mul(y, w["stride_y"]), b.mul(start, w["stride_x"]))
                     target = b.gep("i32", plane, b.mul(r, w["pitch"]))
 
-                    def put(q: str, values: list[str], extremes: list[str]) -> list[str]:
+                    def visit(q: str, values: list[str], extremes: list[str]) -> list[str]:
                         at = b.gep("i32", target, q)
-                        if tracked:
+                        if form == "look":
+                            for value in values:
+                                extremes = look(b, value, extremes, least)
+                            return extremes
+                        if form == "parts":
                             together = list(split_pairs(b, WIDTH, *values))
+                        elif form == "halves":
+                            pairs = halves_pairs(b, WIDTH, values[0], values[1], scale)
+                            together = [b.op(f"bitcast <{2 * WIDTH} x half> {pair} to {_INTS}") for pair in pairs]
                         else:
                             first, second = (b.op(f"zext {_SHORTS} {value} to {_INTS}") for value in values)
                             sixteen = "<" + ", ".join(["i32 16"] * WIDTH) + ">"
                             together = [b.op(f"or {_INTS} {first}, {b.op(f'shl {_INTS} {second}, {sixteen}')}")]
                         for part, bits in enumerate(together):
                             b.store(_INTS, bits, b.gep("i8", at, b.mul(w["part_bytes"], part)), 4)
-                        for value in values if tracked else ():
+                        for value in values if form == "parts" else ():
                             extremes = EXTENT.include(b, value, *extremes)
                         return extremes
 
@@ -133,18 +156,18 @@ def _copy(b: Builder, element: Element, kind: str, name: str) -> str:
                             end = b.op(f"select i1 {exists}, i64 {b.sub(reachable, q)}, i64 0")
                             read = masked_read(b, memory, WIDTH, size, kind, b.sub(low, q), end, distance)
                             values.append(read(b.gep(memory, b.gep(memory, image, line), b.mul(q, distance))))
-                        return put(q, values, list(extremes))
+                        return visit(q, values, list(extremes))
 
                     def whole_chunk(q: str, *extremes: str) -> list[str]:
                         type_ = f"<{WIDTH} x {memory}>"
                         values = [b.load(type_, b.gep(memory, b.gep(memory, i, line), q), size) for i in images]
-                        return put(q, values, list(extremes))
+                        return visit(q, values, list(extremes))
 
                     def loop(start: str, stop: str, body: Callable[..., list[str]], carried: list[str]) -> list[str]:
                         types = [(EXTENT.type, value) for value in carried]
                         return b.loop(start, stop, WIDTH, body, types)
 
-                    extremes = extent_in_memory(b, "%extent") if tracked else []
+                    extremes = start_of(b, "%extent")
                     if kind == UNIT:  # masks are for the ends only
                         until = b.op(f"select i1 {both}, i64 {reachable}, i64 0")
                         whole = b.max(b.op(f"and i64 {until}, {-WIDTH}"), first_whole)
@@ -153,8 +176,7 @@ def _copy(b: Builder, element: Element, kind: str, name: str) -> str:
                         extremes = loop(whole, w["pitch"], chunk, extremes)
                     else:
                         extremes = loop("0", w["pitch"], chunk, extremes)
-                    if tracked:
-                        put_extent(b, "%extent", extremes)
+                    put(b, "%extent", extremes)
 
                 b.loop(0, last, 1, row)
                 # The zeros after the last row that it shares with a row that is not there.

@@ -70,6 +70,114 @@ def _products_module(parts: int, key: str) -> str:
     return module_of([*writers, choose], 512)
 
 
+def fetch_panel(b: Builder, s: str) -> None:
+    """Have a step's share of the next panel brought into the second-level cache."""
+    fetched = b.gep("i8", "%fetched", b.mul(s, b.mul("%fetched_lines", 64)))
+
+    def fetch(line: str) -> None:
+        at = b.gep("i8", fetched, b.mul(line, 64))
+        b.call("void", "llvm.prefetch.p0", [("ptr", at), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+
+    b.loop(0, "%fetched_lines", 1, fetch)
+
+
+def halves_function() -> Function:
+    """`halves(steps, longest, weights, planes, table, sums, others, sums_bytes, pair_bytes, part_bytes, fetched, fetched_lines,
+    which)`: as `products`, of float16 halves. Sums of large products go to `sums`, those of small ones to `others`."""
+    key = "convolution:tiles:products:halves"
+    return Function(key, partial(_halves_module, key))
+
+
+def _halves_module(key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    text = ", ".join(f"{type_} {value}" for type_, value in _ARGUMENTS)
+
+    def choose(b: Builder) -> str:
+        """One column of tiles after the other: with 2 x 2 there were no registers for operands."""
+        tall, broad = b.op("icmp sge i64 %which, 2"), b.op("and i64 %which, 1")
+
+        def column(c: str) -> None:
+            arguments = {name: name for _, name in _ARGUMENTS}
+            for name in ("%planes", "%sums", "%others"):
+                arguments[name] = b.gep("i8", name, b.mul(c, 4 * WIDTH))
+            arguments["%fetched_lines"] = b.op(f"select i1 {b.op(f'icmp eq i64 {c}, 0')}, i64 %fetched_lines, i64 0")
+            values = [(type_, arguments[name]) for type_, name in _ARGUMENTS]
+
+            def call(rows: int) -> None:
+                b.call("void", f"halves_{rows}", values, declare=False)
+
+            b.when(tall, partial(call, 2))
+            b.when(b.op(f"xor i1 {tall}, true"), partial(call, 1))
+
+        b.loop(0, b.add(broad, 1), 1, column)
+        return b.function(f"define void @{symbol(key)}({text}, i64 %which) noinline #0")
+
+    return module_of([partial(_halves, 1, text), partial(_halves, 2, text), choose], 512)
+
+
+def _halves(rows: int, arguments: str, b: Builder) -> str:
+    """rows x 1 tiles: registers 0 and 1 hold large sums, 2 and 3 small ones; 4 and 5 weights, 6 and 7 hi and lo of pixels.
+
+    Only the large sums are split into blocks: what rounding takes from the small ones is 2^-12 of that.
+    """
+    b.allocas.append(f"  %block = alloca [{16 * rows * WIDTH} x float], align 64")
+    floats = f"<{WIDTH} x float>"
+
+    def register(number: int) -> tuple[str, str]:
+        return "i8", str(number)
+
+    def clear(first: int) -> None:
+        for r in range(rows):
+            b.call("void", "llvm.x86.tilezero", [register(first + r)])
+
+    def store(first: int, to: str, row_bytes: str | int) -> None:
+        for r in range(rows):
+            at = b.gep("i8", to, b.mul(row_bytes, 16 * r))
+            b.call("void", "llvm.x86.tilestored64", [register(first + r), ("ptr", at), ("i64", str(row_bytes))])
+
+    def load(number: int, at: str, row_bytes: str) -> str:
+        b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", at), ("i64", row_bytes)])
+        return str(number)
+
+    def multiply(to: int, left: int, right: int) -> None:
+        b.call("void", "llvm.x86.tdpfp16ps", [register(to), register(left), register(right)])
+
+    def step(s: str) -> None:
+        fetch_panel(b, s)
+        planes = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))
+        weights = b.gep("i8", "%weights", b.mul(s, 2 * 2 * TILE_BYTES))
+        load(6, planes, "%pair_bytes")
+        for r in range(rows):
+            load(4 + r, b.gep("i8", weights, r * TILE_BYTES), "64")
+            multiply(r, 4 + r, 6)
+        load(7, b.gep("i8", planes, "%part_bytes"), "%pair_bytes")
+        for r in range(rows):
+            multiply(2 + r, 4 + r, 7)
+        for r in range(rows):
+            load(4 + r, b.gep("i8", weights, (2 + r) * TILE_BYTES), "64")
+            multiply(2 + r, 4 + r, 6)
+
+    def add_row(r: str) -> None:
+        to, more = b.gep("i8", "%sums", b.mul(r, "%sums_bytes")), b.gep("i8", "%block", b.mul(r, 4 * WIDTH))
+        b.store(floats, b.op(f"fadd {floats} {b.load(floats, to, 64)}, {b.load(floats, more, 64)}"), to, 64)
+
+    clear(0)
+    clear(2)
+    b.loop(0, b.min("%longest", "%steps"), 1, step)
+    store(0, "%sums", "%sums_bytes")
+
+    def another(start: str) -> None:
+        clear(0)
+        b.loop(start, b.min(b.add(start, "%longest"), "%steps"), 1, step)
+        store(0, "%block", 4 * WIDTH)
+        b.loop(0, 16 * rows, 1, add_row)
+
+    b.loop("%longest", "%steps", "%longest", another)
+    store(2, "%others", "%sums_bytes")
+    return b.function(f"define internal void @halves_{rows}({arguments}) noinline #0")
+
+
 def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -> str:
     """rows x columns tiles of results; blocks of `longest` steps are added up outside of the registers.
 
@@ -98,13 +206,7 @@ def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -
             del lines[:each]
 
         planes = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))
-        fetched = b.gep("i8", "%fetched", b.mul(s, b.mul("%fetched_lines", 64)))
-
-        def fetch(line: str) -> None:
-            at = b.gep("i8", fetched, b.mul(line, 64))
-            b.call("void", "llvm.prefetch.p0", [("ptr", at), ("i32", "0"), ("i32", "2"), ("i32", "1")])
-
-        b.loop(0, "%fetched_lines", 1, fetch)
+        fetch_panel(b, s)
         weights = b.gep("i8", "%weights", b.mul(s, parts * 2 * TILE_BYTES))
         for action, part in _order(parts):
             if action == "weights":

@@ -1,9 +1,10 @@
 """Convolutions by the matrix unit: the packing of the weights, once a run.
 
-    panels of 32 output channels, [step][part][two tiles of 16 output channels][32 channels] of bfloat16
+    panels of 32 output channels, [step][part][two tiles of 16 output channels][32 channels] of 16-bit floats
 
-A step is a tap of 32 channels, in the order (32 channels, tap row, tap column). A float32 has three parts, a bfloat16 is
-its own. Channels beyond the last are zeros. The extent of a panel's elements (bfloat_parts.py) lies in its header.
+A step is a tap of 32 channels, in the order (32 channels, tap row, tap column). A float32 has three bfloat16 parts or two float16
+halves, a bfloat16 is its own. Channels beyond the last are zeros. The extent of a panel's elements (bfloat_parts.py) lies in its
+header, and of halves the exponent of scale and the kind (float_halves.py): for them all is looked at before (convolution_judgement.py).
 
 32 x 32 channels at a time are copied next to each other, so that the next ones are fetched meanwhile in whole lines, and
 so that they lie in the first-level cache; the steps are then written one after the other. Where the taps do not
@@ -16,11 +17,23 @@ from collections.abc import Sequence
 from functools import partial
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
-from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
+from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import split_in_order
+from flambeau.compiler.kernels.convolution_judgement import (
+    NOTES,
+    TYPE,
+    clear_notes,
+    judge,
+    look,
+    put_notes,
+    read_notes,
+    scale_of,
+    threshold,
+)  # fmt: skip
 from flambeau.compiler.kernels.convolution_patches import GATHER, bit_mask, masked_read
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
 from flambeau.compiler.kernels.convolution_tile_pack import (
+    COUNTS,
     DEEP,
     EXTENT,
     HEADER,
@@ -29,10 +42,10 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     WIDTH,
     clear_extent,
     extent_in_memory,
-    parts_of,
     put_extent,
 )
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
+from flambeau.compiler.kernels.float_halves import halves_in_order
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_packed import module_of
@@ -40,42 +53,78 @@ from flambeau.compiler.kernels.matmul_packed import module_of
 _LINES = 4  # lines in registers: two vectors each
 _MOST_TAPS = 9  # that are copied: 36 KiB of a first-level cache of 48 KiB
 _FLOATS, _INTS, _SHORTS = (f"<{WIDTH} x {kind}>" for kind in ("float", "i32", "i16"))
-_NAMES = (
-    "weights", "packed", "scratch", "panels", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "taps_y",
-    "taps_x", "panel_bytes", "panels_at", "together", "rows_lie_apart", "pitch", "scratch_bytes",
+_NAMES = ("packed", "scratch", "pack", "units", "panel_bytes", "panels_at", "scratch_bytes")
+_PANEL = (  # what the packing of a panel knows: the last words of the kernel, or somewhere among those of others
+    "weights", "panels", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "taps_y", "taps_x", "together",
+    "rows_lie_apart", "pitch",
 )  # fmt: skip
 
 
-def pack_tile_weights(p: Problem, gradient: bool, element: Element, packed: int, panel_bytes: int, node: int) -> Kernel:
-    """The kernel that packs the panels, [group][panel], behind their headers."""
+def panel_words(p: Problem, gradient: bool) -> tuple[list[Word], int]:
+    """What `panel_function` wants to know, and the bytes of scratch that it needs."""
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
     out_stride, in_stride, tap_row, tap_column = p.w.strides
     row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
-    panels = ceil_div(rows, ROWS)
     taps = p.w.shape[2] * p.w.shape[3]
     dense = (p.w.shape[3] == 1 or tap_column == 1) and (p.w.shape[2] == 1 or tap_row == p.w.shape[3]) and in_stride == taps
     together = dense and taps <= _MOST_TAPS
     lines = ceil_div(DEEP * taps, WIDTH)
     pitch = WIDTH * (lines + 1 - lines % 2)  # an odd number of cache lines
-    scratch = 4 * ROWS * (pitch if together else DEEP)
     words: list[Word] = [
-        p.w.word, Address(packed), Scratch(scratch), panels, rows, channels, p.group_outputs * out_stride, row, channel, tap_row, tap_column,
-        p.w.shape[2], p.w.shape[3], panel_bytes, p.groups * panels * HEADER, int(together), int(not gradient), pitch, scratch,
+        p.w.word, ceil_div(rows, ROWS), rows, channels, p.group_outputs * out_stride, row, channel, tap_row, tap_column,
+        p.w.shape[2], p.w.shape[3], int(together), int(not gradient), pitch,
     ]  # fmt: skip
-    key = f"convolution:tiles:weights:{element.name}"
+    return words, 4 * ROWS * (pitch if together else DEEP)
+
+
+def pack_tile_weights(p: Problem, gradient: bool, element: Element, packed: int, panel_bytes: int, node: int, form: str) -> Kernel:
+    """The kernel that packs the panels, [group][panel], behind their headers."""
+    own, scratch = panel_words(p, gradient)
+    units = p.groups * ceil_div(p.group_inputs if gradient else p.group_outputs, ROWS)
+    words: list[Word] = [
+        Address(packed), Scratch(scratch), panel_function(element, form), units, panel_bytes, units * HEADER, scratch, *own,
+    ]  # fmt: skip
+    key = "convolution:tiles:weights"
     count = numel(p.w)
     return Kernel(
-        name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit, element, key), words=words,
-        reads=(p.w.root,), writes=(packed,), units=p.groups * panels, bytes=count * element.itemsize + p.groups * panels * panel_bytes,
-        nodes=(node,), min_units_per_thread=max(1, 16384 * p.groups * panels // max(1, count)),
+        name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit, key), words=words,
+        reads=(p.w.root,), writes=(packed,), units=units, bytes=count * element.itemsize + units * panel_bytes,
+        nodes=(node,), min_units_per_thread=max(1, 16384 * units // max(1, count)),
     )  # fmt: skip
 
 
-def _emit(element: Element, key: str) -> str:
+def _emit(key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    functions = (_copy, _copy_tap, _pack_rows, _pack_channels)
-    return module_of([*(partial(write, element) for write in functions), partial(_weights, element, symbol(key))], 512)
+    return module_of([partial(_kernel, symbol(key))], 512)
+
+
+def _kernel(name: str, b: Builder) -> str:
+    w = load_words(b, "%args", 3, _NAMES)
+    panel = b.gep("i64", "%args", len(_NAMES))
+    copy = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
+
+    def unit(u: str) -> None:
+        target = b.gep("i8", w["packed"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))
+        header = b.gep("i8", w["packed"], b.mul(u, HEADER))
+        b.call_address(w["pack"], [("ptr", panel), ("i64", u), ("ptr", copy), ("ptr", target), ("ptr", header)])
+
+    b.loop("%begin", "%end", 1, unit)
+    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
+
+
+def panel_function(element: Element, form: str) -> Function:
+    """`pack(words, u, scratch, target, header)`: panel u of [group][panel], and what its header holds."""
+    key = f"convolution:tiles:weights:{element.name}:{form}"
+    return Function(key, partial(_panel_module, element, form, key))
+
+
+def _panel_module(element: Element, form: str, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    writers = [partial(_copy, element), partial(_copy_tap, element)]
+    writers += [partial(write, form) for write in (_pack_rows, _pack_channels, *([_look] if form == "halves" else []))]
+    return module_of([*writers, partial(_panel, element, form, symbol(key))], 512)
 
 
 def _store_bits(b: Builder, element: Element, value: str, to: str) -> None:
@@ -126,25 +175,39 @@ def _copy_tap(element: Element, b: Builder) -> str:
     )
 
 
-def _put(b: Builder, element: Element, values: Sequence[str], to: str, seen: Sequence[str]) -> list[str]:
+def _put(b: Builder, form: str, values: Sequence[str], to: str, seen: Sequence[str], scale: str) -> list[str]:
     """Store the parts of 32 channels, 16 in each of two vectors, of an output channel; the extent of all that was seen."""
     shorts = f"<{2 * WIDTH} x i16>"
     extremes = list(seen)
     bits: Sequence[str]
-    if parts_of(element) > 1:
+    if form == "halves":
+        shorts, bits = f"<{2 * WIDTH} x half>", halves_in_order(b, WIDTH, values[0], values[1], scale)
+    elif form == "parts":
         bits = split_in_order(b, WIDTH, *values)
         for value in values:
             extremes = EXTENT.include(b, value, *extremes)
     else:
-        halves = [b.op(f"bitcast {_FLOATS} {value} to {shorts}") for value in values]
+        lanes = [b.op(f"bitcast {_FLOATS} {value} to {shorts}") for value in values]
         lower = ", ".join(f"i32 {2 * i}" for i in range(2 * WIDTH))
-        bits = [b.op(f"shufflevector {shorts} {halves[0]}, {shorts} {halves[1]}, <{2 * WIDTH} x i32> <{lower}>")]
+        bits = [b.op(f"shufflevector {shorts} {lanes[0]}, {shorts} {lanes[1]}, <{2 * WIDTH} x i32> <{lower}>")]
     for part, value in enumerate(bits):
         b.store(shorts, value, b.gep("i8", to, part * 2 * TILE_BYTES), 64)
     return extremes
 
 
-def _pack_rows(element: Element, b: Builder) -> str:
+def _look(form: str, b: Builder) -> str:
+    """Text of `look(source, vectors, notes)`: of what `copy` or `copy_tap` has copied."""
+    least = threshold(b, "%notes")
+
+    def some(i: str, *seen: str) -> list[str]:
+        return look(b, b.load(_FLOATS, b.gep("i8", "%source", b.mul(i, 4 * WIDTH)), 64), seen, least)
+
+    start = [(TYPE, value) for value in read_notes(b, "%notes")]
+    put_notes(b, "%notes", b.loop(0, "%vectors", 1, some, start))
+    return b.function("define internal void @look(ptr noalias %source, i64 %vectors, ptr noalias %notes) noinline #0")
+
+
+def _pack_rows(form: str, b: Builder) -> str:
     """Text of `pack_rows(source, taps, pitch, steps, extent)`: neighbouring steps; lines of `source` are output channels.
 
     Element i of a tap is element tap + i * taps of the line: lane (tap + i * taps) % 16 of vector (tap + i * taps) / 16.
@@ -152,10 +215,11 @@ def _pack_rows(element: Element, b: Builder) -> str:
     """
     order = "<" + ", ".join(f"i32 {i}" for i in range(WIDTH)) + ">"
     distances = b.op(f"mul {_INTS} {order}, {b.splat('i32', WIDTH, b.op('trunc i64 %taps to i32'))}")
+    scale = scale_of(b, "%extent") if form == "halves" else ""
     fours = "<" + ", ".join(["i32 4"] * WIDTH) + ">"
 
     def tap(t: str, *seen: str) -> list[str]:
-        step = b.gep("i8", "%steps", b.mul(t, parts_of(element) * 2 * TILE_BYTES))
+        step = b.gep("i8", "%steps", b.mul(t, COUNTS[form] * 2 * TILE_BYTES))
         places = b.op(f"add {_INTS} {distances}, {b.splat('i32', WIDTH, b.op(f'trunc i64 {t} to i32'))}")
         vectors = b.op(f"lshr {_INTS} {places}, {fours}")
 
@@ -177,22 +241,23 @@ def _pack_rows(element: Element, b: Builder) -> str:
             tile = b.gep("i8", step, b.mul(b.op(f"lshr i64 {r}, 4"), TILE_BYTES))
             for i in range(_LINES):
                 to = b.gep("i8", tile, b.mul(b.op(f"and i64 {b.add(r, i)}, 15"), 64))
-                extremes = _put(b, element, found[2 * i : 2 * i + 2], to, extremes)
+                extremes = _put(b, form, found[2 * i : 2 * i + 2], to, extremes, scale)
             return extremes
 
         return b.loop(0, ROWS, _LINES, rows, [(EXTENT.type, value) for value in seen])
 
-    start = extent_in_memory(b, "%extent")
+    start = extent_in_memory(b, "%extent") if form == "parts" else []
     put_extent(b, "%extent", b.loop(0, "%taps", 1, tap, [(EXTENT.type, value) for value in start]))
     return b.function("define internal void @pack_rows(ptr noalias %source, i64 %taps, i64 %pitch, ptr noalias %steps, ptr noalias %extent) noinline #0")
 
 
-def _pack_channels(element: Element, b: Builder) -> str:
+def _pack_channels(form: str, b: Builder) -> str:
     """Text of `pack_channels(source, taps, pitch, steps, extent)`: neighbouring steps; lines of `source` are channels.
 
     16 x 16 elements are transposed: each vector is then a tap of an output channel.
     """
-    step_bytes = parts_of(element) * 2 * TILE_BYTES
+    step_bytes = COUNTS[form] * 2 * TILE_BYTES
+    scale = scale_of(b, "%extent") if form == "halves" else ""
 
     def places(at: str, row: str, tap: str, *seen: str) -> list[str]:
         halves = []
@@ -202,46 +267,47 @@ def _pack_channels(element: Element, b: Builder) -> str:
         extremes = list(seen)
         for pair in zip(*halves, strict=True):
             to = b.add(b.mul(tap, step_bytes), b.add(b.mul(b.op(f"lshr i64 {row}, 4"), TILE_BYTES), b.mul(b.op(f"and i64 {row}, 15"), 64)))
-            extremes = _put(b, element, pair, b.gep("i8", "%steps", to), extremes)
+            extremes = _put(b, form, pair, b.gep("i8", "%steps", to), extremes, scale)
             after = b.add(tap, 1)
             wraps = b.op(f"icmp eq i64 {after}, %taps")
             tap = b.op(f"select i1 {wraps}, i64 0, i64 {after}")
             row = b.add(row, b.op(f"zext i1 {wraps} to i64"))
         return [row, tap, *extremes]
 
-    start = [(EXTENT.type, value) for value in extent_in_memory(b, "%extent")]
+    start = [(EXTENT.type, value) for value in extent_in_memory(b, "%extent")] if form == "parts" else []
     put_extent(b, "%extent", b.loop(0, b.mul("%taps", ROWS), WIDTH, places, [("i64", "0"), ("i64", "0"), *start])[2:])
     return b.function(
         "define internal void @pack_channels(ptr noalias %source, i64 %taps, i64 %pitch, ptr noalias %steps, ptr noalias %extent) noinline #0"
     )
 
 
-def _weights(element: Element, name: str, b: Builder) -> str:
-    w = load_words(b, "%args", 3, _NAMES)
+def _panel(element: Element, form: str, name: str, b: Builder) -> str:
+    w = load_words(b, "%words", 1, _PANEL)
     memory = element.memory
-    b.allocas.append("  %extent = alloca [128 x i8], align 64")
-    step_bytes = parts_of(element) * 2 * TILE_BYTES
+    b.allocas.append(f"  %extent = alloca [{NOTES} x i8], align 64")
+    step_bytes = COUNTS[form] * 2 * TILE_BYTES
     taps = b.mul(w["taps_y"], w["taps_x"])
-    copy = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     rows_lie_apart = b.op(f"icmp ne i64 {w['rows_lie_apart']}, 0")
     together = b.op(f"icmp ne i64 {w['together']}, 0")
+    g, panel = b.op(f"udiv i64 %u, {w['panels']}"), b.op(f"urem i64 %u, {w['panels']}")
+    r0 = b.mul(panel, ROWS)
+    rows = b.min(ROWS, b.sub(w["rows"], r0))
+    source = b.gep(memory, w["weights"], b.add(b.mul(g, w["group"]), b.mul(r0, w["row"])))
 
-    def unit(u: str) -> None:
-        g, panel = b.op(f"udiv i64 {u}, {w['panels']}"), b.op(f"urem i64 {u}, {w['panels']}")
-        r0 = b.mul(panel, ROWS)
-        rows = b.min(ROWS, b.sub(w["rows"], r0))
-        source = b.gep(memory, w["weights"], b.add(b.mul(g, w["group"]), b.mul(r0, w["row"])))
-        target = b.gep("i8", w["packed"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))
-        clear_extent(b, "%extent")
+    def visit(packs: bool) -> None:
+        """Copy all blocks of channels, and pack them or look at them."""
 
         def block(c: str) -> None:
             channels = b.min(DEEP, b.sub(w["channels"], c))
             from_block = b.gep(memory, source, b.mul(c, w["channel"]))
-            to_block = b.gep("i8", target, b.mul(b.mul(b.op(f"lshr i64 {c}, 5"), taps), step_bytes))
+            to_block = b.gep("i8", "%target", b.mul(b.mul(b.op(f"lshr i64 {c}, 5"), taps), step_bytes))
 
             def pack(lines: str, count: str, pitch: str, to: str) -> None:
-                arguments = [("ptr", copy), ("i64", count), ("i64", pitch), ("ptr", to), ("ptr", "%extent")]
-                b.call("void", f"pack_{lines}", arguments, declare=False)
+                if packs:
+                    arguments = [("ptr", "%scratch"), ("i64", count), ("i64", pitch), ("ptr", to), ("ptr", "%extent")]
+                    b.call("void", f"pack_{lines}", arguments, declare=False)
+                else:
+                    b.call("void", "look", [("ptr", "%scratch"), ("i64", b.mul(pitch, ROWS // WIDTH)), ("ptr", "%extent")], declare=False)
 
             def all_taps() -> None:
                 outer, lines, length = (
@@ -250,8 +316,11 @@ def _weights(element: Element, name: str, b: Builder) -> str:
                 )
                 b.call("void", "copy", [
                     ("ptr", from_block), ("i64", outer), ("i64", lines), ("i64", b.mul(length, taps)), ("i64", w["pitch"]),
-                    ("i64", b.mul(w["channel"], DEEP)), ("ptr", copy),
+                    ("i64", b.mul(w["channel"], DEEP)), ("ptr", "%scratch"),
                 ], declare=False)  # fmt: skip
+                if not packs:
+                    pack("rows", taps, w["pitch"], to_block)
+                    return
                 b.when(rows_lie_apart, lambda: pack("rows", taps, w["pitch"], to_block))
                 b.when(b.op(f"xor i1 {rows_lie_apart}, true"), lambda: pack("channels", taps, w["pitch"], to_block))
 
@@ -261,7 +330,7 @@ def _weights(element: Element, name: str, b: Builder) -> str:
                         at = b.add(b.mul(ty, w["tap_row"]), b.mul(tx, w["tap_column"]))
                         b.call("void", "copy_tap", [
                             ("ptr", b.gep(memory, from_block, at)), ("i64", w["row"]), ("i64", w["channel"]), ("i64", rows),
-                            ("i64", channels), ("ptr", copy),
+                            ("i64", channels), ("ptr", "%scratch"),
                         ], declare=False)  # fmt: skip
                         pack("rows", "1", str(DEEP), b.gep("i8", to_block, b.mul(b.add(b.mul(ty, w["taps_x"]), tx), step_bytes)))
 
@@ -273,9 +342,18 @@ def _weights(element: Element, name: str, b: Builder) -> str:
             b.when(b.op(f"xor i1 {together}, true"), one_by_one)
 
         b.loop(0, w["channels"], DEEP, block)
-        header = b.gep("i8", w["packed"], b.mul(u, HEADER))
-        for at, value in enumerate(EXTENT.reduce(b, *extent_in_memory(b, "%extent"))):
-            b.store("i32", value, b.gep("i32", header, at), 4)
 
-    b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
+    known: tuple[str, ...] = ()
+    if form == "halves":
+        clear_notes(b, "%extent")
+        visit(False)
+        known = judge(b, "%extent", b.mul(b.mul(rows, w["channels"]), taps), lambda: visit(False))
+    else:
+        clear_extent(b, "%extent")
+    visit(True)
+    extent = EXTENT.reduce(b, *extent_in_memory(b, "%extent"))
+    for at, value in enumerate((*extent, *known)):
+        b.store("i32", value, b.gep("i32", "%header", at), 4)
+    return b.function(
+        f"define void @{name}(ptr noalias %words, i64 %u, ptr noalias %scratch, ptr noalias %target, ptr noalias %header) noinline #0"
+    )

@@ -45,6 +45,26 @@ def split_halves(b: Builder, lanes: int, value: str, scale: str) -> tuple[str, s
     return hi, b.op(f"fptrunc {floats} {raised} to {halves}")
 
 
+def halves_in_order(b: Builder, lanes: int, first: str, second: str, scale: str) -> tuple[str, str]:
+    """(hi, lo), <2 * lanes x half> each: the halves of `first`, then those of `second`."""
+    return _joined(b, lanes, first, second, scale, list(range(2 * lanes)))
+
+
+def halves_pairs(b: Builder, lanes: int, first: str, second: str, scale: str) -> tuple[str, str]:
+    """(hi, lo), <2 * lanes x half> each: in every two places the half of `first` and of `second`, as the matrix unit wants
+    neighbours in k."""
+    return _joined(b, lanes, first, second, scale, [i // 2 + i % 2 * lanes for i in range(2 * lanes)])
+
+
+def _joined(b: Builder, lanes: int, first: str, second: str, scale: str, order: list[int]) -> tuple[str, str]:
+    halves, lanes_of = vector("half", lanes), ", ".join(f"i32 {i}" for i in order)
+    pair = [split_halves(b, lanes, value, scale) for value in (first, second)]
+    hi, lo = (
+        b.op(f"shufflevector {halves} {pair[0][i]}, {halves} {pair[1][i]}, <{2 * lanes} x i32> <{lanes_of}>") for i in range(2)
+    )
+    return hi, lo
+
+
 def scale_exponent(b: Builder, high: str) -> str:
     """i32: the exponent of a block's scale; `high` as bfloat_parts.Extent.reduce gives it. 0 where all is zero."""
     empty = b.op(f"icmp eq i32 {high}, 0")
@@ -82,5 +102,6 @@ def together(b: Builder, left: tuple[str, str], right: tuple[str, str]) -> tuple
 
 
 __all__ = [
-    "GENERAL", "LEAST_SHARE", "LOW_BITS", "MOST_SCALE", "RANGE", "SHORT", "TOP", "kind", "power", "scale_exponent", "split_halves", "together",
+    "GENERAL", "LEAST_SHARE", "LOW_BITS", "MOST_SCALE", "RANGE", "SHORT", "TOP", "halves_in_order", "halves_pairs", "kind", "power",
+    "scale_exponent", "split_halves", "together",
 ]  # fmt: skip

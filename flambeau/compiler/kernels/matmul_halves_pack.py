@@ -13,7 +13,7 @@ from __future__ import annotations
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent
-from flambeau.compiler.kernels.float_halves import kind, power, scale_exponent, split_halves
+from flambeau.compiler.kernels.float_halves import halves_in_order, halves_pairs, kind, power, scale_exponent
 from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_parts_pack import STEP, WIDTH, Packing, pack_function, pack_header
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
@@ -27,8 +27,6 @@ _LANES_AT_ONCE = 256  # with up to 384 of k: 384 KiB
 _INTS = f"<{WIDTH} x i32>"
 _ROW = f"<{2 * WIDTH} x half>"
 _EXTENT = Extent(WIDTH)
-_BEHIND_EACH_OTHER = ", ".join(f"i32 {i}" for i in range(2 * WIDTH))
-_IN_PAIRS = ", ".join(f"i32 {i // 2 + i % 2 * WIDTH}" for i in range(2 * WIDTH))
 
 
 def halves_pack_function(facts: Facts, operand: str) -> Function:
@@ -124,15 +122,12 @@ class _Splitting(_Halves):
         return seen
 
     def put(self, panel: str, first: str, second: str, target: str, seen: list[str]) -> list[str]:
-        b, halves = self.b, f"<{WIDTH} x half>"
+        b = self.b
         scale = b.splat("float", WIDTH, b.load("float", b.gep("i32", self.slot(panel), _POWER), 4))
-        order = _BEHIND_EACH_OTHER if self.by_lanes else _IN_PAIRS
-        pair = [split_halves(b, WIDTH, value, scale) for value in (first, second)]
-        row = ""
-        for half in range(2):
-            row = b.op(f"shufflevector {halves} {pair[0][half]}, {halves} {pair[1][half]}, <{2 * WIDTH} x i32> <{order}>")
+        rows = (halves_in_order if self.by_lanes else halves_pairs)(b, WIDTH, first, second, scale)
+        for half, row in enumerate(rows):
             b.store(_ROW, row, b.gep("i8", target, half * HALF_BYTES), 64)
-        return [b.op(f"or {_INTS} {seen[0]}, {b.op(f'bitcast {_ROW} {row} to {_INTS}')}")]
+        return [b.op(f"or {_INTS} {seen[0]}, {b.op(f'bitcast {_ROW} {rows[1]} to {_INTS}')}")]
 
 
 __all__ = ["HALF_BYTES", "KIND", "PARTS", "PLAIN", "SCALE", "SLOT", "STEP_BYTES", "halves_pack_function", "pack_halves"]

@@ -1,0 +1,100 @@
+"""Convolutions by the matrix unit: which blocks of an operand are multiplied by float16 halves (float_halves.py).
+
+A first visit notes in NOTES bytes of memory, each in 16 lanes of 32 bits: least, most (bfloat_parts.Extent), how many elements reach
+the threshold, and which bits are ever set. Then follow the threshold, the scale and the least exponent that counts.
+
+As for matrices but for one thing: a block of a convolution has so many elements that one of them often happens to be smaller than
+2^-RANGE of the greatest. One in FAR_SHARE may be, down to 2^-FAR: each of its products still has eleven bits, and its sums have
+larger terms unless all around it is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernels.bfloat_parts import Extent
+from flambeau.compiler.kernels.float_halves import RANGE, kind, power, scale_exponent
+
+NOTES: Final = 320
+FAR: Final = 40  # lo is a normal float16 down to there, and what hi has lost is in it
+FAR_SHARE: Final = 4096
+_WIDTH: Final = 16
+_THRESHOLD, _SCALE, _LOW = 256, 260, 264  # bytes
+_LOST_BITS: Final = (1 << 13) - 1  # of a float32's mantissa, in float16: lo is zero where none of them is set
+_EXTENT = Extent(_WIDTH)
+TYPE: Final = _EXTENT.type
+
+
+def clear_notes(b: Builder, notes: str) -> None:
+    """Nothing seen; what is counted is what is not zero."""
+    for at, value in enumerate([value for _, value in _EXTENT.start()] + ["zeroinitializer"] * 2):
+        b.store(TYPE, value, b.gep("i8", notes, 64 * at), 64)
+    b.store("i32", "1", b.gep("i8", notes, _THRESHOLD), 4)
+
+
+def read_notes(b: Builder, notes: str) -> list[str]:
+    """What is carried along while elements are met."""
+    return [b.load(TYPE, b.gep("i8", notes, 64 * at), 64) for at in range(4)]
+
+
+def put_notes(b: Builder, notes: str, seen: Sequence[str]) -> None:
+    for at, value in enumerate(seen):
+        b.store(TYPE, value, b.gep("i8", notes, 64 * at), 64)
+
+
+def threshold(b: Builder, notes: str) -> str:
+    """<16 x i32>, for `look`."""
+    return b.splat("i32", _WIDTH, b.load("i32", b.gep("i8", notes, _THRESHOLD), 4))
+
+
+def look(b: Builder, value: str, seen: Sequence[str], least: str) -> list[str]:
+    """`seen` after <16 x float> `value`."""
+    bits = b.op(f"bitcast <{_WIDTH} x float> {value} to {TYPE}")
+    size = b.op(f"shl {TYPE} {bits}, {b.splat('i32', _WIDTH, '1')}")
+    reaches = b.op(f"zext <{_WIDTH} x i1> {b.op(f'icmp uge {TYPE} {size}, {least}')} to {TYPE}")
+    return [
+        *_EXTENT.include(b, value, seen[0], seen[1]), b.op(f"add {TYPE} {seen[2]}, {reaches}"), b.op(f"or {TYPE} {seen[3]}, {bits}"),
+    ]  # fmt: skip
+
+
+def judge(b: Builder, notes: str, elements: str, again: Callable[[], None]) -> tuple[str, str]:
+    """(exponent of scale, kind), i32 each, of a block of i64 `elements`; `again` visits them once more. Sets the scale."""
+
+    def count() -> str:
+        return b.call("i32", f"llvm.vector.reduce.add.v{_WIDTH}i32", [(TYPE, b.load(TYPE, b.gep("i8", notes, 128), 64))])
+
+    low, high = _EXTENT.reduce(b, *read_notes(b, notes)[:2])
+    nonzero = count()
+    bits = b.call("i32", f"llvm.vector.reduce.or.v{_WIDTH}i32", [(TYPE, read_notes(b, notes)[3])])
+    limit = b.op(f"sub i32 {high}, {RANGE}")
+    least = b.gep("i8", notes, _LOW)
+    b.store("i32", low, least, 4)
+    reach = b.op(f"sub i32 {high}, {low}")
+    beyond = b.op(f"and i1 {b.op(f'icmp sgt i32 {reach}, {RANGE}')}, {b.op(f'icmp sle i32 {reach}, {FAR}')}")
+
+    def far() -> None:
+        b.store("i32", b.op(f"shl i32 {limit}, 24"), b.gep("i8", notes, _THRESHOLD), 4)
+        b.store(TYPE, "zeroinitializer", b.gep("i8", notes, 128), 64)
+        again()
+        below = b.op(f"sub i32 {nonzero}, {count()}")
+        few = b.op(f"icmp ule i32 {below}, {b.op(f'udiv i32 {nonzero}, {FAR_SHARE}')}")
+        b.store("i32", b.op(f"select i1 {few}, i32 {limit}, i32 {low}"), least, 4)
+
+    b.when(beyond, far)
+    exponent = scale_exponent(b, high)
+    b.store("float", power(b, exponent), b.gep("i8", notes, _SCALE), 4)
+    short = b.op(f"icmp eq i32 {b.op(f'and i32 {bits}, {_LOST_BITS}')}, 0")
+    counted = b.op(f"trunc i64 {elements} to i32")
+    found = kind(b, b.load("i32", least, 4), high, nonzero, counted, short)
+    denormal = b.op(f"icmp slt i32 {low}, 0")  # there is one, or an infinity: not even a block of these alone is empty
+    return exponent, b.op(f"select i1 {denormal}, i32 0, i32 {found}")
+
+
+def scale_of(b: Builder, notes: str) -> str:
+    """<16 x float>: the scale that `judge` has set."""
+    return b.splat("float", _WIDTH, b.load("float", b.gep("i8", notes, _SCALE), 4))
+
+
+__all__ = ["FAR", "FAR_SHARE", "NOTES", "TYPE", "clear_notes", "judge", "look", "put_notes", "read_notes", "scale_of", "threshold"]

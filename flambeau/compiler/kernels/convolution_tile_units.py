@@ -1,0 +1,357 @@
+"""Convolutions by the matrix unit: the work on a unit of images, rows and channels (see convolution_tiles.py).
+
+With halves, a unit's pixels are looked at before they are packed. The panels of weights that halves do not do for, all of them where
+they do not do for the pixels, are left to `otherwise`: it packs the pixels again, as bfloat16 parts, and these panels too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.kernel import Function
+from flambeau.compiler.kernels.bfloat_parts import are_safe
+from flambeau.compiler.kernels.convolution_judgement import clear_notes, judge
+from flambeau.compiler.kernels.convolution_patches import bit_mask
+from flambeau.compiler.kernels.convolution_problem import call_epilogue, load_words
+from flambeau.compiler.kernels.convolution_tile_pack import (
+    DEEP,
+    EXTENT,
+    HEADER,
+    ROWS,
+    SHAPE,
+    WIDTH,
+    clear_extent,
+    extent_in_memory,
+)  # fmt: skip
+from flambeau.compiler.kernels.float_halves import LOW_BITS, together
+from flambeau.compiler.kernels.matmul_element import Element
+from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, configuration
+
+PLACES: Final = 32  # places of a pass: two tiles
+# Words of every kernel. Of halves, `copy` and `products` are those of halves, and then come HALVES_NAMES.
+_FUNCTIONS: Final = ("copy", "products", "exact")
+_OTHERWISE: Final = ("look", "otherwise", "copy_parts", "products_parts", "pack_panel")
+POINTERS: Final = ("source", "weights", "kernel", "out", "scratch", *_FUNCTIONS)
+NAMES: Final = (
+    *POINTERS, "batch", "images", "groups", "blocks_y", "blocks_x", "splits", "split_rows", "rows", "panels",
+    "panel_bytes", "panels_at", "steps", "block_steps", "source_batch", "source_group", "kernel_group", "out_batch", "out_group",
+    "scratch_bytes", "sums_at", "sums_bytes", "table_at", "block_rows", "block_columns", "image_places",
+    "out_height", "out_width", "taps", "shifts_at", "fetched_lines", "notes_at",
+)  # fmt: skip
+HALVES_NAMES: Final = (*_OTHERWISE, "weights_at", "parts_block_steps", "panel_at", "copied_at")
+
+
+def units_module(element: Element, form: str, epilogue: Callable[[str], str] | None, declarations: list[str], name: str) -> str:
+    """The kernel's text."""
+    others = [configuration()]
+    if epilogue is not None:
+        others.append(epilogue("epilogue"))
+    writers: list[Callable[[Builder], str]] = [
+        partial(_store_sums, element, form), lambda b: Units(b, element, form, epilogue is not None).kernel(name),
+    ]  # fmt: skip
+    return module_of(writers, 512, others, declarations)
+
+
+def otherwise_function(element: Element) -> Function:
+    """`otherwise(args, worker, u, exponent, kind)`: the panels of a unit that halves do not do for."""
+    key = f"convolution:tiles:otherwise:{element.name}"
+    return Function(key, partial(_otherwise_module, element, key))
+
+
+def _otherwise_module(element: Element, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    writers: list[Callable[[Builder], str]] = [
+        partial(_store_sums, element, "parts"), lambda b: Units(b, element, "otherwise", False).otherwise(symbol(key)),
+    ]  # fmt: skip
+    return module_of(writers, 512)
+
+
+def _store_sums(element: Element, form: str, b: Builder) -> str:
+    """Text of `store_sums(sums, others, several, scale, sums_bytes, pitch, out, out_row, out_y, rows, columns, channels)`: an image's pixels."""
+    if element.name == "bfloat16":
+        element = Element("bfloat16", "i16", "float", 2, 4, rounds_by=ROUNDS_BY["bfloat16"])
+    memory = element.memory
+
+    def channel(o: str) -> None:
+        sums = b.gep("i8", "%sums", b.mul(o, "%sums_bytes"))
+        out = b.gep(memory, "%out", b.mul(o, "%out_row"))
+
+        others = b.gep("i8", "%others", b.mul(o, "%sums_bytes"))
+
+        def row(y: str) -> None:
+            from_row, from_other = (b.gep("float", at, b.mul(y, "%pitch")) for at in (sums, others))
+            to_row = b.gep(memory, out, b.mul(y, "%out_y"))
+
+            def put(x: str, whole: bool) -> None:
+                floats = f"<{WIDTH} x float>"
+                value = b.load(floats, b.gep("float", from_row, x), 4)
+                if form == "halves":
+                    small = b.load(floats, b.gep("float", from_other, x), 4)
+                    low = b.splat("float", WIDTH, str(2.0**-LOW_BITS))
+                    value = b.call(floats, f"llvm.fma.v{WIDTH}f32", [(floats, small), (floats, low), (floats, value)])
+                    value = b.op(f"fmul {floats} {value}, {b.splat('float', WIDTH, '%scale')}")
+                if form == "parts":
+                    mask = b.splat("i1", WIDTH, "%several")
+                    more = b.masked_load("float", WIDTH, b.gep("float", from_other, x), mask, 4)
+                    value = b.op(f"fadd {floats} {value}, {more}")
+                value = element.narrow(b, WIDTH, value)
+                to = b.gep(memory, to_row, x)
+                if whole:
+                    b.store(f"<{WIDTH} x {memory}>", value, to, element.itemsize)
+                else:
+                    b.masked_store(memory, WIDTH, value, to, bit_mask(b, WIDTH, 0, b.sub("%columns", x)), element.itemsize)
+
+            whole = b.op(f"and i64 %columns, {-WIDTH}")
+            b.loop(0, whole, WIDTH, lambda x: put(x, True))
+            b.when(b.op(f"icmp slt i64 {whole}, %columns"), lambda: put(whole, False))
+
+        b.loop(0, "%rows", 1, row)
+
+    b.loop(0, "%channels", 1, channel)
+    return b.function(
+        "define internal void @store_sums(ptr noalias %sums, ptr noalias %others, i1 %several, float %scale, i64 %sums_bytes, i64 %pitch, ptr noalias %out, i64 %out_row, "
+        "i64 %out_y, i64 %rows, i64 %columns, i64 %channels) noinline #0"
+    )
+
+
+class Units:
+    """The text of a kernel, or of `otherwise`."""
+
+    def __init__(self, b: Builder, element: Element, form: str, has_epilogue: bool) -> None:
+        self.b, self.element, self.form, self.has_epilogue = b, element, form, has_epilogue
+        self.memory = element.memory
+        self.w = w = load_words(b, "%args", len(POINTERS), NAMES)
+        self.shape = b.gep("i64", "%args", len(NAMES))
+        self.q = load_words(b, self.shape, 0, SHAPE)
+        if form in ("halves", "otherwise"):
+            self.w |= load_words(b, b.gep("i64", self.shape, len(SHAPE)), len(_OTHERWISE), HALVES_NAMES)
+        self.planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
+        self.sums, self.table = b.gep("i8", self.planes, w["sums_at"]), b.gep("i8", self.planes, w["table_at"])
+        self.others = b.gep("i8", self.sums, b.mul(w["sums_bytes"], ROWS))
+        self.notes = b.gep("i8", self.planes, w["notes_at"])
+        parts = form == "otherwise"
+        self.block_steps = w["parts_block_steps" if parts else "block_steps"]
+        self.several = b.op(f"icmp slt i64 {self.block_steps}, {w['steps']}")
+        self.copy, self.products = (w[name + "_parts" * parts] for name in ("copy", "products"))
+
+    # -- the kernel and its other half ------------------------------------------------------------------------------
+    def kernel(self, name: str) -> str:
+        b, w, q = self.b, self.w, self.q
+        shifts = b.gep("i64", "%args", w["shifts_at"])
+        b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
+
+        def write_table(s: str) -> None:
+            block, tap = b.op(f"udiv i64 {s}, {w['taps']}"), b.op(f"urem i64 {s}, {w['taps']}")
+            shift = b.mul(b.load("i64", b.gep("i64", shifts, tap), 8), 4)
+            b.store("i64", b.add(b.mul(b.mul(block, DEEP // 2), q["pair_bytes"]), shift), b.gep("i64", self.table, s), 8)
+
+        b.loop(0, w["steps"], 1, write_table)
+
+        def unit(u: str) -> None:
+            self.take(u)
+            if self.form == "halves":
+                self.by_halves(u)
+            else:
+                self.by_itself()
+            if self.has_epilogue:
+                self.finish()
+
+        b.loop("%begin", "%end", 1, unit)
+        b.call("void", "llvm.x86.tilerelease", [])
+        return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
+
+    def otherwise(self, name: str) -> str:
+        b, w = self.b, self.w
+        self.take("%u")
+        pixels = self.pack_parts()
+        packed = b.gep("i8", self.planes, w["panel_at"])
+
+        def panel(o: str) -> None:
+            number, _ = self.panel(o)
+            fits, _ = self.together("%exponent", "%kind", number)
+
+            def pack() -> None:
+                words = b.gep("i64", "%args", w["weights_at"])
+                header = b.gep("i8", packed, -HEADER)
+                copied = b.gep("i8", self.planes, w["copied_at"])
+                b.call_address(w["pack_panel"], [("ptr", words), ("i64", number), ("ptr", copied), ("ptr", packed), ("ptr", header)])
+                self.choose(pixels, header, packed, packed, o)
+
+            b.when(b.op(f"xor i1 {fits}, true"), pack)
+
+        b.loop(self.o_low, self.o_high, ROWS, panel)
+        return b.function(f"define void @{name}(ptr %args, i64 %worker, i64 %u, i32 %exponent, i32 %kind) noinline #0")
+
+    def by_itself(self) -> None:
+        """A unit by parts, or of bfloat16."""
+        b = self.b
+        pixels = self.pack_parts()
+
+        def panel(o: str) -> None:
+            number, following = self.panel(o)
+            if self.form == "plain":
+                self.by_tiles(o, self.panel_at(number), following)
+            else:
+                self.choose(pixels, b.gep("i8", self.w["weights"], b.mul(number, HEADER)), self.panel_at(number), following, o)
+
+        b.loop(self.o_low, self.o_high, ROWS, panel)
+
+    def by_halves(self, u: str) -> None:
+        b, w, q = self.b, self.w, self.q
+
+        def look() -> None:
+            self.each_image(w["look"], self.notes)
+
+        def inside(at: str, length: str, deal: str, before: str, size: str) -> str:
+            """Places of the source that a block needs, along an axis."""
+            low, high = (b.sub(b.mul(position, deal), before) for position in (at, b.add(at, length)))
+            return b.max("0", b.sub(b.min(high, size), b.max(low, "0")))
+
+        clear_notes(b, self.notes)
+        look()
+        source_rows = inside(self.y0, b.add(self.rows, q["reach_y"]), q["deal_y"], q["top"], q["source_height"])
+        elements = b.mul(source_rows, inside(self.x0, q["pitch"], q["deal_x"], q["left"], q["source_width"]))
+        exponent, kind = judge(b, self.notes, b.mul(b.mul(elements, self.images), q["channels"]), look)
+        b.when(b.op(f"icmp ne i32 {kind}, 0"), lambda: self.each_image(self.copy, self.notes))
+
+        def panel(o: str, all_fit: str) -> list[str]:
+            number, following = self.panel(o)
+            fits, scale = self.together(exponent, kind, number)
+            b.when(fits, lambda: self.by_tiles(o, self.panel_at(number), following, scale))
+            return [b.op(f"and i1 {all_fit}, {fits}")]
+
+        (all_fit,) = b.loop(self.o_low, self.o_high, ROWS, panel, [("i1", "true")])
+        arguments = [("ptr", "%args"), ("i64", "%worker"), ("i64", u), ("i32", exponent), ("i32", kind)]
+        b.when(b.op(f"xor i1 {all_fit}, true"), lambda: b.call_address(w["otherwise"], arguments))
+
+    # -- a unit -----------------------------------------------------------------------------------------------------
+    def take(self, u: str) -> None:
+        """What unit `u` is."""
+        b, w, memory = self.b, self.w, self.memory
+        part, bx, by, g, n0 = self.decode(u)
+        self.next_part, _, _, self.next_g, _ = ("0",) * 5 if self.form == "otherwise" else self.decode(b.min(b.add(u, 1), b.sub("%end", 1)))
+        self.g, self.n0 = g, n0
+        self.images = b.min(w["images"], b.sub(w["batch"], n0))
+        self.o_low = b.mul(part, w["split_rows"])
+        self.o_high = b.min(w["rows"], b.add(self.o_low, w["split_rows"]))
+        self.y0, self.x0 = b.mul(by, w["block_rows"]), b.mul(bx, w["block_columns"])
+        self.rows = b.sub(b.min(b.add(self.y0, w["block_rows"]), w["out_height"]), self.y0)
+        self.columns = b.sub(b.min(b.add(self.x0, w["block_columns"]), w["out_width"]), self.x0)
+        self.source = b.gep(memory, w["source"], b.add(b.mul(n0, w["source_batch"]), b.mul(g, w["source_group"])))
+        start = b.add(b.mul(self.y0, self.q["out_y"]), self.x0)
+        self.out = b.gep(memory, w["out"], b.add(b.add(b.mul(n0, w["out_batch"]), b.mul(g, w["out_group"])), start))
+        self.kernel_of_group = b.gep(memory, w["kernel"], b.mul(g, w["kernel_group"]))
+        self.first_panel = b.mul(g, w["panels"])
+        pitched = b.mul(b.sub(self.rows, 1), self.q["pitch"])
+        self.used = b.add(b.add(b.mul(b.sub(self.images, 1), w["image_places"]), pitched), self.columns)
+
+    def decode(self, u: str) -> tuple[str, str, str, str, str]:
+        """(range of channels, block column, block row, group, first image) of a unit."""
+        b, w = self.b, self.w
+        digits = []
+        for name in ("splits", "blocks_x", "blocks_y", "groups"):
+            digits.append(b.op(f"urem i64 {u}, {w[name]}"))
+            u = b.op(f"udiv i64 {u}, {w[name]}")
+        part, bx, by, g = digits
+        return part, bx, by, g, b.mul(u, w["images"])
+
+    def image_source(self, i: str) -> str:
+        return self.b.gep(self.memory, self.source, self.b.mul(i, self.w["source_batch"]))
+
+    def each_image(self, function: str, seen: str) -> None:
+        """Look at the block's source of each image, or pack it."""
+        b = self.b
+        b.loop(0, self.images, 1, lambda i: b.call_address(function, [
+            ("ptr", self.shape), ("ptr", self.image_source(i)), ("ptr", b.gep("i32", self.planes, b.mul(i, self.w["image_places"]))),
+            ("ptr", seen), ("i64", self.y0), ("i64", self.x0), ("i64", self.rows),
+        ]))  # fmt: skip
+
+    def pack_parts(self) -> tuple[str, str]:
+        """Pack the block's source; its extent."""
+        clear_extent(self.b, self.notes)
+        self.each_image(self.copy, self.notes)
+        return EXTENT.reduce(self.b, *extent_in_memory(self.b, self.notes))
+
+    def finish(self) -> None:
+        """The epilogue: whole rows, or a piece of one: either way neighbours in the output."""
+        b, w = self.b, self.w
+        row = b.mul(self.g, w["rows"])
+        first = b.add(b.mul(self.y0, w["out_width"]), self.x0)
+        after = b.add(b.add(b.mul(b.add(self.y0, b.sub(self.rows, 1)), w["out_width"]), self.x0), self.columns)
+        call_epilogue(b, self.n0, self.images, (b.add(row, self.o_low), b.add(row, self.o_high)), (first, after))
+
+    # -- a panel of weights -----------------------------------------------------------------------------------------
+    def panel_at(self, number: str) -> str:
+        return self.b.gep("i8", self.w["weights"], self.b.add(self.w["panels_at"], self.b.mul(number, self.w["panel_bytes"])))
+
+    def panel(self, o: str) -> tuple[str, str]:
+        """The number of the panel of output channels from `o` on, and the address of the panel that follows."""
+        b, w = self.b, self.w
+        number = b.add(self.first_panel, b.op(f"udiv i64 {o}, {ROWS}"))
+        more = b.op(f"icmp slt i64 {b.add(o, ROWS)}, {self.o_high}")
+        next_panel = b.add(b.mul(self.next_g, w["panels"]), b.op(f"udiv i64 {b.mul(self.next_part, w['split_rows'])}, {ROWS}"))
+        return number, self.panel_at(b.op(f"select i1 {more}, i64 {b.add(number, 1)}, i64 {next_panel}"))
+
+    def together(self, exponent: str, kind: str, number: str) -> tuple[str, str]:
+        """float_halves.together of the pixels and a panel."""
+        b = self.b
+        header = b.gep("i8", self.w["weights"], b.mul(number, HEADER))
+        known = [b.load("i32", b.gep("i32", header, at), 4) for at in (2, 3)]
+        return together(b, (exponent, kind), (known[0], known[1]))
+
+    def choose(self, pixels: tuple[str, str], header: str, panel: str, following: str, o: str) -> None:
+        """A panel by parts, or where these may not do by multiply-adds."""
+        b, w, q = self.b, self.w, self.q
+        low, high = (b.load("i32", b.gep("i32", header, i), 4) for i in range(2))
+        safe = are_safe(b, pixels, (low, high))
+        b.when(safe, lambda: self.by_tiles(o, panel, following))
+
+        def exactly(i: str) -> None:
+            b.call_address(w["exact"], [
+                ("ptr", self.shape), ("ptr", b.gep(self.memory, self.kernel_of_group, b.mul(o, q["kernel_row"]))), ("ptr", self.image_source(i)),
+                ("ptr", b.gep(self.memory, self.out_of(o), b.mul(i, w["out_batch"]))), ("i64", self.y0), ("i64", self.x0),
+                ("i64", self.rows), ("i64", self.columns), ("i64", self.lanes(o)),
+            ])  # fmt: skip
+
+        b.when(b.op(f"xor i1 {safe}, true"), lambda: b.loop(0, self.images, 1, exactly) and None)
+
+    def lanes(self, o: str) -> str:
+        return self.b.min(ROWS, self.b.sub(self.o_high, o))
+
+    def out_of(self, o: str) -> str:
+        return self.b.gep(self.memory, self.out, self.b.mul(o, self.q["out_row"]))
+
+    def by_tiles(self, o: str, panel: str, following: str, scale: str = "1.0") -> None:
+        """The products of a panel, stored."""
+        b, w, q, sums, others = self.b, self.w, self.q, self.sums, self.others
+        lanes = self.lanes(o)
+        tall = b.op(f"select i1 {b.op(f'icmp sgt i64 {lanes}, 16')}, i64 2, i64 0")
+        fetched_lines = "0" if self.form == "otherwise" else w["fetched_lines"]
+
+        def places(at: str) -> None:
+            ordinal = b.op(f"udiv i64 {at}, {PLACES}")
+            fetched_part = b.gep("i8", following, b.mul(b.mul(ordinal, fetched_lines), b.mul(w["steps"], 64)))
+            broad = b.op(f"zext i1 {b.op(f'icmp sgt i64 {b.sub(self.used, at)}, 16')} to i64")
+            b.call_address(self.products, [
+                ("i64", w["steps"]), ("i64", self.block_steps), ("ptr", panel), ("ptr", b.gep("i32", self.planes, at)),
+                ("ptr", self.table), ("ptr", b.gep("float", sums, at)), ("ptr", b.gep("float", others, at)),
+                ("i64", w["sums_bytes"]), ("i64", q["pair_bytes"]), ("i64", q["part_bytes"]),
+                ("ptr", fetched_part), ("i64", fetched_lines), ("i64", b.add(tall, broad)),
+            ])  # fmt: skip
+
+        b.loop(0, self.used, PLACES, places)
+
+        def store(i: str) -> None:
+            b.call("void", "store_sums", [
+                ("ptr", b.gep("float", sums, b.mul(i, w["image_places"]))),
+                ("ptr", b.gep("float", others, b.mul(i, w["image_places"]))), ("i1", self.several), ("float", scale), ("i64", w["sums_bytes"]),
+                ("i64", q["pitch"]), ("ptr", b.gep(self.memory, self.out_of(o), b.mul(i, w["out_batch"]))), ("i64", q["out_row"]),
+                ("i64", q["out_y"]), ("i64", self.rows), ("i64", self.columns), ("i64", lanes),
+            ], declare=False)  # fmt: skip
+
+        b.loop(0, self.images, 1, store)
