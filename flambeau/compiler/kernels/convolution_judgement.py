@@ -27,10 +27,14 @@ _EXTENT = Extent(_WIDTH)
 TYPE: Final = _EXTENT.type
 
 
+def start() -> list[tuple[str, str]]:
+    """What to carry along, nothing seen."""
+    return [*_EXTENT.start(), (TYPE, "zeroinitializer"), (TYPE, "zeroinitializer")]
+
+
 def clear_notes(b: Builder, notes: str) -> None:
     """Nothing seen; what is counted is what is not zero."""
-    for at, value in enumerate([value for _, value in _EXTENT.start()] + ["zeroinitializer"] * 2):
-        b.store(TYPE, value, b.gep("i8", notes, 64 * at), 64)
+    put_notes(b, notes, [value for _, value in start()])
     b.store("i32", "1", b.gep("i8", notes, _THRESHOLD), 4)
 
 
@@ -59,37 +63,53 @@ def look(b: Builder, value: str, seen: Sequence[str], least: str) -> list[str]:
     ]  # fmt: skip
 
 
+def reduce_notes(b: Builder, seen: Sequence[str]) -> list[str]:
+    """Four i32 of all lanes: low, high (bfloat_parts.Extent.reduce), the count, the bits."""
+    low, high = _EXTENT.reduce(b, seen[0], seen[1])
+    whole = [b.call("i32", f"llvm.vector.reduce.{which}.v{_WIDTH}i32", [(TYPE, value)]) for which, value in zip(("add", "or"), seen[2:], strict=True)]
+    return [low, high, *whole]
+
+
 def judge(b: Builder, notes: str, elements: str, again: Callable[[], None]) -> tuple[str, str]:
     """(exponent of scale, kind), i32 each, of a block of i64 `elements`; `again` visits them once more. Sets the scale."""
-
-    def count() -> str:
-        return b.call("i32", f"llvm.vector.reduce.add.v{_WIDTH}i32", [(TYPE, b.load(TYPE, b.gep("i8", notes, 128), 64))])
-
-    low, high = _EXTENT.reduce(b, *read_notes(b, notes)[:2])
-    nonzero = count()
-    bits = b.call("i32", f"llvm.vector.reduce.or.v{_WIDTH}i32", [(TYPE, read_notes(b, notes)[3])])
-    limit = b.op(f"sub i32 {high}, {RANGE}")
+    low, high, nonzero, bits = reduce_notes(b, read_notes(b, notes))
+    beyond, limit = far_limit(b, low, high)
     least = b.gep("i8", notes, _LOW)
     b.store("i32", low, least, 4)
-    reach = b.op(f"sub i32 {high}, {low}")
-    beyond = b.op(f"and i1 {b.op(f'icmp sgt i32 {reach}, {RANGE}')}, {b.op(f'icmp sle i32 {reach}, {FAR}')}")
 
     def far() -> None:
         b.store("i32", b.op(f"shl i32 {limit}, 24"), b.gep("i8", notes, _THRESHOLD), 4)
         b.store(TYPE, "zeroinitializer", b.gep("i8", notes, 128), 64)
         again()
-        below = b.op(f"sub i32 {nonzero}, {count()}")
-        few = b.op(f"icmp ule i32 {below}, {b.op(f'udiv i32 {nonzero}, {FAR_SHARE}')}")
-        b.store("i32", b.op(f"select i1 {few}, i32 {limit}, i32 {low}"), least, 4)
+        below = b.op(f"sub i32 {nonzero}, {reduce_notes(b, read_notes(b, notes))[2]}")
+        b.store("i32", without_few(b, low, limit, nonzero, below), least, 4)
 
     b.when(beyond, far)
-    exponent = scale_exponent(b, high)
-    b.store("float", power(b, exponent), b.gep("i8", notes, _SCALE), 4)
-    short = b.op(f"icmp eq i32 {b.op(f'and i32 {bits}, {_LOST_BITS}')}, 0")
     counted = b.op(f"trunc i64 {elements} to i32")
-    found = kind(b, b.load("i32", least, 4), high, nonzero, counted, short)
+    exponent, found = verdict(b, low, b.load("i32", least, 4), high, nonzero, bits, counted)
+    b.store("float", power(b, exponent), b.gep("i8", notes, _SCALE), 4)
+    return exponent, found
+
+
+def verdict(b: Builder, low: str, least: str, high: str, nonzero: str, bits: str, elements: str) -> tuple[str, str]:
+    """(exponent of scale, kind) of i32: the extent (low, high), `low` but for a few elements (`least`), counts, and bits ever set."""
+    short = b.op(f"icmp eq i32 {b.op(f'and i32 {bits}, {_LOST_BITS}')}, 0")
+    found = kind(b, least, high, nonzero, elements, short)
     denormal = b.op(f"icmp slt i32 {low}, 0")  # there is one, or an infinity: not even a block of these alone is empty
-    return exponent, b.op(f"select i1 {denormal}, i32 0, i32 {found}")
+    return scale_exponent(b, high), b.op(f"select i1 {denormal}, i32 0, i32 {found}")
+
+
+def far_limit(b: Builder, low: str, high: str) -> tuple[str, str]:
+    """(i1, i32): whether a few elements may be farther from the greatest than RANGE, and the exponent where that begins."""
+    reach = b.op(f"sub i32 {high}, {low}")
+    beyond = b.op(f"and i1 {b.op(f'icmp sgt i32 {reach}, {RANGE}')}, {b.op(f'icmp sle i32 {reach}, {FAR}')}")
+    return beyond, b.op(f"sub i32 {high}, {RANGE}")
+
+
+def without_few(b: Builder, low: str, limit: str, nonzero: str, below: str) -> str:
+    """i32: `limit` where few elements lie below it, else `low`."""
+    few = b.op(f"icmp ule i32 {below}, {b.op(f'udiv i32 {nonzero}, {FAR_SHARE}')}")
+    return b.op(f"select i1 {few}, i32 {limit}, i32 {low}")
 
 
 def scale_of(b: Builder, notes: str) -> str:
@@ -97,4 +117,7 @@ def scale_of(b: Builder, notes: str) -> str:
     return b.splat("float", _WIDTH, b.load("float", b.gep("i8", notes, _SCALE), 4))
 
 
-__all__ = ["FAR", "FAR_SHARE", "NOTES", "TYPE", "clear_notes", "judge", "look", "put_notes", "read_notes", "scale_of", "threshold"]
+__all__ = [
+    "FAR", "FAR_SHARE", "NOTES", "TYPE", "clear_notes", "far_limit", "judge", "look", "put_notes", "read_notes", "reduce_notes", "scale_of", "start",
+    "threshold", "verdict", "without_few",
+]  # fmt: skip

@@ -14,6 +14,7 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
 from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
+from flambeau.compiler.kernels.matmul_halves import multiply_halves
 from flambeau.compiler.kernels.matmul_packed import module_of
 
 
@@ -136,27 +137,18 @@ def _halves(rows: int, arguments: str, b: Builder) -> str:
             at = b.gep("i8", to, b.mul(row_bytes, 16 * r))
             b.call("void", "llvm.x86.tilestored64", [register(first + r), ("ptr", at), ("i64", str(row_bytes))])
 
-    def load(number: int, at: str, row_bytes: str) -> str:
-        b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", at), ("i64", row_bytes)])
-        return str(number)
-
-    def multiply(to: int, left: int, right: int) -> None:
-        b.call("void", "llvm.x86.tdpfp16ps", [register(to), register(left), register(right)])
-
     def step(s: str) -> None:
         fetch_panel(b, s)
         planes = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))
         weights = b.gep("i8", "%weights", b.mul(s, 2 * 2 * TILE_BYTES))
-        load(6, planes, "%pair_bytes")
-        for r in range(rows):
-            load(4 + r, b.gep("i8", weights, r * TILE_BYTES), "64")
-            multiply(r, 4 + r, 6)
-        load(7, b.gep("i8", planes, "%part_bytes"), "%pair_bytes")
-        for r in range(rows):
-            multiply(2 + r, 4 + r, 7)
-        for r in range(rows):
-            load(4 + r, b.gep("i8", weights, (2 + r) * TILE_BYTES), "64")
-            multiply(2 + r, 4 + r, 6)
+
+        def load(number: int, operand: str, half: int, tile: int) -> None:
+            at, row_bytes = b.gep("i8", weights, (2 * half + tile) * TILE_BYTES), "64"
+            if operand == "one":
+                at, row_bytes = b.gep("i8", planes, b.mul("%part_bytes", half)), "%pair_bytes"
+            b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", at), ("i64", row_bytes)])
+
+        multiply_halves(b, rows, False, load)
 
     def add_row(r: str) -> None:
         to, more = b.gep("i8", "%sums", b.mul(r, "%sums_bytes")), b.gep("i8", "%block", b.mul(r, 4 * WIDTH))

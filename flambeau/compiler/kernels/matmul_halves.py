@@ -13,6 +13,7 @@ float32 for multiply-adds. So the choice depends on values and sizes, not on thr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING
@@ -172,6 +173,29 @@ def _otherwise_module(facts: Facts, key: str) -> str:
     return module_of([write], facts.vector_bits)
 
 
+def multiply_halves(b: Builder, count: int, across: bool, load: Callable[[int, str, int, int], None]) -> None:
+    """Add the products of a step's halves to `count` tiles of large sums, registers 0 and 1, and of small ones, 2 and 3.
+
+    `load(register, operand, half, tile)` loads a tile of "many", the operand with `count` tiles (registers 4 and 5), or of "one" (6 and
+    7: hi and lo). `across`: "many" are b's tiles, else a's.
+    """
+
+    def multiply(to: int, left: int, right: int) -> None:
+        pair = (right, left) if across else (left, right)
+        b.call("void", "llvm.x86.tdpfp16ps", [("i8", str(number)) for number in (to, *pair)])
+
+    load(6, "one", 0, 0)
+    for i in range(count):
+        load(4 + i, "many", 0, i)
+        multiply(i, 4 + i, 6)
+    load(7, "one", 1, 0)
+    for i in range(count):
+        multiply(2 + i, 4 + i, 7)
+    for i in range(count):
+        load(4 + i, "many", 1, i)
+        multiply(2 + i, 4 + i, 6)
+
+
 def micro(b: Builder, rows: int, columns: int) -> str:
     """Text of `halves_RxC(steps, a, b, sums, add)`: rows x columns tiles of large and of small sums, not 2 x 2 of them: two
     columns of two rows are computed one after the other.
@@ -212,25 +236,12 @@ def micro(b: Builder, rows: int, columns: int) -> str:
     def step(s: str) -> None:
         at = b.mul(s, STEP_BYTES)
 
-        def load(number: int, panel: str, half: int, tile: int) -> int:
+        def load(number: int, operand: str, half: int, tile: int) -> None:
+            panel = many if operand == "many" else one
             source = b.gep("i8", b.gep("i8", panel, at), half * HALF_BYTES + tile * HALF_BYTES // 2)
             b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", source), ("i64", "64")])
-            return number
 
-        def multiply(to: int, left: int, right: int) -> None:
-            pair = (right, left) if columns > rows else (left, right)
-            b.call("void", "llvm.x86.tdpfp16ps", [register(to), *(register(number) for number in pair)])
-
-        high = load(6, one, 0, 0)
-        held = []
-        for i in range(count):
-            held.append(load(4 + i, many, 0, i))
-            multiply(i, held[i], high)
-        low = load(7, one, 1, 0)
-        for i in range(count):
-            multiply(2 + i, held[i], low)
-        for i in range(count):
-            multiply(2 + i, load(4 + i, many, 1, i), high)
+        multiply_halves(b, count, columns > rows, load)
 
     b.loop(0, "%steps", 1, step)
     for number in accumulators:
