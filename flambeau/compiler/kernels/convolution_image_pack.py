@@ -2,19 +2,25 @@
 
 Where the pairs that the matrix unit multiplies (or the rows of its tiles) are images and not pixels, a tap is another step and
 nothing else: no zeros around images, any stride, and no place is computed that is no pixel. A step is, for one pixel, 32 lanes
-by 32 of what is summed over (`depth`), as in matmul_parts_pack.py: for each part (hi, mid, lo) two tiles of 16 lanes.
+by 32 of what is summed over (`depth`), as in matmul_parts_pack.py: for each part (hi, mid, lo) two tiles of 16 lanes; or for each half
+(hi, lo), as in matmul_halves_pack.py.
 
     left: a tile's row = lane, 16 pairs of depth        right: a tile's row = pair of depth, 16 lanes
 
 A pair is (d, d + 16), or (2 d, 2 d + 1) where the other operand has it so (`neighbours`, right only). Steps lie in the order
 [group][panel of 32 lanes][block of 32 of depth][pixel], pixels filled up to a multiple of 16. What is beyond the last lane and the
-last of depth is zero. Then come the extents (bfloat_parts.Extent) of every [group][panel][block][chunk of pixels]: two i32.
+last of depth is zero. Then come notes on every [group][panel][block][chunk of pixels], i32 each: its extent (bfloat_parts.Extent),
+and for halves how many elements are not zero, which bits are ever set, and how many lie far below the greatest of the group.
+
+Halves have one scale for a group, so all is looked at first. They are packed where they do for this operand and its partner, in all of
+the group; else parts are. That depends on values and sizes only.
 
 Pixels lie next to each other in the source, all rows of an image in one piece (`packs_apply`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -23,35 +29,70 @@ from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.bfloat_parts import Extent, split_pairs
+from flambeau.compiler.kernels.convolution_judgement import TYPE, far_limit, look, reduce_notes, start, verdict, without_few
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Operand, load_words, temporary
+from flambeau.compiler.kernels.convolution_tile_pack import HEADER
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
+from flambeau.compiler.kernels.float_halves import halves_pairs, power, together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
+from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES
+from flambeau.compiler.kernels.matmul_halves_pack import STEP_BYTES as HALVES_STEP_BYTES
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.dtypes import uint8
 
-EXTENT_BYTES: Final = 8
+NOTE_BYTES: Final = 32
 _WIDTH: Final = 16
 _CHUNK: Final = 128  # pixels of a unit
 _TYPE: Final = f"<{_WIDTH} x float>"
 _NAMES: Final = (
     "source", "packed", "lanes", "depth", "panels", "blocks", "chunks", "chunk", "pixels", "lane_stride", "depth_stride",
-    "group_stride", "panel_steps", "extents_at",
+    "group_stride", "panel_steps", "notes_at", "elements", "lanes_inside", "runs",
 )  # fmt: skip
+_PARTNER: Final = ("partner", "partner_at", "partner_count", "partner_elements")
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """An operand in steps. `value`: the graph's, of bytes; `steps`: of a block of depth; `extents_at`: a byte offset."""
+    """An operand in steps. `value`: the graph's, of bytes; `steps`: of a block of depth; `notes_at`: a byte offset; `form`: "parts", or
+    "halves" where these do (else parts take their place); `notes`: of a group."""
 
     value: int
     panels: int
     blocks: int
     steps: int
     chunks: int
-    extents_at: int
+    notes_at: int
+    form: str
+    elements: int  # of a group
+    groups: int
+    words: list[Word]
+    root: int
+    node: int
+
+    @property
+    def notes(self) -> int:
+        return self.panels * self.blocks * self.chunks
+
+    @property
+    def partner(self) -> Partner:
+        return Partner("steps", self.value, self.notes_at, self.notes, self.elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """What an operand is multiplied with: other "steps", or "weights" (convolution_tile_weights.py), whose panels have headers."""
+
+    kind: str
+    value: int
+    at: int
+    count: int  # of notes or headers of a group
+    elements: int
+
+    def words(self) -> list[Word]:
+        return [Address(self.value), self.at, self.count, self.elements]
 
 
 def is_flat(o: Operand) -> bool:
@@ -65,65 +106,229 @@ def packed_bytes(lanes: int, depth: int, pixels: int) -> int:
     return ceil_div(lanes, LANES) * ceil_div(depth, LANES) * round_up(pixels, _WIDTH) * STEP_BYTES
 
 
-def pack_steps(
-    graph: Graph, source: Operand, groups: int, lanes: tuple[int, int], depth: tuple[int, int], group_stride: int, left: bool, node: int,
-    neighbours: bool = False,
-) -> tuple[Steps, Kernel]:  # fmt: skip
-    """The kernel that packs an operand. `lanes`, `depth`: (count in a group, stride)."""
+def lay_out_steps(
+    graph: Graph, source: Operand, groups: int, lanes: tuple[int, int], depth: tuple[int, int], group_stride: int, form: str, node: int
+) -> Steps:  # fmt: skip
+    """The steps of an operand. `lanes`, `depth`: (count in a group, stride)."""
     pixels = source.shape[2] * source.shape[3]
     panels, blocks = ceil_div(lanes[0], LANES), ceil_div(depth[0], LANES)
     chunk = round_up(ceil_div(pixels, ceil_div(pixels, _CHUNK)), _WIDTH)
     chunks = ceil_div(pixels, chunk)
-    steps = round_up(pixels, _WIDTH)
-    units = groups * panels * blocks * chunks
-    extents_at = groups * packed_bytes(lanes[0], depth[0], pixels)
-    value = temporary(graph, extents_at + units * EXTENT_BYTES, uint8)
+    notes_at = groups * packed_bytes(lanes[0], depth[0], pixels)
+    value = temporary(graph, notes_at + groups * panels * blocks * chunks * NOTE_BYTES, uint8)
+    lanes_inside = lanes[1] <= depth[1]  # which of them lie nearer to each other, and whether as closely as pixels
+    runs = chunks == 1 and (lanes if lanes_inside else depth)[1] == pixels
+    elements = lanes[0] * depth[0] * pixels
     words: list[Word] = [
         source.word, Address(value), lanes[0], depth[0], panels, blocks, chunks, chunk, pixels, lanes[1], depth[1], group_stride,
-        steps, extents_at,
+        round_up(pixels, _WIDTH), notes_at, elements, int(lanes_inside), int(runs),
     ]  # fmt: skip
-    key = f"convolution:steps:{'left' if left else 'right'}{':neighbours' * neighbours}"
-    elements = groups * lanes[0] * depth[0] * pixels
-    kernel = Kernel(
-        name="convolution_steps_float32", key=key, emit=partial(_emit, left, neighbours, key), words=words, reads=(source.root,), writes=(value,),
-        units=units, bytes=4 * elements + extents_at, nodes=(node,), min_units_per_thread=max(1, (1 << 16) * units // elements),
+    return Steps(value, panels, blocks, round_up(pixels, _WIDTH), chunks, notes_at, form, elements, groups, words, source.root, node)
+
+
+def look_kernels(steps: Steps) -> list[Kernel]:
+    """The kernels that look at an operand before it is packed in halves: what there is, and, rarely, what is far from the greatest."""
+    return [] if steps.form == "parts" else [
+        _kernel_of(steps, name, f"convolution:steps:{name}", partial(_emit_look, name == "count"), [], ()) for name in ("look", "count")
+    ]  # fmt: skip
+
+
+def pack_kernel(steps: Steps, left: bool, neighbours: bool, partner: Partner) -> Kernel:
+    """The kernel that packs an operand."""
+    key = f"convolution:steps:{'left' if left else 'right'}{':neighbours' * neighbours}:{steps.form}"
+    if steps.form == "parts":
+        return _kernel_of(steps, "steps", key, partial(_emit, left, neighbours, ""), [], ())
+    key += f":{partner.kind}"
+    return _kernel_of(steps, "steps", key, partial(_emit, left, neighbours, partner.kind), partner.words(), (partner.value,))
+
+
+def _kernel_of(steps: Steps, name: str, key: str, emit: Callable[[str], str], words: list[Word], reads: tuple[int, ...]) -> Kernel:
+    units = steps.groups * steps.notes
+    elements = steps.groups * steps.elements
+    looks = name != "steps"
+    own = (steps.value,) if steps.form == "halves" and name != "look" else ()
+    return Kernel(
+        name=f"convolution_{name}_float32", key=key, emit=partial(emit, key), words=[*steps.words, *words],
+        reads=tuple(dict.fromkeys((steps.root, *own, *reads))), writes=(steps.value,),
+        units=units, bytes=4 * elements * (name != "count") + (0 if looks else steps.notes_at), nodes=(steps.node,),
+        min_units_per_thread=max(1, (1 << 16 + looks) * units // max(1, elements)),
     )  # fmt: skip
-    return Steps(value, panels, blocks, steps, chunks, extents_at), kernel
 
 
-def _emit(left: bool, neighbours: bool, key: str) -> str:
+def operand_verdict(b: Builder, packed: str, at: str, count: str, elements: str, group: str) -> tuple[str, str]:
+    """(exponent of scale, kind), i32 each, of a group of an operand by its notes (float_halves.py)."""
+    low, high, nonzero, bits, below = whole_note(b, packed, at, b.mul(group, count), count)
+    beyond, limit = far_limit(b, low, high)
+    least = b.op(f"select i1 {beyond}, i32 {without_few(b, low, limit, nonzero, below)}, i32 {low}")
+    return verdict(b, low, least, high, nonzero, bits, b.op(f"trunc i64 {elements} to i32"))
+
+
+def halves_do(b: Builder, own: tuple[str, str], kind: str, w: dict[str, str], group: str) -> tuple[str, str]:
+    """(i1, float): whether an operand's group, whose (exponent, kind) is given, and all of the partner's can be multiplied by halves,
+    and, of steps, what takes their scales off. `w`: the words of a Partner."""
+    if kind == "steps":
+        return together(b, own, operand_verdict(b, w["partner"], w["partner_at"], w["partner_count"], w["partner_elements"], group))
+    first = b.mul(group, w["partner_count"])
+
+    def panel(i: str, fits: str) -> list[str]:
+        header = b.gep("i8", w["partner"], b.add(w["partner_at"], b.mul(b.add(first, i), HEADER)))
+        fit, _ = together(b, own, (b.load("i32", b.gep("i32", header, 2), 4), b.load("i32", b.gep("i32", header, 3), 4)))
+        return [b.op(f"and i1 {fits}, {fit}")]
+
+    return b.loop(0, w["partner_count"], 1, panel, [("i1", "true")])[0], "1.0"
+
+
+def whole_note(b: Builder, packed: str, at: str, first: str, count: str) -> list[str]:
+    """Five i32: low, high, how many are not zero, bits ever set, how many lie far below the greatest, of `count` notes."""
+    start = b.gep("i8", packed, b.add(at, b.mul(first, NOTE_BYTES)))
+
+    def include(i: str, *seen: str) -> list[str]:
+        note = b.gep("i8", start, b.mul(i, NOTE_BYTES))
+        here = [b.load("i32", b.gep("i32", note, part), 4) for part in range(5)]
+        ends = [b.call("i32", f"llvm.{which}.i32", [("i32", seen[i]), ("i32", here[i])]) for i, which in enumerate(("smin", "smax"))]
+        return [*ends, *(b.op(f"{which} i32 {seen[i]}, {here[i]}") for i, which in ((2, "add"), (3, "or"), (4, "add")))]
+
+    return b.loop(0, count, 1, include, [("i32", "1000"), *[("i32", "0")] * 4])
+
+
+def _emit_look(counts: bool, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_chunk, left, neighbours), partial(_kernel, symbol(key))], 512)
+    return module_of([_look, partial(_look_kernel, counts, symbol(key))], 512)
 
 
-def _kernel(name: str, b: Builder) -> str:
+def _look(b: Builder) -> str:
+    """Text of `look(source, outer, outer_stride, inner, inner_stride, length, least, found)`: four i32 of all runs of `length`."""
+    least = b.splat("i32", _WIDTH, "%least")
+
+    def line(o: str, *seen: str) -> list[str]:
+        from_line = b.gep("float", "%source", b.mul(o, "%outer_stride"))
+
+        def run(i: str, *seen: str) -> list[str]:
+            source = b.gep("float", from_line, b.mul(i, "%inner_stride"))
+            whole = b.op(f"and i64 %length, {-_WIDTH}")
+            after = b.loop(0, whole, _WIDTH, lambda q, *now: look(b, b.load(_TYPE, b.gep("float", source, q), 4), now, least), carry(seen))
+
+            def tail(q: str, *now: str) -> list[str]:
+                mask = bit_mask(b, _WIDTH, 0, b.sub("%length", q))
+                return look(b, b.masked_load("float", _WIDTH, b.gep("float", source, q), mask, 4), now, least)
+
+            return b.loop(whole, "%length", _WIDTH, tail, carry(after))
+
+        return b.loop(0, "%inner", 1, run, carry(seen))
+
+    for at, value in enumerate(reduce_notes(b, b.loop(0, "%outer", 1, line, start()))):
+        b.store("i32", value, b.gep("i32", "%found", at), 4)
+    return b.function(
+        "define internal void @look(ptr noalias %source, i64 %outer, i64 %outer_stride, i64 %inner, i64 %inner_stride, i64 %length, i32 %least, "
+        "ptr noalias %found) noinline #0"
+    )
+
+
+def carry(values: Sequence[str]) -> list[tuple[str, str]]:
+    return [(TYPE, value) for value in values]
+
+
+class _Unit:
+    """What a unit of a kernel is: a chunk of pixels of 32 lanes and 32 of depth."""
+
+    def __init__(self, b: Builder, w: dict[str, str], u: str) -> None:
+        self.at, chunk = b.op(f"udiv i64 {u}, {w['chunks']}"), b.op(f"urem i64 {u}, {w['chunks']}")
+        self.first = b.mul(chunk, w["chunk"])
+        block = b.mul(b.op(f"urem i64 {self.at}, {w['blocks']}"), LANES)
+        panel = b.op(f"udiv i64 {self.at}, {w['blocks']}")
+        lane = b.mul(b.op(f"urem i64 {panel}, {w['panels']}"), LANES)
+        self.group = b.op(f"udiv i64 {panel}, {w['panels']}")
+        offset = b.add(b.mul(self.group, w["group_stride"]), b.add(b.mul(lane, w["lane_stride"]), b.mul(block, w["depth_stride"])))
+        self.source = b.gep("float", w["source"], b.add(offset, self.first))
+        self.lanes, self.depth = b.min(LANES, b.sub(w["lanes"], lane)), b.min(LANES, b.sub(w["depth"], block))
+        self.pixels = b.min(w["chunk"], b.sub(w["pixels"], self.first))
+        self.note = b.gep("i8", w["packed"], b.add(w["notes_at"], b.mul(u, NOTE_BYTES)))
+        self.notes = b.mul(b.mul(w["panels"], w["blocks"]), w["chunks"])  # of a group
+
+
+def _look_kernel(counts: bool, name: str, b: Builder) -> str:
     w = load_words(b, "%args", 2, _NAMES)
+    b.allocas.append("  %found = alloca [4 x i32], align 16")
+    runs = b.op(f"icmp ne i64 {w['runs']}, 0")
+    inside = b.op(f"icmp ne i64 {w['lanes_inside']}, 0")
 
     def unit(u: str) -> None:
-        at, chunk = b.op(f"udiv i64 {u}, {w['chunks']}"), b.op(f"urem i64 {u}, {w['chunks']}")
-        first = b.mul(chunk, w["chunk"])
-        block = b.mul(b.op(f"urem i64 {at}, {w['blocks']}"), LANES)
-        panel = b.op(f"udiv i64 {at}, {w['blocks']}")
-        lane = b.mul(b.op(f"urem i64 {panel}, {w['panels']}"), LANES)
-        group = b.op(f"udiv i64 {panel}, {w['panels']}")
-        offset = b.add(b.mul(group, w["group_stride"]), b.add(b.mul(lane, w["lane_stride"]), b.mul(block, w["depth_stride"])))
-        step = b.add(b.mul(at, w["panel_steps"]), first)
-        b.call("void", "pack_chunk", [
-            ("ptr", b.gep("float", w["source"], b.add(offset, first))), ("i64", w["lane_stride"]), ("i64", w["depth_stride"]),
-            ("i64", b.min(LANES, b.sub(w["lanes"], lane))), ("i64", b.min(LANES, b.sub(w["depth"], block))),
-            ("i64", b.min(w["chunk"], b.sub(w["pixels"], first))), ("ptr", b.gep("i8", w["packed"], b.mul(step, STEP_BYTES))),
-            ("ptr", b.gep("i8", w["packed"], b.add(w["extents_at"], b.mul(u, EXTENT_BYTES)))),
-        ], declare=False)  # fmt: skip
+        v = _Unit(b, w, u)
+
+        def visit(least: str) -> list[str]:
+            outer, outer_stride, inner, inner_stride = (
+                b.op(f"select i1 {inside}, i64 {first}, i64 {second}")
+                for first, second in (
+                    (v.depth, v.lanes), (w["depth_stride"], w["lane_stride"]), (v.lanes, v.depth), (w["lane_stride"], w["depth_stride"]),
+                )
+            )
+            length = b.op(f"select i1 {runs}, i64 {b.mul(inner, v.pixels)}, i64 {v.pixels}")
+            b.call("void", "look", [
+                ("ptr", v.source), ("i64", outer), ("i64", outer_stride), ("i64", b.op(f"select i1 {runs}, i64 1, i64 {inner}")),
+                ("i64", inner_stride), ("i64", length), ("i32", least), ("ptr", "%found"),
+            ], declare=False)  # fmt: skip
+            return [b.load("i32", b.gep("i32", "%found", at), 4) for at in range(4)]
+
+        if not counts:
+            for at, value in enumerate([*visit("1"), "0"]):
+                b.store("i32", value, b.gep("i32", v.note, at), 4)
+            return
+        low, high, _, _, _ = whole_note(b, w["packed"], w["notes_at"], b.mul(v.group, v.notes), v.notes)
+        beyond, limit = far_limit(b, low, high)
+        own = [b.load("i32", b.gep("i32", v.note, at), 4) for at in range(3)]
+
+        def far() -> None:
+            b.store("i32", b.op(f"sub i32 {own[2]}, {visit(b.op(f'shl i32 {limit}, 24'))[2]}"), b.gep("i32", v.note, 4), 4)
+
+        b.when(b.op(f"and i1 {beyond}, {b.op(f'icmp slt i32 {own[0]}, {limit}')}"), far)
 
     b.loop("%begin", "%end", 1, unit)
     return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
 
 
-def _chunk(left: bool, neighbours: bool, b: Builder) -> str:
-    """Text of `pack_chunk(source, lane_stride, depth_stride, lanes, depth, pixels, steps, extent)`."""
+def _emit(left: bool, neighbours: bool, partner: str, key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    forms = ("parts", "halves") if partner else ("parts",)
+    return module_of([*(partial(_chunk, left, neighbours, form) for form in forms), partial(_kernel, partner, symbol(key))], 512)
+
+
+def _kernel(partner: str, name: str, b: Builder) -> str:
+    w = load_words(b, "%args", 2, _NAMES)
+    if partner:
+        w |= load_words(b, b.gep("i64", "%args", len(_NAMES)), 1, _PARTNER)
+
+    def unit(u: str) -> None:
+        v = _Unit(b, w, u)
+        step = b.add(b.mul(v.at, w["panel_steps"]), v.first)
+
+        def pack(form: str, last: tuple[str, str]) -> None:
+            b.call("void", f"pack_{form}", [
+                ("ptr", v.source), ("i64", w["lane_stride"]), ("i64", w["depth_stride"]), ("i64", v.lanes), ("i64", v.depth), ("i64", v.pixels),
+                ("ptr", b.gep("i8", w["packed"], b.mul(step, STEP_BYTES if form == "parts" else HALVES_STEP_BYTES))), last,
+            ], declare=False)  # fmt: skip
+
+        if not partner:
+            pack("parts", ("ptr", v.note))
+            return
+        own = operand_verdict(b, w["packed"], w["notes_at"], v.notes, w["elements"], v.group)
+        fit, _ = halves_do(b, own, partner, w, v.group)
+        b.when(fit, lambda: pack("halves", ("float", power(b, own[0]))))
+        b.when(b.op(f"xor i1 {fit}, true"), lambda: pack("parts", ("ptr", v.note)))
+
+    b.loop("%begin", "%end", 1, unit)
+    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
+
+
+def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
+    """Text of `pack_parts(source, lane_stride, depth_stride, lanes, depth, pixels, steps, extent)`; of `pack_halves(..., scale)`."""
     extent = Extent(_WIDTH)
-    types = [type_ for type_, _ in extent.start()]
+    first_seen = extent.start() if form == "parts" else []
+    types = [type_ for type_, _ in first_seen]
+    step_bytes, part_bytes = (STEP_BYTES, PART_BYTES) if form == "parts" else (HALVES_STEP_BYTES, HALF_BYTES)
+    scale = b.splat("float", _WIDTH, "%scale") if form == "halves" else ""
+    names = ("%least", "%most")
     whole = b.op(f"icmp eq i64 {b.add('%lanes', '%depth')}, {2 * LANES}")
     # A tile's rows are `rows`, read one after the other; the vectors that are transposed lie `across`.
     across_count, across, along = ("%depth", "%depth_stride", "%lane_stride") if left else ("%lanes", "%lane_stride", "%depth_stride")
@@ -132,9 +337,9 @@ def _chunk(left: bool, neighbours: bool, b: Builder) -> str:
     def pixels(p: str, *seen: str) -> list[str]:
         some = b.sub("%pixels", p)
         full = b.op(f"and i1 {whole}, {b.op(f'icmp sge i64 {some}, {_WIDTH}')}")
-        source, target = b.gep("float", "%source", p), b.gep("i8", "%steps", b.mul(p, STEP_BYTES))
-        b.store(types[0], seen[0], "%least", 64)
-        b.store(types[1], seen[1], "%most", 64)
+        source, target = b.gep("float", "%source", p), b.gep("i8", "%steps", b.mul(p, step_bytes))
+        for name, type_, value in zip(names, types, seen, strict=False):
+            b.store(type_, value, name, 64)
 
         def rows(masked: bool) -> None:
             mask = bit_mask(b, _WIDTH, 0, some) if masked else ""
@@ -156,20 +361,25 @@ def _chunk(left: bool, neighbours: bool, b: Builder) -> str:
                         b.call("void", "llvm.prefetch.p0", [("ptr", ahead), ("i32", "0"), ("i32", "2"), ("i32", "1")])
                 return loaded
 
-            def put(pair: tuple[list[str], list[str]], to: str, least: str, most: str) -> list[str]:
-                for vectors in pair:
+            def put(pair: tuple[list[str], list[str]], to: str, *seen: str) -> list[str]:
+                now = list(seen)
+                for vectors in pair if now else ():
                     for value in vectors:
-                        least, most = extent.include(b, value, least, most)
+                        now = extent.include(b, value, now[0], now[1])
                 turned = [transpose_vectors(b, "float", _WIDTH, vectors) for vectors in pair]
                 for i, (low, high) in enumerate(zip(*turned, strict=True)):
-                    for part, value in enumerate(split_pairs(b, _WIDTH, low, high)):
-                        b.store(f"<{_WIDTH} x i32>", value, b.gep("i8", to, i * STEP_BYTES + part * PART_BYTES), 64)
-                return [least, most]
+                    if form == "halves":
+                        type_, parts = f"<{2 * _WIDTH} x half>", halves_pairs(b, _WIDTH, low, high, scale)
+                    else:
+                        type_, parts = f"<{_WIDTH} x i32>", split_pairs(b, _WIDTH, low, high)
+                    for part, value in enumerate(parts):
+                        b.store(type_, value, b.gep("i8", to, i * step_bytes + part * part_bytes), 64)
+                return now
 
-            start = [(types[0], b.load(types[0], "%least", 64)), (types[1], b.load(types[1], "%most", 64))]
+            start = [(type_, b.load(type_, name, 64)) for name, type_ in zip(names, types, strict=False)]
             if left:
                 after = b.loop(0, LANES, 1, lambda lane, *now: put(
-                    (block(lane, 0), block(lane, _WIDTH)), b.gep("i8", target, b.mul(lane, 64)), now[0], now[1]
+                    (block(lane, 0), block(lane, _WIDTH)), b.gep("i8", target, b.mul(lane, 64)), *now
                 ), start)  # fmt: skip
             else:
                 after = []
@@ -179,36 +389,22 @@ def _chunk(left: bool, neighbours: bool, b: Builder) -> str:
                     def pair(d: str, *now: str, half: int = half, to: str = to) -> list[str]:
                         first, second = (b.mul(d, 2), b.add(b.mul(d, 2), 1)) if neighbours else (d, b.add(d, _WIDTH))
                         blocks = block(first, half * _WIDTH), block(second, half * _WIDTH)
-                        return put(blocks, b.gep("i8", to, b.mul(d, 64)), now[0], now[1])
+                        return put(blocks, b.gep("i8", to, b.mul(d, 64)), *now)
 
                     after = b.loop(0, _WIDTH, 1, pair, start if not after else list(zip(types, after, strict=True)))
-            b.store(types[0], after[0], "%least", 64)
-            b.store(types[1], after[1], "%most", 64)
+            for name, type_, value in zip(names, types, after, strict=False):
+                b.store(type_, value, name, 64)
 
         b.when(full, lambda: rows(False))
         b.when(b.op(f"xor i1 {full}, true"), lambda: rows(True))
-        return [b.load(types[0], "%least", 64), b.load(types[1], "%most", 64)]
+        return [b.load(type_, name, 64) for name, type_ in zip(names, types, strict=False)]
 
-    b.allocas += [f"  %{name} = alloca {type_}, align 64" for name, type_ in zip(("least", "most"), types, strict=True)]
-    seen = b.loop(0, "%pixels", _WIDTH, pixels, extent.start())
-    for at, value in enumerate(extent.reduce(b, seen[0], seen[1])):
+    b.allocas += [f"  {name} = alloca {type_}, align 64" for name, type_ in zip(names, types, strict=False)]
+    seen = b.loop(0, "%pixels", _WIDTH, pixels, first_seen)
+    for at, value in enumerate(extent.reduce(b, seen[0], seen[1]) if seen else ()):
         b.store("i32", value, b.gep("i32", "%extent", at), 4)
+    last = "ptr noalias %extent" if form == "parts" else "float %scale"
     return b.function(
-        "define internal void @pack_chunk(ptr noalias %source, i64 %lane_stride, i64 %depth_stride, i64 %lanes, i64 %depth, i64 %pixels, "
-        "ptr noalias %steps, ptr noalias %extent) noinline #0"
+        f"define internal void @pack_{form}(ptr noalias %source, i64 %lane_stride, i64 %depth_stride, i64 %lanes, i64 %depth, i64 %pixels, "
+        f"ptr noalias %steps, {last}) noinline #0"
     )
-
-
-def whole_extent(b: Builder, packed: str, extents_at: str, first: str, count: str) -> tuple[str, str]:
-    """(low, high) of `count` extents from number `first` on, as `bfloat_parts.are_safe` wants them."""
-    start = b.gep("i8", packed, b.add(extents_at, b.mul(first, EXTENT_BYTES)))
-
-    def include(i: str, low: str, high: str) -> list[str]:
-        at = b.gep("i8", start, b.mul(i, EXTENT_BYTES))
-        here = [b.load("i32", b.gep("i32", at, part), 4) for part in range(2)]
-        return [
-            b.call("i32", "llvm.smin.i32", [("i32", low), ("i32", here[0])]), b.call("i32", "llvm.smax.i32", [("i32", high), ("i32", here[1])]),
-        ]  # fmt: skip
-
-    low, high = b.loop(0, count, 1, include, [("i32", "1000"), ("i32", "0")])
-    return low, high

@@ -24,18 +24,30 @@ from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
-from flambeau.compiler.kernels.convolution_image_pack import is_flat, pack_steps, packed_bytes, whole_extent
+from flambeau.compiler.kernels.convolution_image_pack import (
+    Partner,
+    Steps,
+    halves_do,
+    is_flat,
+    lay_out_steps,
+    look_kernels,
+    operand_verdict,
+    pack_kernel,
+    packed_bytes,
+    whole_note,
+)  # fmt: skip
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, load_words, numel, temporary
-from flambeau.compiler.kernels.convolution_step_products import add_sums, clear_tiles, multiply_step, store_tiles
+from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function, multiply_step
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER
-from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights
+from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights, panel_function, panel_words
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
+from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.compiler.kernels.matmul_halves import form_of
 from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.compiler.kernels.matmul_parts import choose_tiles
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
@@ -48,11 +60,11 @@ _BLOCK_STEPS: Final = (9, 24)  # of one accumulator, a sixth of all within these
 _MOST_PIXELS: Final = 256  # of an image without strides: planes (convolution_tiles.py) have few zeros in larger ones
 _MOST_BYTES: Final = 8 << 20  # of the images' steps, packed: more would come from far memory
 _EXACT_OUTPUTS: Final = 8  # output channels that use a vector of images in multiply-adds
-_FUNCTIONS: Final = ("tiles", "exact")
+_FUNCTIONS: Final = ("tiles_parts", "exact", "tiles_halves")
 _POINTERS: Final = ("steps", "weights", "source", "kernel", "out", "scratch", *_FUNCTIONS)
 _NAMES: Final = (
     *_POINTERS, "groups", "panels", "splits", "pixel_blocks", "pixels", "width", "batch", "image_blocks", "channel_blocks", "block_channels",
-    "panel_steps", "chunks", "extents_at", "panel_bytes", "panels_at", "rows", "channels", "taps_y", "taps_x", "source_height",
+    "panel_steps", "chunks", "notes_at", "elements", "panel_bytes", "panels_at", "rows", "channels", "taps_y", "taps_x", "source_height",
     "source_width", "up_y", "up_x", "base_y", "base_x", "tap_y", "tap_x", "down_y", "down_x", "source_batch", "source_channel", "out_batch",
     "out_row", "kernel_group", "kernel_row", "kernel_channel", "kernel_y", "kernel_x", "scratch_bytes", "sums_at", "table_at",
 )  # fmt: skip
@@ -86,21 +98,25 @@ def make_image_convolution(
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
     taps = p.w.shape[2] * p.w.shape[3]
-    steps, steps_kernel = pack_steps(
-        graph, source, p.groups, (p.batch, source.strides[0]), (channels, source.strides[1]), channels * source.strides[1], False, node_index,
-        neighbours=True,
-    )  # fmt: skip
+    form = form_of(channels * taps).name
+    steps = lay_out_steps(
+        graph, source, p.groups, (p.batch, source.strides[0]), (channels, source.strides[1]), channels * source.strides[1], form, node_index
+    )
     panels = ceil_div(rows, LANES)
     panel_bytes = steps.blocks * taps * STEP_BYTES
     panels_at = p.groups * panels * HEADER
     packed = temporary(graph, panels_at + p.groups * panels * panel_bytes, uint8)
-    weights_kernel = pack_tile_weights(p, gradient, element, packed, panel_bytes, node_index, "parts")
+    weights = Partner("weights", packed, 0, panels, 0)
+    packing = [
+        *look_kernels(steps), pack_tile_weights(p, gradient, element, packed, panel_bytes, node_index, form),
+        *([_weights_again(p, gradient, steps, weights, panel_bytes)] if form == "halves" else []), pack_kernel(steps, False, True, weights),
+    ]  # fmt: skip
     longest = max(_BLOCK_STEPS[0], min(_BLOCK_STEPS[1], ceil_div(steps.blocks * taps, 6)))
     block_channels = ceil_div(steps.blocks, ceil_div(steps.blocks, max(1, longest // taps)))
     pixels = out.shape[2] * out.shape[3]
     pixel_blocks, splits = ceil_div(pixels, _PIXELS), ceil_div(panels, _PANELS)
     sums_at = _PANELS * _PIXELS * SUMS_BYTES
-    table_at = sums_at + SUMS_BYTES
+    table_at = sums_at + 2 * SUMS_BYTES
     scratch = table_at + round_up(_PIXELS * (8 + taps * _ENTRY), 64)
     # The source row of tap t of row y is (y * up + base + t * tap) / down, if that is whole.
     axes = [
@@ -111,22 +127,22 @@ def make_image_convolution(
     out_stride, in_stride, kernel_y, kernel_x = p.w.strides
     row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
     words: list[Word] = [
-        Address(steps.value), Address(packed), source.word, p.w.word, out.word, Scratch(scratch), _tiles_function(), _exact_function(),
-        p.groups, panels, splits, pixel_blocks, pixels, out.shape[3], p.batch, steps.panels, steps.blocks, block_channels, steps.steps,
-        steps.chunks, steps.extents_at, panel_bytes, panels_at, rows, channels, p.w.shape[2], p.w.shape[3], *source.shape[2:],
+        Address(steps.value), Address(packed), source.word, p.w.word, out.word, Scratch(scratch), _micro("parts"), _exact_function(),
+        _micro("halves") if form == "halves" else 0, p.groups, panels, splits, pixel_blocks, pixels, out.shape[3], p.batch, steps.panels, steps.blocks, block_channels, steps.steps,
+        steps.chunks, steps.notes_at, steps.elements, panel_bytes, panels_at, rows, channels, p.w.shape[2], p.w.shape[3], *source.shape[2:],
         up_y, up_x, base_y, base_x, tap_y, tap_x, down_y, down_x, source.strides[0], source.strides[1], out.strides[0], out.strides[1],
         p.group_outputs * out_stride, row, channel, kernel_y, kernel_x, scratch, sums_at, table_at,
     ]  # fmt: skip
-    key = "convolution:images:float32"
+    key = f"convolution:images:float32:{form}"
     if epilogue is not None:
         words += epilogue.words
         key += f":{epilogue.key}"
     units = steps.panels * p.groups * pixel_blocks * splits
     name = "convolution_input_gradient" if gradient else "convolution"
     return [
-        steps_kernel, weights_kernel,
+        *packing,
         Kernel(
-            name=f"{name}_float32", key=key, emit=partial(_emit, epilogue, key), words=words,
+            name=f"{name}_float32", key=key, emit=partial(_emit, form, epilogue, key), words=words,
             reads=tuple(dict.fromkeys((steps.value, packed, source.root, p.w.root))), writes=(out.root,), units=units,
             bytes=numel(source) * 6 + numel(p.w) * 6 + numel(out) * 4, operations=p.operations, nodes=(node_index,),
             min_units_per_thread=max(1, 4_000_000 * units // max(1, p.operations)),
@@ -140,45 +156,80 @@ _MICRO: Final = (
 )  # fmt: skip
 
 
-def _tiles_function() -> Function:
-    key = "convolution:images:tiles"
-    return Function(key, partial(_tiles_module, key))
-
-
-def _tiles_module(key: str) -> str:
-    from flambeau.runtime.jit import symbol
-
-    variants = [(r, c) for r in (1, 2) for c in (1, 2)]
-    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, name=symbol(key), stem="tiles", types=_MICRO)], 512)
-
-
-def _micro(high: int, broad: int, b: Builder) -> str:
+def _micro(form: str) -> Function:
     """sums[o][image] = sum over blocks of channels and the entries of a list of a step of weights times a step of images."""
+    return micro_function("images", form, _MICRO, _products)
+
+
+def _products(b: Builder, high: int, broad: int, form: str) -> None:
     def row(block: str) -> None:
         a_block, b_block = b.gep("i8", "%a", b.mul(block, "%a_block")), b.gep("i8", "%b", b.mul(block, "%b_block"))
 
         def step(e: str) -> None:
             entry = b.gep("i8", "%entries", b.mul(e, _ENTRY))
             at = [b.load("i64", b.gep("i64", entry, i), 8) for i in range(2)]
-            multiply_step(b, b.gep("i8", a_block, at[0]), b.gep("i8", b_block, at[1]), high, broad)
+            multiply_step(b, b.gep("i8", a_block, at[0]), b.gep("i8", b_block, at[1]), high, broad, form)
 
         b.loop(0, "%count", 1, step)
 
-    clear_tiles(b, high, broad)
     b.loop(0, "%blocks", 1, row)
-    store_tiles(b, "%sums", high, broad)
-    text = ", ".join(f"{type_} {value}" for type_, value in _MICRO)
-    return b.function(f"define internal void @tiles_{high}x{broad}({text}) noinline #0")
 
 
-def _emit(epilogue: Epilogue | None, key: str) -> str:
+_AGAIN: Final = ("steps", "partner", "scratch", "pack", "partner_at", "partner_count", "partner_elements", "notes_at", "notes", "elements", "panel_bytes",
+                 "panels_at", "scratch_bytes")  # fmt: skip
+
+
+def _weights_again(p: Problem, gradient: bool, steps: Steps, weights: Partner, panel_bytes: int) -> Kernel:
+    """The kernel that packs the weights as bfloat16 parts where halves do not do."""
+    of_panel, scratch = panel_words(p, gradient)
+    units = p.groups * weights.count
+    address, *counts = weights.words()
+    words: list[Word] = [
+        Address(steps.value), address, Scratch(scratch), panel_function(element_of(p.dtype), "parts"), *counts, steps.notes_at, steps.notes,
+        steps.elements, panel_bytes, units * HEADER, scratch, *of_panel,
+    ]  # fmt: skip
+    key = "convolution:images:weights"
+    return Kernel(
+        name="convolution_weights_again_float32", key=key, emit=partial(_emit_again, key), words=words, reads=(steps.value, weights.value, p.w.root),
+        writes=(weights.value,), units=units, bytes=0, nodes=(steps.node,), min_units_per_thread=max(1, 16384 * units // max(1, numel(p.w))),
+    )  # fmt: skip
+
+
+def _emit_again(key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([partial(_again, symbol(key))], 512)
+
+
+def _again(name: str, b: Builder) -> str:
+    w = load_words(b, "%args", 4, _AGAIN)
+
+    def unit(u: str) -> None:
+        group = b.op(f"udiv i64 {u}, {w['partner_count']}")
+        own = operand_verdict(b, w["steps"], w["notes_at"], w["notes"], w["elements"], group)
+        fit, _ = halves_do(b, own, "weights", w, group)
+
+        def pack() -> None:
+            b.call_address(w["pack"], [
+                ("ptr", b.gep("i64", "%args", len(_AGAIN))), ("i64", u), ("ptr", b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))),
+                ("ptr", b.gep("i8", w["partner"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))),
+                ("ptr", b.gep("i8", w["partner"], b.mul(u, HEADER))),
+            ])  # fmt: skip
+
+        b.when(b.op(f"xor i1 {fit}, true"), pack)
+
+    b.loop("%begin", "%end", 1, unit)
+    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
+
+
+def _emit(form: str, epilogue: Epilogue | None, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
     others, declarations = [configuration()], []
     if epilogue is not None:
         others.append(epilogue.emit("epilogue", len(_NAMES)))
         declarations = epilogue.declarations()
-    return module_of([_store, partial(_driver, epilogue is not None, symbol(key))], 512, others, declarations)
+    return module_of([_store, partial(_driver, form, epilogue is not None, symbol(key))], 512, others, declarations)
 
 
 def _store(b: Builder) -> str:
@@ -207,7 +258,7 @@ def _store(b: Builder) -> str:
     )
 
 
-def _driver(has_epilogue: bool, name: str, b: Builder) -> str:
+def _driver(form: str, has_epilogue: bool, name: str, b: Builder) -> str:
     w = load_words(b, "%args", len(_POINTERS), _NAMES)
     b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
     acc = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
@@ -217,7 +268,7 @@ def _driver(has_epilogue: bool, name: str, b: Builder) -> str:
     list_bytes = b.mul(taps, _ENTRY)
     floats = f"<{_WIDTH} x float>"
 
-    def list_taps(p0: str, count: str) -> None:
+    def list_taps(p0: str, count: str, step_bytes: str) -> None:
         """The taps of `count` pixels from `p0` on."""
 
         def pixel(i: str) -> None:
@@ -249,7 +300,7 @@ def _driver(has_epilogue: bool, name: str, b: Builder) -> str:
 
                     def put() -> None:
                         step = b.add(b.mul(ty, w["taps_x"]), tx)
-                        for at, value in enumerate((b.mul(step, STEP_BYTES), b.mul(source, STEP_BYTES), weight)):
+                        for at, value in enumerate((b.mul(step, step_bytes), b.mul(source, step_bytes), weight)):
                             b.store("i64", value, b.gep("i64", entry, at), 8)
 
                     b.when(has, put)
@@ -272,49 +323,75 @@ def _driver(has_epilogue: bool, name: str, b: Builder) -> str:
         p0, n0, first_panel = b.mul(pixel_block, _PIXELS), b.mul(images, LANES), b.mul(split, _PANELS)
         pixels, wide = b.min(_PIXELS, b.sub(w["pixels"], p0)), b.min(LANES, b.sub(w["batch"], n0))
         panels = b.min(_PANELS, b.sub(w["panels"], first_panel))
-        list_taps(p0, pixels)
         first_block = b.mul(b.add(b.mul(group, w["image_blocks"]), images), w["channel_blocks"])
-        here = whole_extent(b, w["steps"], w["extents_at"], b.mul(first_block, w["chunks"]), b.mul(w["channel_blocks"], w["chunks"]))
+        low, high, *_ = whole_note(b, w["steps"], w["notes_at"], b.mul(first_block, w["chunks"]), b.mul(w["channel_blocks"], w["chunks"]))
+        fit, own = "false", ("0", "0")
+        if form == "halves":
+            notes = b.mul(b.mul(w["image_blocks"], w["channel_blocks"]), w["chunks"])
+            own = operand_verdict(b, w["steps"], w["notes_at"], notes, w["elements"], group)
+            partner = {"partner": w["weights"], "partner_at": "0", "partner_count": w["panels"]}
+            fit, _ = halves_do(b, own, "weights", partner, group)
+        step_bytes = b.op(f"select i1 {fit}, i64 {STEP_BYTES_OF['halves']}, i64 {STEP_BYTES_OF['parts']}")
+        list_taps(p0, pixels, step_bytes)
         first_number = b.add(b.mul(group, w["panels"]), first_panel)
         b.loop(0, b.mul(panels, _PIXELS * SUMS_BYTES), 64, lambda at: b.store(floats, "zeroinitializer", b.gep("i8", acc, at), 64))
         start = b.add(b.mul(n0, w["out_batch"]), p0)
 
-        def is_safe(panel: str) -> str:
+        def header_of(panel: str) -> list[str]:
             header = b.gep("i8", w["weights"], b.mul(b.add(first_number, panel), HEADER))
-            low, high = (b.load("i32", b.gep("i32", header, i), 4) for i in range(2))
-            return are_safe(b, here, (low, high))
+            return [b.load("i32", b.gep("i32", header, i), 4) for i in range(4)]
 
-        def some_channels(c: str) -> None:
+        def is_exact(panel: str) -> str:
+            """i1: whether neither halves nor parts do."""
+            least, most, *_ = header_of(panel)
+            return b.op(f"xor i1 {b.op(f'or i1 {fit}, ' + are_safe(b, (low, high), (least, most)))}, true")
+
+        def some_channels(c: str, form: str) -> None:
+            step_bytes = STEP_BYTES_OF[form]
             blocks = b.min(w["block_channels"], b.sub(w["channel_blocks"], c))
-            right = b.gep("i8", w["steps"], b.mul(b.mul(b.add(first_block, c), w["panel_steps"]), STEP_BYTES))
+            right = b.gep("i8", w["steps"], b.mul(b.mul(b.add(first_block, c), w["panel_steps"]), step_bytes))
 
             def one_panel(panel: str) -> None:
                 def products() -> None:
                     tall = b.min(LANES, b.sub(w["rows"], b.mul(b.add(first_panel, panel), LANES)))
-                    weights = b.add(b.mul(b.add(first_number, panel), w["panel_bytes"]), b.mul(b.mul(c, taps), STEP_BYTES))
+                    weights = b.add(b.mul(b.add(first_number, panel), w["panel_bytes"]), b.mul(b.mul(c, taps), step_bytes))
                     left = b.gep("i8", w["weights"], b.add(w["panels_at"], weights))
 
+                    _, scale = together(b, own, (header_of(panel)[2], header_of(panel)[3])) if form == "halves" else ("", "")
+
                     def pixel(i: str) -> None:
-                        b.call_address(w["tiles"], [
+                        to = b.gep("i8", acc, b.mul(b.add(b.mul(panel, _PIXELS), i), SUMS_BYTES))
+                        b.call_address(w[f"tiles_{form}"], [
                             ("ptr", b.gep("i8", table, b.mul(i, list_bytes))), ("i64", b.load("i64", b.gep("i64", counts, i), 8)),
-                            ("i64", blocks), ("ptr", left), ("i64", b.mul(taps, STEP_BYTES)), ("ptr", right),
-                            ("i64", b.mul(w["panel_steps"], STEP_BYTES)), ("ptr", sums), ("i64", tall), ("i64", wide),
+                            ("i64", blocks), ("ptr", left), ("i64", b.mul(taps, step_bytes)), ("ptr", right),
+                            ("i64", b.mul(w["panel_steps"], step_bytes)), ("ptr", sums), ("i64", tall), ("i64", wide),
                         ])  # fmt: skip
-                        add_sums(b, sums, b.gep("i8", acc, b.mul(b.add(b.mul(panel, _PIXELS), i), SUMS_BYTES)), tall)
+                        if form == "halves":
+                            add_halves(b, sums, to, tall, scale)
+                        else:
+                            add_sums(b, sums, to, tall)
 
                     b.loop(0, pixels, 1, pixel)
 
-                b.when(is_safe(panel), products)
+                if form == "halves":
+                    products()
+                else:
+                    b.when(b.op(f"xor i1 {is_exact(panel)}, true"), products)
 
             b.loop(0, panels, 1, one_panel)
 
-        b.loop(0, w["channel_blocks"], w["block_channels"], some_channels)
+        def by_tiles(form: str) -> None:
+            b.loop(0, w["channel_blocks"], w["block_channels"], lambda c: some_channels(c, form))
+
+        if form == "halves":
+            b.when(fit, lambda: by_tiles("halves"))
+        b.when(b.op(f"xor i1 {fit}, true"), lambda: by_tiles("parts"))
 
         def finish(panel: str) -> None:
             o = b.mul(b.add(first_panel, panel), LANES)
             tall = b.min(LANES, b.sub(w["rows"], o))
             row = b.add(b.mul(group, w["rows"]), o)
-            safe = is_safe(panel)
+            exact = is_exact(panel)
             here = b.gep("i8", acc, b.mul(panel, _PIXELS * SUMS_BYTES))
 
             def exactly() -> None:
@@ -323,7 +400,7 @@ def _driver(has_epilogue: bool, name: str, b: Builder) -> str:
                     ("i64", tall), ("i64", pixels), ("ptr", here),
                 ])  # fmt: skip
 
-            b.when(b.op(f"xor i1 {safe}, true"), exactly)
+            b.when(exact, exactly)
             b.call("void", "store", [
                 ("ptr", here), ("ptr", b.gep("float", w["out"], b.add(start, b.mul(row, w["out_row"])))), ("i64", w["out_batch"]),
                 ("i64", w["out_row"]), ("i64", pixels), ("i64", tall), ("i64", wide),

@@ -1,57 +1,110 @@
 """Convolutions by the matrix unit with images side by side: what their micro-kernels are made of.
 
-A micro-kernel multiplies steps of convolution_image_pack.py and keeps up to 2 x 2 tiles of results; its results go to 32 x 32 sums.
+A micro-kernel multiplies steps of convolution_image_pack.py, of bfloat16 parts or float16 halves, and keeps up to 2 x 2 tiles of
+results, of halves 2 x 1 of large and of small sums. Its results go to 32 x 32 sums; behind the large ones lie the small ones.
 """
 
 from __future__ import annotations
 
-from flambeau.compiler.emit.builder import Builder
-from flambeau.compiler.kernels.matmul_parts import multiply_parts
-from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
-from flambeau.compiler.kernels.matmul_tile_pack import LANES
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Function
+from flambeau.compiler.kernels.float_halves import LOW_BITS
+from flambeau.compiler.kernels.matmul_halves import multiply_halves
+from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES
+from flambeau.compiler.kernels.matmul_halves_pack import STEP_BYTES as HALVES_STEP_BYTES
+from flambeau.compiler.kernels.matmul_parts import choose_tiles, multiply_parts, tiles_function
+from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
+from flambeau.compiler.kernels.matmul_tile_pack import LANES
+from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+
+STEP_BYTES_OF = {"parts": STEP_BYTES, "halves": HALVES_STEP_BYTES}
 _WIDTH = 16
+_FLOATS = f"<{_WIDTH} x float>"
+Types = Sequence[tuple[str, str]]
+# The body of a micro-kernel: (builder, rows of tiles, columns, form).
+Body = Callable[[Builder, int, int, str], None]
+
+
+def micro_function(kind: str, form: str, types: Types, body: Body, across: str = "") -> Function:
+    """The micro-kernels of `types`, among which "%a", "%b" and "%sums", and then of the numbers of rows and columns.
+
+    With halves, tiles of a column are computed together, or with `across` those of a row: it names the distance of a's rows in bytes.
+    """
+    write = partial(_micro, form=form, types=types, body=body, across=across)
+    return tiles_function(f"convolution_{kind}:{form}", write, partial(choose_tiles, stem="tiles", types=types), 512)
+
+
+def _micro(b: Builder, rows: int, columns: int, form: str, types: Types, body: Body, across: str) -> str:
+    if form == "halves" and (rows if across else columns) == 2:  # one column, or row, after the other
+        name = f"tiles_1x{columns}" if across else f"tiles_{rows}x1"
+        shifted: dict[str, str | int] = {"%b": HALF_BYTES // 2, "%sums": 4 * _WIDTH}
+        if across:
+            shifted = {"%a": b.mul(across, _WIDTH), "%sums": _WIDTH * 4 * LANES}
+        b.call("void", name, types, declare=False)
+        b.call("void", name, [(type_, b.gep("i8", value, shifted[value]) if value in shifted else value) for type_, value in types], declare=False)
+    else:
+        results = _results(rows, columns, form)
+        for number in results:
+            b.call("void", "llvm.x86.tilezero", [_register(number)])
+        body(b, rows, columns, form)
+        for number, at in results.items():
+            b.call("void", "llvm.x86.tilestored64", [_register(number), ("ptr", b.gep("i8", "%sums", at)), ("i64", str(4 * LANES))])
+    text = ", ".join(f"{type_} {value}" for type_, value in types)
+    return b.function(f"define internal void @tiles_{rows}x{columns}({text}) noinline #0")
 
 
 def _register(number: int) -> tuple[str, str]:
     return "i8", str(number)
 
 
-def clear_tiles(b: Builder, high: int, broad: int) -> None:
-    """Set the results to zero."""
-    for r in range(high):
-        for c in range(broad):
-            b.call("void", "llvm.x86.tilezero", [_register(2 * r + c)])
+def _results(rows: int, columns: int, form: str) -> dict[int, int]:
+    """The registers of results, and where their sums lie."""
+    below = _WIDTH * 4 * LANES
+    if form == "halves":
+        tiles = [i * below for i in range(rows)] if columns == 1 else [4 * _WIDTH * i for i in range(columns)]
+        return {2 * small + i: small * SUMS_BYTES + at for small in range(2) for i, at in enumerate(tiles)}
+    return {2 * r + c: r * below + 4 * _WIDTH * c for r in range(rows) for c in range(columns)}
 
 
-def store_tiles(b: Builder, sums: str, high: int, broad: int) -> None:
-    """Store the results in 32 x 32 sums."""
-    for r in range(high):
-        for c in range(broad):
-            at = b.gep("i8", sums, 16 * (r * 4 * LANES + c * 4))
-            b.call("void", "llvm.x86.tilestored64", [_register(2 * r + c), ("ptr", at), ("i64", str(4 * LANES))])
-
-
-def multiply_step(b: Builder, left: str, right: str, high: int, broad: int) -> None:
+def multiply_step(b: Builder, left: str, right: str, rows: int, columns: int, form: str) -> None:
     """Add the products of two steps to the results."""
-    steps = {"a": left, "b": right}
+    steps = {"a": left, "b": right, "many": left, "one": right}
 
     def load(operand: str, tile: int, part: int, number: str) -> None:
         source = b.gep("i8", steps[operand], part * PART_BYTES + 1024 * tile)
         b.call("void", "llvm.x86.tileloadd64", [("i8", number), ("ptr", source), ("i64", "64")])
 
-    multiply_parts(b, high, broad, load)
+    if form == "halves":
+        multiply_halves(b, rows, False, lambda number, operand, half, tile: load(operand, tile, half, str(number)))
+    else:
+        multiply_parts(b, rows, columns, load)
 
 
 def add_sums(b: Builder, sums: str, to: str, tall: str) -> None:
     """Add `tall` rows of 32 sums to others."""
-    floats = f"<{_WIDTH} x float>"
+    _add_rows(b, sums, to, tall, lambda at, here: b.op(f"fadd {_FLOATS} {here}, {b.load(_FLOATS, b.gep('i8', sums, at), 64)}"))
 
-    def add(i: str) -> None:
+
+def add_halves(b: Builder, sums: str, to: str, tall: str, scale: str) -> None:
+    """The same of large and small sums, times `scale`, a power of two."""
+    low, scales = b.splat("float", _WIDTH, str(2.0**-LOW_BITS)), b.splat("float", _WIDTH, scale)
+
+    def add(at: str, here: str) -> str:
+        large, small = (b.load(_FLOATS, b.gep("i8", b.gep("i8", sums, offset), at), 64) for offset in (0, SUMS_BYTES))
+        both = b.call(_FLOATS, f"llvm.fma.v{_WIDTH}f32", [(_FLOATS, small), (_FLOATS, low), (_FLOATS, large)])
+        return b.call(_FLOATS, f"llvm.fma.v{_WIDTH}f32", [(_FLOATS, both), (_FLOATS, scales), (_FLOATS, here)])
+
+    _add_rows(b, sums, to, tall, add)
+
+
+def _add_rows(b: Builder, sums: str, to: str, tall: str, add: Callable[[str, str], str]) -> None:
+    def row(i: str) -> None:
         for v in range(LANES // _WIDTH):
             at = b.add(b.mul(i, 4 * LANES), 64 * v)
             here = b.gep("i8", to, at)
-            both = b.load(floats, here, 64), b.load(floats, b.gep("i8", sums, at), 64)
-            b.store(floats, b.op(f"fadd {floats} {both[0]}, {both[1]}"), here, 64)
+            b.store(_FLOATS, add(at, b.load(_FLOATS, here, 64)), here, 64)
 
-    b.loop(0, tall, 1, add)
+    b.loop(0, tall, 1, row)

@@ -33,13 +33,14 @@ from flambeau.compiler.kernels.convolution_image_pack import is_flat
 from flambeau.compiler.kernels.convolution_patches import Geometry
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
-from flambeau.compiler.kernels.convolution_step_products import add_sums, clear_tiles, store_tiles
+from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_sums, micro_function
 from flambeau.compiler.kernels.convolution_tile_pack import EXTENT, clear_extent, extent_in_memory
 from flambeau.compiler.kernels.convolution_weight_exact import WORDS, Blocks, exact_words, load_exact_words, store_partial
 from flambeau.compiler.kernels.convolution_weight_plane_pack import SHAPE, SLACK, copy_function, turn_function
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
+from flambeau.compiler.kernels.matmul_halves import multiply_halves
 from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.compiler.kernels.matmul_parts import choose_tiles, multiply_parts
+from flambeau.compiler.kernels.matmul_parts import multiply_parts
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
@@ -161,7 +162,7 @@ def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Ca
     ]  # fmt: skip
     of_g: list[Word] = [p.y.strides[1], out_width, out_height, out_width, 0, 0, plan.pitch, 0, g_channel, plan.g_part]
     own: list[Word] = [
-        Scratch(scratch), copy_function(), turn_function(), _tiles_function(),
+        Scratch(scratch), copy_function(), turn_function(), _micro("parts"),
         channels * p.x.strides[1], outputs * p.y.strides[1], splits, split_panels, o_panels, plan.image_rows * plan.pitch, plan.pitch, plan.image_rows,
         x_channel, plan.x_part, g_channel, plan.g_part, 0, g_at, steps_at, acc_at, extents_at, scratch, panel_bytes,
         len(WORDS) + len(_NAMES) + 2 * len(SHAPE), *of_x, *of_g, *shifts,
@@ -178,37 +179,30 @@ def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Ca
     return [products], partials
 
 
-def _tiles_function() -> Function:
-    key = "convolution:weight_planes:tiles"
-    return Function(key, partial(_tiles_module, key))
-
-
-def _tiles_module(key: str) -> str:
-    from flambeau.runtime.jit import symbol
-
-    variants = [(r, c) for r in (1, 2) for c in (1, 2)]
-    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, name=symbol(key), stem="tiles", types=_MICRO)], 512)
-
-
 _MICRO: Final = (("i64", "%steps"), ("ptr", "%a"), ("i64", "%a_row"), ("i64", "%a_part"), ("ptr", "%b"), ("ptr", "%sums"))
 
 
-def _micro(high: int, broad: int, b: Builder) -> str:
-    """sums[c][o] = sum over steps of planes[c][place] * steps[place][o]; a's rows lie `a_row` bytes apart, its parts `a_part`.
+def _micro(form: str) -> Function:
+    """sums[c][o] = sum over steps of planes[c][place] * steps[place][o]; a's rows lie `a_row` bytes apart, its parts `a_part`."""
+    return micro_function("weight_planes", form, _MICRO, _products, "%a_row")
 
-    Between the products the lines are fetched that the next step is the first to touch: 5 to 9 % less time.
-    """
+
+def _products(b: Builder, high: int, broad: int, form: str) -> None:
+    """Between the products of parts the lines are fetched that the next step is the first to touch: 5 to 9 % less time."""
 
     def step(s: str) -> None:
-        left, right = b.gep("i8", "%a", b.mul(s, 2 * _PLACES)), b.gep("i8", "%b", b.mul(s, STEP_BYTES))
+        left, right = b.gep("i8", "%a", b.mul(s, 2 * _PLACES)), b.gep("i8", "%b", b.mul(s, STEP_BYTES_OF[form]))
 
         def load(operand: str, tile: int, part: int, number: str) -> None:
-            if operand == "a":
+            if operand in ("a", "one"):
                 at, row = b.gep("i8", left, b.add(b.mul("%a_part", part), b.mul("%a_row", _WIDTH * tile))), "%a_row"
             else:
                 at, row = b.gep("i8", right, part * PART_BYTES + 1024 * tile), "64"
             b.call("void", "llvm.x86.tileloadd64", [("i8", number), ("ptr", at), ("i64", row)])
 
+        if form == "halves":
+            multiply_halves(b, broad, True, lambda number, operand, half, tile: load(operand, tile, half, str(number)))
+            return
         lines = [b.add(b.mul("%a_part", part), b.mul("%a_row", row)) for part in range(PARTS) for row in range(_WIDTH * high)]
         each = len(lines) // (len(PRODUCTS) * high * broad)
 
@@ -220,11 +214,7 @@ def _micro(high: int, broad: int, b: Builder) -> str:
 
         multiply_parts(b, high, broad, load, before=fetch)
 
-    clear_tiles(b, high, broad)
     b.loop(0, "%steps", 1, step)
-    store_tiles(b, "%sums", high, broad)
-    text = ", ".join(f"{type_} {value}" for type_, value in _MICRO)
-    return b.function(f"define internal void @tiles_{high}x{broad}({text}) noinline #0")
 
 
 def _emit(key: str) -> str:

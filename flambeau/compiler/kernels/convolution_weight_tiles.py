@@ -26,14 +26,22 @@ from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
-from flambeau.compiler.kernels.convolution_image_pack import is_flat, pack_steps, packed_bytes, whole_extent
+from flambeau.compiler.kernels.convolution_image_pack import (
+    is_flat,
+    lay_out_steps,
+    look_kernels,
+    operand_verdict,
+    pack_kernel,
+    packed_bytes,
+    whole_note,
+)  # fmt: skip
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
-from flambeau.compiler.kernels.convolution_step_products import add_sums, clear_tiles, multiply_step, store_tiles
+from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function, multiply_step
 from flambeau.compiler.kernels.convolution_weight_exact import WORDS, Blocks, exact_words, load_exact_words, store_partial
+from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
+from flambeau.compiler.kernels.matmul_halves import form_of
 from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.compiler.kernels.matmul_parts import choose_tiles
-from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
 
@@ -43,10 +51,10 @@ _UNITS: Final = 32  # partial sums are made until there are so many units (the s
 _OUTPUT_PANELS: Final = 2  # of a unit: x's steps come from far only once for them
 _MOST_BYTES: Final = 96 << 20  # of the steps of an operand
 _NEAR_BYTES: Final = 1 << 20  # steps that stay in a second-level cache
-_POINTERS: Final = ("x_steps", "g_steps", "scratch", "tiles")
+_POINTERS: Final = ("x_steps", "g_steps", "scratch", "tiles_parts", "tiles_halves")
 _NAMES: Final = (
     *_POINTERS, "c_panels", "o_panels", "o_blocks", "image_blocks", "x_panel_steps", "g_panel_steps", "x_chunks", "g_chunks",
-    "x_extents_at", "g_extents_at", "scratch_bytes", "sums_at",
+    "x_notes_at", "g_notes_at", "x_elements", "g_elements", "scratch_bytes", "sums_at",
 )  # fmt: skip
 
 
@@ -72,12 +80,12 @@ def tile_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Cal
     out_height, out_width = p.y.shape[2:]
     kernel_y, kernel_x = p.w.shape[2:]
     taps = kernel_y * kernel_x
-    x, x_kernel = pack_steps(
-        graph, p.x, groups, (channels, p.x.strides[1]), (p.batch, p.x.strides[0]), channels * p.x.strides[1], True, node
+    form = form_of(p.batch * out_height * out_width).name
+    x, g = (
+        lay_out_steps(graph, o, groups, (count, o.strides[1]), (p.batch, o.strides[0]), count * o.strides[1], form, node)
+        for o, count in ((p.x, channels), (p.y, outputs))
     )
-    g, g_kernel = pack_steps(
-        graph, p.y, groups, (outputs, p.y.strides[1]), (p.batch, p.y.strides[0]), outputs * p.y.strides[1], False, node
-    )
+    packing = [*look_kernels(x), *look_kernels(g), pack_kernel(x, True, False, g.partner), pack_kernel(g, False, False, x.partner)]
     block_columns = ceil_div(out_width, ceil_div(out_width, 2 * _BLOCK_PIXELS))
     block_rows = max(1, min(out_height, _BLOCK_PIXELS // out_width))
     blocks_y, blocks_x = ceil_div(out_height, block_rows), ceil_div(out_width, block_columns)
@@ -86,34 +94,22 @@ def tile_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Cal
     tiles_of_units = groups * x.panels * o_blocks
     partials = max(1, min(blocks, ceil_div(_UNITS, tiles_of_units)))
     sums_at = _OUTPUT_PANELS * taps * SUMS_BYTES
-    scratch = sums_at + SUMS_BYTES
+    scratch = sums_at + 2 * SUMS_BYTES
     temporary_id = make_partials(partials)
     own: list[Word] = [
-        Address(x.value), Address(g.value), Scratch(scratch), _tiles_function(), x.panels, g.panels, o_blocks, x.blocks, x.steps, g.steps,
-        x.chunks, g.chunks, x.extents_at, g.extents_at, scratch, sums_at,
+        Address(x.value), Address(g.value), Scratch(scratch), _micro("parts"), _micro("halves") if form == "halves" else 0,
+        x.panels, g.panels, o_blocks, x.blocks, x.steps, g.steps, x.chunks, g.chunks, x.notes_at, g.notes_at, x.elements, g.elements, scratch, sums_at,
     ]  # fmt: skip
     words = exact_words(p, temporary_id, partials, LANES, block_rows, block_columns, own)
-    key = "convolution:weight_tiles:float32"
+    key = f"convolution:weight_tiles:float32:{form}"
     units = partials * tiles_of_units
     products = Kernel(
-        name="convolution_weight_gradient_float32", key=key, emit=partial(_emit, key), words=words,
+        name="convolution_weight_gradient_float32", key=key, emit=partial(_emit, form, key), words=words,
         reads=tuple(dict.fromkeys((x.value, g.value, p.x.root, p.y.root))), writes=(temporary_id,), units=units,
         bytes=(numel(p.x) + numel(p.y)) * 6 + partials * groups * taps * channels * outputs * 4, operations=p.operations,
         nodes=(node,), min_units_per_thread=max(1, 4_000_000 * units // max(1, p.operations)),
     )  # fmt: skip
-    return [x_kernel, g_kernel, products], partials
-
-
-def _tiles_function() -> Function:
-    key = "convolution:weight_tiles:tiles"
-    return Function(key, partial(_tiles_module, key))
-
-
-def _tiles_module(key: str) -> str:
-    from flambeau.runtime.jit import symbol
-
-    variants = [(r, c) for r in (1, 2) for c in (1, 2)]
-    return module_of([*[partial(_micro, r, c) for r, c in variants], partial(choose_tiles, name=symbol(key), stem="tiles", types=_MICRO)], 512)
+    return [*packing, products], partials
 
 
 _MICRO: Final = (
@@ -122,28 +118,28 @@ _MICRO: Final = (
 )  # fmt: skip
 
 
-def _micro(high: int, broad: int, b: Builder) -> str:
+def _micro(form: str) -> Function:
     """sums[c][o] = sum over rows and columns of steps; a's lie `a_row` and `a_step` bytes apart, b's columns next to each other."""
-    def row(y: str) -> None:
-        a_row, b_row = b.gep("i8", "%a", b.mul(y, "%a_row")), b.gep("i8", "%b", b.mul(y, "%b_row"))
-        b.loop(0, "%columns", 1, lambda x: multiply_step(
-            b, b.gep("i8", a_row, b.mul(x, "%a_step")), b.gep("i8", b_row, b.mul(x, STEP_BYTES)), high, broad
-        ))  # fmt: skip
 
-    clear_tiles(b, high, broad)
-    b.loop(0, "%rows", 1, row)
-    store_tiles(b, "%sums", high, broad)
-    text = ", ".join(f"{type_} {value}" for type_, value in _MICRO)
-    return b.function(f"define internal void @tiles_{high}x{broad}({text}) noinline #0")
+    def body(b: Builder, high: int, broad: int, form: str) -> None:
+        def row(y: str) -> None:
+            a_row, b_row = b.gep("i8", "%a", b.mul(y, "%a_row")), b.gep("i8", "%b", b.mul(y, "%b_row"))
+            b.loop(0, "%columns", 1, lambda x: multiply_step(
+                b, b.gep("i8", a_row, b.mul(x, "%a_step")), b.gep("i8", b_row, b.mul(x, STEP_BYTES_OF[form])), high, broad, form
+            ))  # fmt: skip
+
+        b.loop(0, "%rows", 1, row)
+
+    return micro_function("weight_tiles", form, _MICRO, body)
 
 
-def _emit(key: str) -> str:
+def _emit(form: str, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_driver, symbol(key))], 512, [configuration()])
+    return module_of([partial(_driver, form, symbol(key))], 512, [configuration()])
 
 
-def _driver(name: str, b: Builder) -> str:
+def _driver(form: str, name: str, b: Builder) -> str:
     w = load_exact_words(b) | load_words(b, b.gep("i64", "%args", len(WORDS)), len(_POINTERS), _NAMES)
     b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
     acc = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
@@ -159,18 +155,28 @@ def _driver(name: str, b: Builder) -> str:
         o_count = b.min(_OUTPUT_PANELS, b.sub(w["o_panels"], first_o))
         left = b.mul(b.add(b.mul(group, w["c_panels"]), panel), w["image_blocks"])
         right = b.mul(b.add(b.mul(group, w["o_panels"]), first_o), w["image_blocks"])
-        extents = [
-            whole_extent(b, w[f"{which}_steps"], w[f"{which}_extents_at"], b.mul(first, chunks), b.mul(count, chunks))
-            for which, first, chunks, count in (
-                ("x", left, w["x_chunks"], w["image_blocks"]), ("g", right, w["g_chunks"], b.mul(o_count, w["image_blocks"])),
-            )
-        ]  # fmt: skip
-        safe = are_safe(b, extents[0], extents[1])
+        extents = []
+        for which, first, count in (("x", left, w["image_blocks"]), ("g", right, b.mul(o_count, w["image_blocks"]))):
+            chunks = w[f"{which}_chunks"]
+            low, high, *_ = whole_note(b, w[f"{which}_steps"], w[f"{which}_notes_at"], b.mul(first, chunks), b.mul(count, chunks))
+            extents.append((low, high))
+        exact = b.op(f"xor i1 {are_safe(b, extents[0], extents[1])}, true")
+        fit, scale = "false", "1.0"
+        if form == "halves":
+            known = [
+                operand_verdict(b, w[f"{which}_steps"], w[f"{which}_notes_at"], b.mul(b.mul(panels, w["image_blocks"]), w[f"{which}_chunks"]),
+                                w[f"{which}_elements"], group)
+                for which, panels in (("x", w["c_panels"]), ("g", w["o_panels"]))
+            ]  # fmt: skip
+            fit, scale = together(b, *known)
+            exact = b.op(f"and i1 {exact}, {b.op(f'xor i1 {fit}, true')}")
         tall = b.min(LANES, b.sub(w["channels"], b.mul(panel, LANES)))
         used = b.mul(b.mul(o_count, w["taps"]), SUMS_BYTES)
         b.loop(0, used, 64, lambda at: b.store(floats, "zeroinitializer", b.gep("i8", acc, at), 64))
 
-        def by_tiles() -> None:
+        def by_tiles(form: str) -> None:
+            step_bytes = STEP_BYTES_OF[form]
+
             def block(t: str) -> None:
                 images, y, x = blocks.place(t)
                 x_base = b.mul(b.add(left, images), w["x_panel_steps"])
@@ -184,15 +190,18 @@ def _driver(name: str, b: Builder) -> str:
                         to = b.gep("i8", acc, b.mul(b.add(b.mul(o, w["taps"]), k), SUMS_BYTES))
 
                         def products() -> None:
-                            a = b.mul(b.add(x_base, blocks.source(y0, x0, shift)), STEP_BYTES)
-                            bb = b.mul(b.add(b.add(g_base, b.mul(y0, w["width"])), x0), STEP_BYTES)
-                            b.call_address(w["tiles"], [
+                            a = b.mul(b.add(x_base, blocks.source(y0, x0, shift)), step_bytes)
+                            bb = b.mul(b.add(b.add(g_base, b.mul(y0, w["width"])), x0), step_bytes)
+                            b.call_address(w[f"tiles_{form}"], [
                                 ("i64", rows), ("i64", columns), ("ptr", b.gep("i8", w["x_steps"], a)),
-                                ("i64", b.mul(b.mul(w["step_y"], w["source_width"]), STEP_BYTES)), ("i64", b.mul(w["step_x"], STEP_BYTES)),
-                                ("ptr", b.gep("i8", w["g_steps"], bb)), ("i64", b.mul(w["width"], STEP_BYTES)), ("ptr", sums),
+                                ("i64", b.mul(b.mul(w["step_y"], w["source_width"]), step_bytes)), ("i64", b.mul(w["step_x"], step_bytes)),
+                                ("ptr", b.gep("i8", w["g_steps"], bb)), ("i64", b.mul(w["width"], step_bytes)), ("ptr", sums),
                                 ("i64", tall), ("i64", wide),
                             ])  # fmt: skip
-                            add_sums(b, sums, to, tall)
+                            if form == "halves":
+                                add_halves(b, sums, to, tall, scale)
+                            else:
+                                add_sums(b, sums, to, tall)
 
                         b.when(b.op(f"icmp sgt i64 {b.mul(rows, columns)}, 0"), products)
 
@@ -209,8 +218,10 @@ def _driver(name: str, b: Builder) -> str:
                 ("i64", b.min(_OUTPUT_PANELS * LANES, b.sub(w["outputs"], b.mul(first_o, LANES)))), ("ptr", acc),
             ])  # fmt: skip
 
-        b.when(safe, by_tiles)
-        b.when(b.op(f"xor i1 {safe}, true"), exactly)
+        if form == "halves":
+            b.when(fit, lambda: by_tiles("halves"))
+        b.when(b.op(f"xor i1 {b.op(f'or i1 {fit}, {exact}')}, true"), lambda: by_tiles("parts"))
+        b.when(exact, exactly)
 
         store_partial(b, w, s, group, b.mul(panel, LANES), tall, b.mul(first_o, LANES), _OUTPUT_PANELS * LANES, acc)
 
