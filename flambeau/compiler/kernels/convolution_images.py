@@ -57,6 +57,7 @@ _WIDTH: Final = 16
 _PIXELS: Final = 16  # of a unit: a cache line of each image's channel
 _PANELS: Final = 2  # of a unit: the images' steps come from far only once for them
 _BLOCK_STEPS: Final = (9, 24)  # of one accumulator, a sixth of all within these bounds: as in convolution_tiles.py
+_HALVES_STEPS: Final = 9  # of halves, of a pixel: some operands are still in the first-level cache for the next (18: 8 % slower, 5: as fast)
 _MOST_PIXELS: Final = 256  # of an image without strides: planes (convolution_tiles.py) have few zeros in larger ones
 _MOST_BYTES: Final = 8 << 20  # of the images' steps, packed: more would come from far memory
 _EXACT_OUTPUTS: Final = 8  # output channels that use a vector of images in multiply-adds
@@ -111,8 +112,10 @@ def make_image_convolution(
         *look_kernels(steps), pack_tile_weights(p, gradient, element, packed, panel_bytes, node_index, form),
         *([_weights_again(p, gradient, steps, weights, panel_bytes)] if form == "halves" else []), pack_kernel(steps, False, True, weights),
     ]  # fmt: skip
-    longest = max(_BLOCK_STEPS[0], min(_BLOCK_STEPS[1], ceil_div(steps.blocks * taps, 6)))
-    block_channels = ceil_div(steps.blocks, ceil_div(steps.blocks, max(1, longest // taps)))
+    longest, of_pixel = max(_BLOCK_STEPS[0], min(_BLOCK_STEPS[1], ceil_div(steps.blocks * taps, 6))), taps
+    if form == "halves":
+        longest, of_pixel = _HALVES_STEPS, ceil_div(taps, p.stride[0] * p.stride[1] if gradient else 1)
+    block_channels = ceil_div(steps.blocks, ceil_div(steps.blocks, max(1, longest // of_pixel)))
     pixels = out.shape[2] * out.shape[3]
     pixel_blocks, splits = ceil_div(pixels, _PIXELS), ceil_div(panels, _PANELS)
     sums_at = _PANELS * _PIXELS * SUMS_BYTES
@@ -128,8 +131,8 @@ def make_image_convolution(
     row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
     words: list[Word] = [
         Address(steps.value), Address(packed), source.word, p.w.word, out.word, Scratch(scratch), _micro("parts"), _exact_function(),
-        _micro("halves") if form == "halves" else 0, p.groups, panels, splits, pixel_blocks, pixels, out.shape[3], p.batch, steps.panels, steps.blocks, block_channels, steps.steps,
-        steps.chunks, steps.notes_at, steps.elements, panel_bytes, panels_at, rows, channels, p.w.shape[2], p.w.shape[3], *source.shape[2:],
+        _micro("halves") if form == "halves" else 0, p.groups, panels, splits, pixel_blocks, pixels, out.shape[3], p.batch, steps.panels,
+        steps.blocks, block_channels, steps.steps, steps.chunks, steps.notes_at, steps.elements, panel_bytes, panels_at, rows, channels, p.w.shape[2], p.w.shape[3], *source.shape[2:],
         up_y, up_x, base_y, base_x, tap_y, tap_x, down_y, down_x, source.strides[0], source.strides[1], out.strides[0], out.strides[1],
         p.group_outputs * out_stride, row, channel, kernel_y, kernel_x, scratch, sums_at, table_at,
     ]  # fmt: skip

@@ -73,9 +73,10 @@ def lanes_inside(b: Builder, kind: str, start: str, step: str, size: str) -> tup
     return b.max(low, 0), high
 
 
-_CARRIED: dict[str, tuple[Callable[[Builder, str], list[str]], Callable[[Builder, str, list[str]], None]]] = {
-    "parts": (extent_in_memory, put_extent), "look": (read_notes, put_notes),
-}  # fmt: skip
+# How what is carried along comes from memory and goes there, by form.
+Carried = tuple[Callable[[Builder, str], list[str]], Callable[[Builder, str, list[str]], None]]
+CARRIED: dict[str, Carried] = {"parts": (extent_in_memory, put_extent), "look": (read_notes, put_notes)}
+NOTHING_CARRIED: Carried = (lambda b, at: [], lambda b, at, values: None)
 
 
 def form_of_bits(element: Element) -> str:
@@ -103,7 +104,7 @@ def _copy(b: Builder, element: Element, kind: str, form: str, name: str) -> str:
     count = COUNTS.get(form, 0)
     scale = scale_of(b, "%extent") if form == "halves" else ""
     least = threshold(b, "%extent") if form == "look" else ""
-    start_of, put = _CARRIED.get(form, (lambda b, at: [], lambda b, at, values: None))
+    start_of, put = CARRIED.get(form, NOTHING_CARRIED)
     last = b.add("%rows", w["reach_y"])
     distance = b.mul(w["deal_x"], w["stride_x"])
 

@@ -1,10 +1,10 @@
 """Convolutions by the matrix unit: the packing of pixels for the weight's gradient (see convolution_weight_planes.py).
 
-    planes[channel][part][image][row][column] of bfloat16, the three parts of float32
+    planes[channel][part][image][row][column] of 16 bits: the three bfloat16 parts of float32, or two float16 halves
 
 What is no pixel is zero, and so are the channels up to a multiple of 16. Of the gradient, 16 channels at a time are then turned into the unit's second operand:
 
-    steps[32 places][part][two tiles of 16 channels][16 pairs of places][16 channels] of two bfloat16
+    steps[32 places][part][two tiles of 16 channels][16 pairs of places][16 channels] of two of these
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Final
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
-from flambeau.compiler.kernels.bfloat_parts import PARTS, split_in_order
+from flambeau.compiler.kernels.bfloat_parts import split_in_order
+from flambeau.compiler.kernels.convolution_judgement import look, scale_of, threshold
 from flambeau.compiler.kernels.convolution_patches import UNIT, bit_mask
 from flambeau.compiler.kernels.convolution_problem import load_words
-from flambeau.compiler.kernels.convolution_tile_pack import EXTENT, extent_in_memory, lanes_inside, put_extent
+from flambeau.compiler.kernels.convolution_tile_pack import CARRIED, COUNTS, EXTENT, NOTHING_CARRIED, lanes_inside
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
+from flambeau.compiler.kernels.float_halves import halves_in_order
 from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
+from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
 
 SLACK: Final = 64  # places behind a plane that are set to zero: tiles reach up to 47 beyond the last row
 SHAPE: Final = (
@@ -32,21 +34,25 @@ _FLOATS, _INTS, _SHORTS = f"<{_WIDTH} x float>", f"<{_WIDTH} x i32>", f"<{_CHUNK
 _AHEAD: Final = 2  # channels from the one that is copied to the one whose pixels are fetched
 
 
-def copy_function() -> Function:
-    """`copy(shape, source, channels, y, rows, planes, extent)`: an image's block of `rows` rows, and those that taps reach beyond."""
-    key = "convolution:weight_planes:copy"
-    return Function(key, partial(_copy_module, key))
+def copy_function(form: str) -> Function:
+    """`copy(shape, source, channels, y, rows, planes, extent)`: an image's block of `rows` rows, and those that taps reach beyond.
+    `form`: as of convolution_tile_pack.copy_function."""
+    key = f"convolution:weight_planes:copy:{form}"
+    return Function(key, partial(_copy_module, form, key))
 
 
-def _copy_module(key: str) -> str:
+def _copy_module(form: str, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_copy, symbol(key))], 512)
+    return module_of([partial(_copy, form, symbol(key))], 512)
 
 
-def _copy(name: str, b: Builder) -> str:
+def _copy(form: str, name: str, b: Builder) -> str:
     """Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites."""
     w = load_words(b, "%shape", 0, SHAPE)
+    start_of, put = CARRIED.get(form, NOTHING_CARRIED)
+    scale = scale_of(b, "%extent") if form == "halves" else ""
+    least = threshold(b, "%extent") if form == "look" else ""
     rows = b.add("%rows", w["reach_y"])
     padded = b.op(f"and i64 {b.add('%channels', _WIDTH - 1)}, {-_WIDTH}")
     fetched = b.mul(w["stride_channel"], _AHEAD)
@@ -57,11 +63,12 @@ def _copy(name: str, b: Builder) -> str:
 
     def store(at: str, values: tuple[str, ...]) -> None:
         for part, value in enumerate(values):
-            b.store(_SHORTS, value, b.gep("i8", at, b.mul(w["part_bytes"], part)), 2)
+            b.store(f"<{_CHUNK} x half>" if form == "halves" else _SHORTS, value, b.gep("i8", at, b.mul(w["part_bytes"], part)), 2)
 
     def zeros(plane: str, low: str | int, high: str) -> None:
         """Zeros from place `low` on, to `high` and up to 31 more."""
-        b.loop(low, high, _CHUNK, lambda q: store(b.gep("i16", plane, q), ("zeroinitializer",) * PARTS))
+        if form != "look":
+            b.loop(low, high, _CHUNK, lambda q: store(b.gep("i16", plane, q), ("zeroinitializer",) * COUNTS[form]))
 
     def channel(j: str) -> None:
         exists = b.op(f"icmp slt i64 {j}, %channels")
@@ -87,16 +94,22 @@ def _copy(name: str, b: Builder) -> str:
                     else:
                         values.append(b.load(_FLOATS, here, 4))
                         b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("float", here, fetched)), ("i32", "0"), ("i32", "2"), ("i32", "1")])
-                    extremes = EXTENT.include(b, values[-1], *extremes)
-                store(b.gep("i16", to, q), split_in_order(b, _WIDTH, *values))
+                    if form == "parts":
+                        extremes = EXTENT.include(b, values[-1], *extremes)
+                    elif form == "look":
+                        extremes = look(b, values[-1], extremes, least)
+                if form == "halves":
+                    store(b.gep("i16", to, q), halves_in_order(b, _WIDTH, values[0], values[1], scale))
+                elif form == "parts":
+                    store(b.gep("i16", to, q), split_in_order(b, _WIDTH, *values))
                 return extremes
 
             zeros(target, 0, low)
             whole = b.op(f"and i64 {count}, {-_CHUNK}")
-            seen = [(EXTENT.type, value) for value in extent_in_memory(b, "%extent")]
+            seen = [(EXTENT.type, value) for value in start_of(b, "%extent")]
             found = b.loop(0, whole, _CHUNK, lambda q, *now: chunk(q, list(now), False), seen)
             seen = [(EXTENT.type, value) for value in found]
-            put_extent(b, "%extent", b.loop(whole, count, _CHUNK, lambda q, *now: chunk(q, list(now), True), seen))
+            put(b, "%extent", b.loop(whole, count, _CHUNK, lambda q, *now: chunk(q, list(now), True), seen))
             zeros(target, end, w["pitch"])
 
         b.loop(0, rows, 1, row)
@@ -111,24 +124,24 @@ def _copy(name: str, b: Builder) -> str:
     )
 
 
-def turn_function() -> Function:
+def turn_function(form: str) -> Function:
     """`turn(planes, channel_bytes, part_bytes, steps, out)`: the tiles of 16 channels."""
-    key = "convolution:weight_planes:turn"
-    return Function(key, partial(_turn_module, key))
+    key = f"convolution:weight_planes:turn:{form}"
+    return Function(key, partial(_turn_module, form, key))
 
 
-def _turn_module(key: str) -> str:
+def _turn_module(form: str, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_turn, symbol(key))], 512)
+    return module_of([partial(_turn, form, symbol(key))], 512)
 
 
-def _turn(name: str, b: Builder) -> str:
+def _turn(form: str, name: str, b: Builder) -> str:
     def step(s: str) -> None:
-        for part in range(PARTS):
+        for part in range(COUNTS[form]):
             here = b.gep("i8", "%planes", b.add(b.mul("%part_bytes", part), b.mul(s, 64)))
             rows = [b.load(_INTS, b.gep("i8", here, b.mul("%channel_bytes", i)), 64) for i in range(_WIDTH)]
-            to = b.gep("i8", "%out", b.add(b.mul(s, STEP_BYTES), PART_BYTES * part))
+            to = b.gep("i8", "%out", b.add(b.mul(s, COUNTS[form] * PART_BYTES), PART_BYTES * part))
             for i, value in enumerate(transpose_vectors(b, "i32", _WIDTH, rows)):
                 b.store(_INTS, value, b.gep("i8", to, 64 * i), 64)
 

@@ -30,15 +30,17 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import PARTS, PRODUCTS, are_safe
 from flambeau.compiler.kernels.convolution_image_pack import is_flat
+from flambeau.compiler.kernels.convolution_judgement import NOTES, clear_notes, judge
 from flambeau.compiler.kernels.convolution_patches import Geometry
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
-from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_sums, micro_function
+from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function
 from flambeau.compiler.kernels.convolution_tile_pack import EXTENT, clear_extent, extent_in_memory
 from flambeau.compiler.kernels.convolution_weight_exact import WORDS, Blocks, exact_words, load_exact_words, store_partial
 from flambeau.compiler.kernels.convolution_weight_plane_pack import SHAPE, SLACK, copy_function, turn_function
+from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
-from flambeau.compiler.kernels.matmul_halves import multiply_halves
+from flambeau.compiler.kernels.matmul_halves import form_of, multiply_halves
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts import multiply_parts
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
@@ -51,16 +53,19 @@ _PLACES: Final = 32  # of a step
 # PyTorch's but for 1x1 kernels, which PyTorch computes as products: to 1.5. With 704 instead of 1088 it is 8 % slower.)
 _LEAST_PLACES: Final = 160
 _BLOCK_PLACES: Final = 1088
+_VISIT_STEPS: Final = 5  # of halves: what all taps have of so many places stays in the first-level cache
 _SUMS_BYTES: Final = 640 << 10  # of a unit's range of input channels; next to them in a second-level cache of 2 MiB:
 _OPERAND_BYTES: Final = 1 << 20
 _LEAST_STEPS: Final = 16  # of a block: sums come and go
 _LEAST_WORK: Final = 9  # products by 32 channels for each pixel
 _PARTIALS: Final = 16
 _MOST_PARTIAL_BYTES: Final = 5 << 20
-_POINTERS: Final = ("scratch", "copy", "turn", "tiles")
+_OF_PARTS: Final = ("copy_parts", "turn_parts", "tiles_parts")
+_OF_HALVES: Final = ("copy_look", "copy_halves", "turn_halves", "tiles_halves")
+_POINTERS: Final = ("scratch", *_OF_PARTS, *_OF_HALVES)
 _NAMES: Final = (
     *_POINTERS, "x_group", "g_group", "splits", "split_panels", "o_panels", "image_places", "pitch", "image_rows", "x_channel_bytes", "x_part_bytes",
-    "g_channel_bytes", "g_part_bytes", "x_at", "g_at", "steps_at", "sums_at", "extents_at", "scratch_bytes", "panel_bytes", "shifts_at",
+    "g_channel_bytes", "g_part_bytes", "x_at", "g_at", "steps_at", "sums_at", "extents_at", "scratch_bytes", "panel_bytes", "visit_steps", "shifts_at",
 )  # fmt: skip
 
 
@@ -153,8 +158,10 @@ def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Ca
     steps_at = g_at + _WIDTH * g_channel
     acc_at = steps_at + o_panels * panel_bytes
     sums_at = acc_at + split_panels * o_panels * taps * SUMS_BYTES
-    extents_at = sums_at + SUMS_BYTES
-    scratch = extents_at + 256
+    extents_at = sums_at + 2 * SUMS_BYTES
+    scratch = extents_at + 2 * NOTES
+    form = form_of(p.batch * p.y.shape[2] * p.y.shape[3]).name
+    of_halves: list[Word] = [copy_function("look"), copy_function("halves"), turn_function("halves"), _micro("halves")]
     shifts = [2 * (y * plan.pitch + x) for y in axis_y.places for x in axis_x.places]
     out_height, out_width = p.y.shape[2:]
     of_x: list[Word] = [
@@ -162,16 +169,16 @@ def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Ca
     ]  # fmt: skip
     of_g: list[Word] = [p.y.strides[1], out_width, out_height, out_width, 0, 0, plan.pitch, 0, g_channel, plan.g_part]
     own: list[Word] = [
-        Scratch(scratch), copy_function(), turn_function(), _micro("parts"),
+        Scratch(scratch), copy_function("parts"), turn_function("parts"), _micro("parts"), *(of_halves if form == "halves" else [0] * 4),
         channels * p.x.strides[1], outputs * p.y.strides[1], splits, split_panels, o_panels, plan.image_rows * plan.pitch, plan.pitch, plan.image_rows,
-        x_channel, plan.x_part, g_channel, plan.g_part, 0, g_at, steps_at, acc_at, extents_at, scratch, panel_bytes,
+        x_channel, plan.x_part, g_channel, plan.g_part, 0, g_at, steps_at, acc_at, extents_at, scratch, panel_bytes, _VISIT_STEPS,
         len(WORDS) + len(_NAMES) + 2 * len(SHAPE), *of_x, *of_g, *shifts,
     ]  # fmt: skip
     words = exact_words(p, temporary_id, partials, plan.images, plan.rows, out_width, own)
-    key = "convolution:weight_planes:float32"
+    key = f"convolution:weight_planes:float32:{form}"
     units = partials * p.groups * splits
     products = Kernel(
-        name="convolution_weight_gradient_float32", key=key, emit=partial(_emit, key), words=words,
+        name="convolution_weight_gradient_float32", key=key, emit=partial(_emit, form, key), words=words,
         reads=tuple(dict.fromkeys((p.x.root, p.y.root))), writes=(temporary_id,), units=units,
         bytes=(numel(p.x) + numel(p.y)) * 4 + partials * bytes_each, operations=p.operations,
         nodes=(node,), min_units_per_thread=max(1, 4_000_000 * units // max(1, p.operations)),
@@ -217,13 +224,13 @@ def _products(b: Builder, high: int, broad: int, form: str) -> None:
     b.loop(0, "%steps", 1, step)
 
 
-def _emit(key: str) -> str:
+def _emit(form: str, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_driver, symbol(key))], 512, [configuration()])
+    return module_of([partial(_driver, form, symbol(key))], 512, [configuration()])
 
 
-def _driver(name: str, b: Builder) -> str:
+def _driver(form: str, name: str, b: Builder) -> str:
     own = b.gep("i64", "%args", len(WORDS))
     w = load_exact_words(b) | load_words(b, own, len(_POINTERS), _NAMES)
     of_x = b.gep("i64", own, len(_NAMES))
@@ -233,8 +240,9 @@ def _driver(name: str, b: Builder) -> str:
     scratch = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     planes, g_planes, g_steps, acc = (b.gep("i8", scratch, w[at]) for at in ("x_at", "g_at", "steps_at", "sums_at"))
     x_extent = b.gep("i8", scratch, w["extents_at"])
-    g_extent, sums = b.gep("i8", x_extent, 128), b.gep("i8", x_extent, -SUMS_BYTES)
+    g_extent, sums = b.gep("i8", x_extent, NOTES), b.gep("i8", x_extent, -2 * SUMS_BYTES)
     floats = f"<{_WIDTH} x float>"
+    b.allocas.append("  %is_safe = alloca i8")
     o_bytes = b.mul(w["taps"], SUMS_BYTES)
     c_bytes = b.mul(w["o_panels"], o_bytes)
 
@@ -256,66 +264,104 @@ def _driver(name: str, b: Builder) -> str:
             rows = b.min(w["block_rows"], b.sub(w["height"], y))
             places = b.mul(b.add(b.mul(b.sub(images, 1), w["image_rows"]), rows), w["pitch"])
             steps = b.op(f"udiv i64 {b.add(places, _PLACES - 1)}, {_PLACES}")
-            clear_extent(b, x_extent)
-            clear_extent(b, g_extent)
 
-            def copy_x(i: str) -> None:
-                image = b.add(first, i)
-                b.call_address(w["copy"], [
-                    ("ptr", of_x), ("ptr", b.gep("float", from_x, b.mul(image, w["x_batch"]))), ("i64", channels),
-                    ("i64", y), ("i64", rows), ("ptr", b.gep("i16", planes, b.mul(i, w["image_places"]))), ("ptr", x_extent),
-                ])  # fmt: skip
+            def visit_x(function: str) -> None:
+                def image(i: str) -> None:
+                    b.call_address(w[function], [
+                        ("ptr", of_x), ("ptr", b.gep("float", from_x, b.mul(b.add(first, i), w["x_batch"]))), ("i64", channels),
+                        ("i64", y), ("i64", rows), ("ptr", b.gep("i16", planes, b.mul(i, w["image_places"]))), ("ptr", x_extent),
+                    ])  # fmt: skip
 
-            b.loop(0, images, 1, copy_x)
+                b.loop(0, images, 1, image)
 
-            def outputs(o: str) -> None:
-                """16 output channels: planes, then steps."""
+            def visit_g(function: str, o: str, count: str) -> None:
+                """Some output channels, from `o` on."""
 
-                def copy_g(i: str) -> None:
-                    image = b.add(first, i)
+                def image(i: str) -> None:
                     last = b.op(f"icmp eq i64 {i}, {b.sub(images, 1)}")
-                    b.call_address(w["copy"], [
-                        ("ptr", of_g), ("ptr", b.gep("float", from_g, b.add(b.mul(image, w["g_batch"]), b.mul(o, w["g_channel"])))),
-                        ("i64", b.min(_WIDTH, b.sub(w["outputs"], o))), ("i64", y), ("i64", b.op(f"select i1 {last}, i64 {rows}, i64 {w['image_rows']}")),
+                    source = b.add(b.mul(b.add(first, i), w["g_batch"]), b.mul(o, w["g_channel"]))
+                    b.call_address(w[function], [
+                        ("ptr", of_g), ("ptr", b.gep("float", from_g, source)), ("i64", count),
+                        ("i64", y), ("i64", b.op(f"select i1 {last}, i64 {rows}, i64 {w['image_rows']}")),
                         ("ptr", b.gep("i16", g_planes, b.mul(i, w["image_places"]))), ("ptr", g_extent),
                     ])  # fmt: skip
 
-                b.loop(0, images, 1, copy_g)
-                to = b.add(b.mul(b.op(f"udiv i64 {o}, {LANES}"), w["panel_bytes"]), b.mul(b.op(f"and i64 {o}, {_WIDTH}"), 1024 // _WIDTH))
-                b.call_address(w["turn"], [
-                    ("ptr", g_planes), ("i64", w["g_channel_bytes"]), ("i64", w["g_part_bytes"]), ("i64", steps), ("ptr", b.gep("i8", g_steps, to)),
-                ])  # fmt: skip
+                b.loop(0, images, 1, image)
 
-            b.loop(0, w["outputs"], _WIDTH, outputs)
-            here = [EXTENT.reduce(b, *extent_in_memory(b, at)) for at in (x_extent, g_extent)]
-            safe = b.op(f"and i1 {safe}, {are_safe(b, *here)}")
+            def pack(form: str) -> None:
+                visit_x(f"copy_{form}")
 
-            def products() -> None:
+                def outputs(o: str) -> None:
+                    """16 output channels: planes, then steps."""
+                    visit_g(f"copy_{form}", o, b.min(_WIDTH, b.sub(w["outputs"], o)))
+                    to = b.add(b.mul(b.op(f"udiv i64 {o}, {LANES}"), w["panel_bytes"]), b.mul(b.op(f"and i64 {o}, {_WIDTH}"), 1024 // _WIDTH))
+                    b.call_address(w[f"turn_{form}"], [
+                        ("ptr", g_planes), ("i64", w["g_channel_bytes"]), ("i64", w["g_part_bytes"]), ("i64", steps), ("ptr", b.gep("i8", g_steps, to)),
+                    ])  # fmt: skip
+
+                b.loop(0, w["outputs"], _WIDTH, outputs)
+
+            def products(form: str, scale: str) -> None:
+                visit_steps = w["visit_steps"] if form == "halves" else steps
+
                 def input_panel(c: str) -> None:
                     tall = b.min(LANES, b.sub(channels, b.mul(c, LANES)))
                     from_c = b.gep("i8", planes, b.mul(b.mul(c, LANES), w["x_channel_bytes"]))
 
                     def output_panel(o: str) -> None:
                         wide = b.min(LANES, b.sub(w["outputs"], b.mul(o, LANES)))
-                        right = b.gep("i8", g_steps, b.mul(o, w["panel_bytes"]))
+                        from_o = b.gep("i8", g_steps, b.mul(o, w["panel_bytes"]))
                         to = b.gep("i8", acc, b.add(b.mul(c, c_bytes), b.mul(o, o_bytes)))
 
-                        def tap(k: str) -> None:
-                            left = b.gep("i8", from_c, b.load("i64", b.gep("i64", shifts, k), 8))
-                            b.call_address(w["tiles"], [
-                                ("i64", steps), ("ptr", left), ("i64", w["x_channel_bytes"]), ("i64", w["x_part_bytes"]), ("ptr", right),
-                                ("ptr", sums), ("i64", tall), ("i64", wide),
+                        def tap(k: str, start: str) -> None:
+                            left = b.gep("i8", from_c, b.add(b.load("i64", b.gep("i64", shifts, k), 8), b.mul(start, 2 * _PLACES)))
+                            b.call_address(w[f"tiles_{form}"], [
+                                ("i64", b.min(visit_steps, b.sub(steps, start))), ("ptr", left), ("i64", w["x_channel_bytes"]),
+                                ("i64", w["x_part_bytes"]), ("ptr", b.gep("i8", from_o, b.mul(start, STEP_BYTES_OF[form]))), ("ptr", sums),
+                                ("i64", tall), ("i64", wide),
                             ])  # fmt: skip
-                            add_sums(b, sums, b.gep("i8", to, b.mul(k, SUMS_BYTES)), tall)
+                            to_tap = b.gep("i8", to, b.mul(k, SUMS_BYTES))
+                            if form == "halves":
+                                add_halves(b, sums, to_tap, tall, scale)
+                            else:
+                                add_sums(b, sums, to_tap, tall)
 
-                        b.loop(0, w["taps"], 1, tap)
+                        b.loop(0, steps, visit_steps, lambda start: b.loop(0, w["taps"], 1, lambda k: tap(k, start)) and None)
 
                     b.loop(0, w["o_panels"], 1, output_panel)
 
                 b.loop(0, c_panels, 1, input_panel)
 
-            b.when(safe, products)
-            return [safe]
+            def by_parts(safe: str) -> str:
+                clear_extent(b, x_extent)
+                clear_extent(b, g_extent)
+                pack("parts")
+                here = [EXTENT.reduce(b, *extent_in_memory(b, at)) for at in (x_extent, g_extent)]
+                safe = b.op(f"and i1 {safe}, {are_safe(b, *here)}")
+                b.when(safe, lambda: products("parts", ""))
+                return safe
+
+            if form == "parts":
+                return [by_parts(safe)]
+            for extent in (x_extent, g_extent):
+                clear_notes(b, extent)
+            visit_x("copy_look")
+            visit_g("copy_look", "0", w["outputs"])
+            pixels = b.mul(b.mul(images, rows), w["width"])  # about as many of x as of g
+            known = [
+                judge(b, x_extent, b.mul(pixels, channels), lambda: visit_x("copy_look")),
+                judge(b, g_extent, b.mul(pixels, w["outputs"]), lambda: visit_g("copy_look", "0", w["outputs"])),
+            ]  # fmt: skip
+            fit, scale = together(b, *known)
+            b.store("i8", b.op(f"zext i1 {safe} to i8"), "%is_safe", 1)
+
+            def by_halves() -> None:
+                pack("halves")
+                products("halves", scale)
+
+            b.when(fit, by_halves)
+            b.when(b.op(f"xor i1 {fit}, true"), lambda: b.store("i8", b.op(f"zext i1 {by_parts(safe)} to i8"), "%is_safe", 1))
+            return [b.op(f"trunc i8 {b.load('i8', '%is_safe', 1)} to i1")]
 
         (safe,) = b.loop(blocks.first, blocks.after, 1, block, [("i1", "true")])
 

@@ -46,7 +46,9 @@ from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
 
 _WIDTH: Final = 16
-_BLOCK_PIXELS: Final = 16  # of one accumulator: six additions for each. (Of 32 errors are larger, of 8 it is up to 8 % slower.)
+# Of one accumulator: six additions for each. (Of 32 errors are larger, of 8 it is up to 8 % slower.) Of halves two: so few stay in
+# the first-level cache for all taps of a row.
+_BLOCK_PIXELS: Final = {"parts": 16, "halves": 4}
 _UNITS: Final = 32  # partial sums are made until there are so many units (the same number on every machine)
 _OUTPUT_PANELS: Final = 2  # of a unit: x's steps come from far only once for them
 _MOST_BYTES: Final = 96 << 20  # of the steps of an operand
@@ -86,8 +88,9 @@ def tile_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Cal
         for o, count in ((p.x, channels), (p.y, outputs))
     )
     packing = [*look_kernels(x), *look_kernels(g), pack_kernel(x, True, False, g.partner), pack_kernel(g, False, False, x.partner)]
-    block_columns = ceil_div(out_width, ceil_div(out_width, 2 * _BLOCK_PIXELS))
-    block_rows = max(1, min(out_height, _BLOCK_PIXELS // out_width))
+    block_pixels = _BLOCK_PIXELS[form]
+    block_columns = ceil_div(out_width, ceil_div(out_width, 2 * block_pixels))
+    block_rows = max(1, min(out_height, block_pixels // out_width))
     blocks_y, blocks_x = ceil_div(out_height, block_rows), ceil_div(out_width, block_columns)
     blocks = x.blocks * blocks_y * blocks_x
     o_blocks = ceil_div(g.panels, _OUTPUT_PANELS)
