@@ -46,10 +46,11 @@ from flambeau.dtypes import uint8
 NOTE_BYTES: Final = 32
 _WIDTH: Final = 16
 _CHUNK: Final = 128  # pixels of a unit
+_AHEAD: Final = 1024  # elements from what is looked at to what is fetched
 _TYPE: Final = f"<{_WIDTH} x float>"
 _NAMES: Final = (
     "source", "packed", "lanes", "depth", "panels", "blocks", "chunks", "chunk", "pixels", "lane_stride", "depth_stride",
-    "group_stride", "panel_steps", "notes_at", "elements", "lanes_inside", "runs",
+    "group_stride", "panel_steps", "notes_at", "elements", "lanes_inside", "runs", "ahead",
 )  # fmt: skip
 _PARTNER: Final = ("partner", "partner_at", "partner_count", "partner_elements")
 
@@ -122,6 +123,7 @@ def lay_out_steps(
     words: list[Word] = [
         source.word, Address(value), lanes[0], depth[0], panels, blocks, chunks, chunk, pixels, lanes[1], depth[1], group_stride,
         round_up(pixels, _WIDTH), notes_at, elements, int(lanes_inside), int(runs),
+        _AHEAD if runs else max(1, _AHEAD // chunk) * min(lanes[1], depth[1]),
     ]  # fmt: skip
     return Steps(value, panels, blocks, round_up(pixels, _WIDTH), chunks, notes_at, form, elements, groups, words, source.root, node)
 
@@ -198,7 +200,8 @@ def _emit_look(counts: bool, key: str) -> str:
 
 
 def _look(b: Builder) -> str:
-    """Text of `look(source, outer, outer_stride, inner, inner_stride, length, least, found)`: four i32 of all runs of `length`."""
+    """Text of `look(source, outer, outer_stride, inner, inner_stride, length, ahead, least, found)`: four i32 of all runs of `length`. What
+    lies `ahead` is fetched."""
     least = b.splat("i32", _WIDTH, "%least")
 
     def line(o: str, *seen: str) -> list[str]:
@@ -207,7 +210,13 @@ def _look(b: Builder) -> str:
         def run(i: str, *seen: str) -> list[str]:
             source = b.gep("float", from_line, b.mul(i, "%inner_stride"))
             whole = b.op(f"and i64 %length, {-_WIDTH}")
-            after = b.loop(0, whole, _WIDTH, lambda q, *now: look(b, b.load(_TYPE, b.gep("float", source, q), 4), now, least), carry(seen))
+
+            def vector(q: str, *now: str) -> list[str]:
+                here = b.gep("float", source, q)
+                b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("float", here, "%ahead")), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                return look(b, b.load(_TYPE, here, 4), now, least)
+
+            after = b.loop(0, whole, _WIDTH, vector, carry(seen))
 
             def tail(q: str, *now: str) -> list[str]:
                 mask = bit_mask(b, _WIDTH, 0, b.sub("%length", q))
@@ -220,8 +229,8 @@ def _look(b: Builder) -> str:
     for at, value in enumerate(reduce_notes(b, b.loop(0, "%outer", 1, line, start()))):
         b.store("i32", value, b.gep("i32", "%found", at), 4)
     return b.function(
-        "define internal void @look(ptr noalias %source, i64 %outer, i64 %outer_stride, i64 %inner, i64 %inner_stride, i64 %length, i32 %least, "
-        "ptr noalias %found) noinline #0"
+        "define internal void @look(ptr noalias %source, i64 %outer, i64 %outer_stride, i64 %inner, i64 %inner_stride, i64 %length, i64 %ahead, "
+        "i32 %least, ptr noalias %found) noinline #0"
     )
 
 
@@ -266,7 +275,7 @@ def _look_kernel(counts: bool, name: str, b: Builder) -> str:
             length = b.op(f"select i1 {runs}, i64 {b.mul(inner, v.pixels)}, i64 {v.pixels}")
             b.call("void", "look", [
                 ("ptr", v.source), ("i64", outer), ("i64", outer_stride), ("i64", b.op(f"select i1 {runs}, i64 1, i64 {inner}")),
-                ("i64", inner_stride), ("i64", length), ("i32", least), ("ptr", "%found"),
+                ("i64", inner_stride), ("i64", length), ("i64", w["ahead"]), ("i32", least), ("ptr", "%found"),
             ], declare=False)  # fmt: skip
             return [b.load("i32", b.gep("i32", "%found", at), 4) for at in range(4)]
 
@@ -368,11 +377,9 @@ def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
                         now = extent.include(b, value, now[0], now[1])
                 turned = [transpose_vectors(b, "float", _WIDTH, vectors) for vectors in pair]
                 for i, (low, high) in enumerate(zip(*turned, strict=True)):
-                    if form == "halves":
-                        type_, parts = f"<{2 * _WIDTH} x half>", halves_pairs(b, _WIDTH, low, high, scale)
-                    else:
-                        type_, parts = f"<{_WIDTH} x i32>", split_pairs(b, _WIDTH, low, high)
-                    for part, value in enumerate(parts):
+                    type_ = f"<{2 * _WIDTH} x half>" if form == "halves" else f"<{_WIDTH} x i32>"
+                    pieces: Sequence[str] = halves_pairs(b, _WIDTH, low, high, scale) if form == "halves" else split_pairs(b, _WIDTH, low, high)
+                    for part, value in enumerate(pieces):
                         b.store(type_, value, b.gep("i8", to, i * step_bytes + part * part_bytes), 64)
                 return now
 

@@ -132,7 +132,8 @@ def make_image_convolution(
     words: list[Word] = [
         Address(steps.value), Address(packed), source.word, p.w.word, out.word, Scratch(scratch), _micro("parts"), _exact_function(),
         _micro("halves") if form == "halves" else 0, p.groups, panels, splits, pixel_blocks, pixels, out.shape[3], p.batch, steps.panels,
-        steps.blocks, block_channels, steps.steps, steps.chunks, steps.notes_at, steps.elements, panel_bytes, panels_at, rows, channels, p.w.shape[2], p.w.shape[3], *source.shape[2:],
+        steps.blocks, block_channels, steps.steps, steps.chunks, steps.notes_at, steps.elements, panel_bytes, panels_at, rows, channels,
+        p.w.shape[2], p.w.shape[3], *source.shape[2:],
         up_y, up_x, base_y, base_x, tap_y, tap_x, down_y, down_x, source.strides[0], source.strides[1], out.strides[0], out.strides[1],
         p.group_outputs * out_stride, row, channel, kernel_y, kernel_x, scratch, sums_at, table_at,
     ]  # fmt: skip

@@ -114,8 +114,8 @@ def _store_sums(element: Element, form: str, b: Builder) -> str:
 
     b.loop(0, "%channels", 1, channel)
     return b.function(
-        "define internal void @store_sums(ptr noalias %sums, ptr noalias %others, i1 %several, float %scale, i64 %sums_bytes, i64 %pitch, ptr noalias %out, i64 %out_row, "
-        "i64 %out_y, i64 %rows, i64 %columns, i64 %channels) noinline #0"
+        "define internal void @store_sums(ptr noalias %sums, ptr noalias %others, i1 %several, float %scale, i64 %sums_bytes, i64 %pitch, "
+        "ptr noalias %out, i64 %out_row, i64 %out_y, i64 %rows, i64 %columns, i64 %channels) noinline #0"
     )
 
 
@@ -318,7 +318,10 @@ class Units:
                 ("i64", self.rows), ("i64", self.columns), ("i64", self.lanes(o)),
             ])  # fmt: skip
 
-        b.when(b.op(f"xor i1 {safe}, true"), lambda: b.loop(0, self.images, 1, exactly) and None)
+        def all_exactly() -> None:
+            b.loop(0, self.images, 1, exactly)
+
+        b.when(b.op(f"xor i1 {safe}, true"), all_exactly)
 
     def lanes(self, o: str) -> str:
         return self.b.min(ROWS, self.b.sub(self.o_high, o))

@@ -53,7 +53,7 @@ _PLACES: Final = 32  # of a step
 # PyTorch's but for 1x1 kernels, which PyTorch computes as products: to 1.5. With 704 instead of 1088 it is 8 % slower.)
 _LEAST_PLACES: Final = 160
 _BLOCK_PLACES: Final = 1088
-_VISIT_STEPS: Final = 5  # of halves: what all taps have of so many places stays in the first-level cache
+_VISIT_STEPS: Final = 4  # of halves: what all taps have of so many places stays in the first-level cache
 _SUMS_BYTES: Final = 640 << 10  # of a unit's range of input channels; next to them in a second-level cache of 2 MiB:
 _OPERAND_BYTES: Final = 1 << 20
 _LEAST_STEPS: Final = 16  # of a block: sums come and go
