@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
 from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
+from flambeau.compiler.kernels.float_halves import LOW_BITS
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
 from flambeau.compiler.kernels.matmul_packed import module_of
 
@@ -82,9 +84,15 @@ def fetch_panel(b: Builder, s: str) -> None:
     b.loop(0, "%fetched_lines", 1, fetch)
 
 
+_HALVES: Final = (
+    ("i64", "%steps"), ("ptr", "%weights"), ("ptr", "%planes"), ("ptr", "%table"), ("ptr", "%sums"), ("i1", "%add"), ("i64", "%sums_bytes"),
+    ("i64", "%pair_bytes"), ("i64", "%part_bytes"), ("ptr", "%fetched"), ("i64", "%fetched_lines"),
+)  # fmt: skip
+
+
 def halves_function() -> Function:
-    """`halves(steps, longest, weights, planes, table, sums, others, sums_bytes, pair_bytes, part_bytes, fetched, fetched_lines,
-    which)`: as `products`, of float16 halves. Sums of large products go to `sums`, those of small ones to `others`."""
+    """`halves(steps, weights, planes, table, sums, add, sums_bytes, pair_bytes, part_bytes, fetched, fetched_lines, which)`: sets or adds
+    up sums of products of float16 halves, whose scale is left to be taken off. The rest is as of `products`."""
     key = "convolution:tiles:products:halves"
     return Function(key, partial(_halves_module, key))
 
@@ -92,18 +100,18 @@ def halves_function() -> Function:
 def _halves_module(key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    text = ", ".join(f"{type_} {value}" for type_, value in _ARGUMENTS)
+    text = ", ".join(f"{type_} {value}" for type_, value in _HALVES)
 
     def choose(b: Builder) -> str:
         """One column of tiles after the other: with 2 x 2 there were no registers for operands."""
         tall, broad = b.op("icmp sge i64 %which, 2"), b.op("and i64 %which, 1")
 
         def column(c: str) -> None:
-            arguments = {name: name for _, name in _ARGUMENTS}
-            for name in ("%planes", "%sums", "%others"):
+            arguments = {name: name for _, name in _HALVES}
+            for name in ("%planes", "%sums"):
                 arguments[name] = b.gep("i8", name, b.mul(c, 4 * WIDTH))
             arguments["%fetched_lines"] = b.op(f"select i1 {b.op(f'icmp eq i64 {c}, 0')}, i64 %fetched_lines, i64 0")
-            values = [(type_, arguments[name]) for type_, name in _ARGUMENTS]
+            values = [(type_, arguments[name]) for type_, name in _HALVES]
 
             def call(rows: int) -> None:
                 b.call("void", f"halves_{rows}", values, declare=False)
@@ -118,24 +126,13 @@ def _halves_module(key: str) -> str:
 
 
 def _halves(rows: int, arguments: str, b: Builder) -> str:
-    """rows x 1 tiles: registers 0 and 1 hold large sums, 2 and 3 small ones; 4 and 5 weights, 6 and 7 hi and lo of pixels.
-
-    Only the large sums are split into blocks: what rounding takes from the small ones is 2^-12 of that.
-    """
-    b.allocas.append(f"  %block = alloca [{16 * rows * WIDTH} x float], align 64")
+    """rows x 1 tiles: registers 0 and 1 hold large sums, 2 and 3 small ones; 4 and 5 weights, 6 and 7 hi and lo of pixels."""
+    b.allocas.append(f"  %block = alloca [{2 * rows * TILE_BYTES} x i8], align 64")
     floats = f"<{WIDTH} x float>"
+    registers = [small + r for small in (0, 2) for r in range(rows)]
 
     def register(number: int) -> tuple[str, str]:
         return "i8", str(number)
-
-    def clear(first: int) -> None:
-        for r in range(rows):
-            b.call("void", "llvm.x86.tilezero", [register(first + r)])
-
-    def store(first: int, to: str, row_bytes: str | int) -> None:
-        for r in range(rows):
-            at = b.gep("i8", to, b.mul(row_bytes, 16 * r))
-            b.call("void", "llvm.x86.tilestored64", [register(first + r), ("ptr", at), ("i64", str(row_bytes))])
 
     def step(s: str) -> None:
         fetch_panel(b, s)
@@ -150,23 +147,20 @@ def _halves(rows: int, arguments: str, b: Builder) -> str:
 
         multiply_halves(b, rows, False, load)
 
-    def add_row(r: str) -> None:
-        to, more = b.gep("i8", "%sums", b.mul(r, "%sums_bytes")), b.gep("i8", "%block", b.mul(r, 4 * WIDTH))
-        b.store(floats, b.op(f"fadd {floats} {b.load(floats, to, 64)}, {b.load(floats, more, 64)}"), to, 64)
+    for number in registers:
+        b.call("void", "llvm.x86.tilezero", [register(number)])
+    b.loop(0, "%steps", 1, step)
+    for i, number in enumerate(registers):
+        b.call("void", "llvm.x86.tilestored64", [register(number), ("ptr", b.gep("i8", "%block", i * TILE_BYTES)), ("i64", "64")])
+    low, old = b.splat("float", WIDTH, str(2.0**-LOW_BITS)), b.splat("i1", WIDTH, "%add")
 
-    clear(0)
-    clear(2)
-    b.loop(0, b.min("%longest", "%steps"), 1, step)
-    store(0, "%sums", "%sums_bytes")
+    def row(r: str) -> None:
+        large, small = (b.load(floats, b.gep("i8", "%block", b.add(b.mul(r, 64), at)), 64) for at in (0, rows * TILE_BYTES))
+        to = b.gep("i8", "%sums", b.mul(r, "%sums_bytes"))
+        value = b.call(floats, f"llvm.fma.v{WIDTH}f32", [(floats, small), (floats, low), (floats, large)])
+        b.store(floats, b.op(f"fadd {floats} {value}, {b.masked_load('float', WIDTH, to, old, 64)}"), to, 64)
 
-    def another(start: str) -> None:
-        clear(0)
-        b.loop(start, b.min(b.add(start, "%longest"), "%steps"), 1, step)
-        store(0, "%block", 4 * WIDTH)
-        b.loop(0, 16 * rows, 1, add_row)
-
-    b.loop("%longest", "%steps", "%longest", another)
-    store(2, "%others", "%sums_bytes")
+    b.loop(0, 16 * rows, 1, row)
     return b.function(f"define internal void @halves_{rows}({arguments}) noinline #0")
 
 

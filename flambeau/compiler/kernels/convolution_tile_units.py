@@ -22,11 +22,12 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     HEADER,
     ROWS,
     SHAPE,
+    TILE_BYTES,
     WIDTH,
     clear_extent,
     extent_in_memory,
 )  # fmt: skip
-from flambeau.compiler.kernels.float_halves import LOW_BITS, together
+from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, configuration
@@ -91,9 +92,6 @@ def _store_sums(element: Element, form: str, b: Builder) -> str:
                 floats = f"<{WIDTH} x float>"
                 value = b.load(floats, b.gep("float", from_row, x), 4)
                 if form == "halves":
-                    small = b.load(floats, b.gep("float", from_other, x), 4)
-                    low = b.splat("float", WIDTH, str(2.0**-LOW_BITS))
-                    value = b.call(floats, f"llvm.fma.v{WIDTH}f32", [(floats, small), (floats, low), (floats, value)])
                     value = b.op(f"fmul {floats} {value}, {b.splat('float', WIDTH, '%scale')}")
                 if form == "parts":
                     mask = b.splat("i1", WIDTH, "%several")
@@ -336,10 +334,23 @@ class Units:
         tall = b.op(f"select i1 {b.op(f'icmp sgt i64 {lanes}, 16')}, i64 2, i64 0")
         fetched_lines = "0" if self.form == "otherwise" else w["fetched_lines"]
 
+        def halves(at: str, fetched: str, broad: str) -> None:
+            """Some steps, whose weights stay in the first-level cache for all places."""
+            start = self.start
+            b.call_address(self.products, [
+                ("i64", b.min(self.block_steps, b.sub(w["steps"], start))), ("ptr", b.gep("i8", panel, b.mul(start, 4 * TILE_BYTES))),
+                ("ptr", b.gep("i32", self.planes, at)), ("ptr", b.gep("i64", self.table, start)), ("ptr", b.gep("float", sums, at)),
+                ("i1", b.op(f"icmp sgt i64 {start}, 0")), ("i64", w["sums_bytes"]), ("i64", q["pair_bytes"]), ("i64", q["part_bytes"]),
+                ("ptr", b.gep("i8", fetched, b.mul(start, b.mul(fetched_lines, 64)))), ("i64", fetched_lines), ("i64", b.add(tall, broad)),
+            ])  # fmt: skip
+
         def places(at: str) -> None:
             ordinal = b.op(f"udiv i64 {at}, {PLACES}")
             fetched_part = b.gep("i8", following, b.mul(b.mul(ordinal, fetched_lines), b.mul(w["steps"], 64)))
             broad = b.op(f"zext i1 {b.op(f'icmp sgt i64 {b.sub(self.used, at)}, 16')} to i64")
+            if self.form == "halves":
+                halves(at, fetched_part, broad)
+                return
             b.call_address(self.products, [
                 ("i64", w["steps"]), ("i64", self.block_steps), ("ptr", panel), ("ptr", b.gep("i32", self.planes, at)),
                 ("ptr", self.table), ("ptr", b.gep("float", sums, at)), ("ptr", b.gep("float", others, at)),
@@ -347,7 +358,14 @@ class Units:
                 ("ptr", fetched_part), ("i64", fetched_lines), ("i64", b.add(tall, broad)),
             ])  # fmt: skip
 
-        b.loop(0, self.used, PLACES, places)
+        def visit(start: str) -> None:
+            self.start = start
+            b.loop(0, self.used, PLACES, places)
+
+        if self.form == "halves":
+            b.loop(0, w["steps"], self.block_steps, visit)
+        else:
+            visit("0")
 
         def store(i: str) -> None:
             b.call("void", "store_sums", [

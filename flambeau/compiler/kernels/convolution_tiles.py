@@ -63,8 +63,7 @@ _KEPT_BYTES = 1 << 20  # panels that stay in a second-level cache of 2 MiB; next
 _PLANES_BYTES = 1 << 19  # of one unit, twice as much where panels do not stay
 _BLOCK_PIXELS = 1024  # of one unit: 128 KiB of sums
 _BLOCK_COLUMNS = 448  # longer rows are cut
-# Of halves, two additions of large sums each.
-_HALVES_BLOCK_STEPS = 24
+_VISIT_STEPS = 6  # of halves: their weights stay in the first-level cache for all places of a unit
 _UNITS = 32  # blocks get smaller until there are as many
 _UNITS_PER_THREAD = 4  # ... and channels are split until there are as many; each split packs the planes again
 
@@ -186,7 +185,7 @@ def make_tile_convolution(
     form = form_of(element, channels * g.taps)
     least, longest = _BLOCK_STEPS
     parts_block_steps = balanced(steps, max(least, min(longest, ceil_div(steps, 6))))
-    block_steps = {"plain": steps, "parts": parts_block_steps, "halves": balanced(steps, _HALVES_BLOCK_STEPS)}[form]
+    block_steps = {"plain": steps, "parts": parts_block_steps, "halves": balanced(steps, _VISIT_STEPS)}[form]
     panel_bytes = steps * COUNTS[form] * 2 * TILE_BYTES
     most = round_up(block.used, PLACES)
     sums_bytes = 4 * most + 64
