@@ -18,6 +18,7 @@ from flambeau.ops.creation import _full, tensor
 from flambeau.ops.primitives.move import refuse_negative
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
+from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
 from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.mutation import assign, into
@@ -194,7 +195,8 @@ def _name_of(m: Any, index: Any) -> tuple[Any, ...] | None:
     return tuple(name)
 
 
-def getitem(self: Tensor, index: Any) -> Tensor:
+@remembered
+def getitem(self: Tensor, index: Tensor | Any) -> Tensor:
     """x[index]: a view for basic indices, a copy where tensors, lists or masks are among them."""
     if index.__class__ is int:
         m = self._meta
@@ -299,7 +301,8 @@ def _index_op(input: Tensor, indices: Sequence[Tensor], present: tuple[bool, ...
     return prim.take_rows(merged, linear, dim=start)
 
 
-def index(self: Tensor, indices: Any) -> Tensor:
+@remembered
+def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """x[indices] for index tensors (None keeps a dim)."""
     return _index_tensors(self, list(indices))  # type: ignore[no-any-return]
 
@@ -488,9 +491,9 @@ def _scatter_op(input: Tensor, dim: int, index: Tensor, src: Tensor | Number, mo
     return _scatter(input, dim, index, src, mode, name)  # type: ignore[no-any-return]
 
 
-@numpy_names
+@remembered_with_axis
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None, out: Any = None,
+    input: Tensor, dim: int, index: Tensor, src: Tensor | Any = None, *, value: Any = None, reduce: str | None = None, out: Any = None,
 ) -> Tensor:  # fmt: skip
     """A copy with out[index[i][j]][j] = src[i][j] for dim 0, and so on; `reduce` may be "add" or "multiply"."""
     if reduce is not None and reduce not in ("add", "multiply"):

@@ -12,6 +12,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, operation
+from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.wrapper import MISSING, numpy_names
 from flambeau.queries import contiguous_format
 from flambeau.trace.storage import FAMILIES
@@ -107,6 +108,7 @@ def _reshape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return as_shape(input, infer_shape(shape, input._meta.numel))
 
 
+@remembered
 def reshape(input: Tensor, *sizes: Any, shape: Any = MISSING) -> Tensor:
     """The same elements under another shape (one size may be -1): a view where possible, else a copy."""
     return _reshape(input, sizes_of(sizes) if sizes else named_sizes("reshape", "shape", shape))  # type: ignore[no-any-return]
@@ -142,6 +144,7 @@ def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
     return prim.bitcast(input, dtype=dtype)
 
 
+@remembered
 def view(input: Tensor, *shape: Any, dtype: Any = None, size: Any = MISSING) -> Tensor:
     """A view of the same elements under another shape (RuntimeError if that needs a copy), or of the same bytes as a dtype."""
     if len(shape) == 1 and isinstance(shape[0], dtypes.dtype):
@@ -151,11 +154,13 @@ def view(input: Tensor, *shape: Any, dtype: Any = None, size: Any = MISSING) -> 
     return _view(input, sizes_of(shape) if shape else named_sizes("view", "size", size))  # type: ignore[no-any-return]
 
 
+@remembered
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """view to the shape of `other`."""
     return _view(input, other.shape)  # type: ignore[no-any-return]
 
 
+@remembered
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """reshape to the shape of `other`."""
     return _reshape(input, other.shape)  # type: ignore[no-any-return]
@@ -184,6 +189,7 @@ def _unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
     return prim.reshape(input, shape=(*m.shape[:d], *sizes, *m.shape[d + 1 :]))
 
 
+@remembered
 def unflatten(input: Tensor, dim: int, *sizes: Any) -> Tensor:
     """One dimension as several (one size may be -1)."""
     return _unflatten(input, dim, sizes_of(sizes))  # type: ignore[no-any-return]
@@ -206,6 +212,7 @@ def _permute(input: Tensor, dims: tuple[int, ...]) -> Tensor:
     return prim.permute(input, dims=dims_of(dims, ndim, "permute"))
 
 
+@remembered
 def permute(input: Tensor, *order: Any, dims: Any = MISSING) -> Tensor:
     """The dimensions in another order: a view."""
     return _permute(input, sizes_of(order) if order else named_sizes("permute", "dims", dims))  # type: ignore[no-any-return]
@@ -223,6 +230,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return prim.permute(input, dims=tuple(dims))
 
 
+@remembered
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """Two dimensions exchanged: a view."""
     return transpose(input, axis0, axis1)
@@ -281,16 +289,19 @@ def _expand(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return prim.expand(input, shape=tuple(full))
 
 
+@remembered
 def expand(input: Tensor, *sizes: Any, size: Any = MISSING, implicit: bool = False) -> Tensor:
     """Dimensions of size 1 (and new ones in front) repeated without copying; -1 keeps a size."""
     return _expand(input, sizes_of(sizes) if sizes else named_sizes("expand", "size", size))  # type: ignore[no-any-return]
 
 
+@remembered
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """expand to the shape of `other`."""
     return _expand(input, other.shape)  # type: ignore[no-any-return]
 
 
+@remembered
 def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
     """expand to `size`."""
     return _expand(input, tuple(size))  # type: ignore[no-any-return]
@@ -304,6 +315,7 @@ def _broadcast_tensors(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple([prim.expand(x, shape=shape) for x in tensors])
 
 
+@remembered
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
     return _broadcast_tensors(tensors[0] if len(tensors) == 1 and not hasattr(tensors[0], "_meta") else tensors)  # type: ignore[no-any-return]
@@ -418,6 +430,7 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return result.contiguous(memory_format) if memory_format is not None else result  # type: ignore[no-any-return]
 
 
+@remembered
 def type_as(input: Tensor, other: Tensor) -> Tensor:
     """The dtype of `other`."""
     return to(input, other.dtype)
@@ -479,7 +492,7 @@ def _narrow_op(input: Tensor, start: Number, dim: int, length: int) -> Tensor:
     return _narrow(input, dim, start, length)
 
 
-@numpy_names
+@remembered_with_axis
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements of one dimension from `start`: a view. A changing start compiles nothing."""
     m = input._meta
@@ -504,7 +517,7 @@ def _select_op(input: Tensor, index: Number, dim: int) -> Tensor:
     return prim.select(input, index, dim=dim, index=0)
 
 
-@numpy_names
+@remembered_with_axis
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One index of a dimension, which disappears: a view. A changing index compiles nothing."""
     m = input._meta
@@ -526,6 +539,7 @@ def _split(input: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...
     return tuple(parts)
 
 
+@remembered
 def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts: of one size (the last may be smaller), or of the listed sizes."""
     m = tensor._meta
@@ -549,11 +563,13 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
     return _split(tensor, sizes, d)  # type: ignore[no-any-return]
 
 
+@remembered
 def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts of the listed sizes."""
     return split(input, split_sizes, dim)
 
 
+@remembered
 def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """torch.split of this tensor; a size may be a tensor with one element."""
     if not isinstance(split_size, int | list | tuple) and getattr(split_size, "ndim", 1) == 0:
@@ -564,7 +580,7 @@ def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, 
 _split_method.__name__ = _split_method.__qualname__ = "split"
 
 
-@numpy_names
+@remembered_with_axis
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size (the last may be smaller)."""
     if chunks <= 0:
@@ -578,7 +594,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, max(-(-size // chunks), 1), dim)
 
 
-@numpy_names
+@remembered_with_axis
 def tensor_split(
     input: Tensor, indices_or_sections: Any = MISSING, dim: int = 0, *, sections: Any = MISSING, indices: Any = MISSING,
     tensor_indices_or_sections: Any = MISSING,
@@ -612,7 +628,7 @@ def _unbind(input: Tensor, dim: int) -> tuple[Tensor, ...]:
     return tuple([prim.select(input, dim=dim, index=i) for i in range(input._meta.shape[dim])])
 
 
-@numpy_names
+@remembered_with_axis
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of all indices of one dimension, which disappears."""
     m = input._meta
@@ -673,11 +689,13 @@ def _flip(input: Tensor, dims: tuple[int, ...]) -> Tensor:
     return prim.copy(x, strides=contiguous_strides(m.shape)) if x is input else x
 
 
+@remembered
 def flip(input: Tensor, *order: Any, dims: Any = MISSING) -> Tensor:
     """A copy with the order of the named dimensions reversed."""
     return _flip(input, sizes_of(order) if order else named_sizes("flip", "dims", dims))  # type: ignore[no-any-return]
 
 
+@remembered
 def fliplr(input: Tensor) -> Tensor:
     """flip of dimension 1."""
     if input.ndim < 2:
@@ -685,6 +703,7 @@ def fliplr(input: Tensor) -> Tensor:
     return flip(input, 1)
 
 
+@remembered
 def flipud(input: Tensor) -> Tensor:
     """flip of dimension 0."""
     if input.ndim < 1:
@@ -735,11 +754,13 @@ def _repeat(input: Tensor, repeats: tuple[int, ...]) -> Tensor:
     return prim.reshape(x, shape=tuple([r * s for r, s in zip(repeats, shape, strict=True)]))
 
 
+@remembered
 def repeat(input: Tensor, *counts: Any, repeats: Any = MISSING) -> Tensor:
     """The tensor copied so many times along each dimension."""
     return _repeat(input, sizes_of(counts) if counts else named_sizes("repeat", "repeats", repeats))  # type: ignore[no-any-return]
 
 
+@remembered
 def tile(input: Tensor, *repeats: Any, dims: Any = MISSING) -> Tensor:
     """repeat, with missing counts taken as 1."""
     counts = sizes_of(repeats) if repeats else named_sizes("tile", "dims", dims)

@@ -165,7 +165,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         "        return t_",
         f"    return tr_.follow(n_, {given})",
     ]
-    function = _lazy("\n".join(source), op.name, scope)
+    function = lazy("\n".join(source), op.name, scope)
     function.__doc__ = op.body.__doc__
     function.__name__ = op.name.rsplit(".", 1)[-1]
     function.__qualname__ = function.__name__
@@ -188,7 +188,7 @@ def equip_with(equip: Callable[[Operation], Any]) -> None:
         scope["step_"] = equip(scope["OP"])
 
 
-def _lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
+def lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
     """A function that compiles its source at the first call and from then on is that code: importing stays quick."""
 
     def build(*args: Any, **kwargs: Any) -> Any:
@@ -254,16 +254,33 @@ def not_cast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def make_inplace(op: Operation) -> Callable[..., Any]:
     """`name_`: the operation, then its result written over its first argument."""
-    from flambeau.trace.mutation import replace
+    from flambeau.trace.mutation import assign, replace
 
     function = not_cast(op.function) if op.name in _LISTED_IN_PLACE else op.function
-
-    def inplace(input: Any, *args: Any, **kwargs: Any) -> Any:
-        return replace(function, input, args, kwargs, op.name + "_")
-
-    inplace.__name__ = inplace.__qualname__ = op.name + "_"
+    name = op.name + "_"
+    head, arguments, named = [], [], []
+    scope: dict[str, Any] = {"OP": op, "replace": replace, "assign": assign, "function": function, "NAME": name, "step_": None}
+    for i, p in enumerate(inspect.signature(op.body).parameters.values()):
+        if p.kind is p.KEYWORD_ONLY and not named:
+            head.append("*")
+        scope[f"D{i}"] = p.default
+        head.append(p.name if p.default is p.empty else f"{p.name}=D{i}")
+        arguments.append(p.name)
+        if p.kind is p.KEYWORD_ONLY:
+            named.append(p.name)
+    first, *rest = arguments
+    given = ", ".join([n for n in rest if n not in named])
+    source = [f"def {name.replace('.', '_')}({', '.join(head)}):"]
+    if function is op.function:  # what `replace` does, where the edge is known
+        source += [
+            "    if step_ is not None:", f"        t_ = step_({', '.join(arguments)})", f"        if t_ is not None: return assign({first}, t_, NAME, True)",
+        ]  # fmt: skip
+    source.append(f"    return replace(function, {first}, ({given}{',' if given else ''}), {{{', '.join(f'{n!r}: {n}' for n in named)}}}, NAME)")
+    inplace = lazy("\n".join(source), name, scope)
+    inplace.__name__ = inplace.__qualname__ = name
     inplace.__doc__ = f"In-place form of `{op.name}`: the result replaces the values of the first argument, which is returned."
-    return inplace
+    inplace.__module__ = op.body.__module__
+    return inplace  # type: ignore[no-any-return]
 
 
 def write_out(op: Operation, out: Any, result: Any) -> Any:

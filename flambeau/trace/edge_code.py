@@ -106,7 +106,7 @@ def _attached(c: ObjectCode, t: str, bad: str) -> str:
 def enter(places: Places) -> str:
     """enter(table, trace, tensor) -> i1: take a tensor as an input, if it is a plain one and the last pass took its like from here.
 
-    What `Trace._resolve` does first. The edge is compared by identity: recorder.py keeps one tuple of each content. Other threads' traces need no
+    What `Trace._resolve` does first. Likewise, a tensor without gradients on a storage that the trace knows: one that a write has made stale. The edge is compared by identity: recorder.py keeps one tuple of each content. Other threads' traces need no
     lock here: nothing runs in between, and one that has looked at the storage already and takes it next is as one that comes after this one.
     """
     c = ObjectCode(places)
@@ -116,6 +116,8 @@ def enter(places: Places) -> str:
     next_ = c.field(state, "STATE_NEXT")
     c.refuse(c.same(next_, none), "no")
     edge = c.field(next_, "STATE_EDGE")
+    c.need(c.is_one_of(edge, "TUPLE"), "no")
+    c.refuse(c.same(c.element("ptr", c.items(edge), 0), c.word("ALIAS")), "again")
     key = c.run("ptr", "PyObject_GetAttr", t, c.word("KEY_NAME"))
     c.refuse(c.same(key, "null"), "failed")
     c.release(key)
@@ -153,6 +155,24 @@ def enter(places: Places) -> str:
     c.exchange(storage, "STORAGE_ORIGIN", root)
     c.exchange(t, "TENSOR_SLOT", slot)
     c.exchange(t, "TENSOR_GEN", gen)
+    c.exchange(tr, "TRACE_STATE", next_)
+    c.emit("ret i1 true")
+
+    c.label("again")
+    m, known_storage = c.field(t, "TENSOR_META"), c.field(t, "TENSOR_STORAGE")
+    c.need(c.all(c.other(known_storage, none), c.other(known_storage, "null")), "no")
+    c.need(c.all(
+        c.same(c.element("ptr", c.items(edge), 2), m), c.same(c.field(next_, "STATE_META"), m), c.same(c.field(t, "TENSOR_IMMEDIATE"), none),
+        c.same(c.element("ptr", c.items(edge), 3), c.word("FALSE")), c.same(c.element("ptr", c.items(edge), 4), c.word("TRUE")),
+        c.same(c.field(m, "META_REQUIRES_GRAD"), c.word("FALSE")), c.same(c.field(m, "META_DYNAMIC"), c.word("FALSE")),
+        c.same(c.field(known_storage, "STORAGE_GEN"), c.field(tr, "TRACE_GEN")), c.same(c.field(known_storage, "STORAGE_CUT"), minus),
+        c.same(c.field(known_storage, "STORAGE_FAMILY"), c.word("ZERO")), c.same(c.field(tr, "TRACE_CLAIMS"), none),
+    ), "no")  # fmt: skip
+    c.need(c.equal(c.integer(c.element("ptr", c.items(edge), 1)), c.integer(c.field(known_storage, "STORAGE_SLOT"))), "no")
+    c.need(_attached(c, t, "failed"), "no")
+    c.need(c.equal(c.run("i32", "PyList_Append", c.field(tr, "TRACE_RESOLVED"), t), 0, "i32"), "failed")
+    c.exchange(t, "TENSOR_SLOT", c.field(next_, "STATE_SLOT"))
+    c.exchange(t, "TENSOR_GEN", c.field(tr, "TRACE_GEN"))
     c.exchange(tr, "TRACE_STATE", next_)
     c.emit("ret i1 true")
     c.label("failed")  # the Python code meets the error again

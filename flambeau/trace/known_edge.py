@@ -21,10 +21,11 @@ from typing import Any, Final
 
 from flambeau import dtypes
 from flambeau.ops.registry import Operation
+from flambeau.ops.remembered import Given, KnownCall
 from flambeau.runtime import buffers, jit, memory, native_calls, threads
 from flambeau.runtime.buffers import Buffer
 from flambeau.statistics import Counters, counters
-from flambeau.trace import buffer_code, edge_code, mutation, recorder, write_code
+from flambeau.trace import buffer_code, call_code, edge_code, mutation, recorder, write_code
 from flambeau.trace.immediate import Immediate
 from flambeau.trace.meta import Meta, Size
 from flambeau.trace.object_code import FUNCTIONS, TABLE
@@ -59,10 +60,10 @@ def _fields() -> dict[str, int]:
     trace = local.main
     wanted: tuple[tuple[type, str, str], ...] = (
         (tensor, "gen slot meta storage immediate", "_"), (Trace, "boundaries claims gen held inputs params resolved state tensors", ""),
-        (State, "next immediate edge slot meta root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta root slot", ""),
+        (State, "call next immediate edge slot meta root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta root slot", ""),
         (Storage, "buffer cut external family gen history origin others result slot version", ""), (Boundary, "tensor history version", ""),
-        (Meta, "leaf offset requires_grad", ""), (Buffer, "_block _class address nbytes owner", ""), (buffers._Class, "limit", ""),
-        (Operation, "defaults recent", ""), (Counters, "bytes_from_pool immediate_calls", ""), (Immediate, "known key block kept allocate meta", ""),
+        (Meta, "dynamic leaf offset requires_grad", ""), (Buffer, "_block _class address nbytes owner", ""), (buffers._Class, "limit", ""),
+        (Operation, "defaults recent", ""), (Given, "meta slot", ""), (KnownCall, "arguments function numbers result steps", ""), (Counters, "bytes_from_pool immediate_calls", ""), (Immediate, "known key block kept allocate meta", ""),
     )  # fmt: skip
     found = {}
     for cls, names, prefix in wanted:
@@ -94,7 +95,7 @@ def start() -> None:
     except AssertionError:  # an interpreter that keeps objects in another way
         return
     places = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(TABLE)} | fields
-    texts = write_code.modules(places) | buffer_code.modules(places) | {"edge": edge_code.edge_module(places)}
+    texts = write_code.modules(places) | buffer_code.modules(places) | call_code.modules(places) | {"edge": edge_code.edge_module(places)}
     readers = native_calls.readers()
     modules = [native_calls.module(name, text, {}) for name, text in texts.items()]
     addresses = jit.functions([*modules, *[code for code, _ in readers.values()]], small=True)
@@ -108,6 +109,7 @@ def start() -> None:
     objects: dict[str, Any] = {
         "LOCALS": vars(local), "EMPTY": (), "TENSOR": recorder._TENSOR[0], "PARAMETER": recorder._PARAMETER[0] or recorder._TENSOR[0], "TRACE": Trace,
         "NONE": None, "TRUE": True, "FALSE": False, "FLOAT": float, "INT": int, "BOOL": bool, "TUPLE": tuple, "LIST": list, "SIZE": Size,
+        "STR": str, "SLICE": slice, "GIVEN": Given, "ALIAS": recorder.ALIAS,
         "MINUS": -1, "ZERO": 0, "ONE": 1, "STORAGE": Storage, "BOUNDARY": Boundary, "BUFFER": Buffer, "COUNTERS": counters,
         "MARK": object(), "LISTED": object(),
     } | {f"{name.upper()}_NAME": sys.intern(f"_{name}") for name in ("key", "detached", "offset", "history", "hooks")}
@@ -123,8 +125,10 @@ def start() -> None:
 
     recorder._PARAMETER.append(take_parameters)
 
-    def equip(op: Operation) -> Any:
-        """The builtin of an operation; None if it takes what has no code."""
+    def equip(op: Any) -> Any:
+        """The builtin of an operation, None if it takes what has no code; that of a remembered function, which is named by its body."""
+        if op.__class__ is not Operation:
+            return native_calls.builtin(at["call"], native_calls.words([ctypes.addressof(table), id(op)]), op.__name__)
         codes = [
             edge_code.DATA if kind == "number" and default is inspect.Parameter.empty else _CODES.get(kind)
             for kind, default in zip(op.kinds, op.defaults, strict=True)

@@ -20,8 +20,9 @@ FUNCTIONS: Final = (
     "PyObject_SetAttr", "PyObject_RichCompareBool", "PyBytes_FromStringAndSize", "PyGC_Disable", "PyGC_Enable",
 )  # fmt: skip
 OBJECTS: Final = (
-    "LOCALS", "TRACE_NAME", "EMPTY", "TENSOR", "PARAMETER", "TRACE", "NONE", "TRUE", "FALSE", "FLOAT", "INT", "BOOL", "TUPLE", "LIST", "SIZE", "MINUS", "ZERO",
-    "ONE", "STORAGE", "BOUNDARY", "BUFFER", "COUNTERS", "MARK", "LISTED", "KEY_NAME", "DETACHED_NAME", "OFFSET_NAME", "HISTORY_NAME", "HOOKS_NAME",
+    "LOCALS", "TRACE_NAME", "EMPTY", "TENSOR", "PARAMETER", "TRACE", "NONE", "TRUE", "FALSE", "FLOAT", "INT", "BOOL", "TUPLE", "LIST", "SIZE", "STR",
+    "SLICE", "GIVEN", "ALIAS", "MINUS", "ZERO", "ONE", "STORAGE", "BOUNDARY", "BUFFER", "COUNTERS", "MARK", "LISTED", "KEY_NAME", "DETACHED_NAME",
+    "OFFSET_NAME", "HISTORY_NAME", "HOOKS_NAME",
 )  # fmt: skip
 TABLE: Final = ("THREAD", "NEW", "NEW_TUPLE", "RUN", *OBJECTS, *FUNCTIONS)
 

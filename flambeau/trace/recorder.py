@@ -409,6 +409,7 @@ class Trace:
         state = self.state.children.get(key)
         if state is None:
             state = self._register(key, m, leaf)
+        self.state.next = state
         self.state = state
         if state.inputs:
             storage.gen = gen

@@ -27,10 +27,10 @@ class Out:
 
 
 class State:
-    """One node of the trie. Fields other than `children`, `next` and `plans` never change once the state is made."""
+    """One node of the trie. Fields other than `children`, `plans` and what is remembered of the last calls never change once the state is made."""
 
     __slots__ = (
-        "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "leaf", "meta", "native",
+        "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "leaf", "meta", "native",
         "next", "nodes", "outs", "pack", "parameter_count", "parameters", "parent", "pending_bytes", "plain", "plans", "requires", "root_slot",
         "single_view", "slot", "value_count", "values", "views_only", "writes",
     )  # fmt: skip
@@ -47,6 +47,7 @@ class State:
         # The writes that were last made here (mutation.py): targets' and sources' slots, storages' slots, targets' metadata, for each target
         # (state after its write, its storage's slot then, whether it keeps its history), and whether the sources were fresh.
         self.writes: tuple[Any, ...] | None = None
+        self.call: Any = None  # the call of a function of several edges that was last made from here (ops/remembered.py)
         self.parent = parent
         self.edge = edge
         self.nodes: tuple[Node, ...] = ()

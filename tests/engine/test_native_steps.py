@@ -56,14 +56,14 @@ def calls_of(t: Any, w: Any, index: Any) -> dict[str, tuple[Any, Callable[[], An
     return {
         "input": (fb.add, lambda: fb.add(t, w)),
         "transpose": (shape.transpose, lambda: t.transpose(0, 1)),
-        "view": (shape._view, lambda: t.view(2, 8)),
-        "slice": (indexing._slice_op, lambda: t[1:3]),
-        "select": (shape._select_op, lambda: t[2]),
+        "view": (shape.view, lambda: t.view(2, 8)),
+        "slice": (indexing.getitem, lambda: t[1:3]),
+        "select": (indexing.getitem, lambda: t[2]),
         "list": (fb.cat, lambda: fb.cat([t, w])),
         "tuple": (fb.stack, lambda: fb.stack((t, w, t))),
         "named": (sorting._sort, lambda: fb.sort(t)),
-        "parts": (shape._split, lambda: t.split(2)),
-        "index": (indexing._index_op, lambda: t[index]),
+        "parts": (shape._split_method, lambda: t.split(2)),
+        "index": (indexing.getitem, lambda: t[index]),
         "number": (fb.add, lambda: fb.add(t, w, alpha=2.5)),
     }
 
