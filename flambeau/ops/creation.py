@@ -13,6 +13,7 @@ from flambeau.layouts import strided
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
+from flambeau.ops.remembered import remembered, remembered_writes
 from flambeau.ops.shape import sizes_of
 from flambeau.queries import preserve_format
 from flambeau.trace.mutation import assign, into
@@ -46,6 +47,7 @@ def check_memory(shape: Sequence[int], d: dtype) -> None:
         check_available(count * d.itemsize)
 
 
+@remembered
 def full(
     size: Any, fill_value: Any, *, out: Any = None, dtype: dtype | None = None, layout: Any = strided, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False, names: Any = None,
@@ -93,7 +95,7 @@ def _constant_maker(name: str, value: int, text: str) -> Any:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = text
-    return make
+    return remembered(make)
 
 
 zeros = _constant_maker("zeros", 0, "Zeros of the given sizes.")
@@ -169,7 +171,7 @@ def _like(name: str, value: int, text: str) -> Any:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = text
-    return make
+    return remembered(make)
 
 
 @operation(name="relayout")
@@ -189,6 +191,7 @@ def unit_gradient(input: Tensor) -> Tensor:
     return prim.full_of(tuple(input._meta.shape), prim.constant(1, input.dtype))
 
 
+@remembered
 def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
               requires_grad: bool = False, memory_format: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """`fill_value` with the shape and dtype of `input`."""
@@ -215,20 +218,19 @@ def _arange(start: Number, step: Number, length: int, dtype: Any) -> Tensor:
     return convert(x, dtype)
 
 
+@remembered
 def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-           requires_grad: bool = False, pin_memory: bool = False, **named: Any) -> Tensor:  # fmt: skip
+           requires_grad: bool = False, pin_memory: bool = False, start: Any = 0, end: Any = None, step: Any = 1) -> Tensor:  # fmt: skip
     """arange(end), arange(start, end), arange(start, end, step): numbers from start up to end, without it."""
     devices.check(device)
     values = [a.item() if hasattr(a, "item") else a for a in args]
-    start, end, step = 0, None, 1
     if len(values) == 1:
-        end = values[0]
+        start, end = (start, values[0]) if end is None else (values[0], end)
     elif len(values) == 2:
         start, end = values
     elif len(values) == 3:
         start, end, step = values
-    start, end, step = named.pop("start", start), named.pop("end", end), named.pop("step", step)
-    if named or end is None or len(values) > 3:
+    if end is None or len(values) > 3:
         raise TypeError("arange(): expected (end), (start, end) or (start, end, step)")
     if step == 0:
         raise RuntimeError("arange(): step must be nonzero")
@@ -276,6 +278,7 @@ def _linspace(start: Number, end: Number, steps: int, dtype: Any, base: float | 
     return convert(x, dtype)
 
 
+@remembered
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: dtype | None = None, layout: Any = None,
              device: Any = None, requires_grad: bool = False, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """`steps` numbers from start to end, both included."""
@@ -298,6 +301,7 @@ def _bounds(start: Any, end: Any, kind: dtype) -> tuple[float, float]:
     return (float(int(start)), float(int(end))) if kind.category == 1 else (float(start), float(end))
 
 
+@remembered
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None,
              device: Any = None, requires_grad: bool = False, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """base to the power of `steps` numbers from start to end."""
@@ -313,6 +317,7 @@ def _eye(n: int, m: int, dtype: Any) -> Tensor:
     return convert(prim.eq(prim.iota(shape=(n, 1), dim=0), prim.iota(shape=(m,), dim=0)), dtype)
 
 
+@remembered
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: dtype | None = None, layout: Any = strided, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The identity matrix, n by m."""
@@ -656,22 +661,24 @@ def new_tensor(self: Tensor, data: Any, *, dtype: dtype | None = None, device: A
     return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
 
 
+@remembered
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = None, device: Any = None,
-             requires_grad: bool = False, **_: Any) -> Tensor:  # fmt: skip
+             requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """A new tensor of one value, with this tensor's dtype."""
     return self._lift(full(size, fill_value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad))
 
 
 def _new_constant(name: str, value: int) -> Any:
     def make(
-        self: Tensor, *sizes: Any, size: Any = None, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, **_: Any
-    ) -> Any:
+        self: Tensor, *sizes: Any, size: Any = None, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
+        layout: Any = None, pin_memory: bool = False,
+    ) -> Any:  # fmt: skip
         shape = sizes_of(sizes if size is None else (size,))
         return self._lift(full(shape, value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad))
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"A new tensor of {name[4:]}, with this tensor's dtype."
-    return make
+    return remembered(make)
 
 
 def new_empty(
@@ -686,7 +693,8 @@ def new(self: Tensor, *args: Any) -> Tensor:
     return legacy_constructor(self.dtype, *args)
 
 
-def fill_(input: Tensor, value: Any) -> Tensor:
+@remembered_writes
+def fill_(input: Tensor, value: Tensor | Any) -> Tensor:
     """Set every element to `value`, in place."""
     m = input._meta
     if hasattr(value, "_meta"):
@@ -707,6 +715,7 @@ def fill_(input: Tensor, value: Any) -> Tensor:
     return assign(input, source, "copy_", fresh=not hasattr(value, "_meta"))
 
 
+@remembered_writes
 def zero_(input: Tensor) -> Tensor:
     """Set every element to 0, in place."""
     return fill_(input, 0)

@@ -18,7 +18,7 @@ from flambeau.ops.creation import _full, tensor
 from flambeau.ops.primitives.move import refuse_negative
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
-from flambeau.ops.remembered import remembered, remembered_with_axis
+from flambeau.ops.remembered import remembered, remembered_setter, remembered_with_axis
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
 from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.mutation import assign, into
@@ -350,8 +350,9 @@ def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
     return assign(input, index_put(input, indices, values, accumulate), "index_put_")
 
 
-def setitem(self: Tensor, index: Any, value: Any) -> None:
-    """x[index] = value, in place: value is broadcast and cast."""
+@remembered_setter
+def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
+    """x[index] = value, in place: value is broadcast and cast. Nothing is returned to its caller."""
     if not hasattr(value, "_meta"):
         if isinstance(value, (bool, int, float, complex)):
             if self.dtype.category == 1 and isinstance(value, float):
@@ -365,7 +366,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         for operation_, arguments in steps:
             view = operation_(view, *arguments)
         assign(view, value, "__setitem__")
-        return
+        return self
     items = _index_items(self, index)
     if len(items) == 1 and hasattr(items[0], "_meta") and items[0].dtype in (dtypes.bool_, dtypes.uint8) and value.numel() == 1:
         mask = items[0]
@@ -374,16 +375,17 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         flat = value.reshape(())
         wide = mask.reshape((*mask.shape, *([1] * (self.ndim - mask.ndim))))
         assign(self, self.detach().masked_fill(wide, flat) if not _tracks(self, value) else self.masked_fill(wide, flat), "__setitem__")
-        return
+        return self
     x, tensors = _basic(self, items)
     if all_none(tensors):
         assign(x, value, "__setitem__")
-        return
+        return self
     while tensors and tensors[-1] is None:
         tensors.pop()
     present = tuple([t is not None for t in tensors])
     result = _index_put_op(x, [t for t in tensors if t is not None], value, present, "set")
     assign(x, result, "__setitem__")
+    return self
 
 
 def _tracks(*tensors: Any) -> bool:

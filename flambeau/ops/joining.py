@@ -14,6 +14,7 @@ from flambeau import dtypes
 from flambeau.ops.named import public
 from flambeau.ops.shape import as_strided, cat, dim_of, flip, one_of, sizes_of, stack, tensor_split, transpose
 from flambeau.ops.wrapper import MISSING
+from flambeau.ops.remembered import remembered
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -61,6 +62,7 @@ def _some(tensors: Any, name: str) -> None:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
 
 
+@remembered
 def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """The tensors side by side: cat along dim 1, or along dim 0 for vectors."""
     _some(tensors, "hstack")
@@ -68,18 +70,21 @@ def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     return cat(parts, 0 if parts[0].ndim == 1 else 1, out=out)  # type: ignore[no-any-return]
 
 
+@remembered
 def vstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """The tensors one below the other: cat along dim 0, vectors as rows."""
     _some(tensors, "vstack")
     return cat(atleast_2d(list(tensors)), 0, out=out)  # type: ignore[no-any-return]
 
 
+@remembered
 def dstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """The tensors behind one another: cat along dim 2, after at-least-3-d."""
     _some(tensors, "dstack")
     return cat(atleast_3d(list(tensors)), 2, out=out)  # type: ignore[no-any-return]
 
 
+@remembered
 def column_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """cat along dim 1, vectors and numbers as columns."""
     _some(tensors, "column_stack")

@@ -10,6 +10,7 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
+from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_shape, dim_of
 from flambeau.trace.mutation import into
 
@@ -243,6 +244,7 @@ def _ones_at(x: Any, dim: int) -> tuple[int, ...]:
     return tuple([1 if j == dim else s for j, s in enumerate(x._meta.shape)])
 
 
+@remembered
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     """Sums of products over `dims` dims (the last of a with the first of b), or over listed pairs of dims."""
     if hasattr(dims, "tolist"):

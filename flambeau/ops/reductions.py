@@ -10,6 +10,7 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert, promote_float
 from flambeau.ops.registry import operation
+from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import as_shape, dim_of, dims_of
 from flambeau.ops.wrapper import numpy_names
@@ -222,14 +223,14 @@ def _min_all(input: Tensor) -> Tensor:
     return _reduced(prim.amin, input, tuple(range(input._meta.ndim)))
 
 
-@numpy_names
-def max_(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
+@remembered_with_axis
+def max_(input: Tensor, dim: Tensor | Any = None, keepdim: bool = False, *, other: Tensor | Any = None, out: Any = None) -> Any:
     """max(x): the largest element. max(x, dim): values and indices. max(x, y): elementwise maximum."""
     return _extreme(input, dim, keepdim, other, out, "max")
 
 
-@numpy_names
-def min_(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
+@remembered_with_axis
+def min_(input: Tensor, dim: Tensor | Any = None, keepdim: bool = False, *, other: Tensor | Any = None, out: Any = None) -> Any:
     """min(x): the smallest element. min(x, dim): values and indices. min(x, y): elementwise minimum."""
     return _extreme(input, dim, keepdim, other, out, "min")
 
@@ -340,10 +341,10 @@ def _statistic(function: Any, name: str, text: str) -> Any:
     return call
 
 
-var = numpy_names(_statistic(_var, "var", "The variance; the divisor is n - correction (1 by default)."))
-std = numpy_names(_statistic(_std, "std", "The standard deviation; the divisor is n - correction (1 by default)."))
-var_mean = numpy_names(_statistic(_var_mean, "var_mean", "Variance and mean together."))
-std_mean = numpy_names(_statistic(_std_mean, "std_mean", "Standard deviation and mean together."))
+var = remembered_with_axis(_statistic(_var, "var", "The variance; the divisor is n - correction (1 by default)."))
+std = remembered_with_axis(_statistic(_std, "std", "The standard deviation; the divisor is n - correction (1 by default)."))
+var_mean = remembered_with_axis(_statistic(_var_mean, "var_mean", "Variance and mean together."))
+std_mean = remembered_with_axis(_statistic(_std_mean, "std_mean", "Standard deviation and mean together."))
 
 
 @operation(method=True, out=True, aliases=("special_logsumexp",))
@@ -399,6 +400,7 @@ def vector_norm_op(input: Tensor, p: float, dim: Any, keepdim: bool, dtype: Any)
     return convert(keep(norm_of(wide, p, dims), x, dims, keepdim), x.dtype.to_real() if x.dtype.is_complex else x.dtype)
 
 
+@remembered
 def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None) -> Tensor:
     """The vector p-norm over dims; "fro" is 2; "nuc" is the nuclear norm of matrices."""
     if p == "nuc":

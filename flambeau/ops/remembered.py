@@ -16,16 +16,20 @@ from typing import Any, Final, TypeVar
 
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
+from flambeau.layouts import layout
 from flambeau.ops.registry import Operation
 from flambeau.ops.wrapper import MISSING, lazy
+from flambeau.queries import memory_format
 from flambeau.trace import recorder
 from flambeau.trace.meta import Meta, Size
-from flambeau.trace.recorder import _PARAMETER, _TENSOR, ALIAS, IN, MOST_GIVEN, Trace, local
+from flambeau.trace.mutation import ASSIGN, assign, assign_all
+from flambeau.trace.recorder import _PARAMETER, _TENSOR, ALIAS, GRAD_MODE, IN, MOST_GIVEN, Trace, local
 from flambeau.trace.state import State
 
 MOST_MISSES: Final = 8  # calls from one state that differ from the one before: then it remembers no other
 _MOST_STEPS: Final = 24
 _ENTERED: Final = (IN, ALIAS)  # how tensors become known to a trace
+_WRITTEN: Final = (ASSIGN, GRAD_MODE)  # of a tail
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,10 +48,11 @@ class KnownCall:
     """A call that a state remembers.
 
     `steps`: for each edge the state that it leads to and which of all tensors (the arguments', then the results of the edges before) it was
-    given. `numbers`: its run-time numbers. `result`: None, the index of a tensor, or (class, parts...).
+    given. `numbers`: its run-time numbers. `tail`: the writes that it ended with, or None: (the state before them, which tensors were written
+    to, with which, whether these were fresh, the state after them, the function's name). `result`: None, the index of a tensor, or (class, parts...).
     """
 
-    __slots__ = ("arguments", "function", "gen", "misses", "numbers", "result", "steps")
+    __slots__ = ("arguments", "function", "gen", "misses", "numbers", "result", "steps", "tail")
 
     def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
         self.function = function
@@ -56,16 +61,18 @@ class KnownCall:
         self.misses = 0
         self.numbers: tuple[Any, ...] = ()
         self.steps: tuple[tuple[State, tuple[int, ...]], ...] = ()
+        self.tail: tuple[State, tuple[int, ...], tuple[int, ...], bool, State, str] | None = None
         self.result: Any = None
 
 
 class Form:
-    """A remembered function: its body, and how its arguments come."""
+    """A remembered function: its body, how its arguments come, and whether it writes to some of them."""
 
-    __slots__ = ("body", "first", "names", "spread", "tensors")
+    __slots__ = ("body", "first", "names", "spread", "tensors", "writes")
 
-    def __init__(self, body: Callable[..., Any]) -> None:
+    def __init__(self, body: Callable[..., Any], writes: bool) -> None:
         self.body = body
+        self.writes = writes
         parameters = list(inspect.signature(body).parameters.values())
         several = [i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL]
         self.spread = several[0] if several else -1  # the position of those that come as one tuple
@@ -102,12 +109,10 @@ def _expected(a: Any, gen: int, tensors: list[Any] | None) -> Any:
             if part is not None and part.__class__ is not int:
                 raise _Unknown
         return a
-    if isinstance(a, dtype | Device):
-        return a
     raise _Unknown
 
 
-_PLAIN: Final = frozenset((int, float, bool, str))
+_PLAIN: Final = frozenset((int, float, bool, str, dtype, Device, layout, memory_format))
 
 
 def _given_slots(state: State) -> list[int]:
@@ -121,34 +126,76 @@ def _given_slots(state: State) -> list[int]:
     return slots
 
 
-def _steps(chain: list[State], made: list[Any], handed: list[Any], gen: int) -> list[tuple[State, tuple[int, ...]]]:
-    """The steps of a known call; the tensors that the edges handed out are added to `made`."""
+def _steps(chain: list[State], made: list[Any], slots: list[int | None], handed: list[Any], written: bool) -> list[tuple[State, tuple[int, ...]]]:
+    """The steps of a known call; the tensors that the edges handed out are added to `made`, their slots then to `slots`.
+
+    `written`: what has been written to since, and views of it, are known under other slots or none.
+    """
     rest = iter(handed)
     steps = []
     for state in chain:
         if state.edge.__class__ is not tuple or state.edge[0].__class__ is not Operation or not state.native:
             raise _Unknown
-        places = {t._slot: i for i, t in reversed(list(enumerate(made))) if t._gen == gen}
-        try:
-            sources = tuple([places[slot] for slot in _given_slots(state)])
-        except KeyError:
-            raise _Unknown from None
+        sources = tuple([_place(slots, slot) for slot in _given_slots(state)])
         steps.append((state, sources))
         for out in state.outs:
-            base = None if out.alias is None else made[sources[out.alias]]
-            if base is not None and base._slot == out.slot:
-                made.append(base)
+            base = None if out.alias is None else sources[out.alias]
+            slots.append(out.slot)
+            if base is not None and slots[base] == out.slot:
+                made.append(made[base])
                 continue
-            t = next(rest, None)
-            if t.__class__ is not _TENSOR[0] or t._slot != out.slot or t._gen != gen or t._meta is not out.meta or t._hooks:  # type: ignore[union-attr]
+            t: Any = next(rest, None)
+            if t.__class__ is not _TENSOR[0] or (t._slot != out.slot and not written) or t._meta is not out.meta or t._hooks:
                 raise _Unknown
-            detached = 0 if base is None else base._detached or (base._meta.requires_grad and not out.meta.requires_grad)
-            if t._detached != detached or (base is not None and t._storage is not base._storage):  # type: ignore[union-attr]
+            detached = 0
+            if base is not None:
+                source = made[base]
+                detached = source._detached or (source._meta.requires_grad and not out.meta.requires_grad)
+                if t._storage is not source._storage:
+                    raise _Unknown
+            if t._detached != detached:
                 raise _Unknown
             made.append(t)
-    if next(rest, None) is not None or len(made) > MOST_GIVEN:
+    if not all(written and any(t is known for known in made) for t in rest) or len(made) > MOST_GIVEN:
         raise _Unknown
     return steps
+
+
+def _place(slots: list[int | None], slot: int) -> int:
+    """Which tensor is meant by a slot."""
+    for i, known in enumerate(slots):
+        if known == slot:
+            return i
+    raise _Unknown
+
+
+def _tail(before: State, chain: list[State], slots: list[int | None], name: str) -> tuple[State, tuple[int, ...], tuple[int, ...], bool, State, str]:
+    """The tail of a known call: writes, which may stand in a block without gradients."""
+    states = chain
+    if states[0].edge == (GRAD_MODE, False) and states[-1].edge == (GRAD_MODE, True):
+        before, states = states[0], states[1:-1]
+    if not states or any(s.edge[0] is not ASSIGN or s.external for s in states) or len({s.edge[5] for s in states}) != 1:
+        raise _Unknown
+    targets, sources = (tuple([_place(slots, s.edge[i]) for s in states]) for i in (1, 2))
+    return before, targets, sources, states[0].edge[5], chain[-1], name
+
+
+def finish(task: tuple[list[Any], list[Any], KnownCall]) -> None:
+    """The writes of a known call, where native code has found that they are not those that were made before."""
+    targets, sources, call = task
+    assert call.tail is not None
+    before, _, _, fresh, _, name = call.tail
+    if before.edge == (GRAD_MODE, False):
+        tr = local.trace
+        tr.set_grad_enabled(False)
+        try:
+            assign_all(targets, sources, name)
+        finally:
+            tr.set_grad_enabled(True)
+    elif len(targets) == 1:
+        assign(targets[0], sources[0], name, fresh)
+    else:
+        assign_all(targets, sources, name)
 
 
 def _result(result: Any, made: list[Any]) -> Any:
@@ -163,12 +210,11 @@ def _result(result: Any, made: list[Any]) -> Any:
     raise _Unknown
 
 
-def _remember(tr: Trace, form: Form, args: tuple[Any, ...], result: Any, before: State, tensors: int) -> None:
-    gen = tr.gen
+def _remember(tr: Trace, form: Form, expected: list[Any], made: list[Any], slots: list[int | None], result: Any, before: State, tensors: int) -> None:
+    """Remember a call that has been made. `expected`, `made`, `slots`: of its arguments; `tensors`: how many the trace had before it."""
     first = before
     chain: list[State] = []
     state: State | None = tr.state
-    made: list[Any] = []
     try:
         while state is not before:
             if state is None or len(chain) == _MOST_STEPS:
@@ -178,20 +224,24 @@ def _remember(tr: Trace, form: Form, args: tuple[Any, ...], result: Any, before:
         chain.reverse()
         while chain and chain[0].edge[0] in _ENTERED:
             before = chain.pop(0)
-        if before.external or before.immediate is not None:
+        if before.external or (chain and before.immediate is not None):
             raise _Unknown
-        expected = [_expected(a, gen, made if tensor else None) for a, tensor in zip(args, form.tensors, strict=True)]
+        edges = next((i for i, s in enumerate(chain) if s.edge[0] in _WRITTEN), len(chain))
         call = KnownCall(form.body, tuple(expected))
-        call.steps = tuple(_steps(chain, made, tr.tensors[tensors:], gen))
+        call.steps = tuple(_steps(chain[:edges], made, slots, tr.tensors[tensors:], edges < len(chain)))
+        if edges < len(chain):
+            if not form.writes:
+                raise _Unknown
+            call.tail = _tail(chain[edges - 1] if edges else before, chain[edges:], slots, form.body.__name__)
         call.result = _result(result, made)
     except _Unknown:
-        _missed(first, first.call or KnownCall(None, ()), gen)
+        _missed(first, first.call or KnownCall(None, ()), tr.gen)
         return
-    count = sum([len(s.parameters) for s in chain])
+    count = sum([len(s.parameters) for s in chain[:edges]])
     call.numbers = tuple(tr.params[len(tr.params) - count :])
     if before.call is not None:
         call.misses, call.gen = before.call.misses, before.call.gen
-    _missed(before, call, gen)
+    _missed(before, call, tr.gen)
 
 
 def _missed(state: State, call: KnownCall, gen: int) -> None:
@@ -207,15 +257,42 @@ def _run(form: Form, args: tuple[Any, ...]) -> Any:
     if type(tr) is not Trace or recorder.take is None:
         return form.call(args)
     before = tr.state
-    if before.immediate is not None or ((known := before.call) is not None and known.misses >= MOST_MISSES):
+    if (known := before.call) is not None and known.misses >= MOST_MISSES:
         return form.call(args)
+    made: list[Any] = []
+    expected: list[Any] = []
+    try:
+        if form.writes:  # what is written to has another slot afterwards
+            for a, tensor in zip(args, form.tensors, strict=True):
+                expected.append(_expected(a, tr.gen, made if tensor else None))
+            for t in made:
+                tr.slot_of(t)
+            if any([_uncommon(t) for t in made]):
+                raise _Unknown
+            made, before = [], tr.state
+            expected = [_expected(a, tr.gen, made) for a in args]
+    except _Unknown:
+        return form.call(args)
+    slots: list[int | None] = [t._slot if t._gen == tr.gen else None for t in made]
     gen, tensors, drawn = tr.gen, len(tr.tensors), _drawn()
     result = form.call(args)
-    if tr.gen == gen and _drawn() == drawn:
-        _remember(tr, form, args, result, before, tensors)
-    else:
+    if tr.gen != gen or _drawn() != drawn:
         _missed(before, before.call or KnownCall(None, ()), gen)
+        return result
+    if not form.writes:
+        try:
+            expected = [_expected(a, gen, made if tensor else None) for a, tensor in zip(args, form.tensors, strict=True)]
+        except _Unknown:
+            _missed(before, before.call or KnownCall(None, ()), gen)
+            return result
+        slots = [t._slot if t._gen == gen else None for t in made]
+    _remember(tr, form, expected, made, slots, result, before, tensors)
     return result
+
+
+def _uncommon(t: Any) -> bool:
+    """Whether a write to a tensor may do more than it says: hooks, or a history of its own."""
+    return t._hooks is not None or t._retains_grad
 
 
 def _drawn() -> int:
@@ -224,10 +301,14 @@ def _drawn() -> int:
     return default_generator.drawn
 
 
-def remembered(function: Function, numpy: bool = False) -> Function:
-    """Decorator of a function that calls operations, and whose calls may be remembered. `numpy`: it takes `axis` for `dim` and `keepdims` for `keepdim`."""
+def remembered(function: Function, numpy: bool = False, writes: bool = False, nothing: bool = False) -> Function:
+    """Decorator of a function that calls operations, and whose calls may be remembered.
+
+    `numpy`: it takes `axis` for `dim` and `keepdims` for `keepdim`. `writes`: it ends by writing to some of its tensors, all of which it uses.
+    `nothing`: it returns None, which its body says by returning a tensor.
+    """
     signature = inspect.signature(function)
-    scope: dict[str, Any] = {"run": _run, "FORM": Form(function), "OP": function, "step_": None}
+    scope: dict[str, Any] = {"run": _run, "FORM": Form(function, writes), "OP": function, "step_": None}
     head: list[str] = []
     star = False
     for i, p in enumerate(signature.parameters.values()):
@@ -242,7 +323,8 @@ def remembered(function: Function, numpy: bool = False) -> Function:
     name = function.__name__
     source = [f"def {name}({', '.join(head)}):"]
     source += [f"    if {old} is not None: {new} = {old}" for old, new in aliases]
-    source += ["    if step_ is not None:", f"        t_ = step_({given})", "        if t_ is not None: return t_", f"    return run(FORM, ({given},))"]
+    source += ["    if step_ is not None:", f"        t_ = step_({given})", f"        if t_ is not None: return{'' if nothing else ' t_'}"]
+    source.append(f"    {'' if nothing else 'return '}run(FORM, ({given},))")
     made = lazy("\n".join(source), name, scope)
     made.__doc__, made.__name__, made.__qualname__, made.__module__ = function.__doc__, name, function.__qualname__, function.__module__
     made.__annotations__ = dict(function.__annotations__)
@@ -253,3 +335,13 @@ def remembered(function: Function, numpy: bool = False) -> Function:
 def remembered_with_axis(function: Function) -> Function:
     """`remembered` for a function that also takes NumPy's names of its arguments."""
     return remembered(function, numpy=True)
+
+
+def remembered_writes(function: Function) -> Function:
+    """`remembered` for a function that ends by writing."""
+    return remembered(function, writes=True)
+
+
+def remembered_setter(function: Function) -> Function:
+    """`remembered` for a function that ends by writing, and returns nothing."""
+    return remembered(function, writes=True, nothing=True)

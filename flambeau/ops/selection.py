@@ -13,6 +13,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
 from flambeau.ops.registry import operation
+from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import as_shape, dim_of
 from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.mutation import into
@@ -168,7 +169,7 @@ def _repeat_each(input: Tensor, repeats: int, dim: int) -> Tensor:
     return prim.reshape(copied, shape=(*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))  # type: ignore[no-any-return]
 
 
-@numpy_names
+@remembered_with_axis
 def repeat_interleave(
     input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:

@@ -394,26 +394,22 @@ def _cast_copy(input: Tensor, dtype: Any) -> Tensor:
     return convert(input, dtype) if input.dtype is not dtype else prim.copy(input, strides=contiguous_strides(input._meta.shape))
 
 
-def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+@remembered
+def to(
+    input: Tensor, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False, memory_format: Any = None,
+    other: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Another dtype (and, one day, device): `to(dtype)`, `to(device, dtype)`, `to(other)`; the tensor itself if nothing changes."""
-    if not kwargs and len(args) == 1 and args[0].__class__ is dtypes.dtype:
-        return input if args[0] is input._meta.dtype else _cast(input, args[0])  # type: ignore[no-any-return]
     from flambeau import devices
 
-    dtype_ = kwargs.pop("dtype", None)
-    where = kwargs.pop("device", None)
-    copy = kwargs.pop("copy", False)
-    kwargs.pop("non_blocking", None)
-    memory_format = kwargs.pop("memory_format", None)
-    if "other" in kwargs:
-        args = (kwargs.pop("other"), *args)
-    if kwargs:
-        raise TypeError(f"to() received an invalid combination of arguments: unexpected keyword {next(iter(kwargs))!r}")
+    where = device
+    if other is not None:
+        args = (other, *args)
     for position, a in enumerate(args):
         if isinstance(a, dtypes.dtype):
-            dtype_ = a
+            dtype = a
         elif hasattr(a, "_meta"):
-            dtype_ = a.dtype
+            dtype = a.dtype
         elif isinstance(a, bool) or a is None:
             if position and isinstance(a, bool) and position == len(args) - 1 and len([b for b in args if isinstance(b, bool)]) > 1:
                 copy = a
@@ -423,10 +419,10 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             raise TypeError(f"to() received an invalid combination of arguments: got {type(a).__name__} at position {position + 1}")
     if where is not None:
         devices.check(where)
-    if dtype_ is None or dtype_ is input._meta.dtype:
+    if dtype is None or dtype is input._meta.dtype:
         result = input.clone() if copy else input  # type: ignore[attr-defined]
     else:
-        result = _cast(input, dtype_)
+        result = _cast(input, dtype)
     return result.contiguous(memory_format) if memory_format is not None else result  # type: ignore[no-any-return]
 
 

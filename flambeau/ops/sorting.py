@@ -11,6 +11,7 @@ from flambeau.ops.named import public
 from flambeau.ops.promotion import convert, promote_float
 from flambeau.ops.reductions import _pair, kthvalue_result, median_result, mode_result, nanmedian_result
 from flambeau.ops.registry import operation
+from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.selection import (
     argwhere,
     bincount,
@@ -131,7 +132,7 @@ def _median_over(input: Tensor, dim: int, keepdim: bool, ignore_nan: bool) -> tu
     return (nanmedian_result if ignore_nan else median_result)(*chosen)  # type: ignore[no-any-return]
 
 
-@numpy_names
+@remembered_with_axis
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median: of all elements, or along a dim with its indices. NaN wins."""
     if dim is None:
@@ -260,7 +261,8 @@ def _searchsorted(sorted_sequence: Tensor, values: Tensor, right: bool) -> Tenso
     return prim.searchsorted(contiguous_of(sorted_sequence), values, right=right)
 
 
-def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+@remembered
+def searchsorted(sorted_sequence: Tensor, input: Tensor | Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
                  sorter: Tensor | None = None, out: Any = None) -> Tensor:  # fmt: skip
     """Where values would be inserted into sorted rows: before equals, or after them with right=True."""
     from flambeau.ops.creation import tensor
@@ -340,7 +342,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return _one_hot(tensor, num_classes)  # type: ignore[no-any-return]
 
 
-def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+@remembered
+def meshgrid(*tensors: Tensor | Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinate grids of vectors: views, with matrix ("ij", default) or Cartesian ("xy") order of the first two dims."""
     parts = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else list(tensors)
     if indexing not in (None, "ij", "xy"):
@@ -372,6 +375,7 @@ def _cdist(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     return norm_of(gap, p, (gap._meta.ndim - 1,))  # type: ignore[no-any-return]
 
 
+@remembered
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """Distances between all rows of x1 and all rows of x2, batched."""
     if x1.ndim < 2 or x2.ndim < 2:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from flambeau.trace.edge_code import BUILTIN, Places, _begin, _here, _loud, _none, _quiet, alike, enter, result
 from flambeau.trace.object_code import ObjectCode, module
 from flambeau.trace.recorder import MOST_GIVEN as MOST
+from flambeau.trace.write_code import writes
+from flambeau.trace.recorder import MOST_GIVEN as MOST
 
 _VALUE = 16  # where a float has its number, a slice its first part
 
@@ -106,6 +108,52 @@ def build(places: Places) -> str:
     return c.finish("build", "ptr %table, ptr %what, ptr %made")
 
 
+def _write(c: ObjectCode, tr: str, call: str, tail: str, made: str, bad: str) -> None:
+    """The writes that a known call ends with: those that the state remembers (write_code.py), or the Python code makes them."""
+    start, targets, sources, fresh, end = (c.element("ptr", c.items(tail), i) for i in range(5))
+    count = c.size(targets)
+    lists = []
+    for places in (targets, sources):
+        made_list = c.run("ptr", "PyList_New", f"i64 {count}")
+        c.refuse(c.same(made_list, "null"), bad)
+        with c.each(count) as (i, _):
+            t = c.element("ptr", made, c.integer(c.element("ptr", c.items(places), i)))
+            c.set("ptr", c.gep("ptr", c.items(made_list, "list"), i), c.retain(t))
+        lists.append(made_list)
+    arguments = c.room("ptr", 3)
+    for k, value in enumerate((*lists, fresh)):
+        c.set("ptr", c.gep("ptr", arguments, k), value)
+    here = c.retain(c.field(tr, "TRACE_STATE"))
+    c.exchange(tr, "TRACE_STATE", start)
+    done = c.op(f"call ptr @writes(ptr %self, ptr {arguments}, i64 3)")
+    written, otherwise, over, failed = (c.new_label(stem) for stem in ("written", "otherwise", "over", "failed"))
+    answer = c.variable("ptr", done)
+    c.refuse(c.same(done, "null"), over)
+    c.refuse(c.same(done, c.word("NONE")), otherwise)
+    c.exchange(tr, "TRACE_STATE", end)
+    c.branch(over)
+    c.label(otherwise)
+    c.exchange(tr, "TRACE_STATE", here)
+    task = c.run("ptr", "PyTuple_New", "i64 3")
+    c.set("ptr", answer, "null")
+    c.refuse(c.same(task, "null"), over)
+    for k, value in enumerate((*lists, call)):
+        c.set("ptr", c.gep("ptr", c.items(task), k), c.retain(value))
+    c.set("ptr", answer, c.run("ptr", "PyObject_CallOneArg", c.word("FINISH"), task))
+    c.release(task)
+    c.branch(over)
+    c.label(over)
+    for made_list in lists:
+        c.release(made_list)
+    c.release(here)
+    c.refuse(c.same(c.get("ptr", answer), "null"), failed)
+    c.release(c.get("ptr", answer))
+    c.branch(written)
+    c.label(failed)
+    c.branch(bad)
+    c.label(written)
+
+
 def call(places: Places) -> str:
     """The builtin. Where the call does not agree, tensors that the trace does not know are entered, and it is looked at once more."""
     c = _begin(places)
@@ -121,10 +169,8 @@ def call(places: Places) -> str:
     state = c.field(tr, "TRACE_STATE")
     call = c.field(state, "STATE_CALL")
     c.refuse(c.same(call, none), "inputs")
-    expected = c.field(call, "KNOWNCALL_ARGUMENTS")
-    c.need(c.all(
-        c.same(c.field(call, "KNOWNCALL_FUNCTION"), function), c.same(c.field(state, "STATE_IMMEDIATE"), none), c.equal(c.size(expected), "%count"),
-    ), "inputs")  # fmt: skip
+    expected, steps = c.field(call, "KNOWNCALL_ARGUMENTS"), c.field(call, "KNOWNCALL_STEPS")
+    c.need(c.all(c.same(c.field(call, "KNOWNCALL_FUNCTION"), function), c.equal(c.size(expected), "%count")), "inputs")
     c.set("i64", count, "0")
     with c.each("%count") as (i, following):
         a, e = c.element("ptr", "%args", i), c.element("ptr", c.items(expected), i)
@@ -132,7 +178,7 @@ def call(places: Places) -> str:
         c.need(c.ask("i1", "agrees", tr, a, e, made, count), "inputs")
     first = c.variable("i64", c.get("i64", count))
     numbers = c.field(call, "KNOWNCALL_NUMBERS")
-    params, steps, what = c.field(tr, "TRACE_PARAMS"), c.field(call, "KNOWNCALL_STEPS"), c.field(call, "KNOWNCALL_RESULT")
+    params, what = c.field(tr, "TRACE_PARAMS"), c.field(call, "KNOWNCALL_RESULT")
     c.retain(call)
     with c.each(c.size(numbers)) as (i, _):
         c.need(c.equal(c.run("i32", "PyList_Append", params, c.element("ptr", c.items(numbers), i)), 0, "i32"), "bad")
@@ -150,10 +196,15 @@ def call(places: Places) -> str:
             n = c.get("i64", count)
             c.set("ptr", c.gep("ptr", made, n), t)
             c.set("i64", count, c.add(n, 1))
-    answer = c.variable("ptr", c.ask("ptr", "build", what, made))
+    answer = c.variable("ptr", "null")
+    tail = c.field(call, "KNOWNCALL_TAIL")
+    c.refuse(c.same(tail, none), "together")
+    _write(c, tr, call, tail, made, "lost")
+    c.branch("together")
+    c.label("together")
+    c.set("ptr", answer, c.ask("ptr", "build", what, made))
     c.branch("done")
     c.label("lost")
-    c.set("ptr", answer, "null")
     c.branch("done")
     c.label("done")
     _loud(c, before)
@@ -165,6 +216,8 @@ def call(places: Places) -> str:
 
     c.label("inputs")
     c.refuse(c.get("i1", entered), "miss")
+    # Where calls have been learned, the operations look whether theirs is one (immediate.py); what is remembered there are calls without edges.
+    c.need(c.same(c.field(c.field(tr, "TRACE_STATE"), "STATE_IMMEDIATE"), none), "miss")
     gen = c.field(tr, "TRACE_GEN")
     with c.each("%count") as (i, following):
         a = c.element("ptr", "%args", i)
@@ -197,4 +250,4 @@ def call(places: Places) -> str:
 
 def modules(places: Places) -> dict[str, str]:
     """The IR of the builtin, by name."""
-    return {"call": module(*[part(places) for part in (enter, alike, result, agrees, build, call)])}
+    return {"call": module(*[part(places) for part in (enter, alike, result, agrees, build)], writes(places, "writes"), call(places))}

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from flambeau import dtypes
 from flambeau.ops.registry import Operation
-from flambeau.ops.remembered import Given, KnownCall
+from flambeau.ops.remembered import Given, KnownCall, finish
 from flambeau.runtime import buffers, jit, memory, native_calls, threads
 from flambeau.runtime.buffers import Buffer
 from flambeau.statistics import Counters, counters
@@ -63,7 +63,8 @@ def _fields() -> dict[str, int]:
         (State, "call next immediate edge slot meta root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta root slot", ""),
         (Storage, "buffer cut external family gen history origin others result slot version", ""), (Boundary, "tensor history version", ""),
         (Meta, "dynamic leaf offset requires_grad", ""), (Buffer, "_block _class address nbytes owner", ""), (buffers._Class, "limit", ""),
-        (Operation, "defaults recent", ""), (Given, "meta slot", ""), (KnownCall, "arguments function numbers result steps", ""), (Counters, "bytes_from_pool immediate_calls", ""), (Immediate, "known key block kept allocate meta", ""),
+        (Operation, "defaults recent", ""), (Given, "meta slot", ""),
+        (KnownCall, "arguments function numbers result steps tail", ""), (Counters, "bytes_from_pool immediate_calls", ""), (Immediate, "known key block kept allocate meta", ""),
     )  # fmt: skip
     found = {}
     for cls, names, prefix in wanted:
@@ -109,7 +110,7 @@ def start() -> None:
     objects: dict[str, Any] = {
         "LOCALS": vars(local), "EMPTY": (), "TENSOR": recorder._TENSOR[0], "PARAMETER": recorder._PARAMETER[0] or recorder._TENSOR[0], "TRACE": Trace,
         "NONE": None, "TRUE": True, "FALSE": False, "FLOAT": float, "INT": int, "BOOL": bool, "TUPLE": tuple, "LIST": list, "SIZE": Size,
-        "STR": str, "SLICE": slice, "GIVEN": Given, "ALIAS": recorder.ALIAS,
+        "STR": str, "SLICE": slice, "GIVEN": Given, "ALIAS": recorder.ALIAS, "FINISH": finish,
         "MINUS": -1, "ZERO": 0, "ONE": 1, "STORAGE": Storage, "BOUNDARY": Boundary, "BUFFER": Buffer, "COUNTERS": counters,
         "MARK": object(), "LISTED": object(),
     } | {f"{name.upper()}_NAME": sys.intern(f"_{name}") for name in ("key", "detached", "offset", "history", "hooks")}

@@ -19,8 +19,11 @@ def _requires_history(c: ObjectCode, t: str) -> str:
     return c.all(c.same(c.field(meta, "META_REQUIRES_GRAD"), true), c.other(c.field(meta, "META_LEAF"), true))
 
 
-def writes(places: Places) -> str:
-    """Targets whose storages are written have the generation MARK while others on these storages are looked for, LISTED once they are found."""
+def writes(places: Places, name: str = "$NAME") -> str:
+    """Targets whose storages are written have the generation MARK while others on these storages are looked for, LISTED once they are found.
+
+    Under a name of its own the function is one of a module that has another builtin.
+    """
     c = _begin(places)
     none, mark, listed, minus, zero = (c.word(name) for name in ("NONE", "MARK", "LISTED", "MINUS", "ZERO"))
     tr = _here(c, "miss")
@@ -127,7 +130,7 @@ def writes(places: Places) -> str:
     c.branch("error")
     c.ending("error", "null")
     _none(c, "miss")
-    return c.finish("$NAME", BUILTIN, internal=False)
+    return c.finish(name, BUILTIN, internal=name != "$NAME")
 
 
 def take(places: Places) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
+from flambeau.ops.remembered import remembered
 
 
 @functional
@@ -205,6 +206,7 @@ def _norm(x: Tensor, p: float, dim: int, keepdim: bool) -> Tensor:
     return torch.norm(x, p, dim=dim, keepdim=keepdim)
 
 
+@remembered
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension."""
     return _norm(x1 - x2 + eps, p, -1, keepdim)
@@ -219,6 +221,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     return _norm(input[first] - input[second], p, -1, False)
 
 
+@remembered
 def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
     """x / max(p-norm of x along `dim`, eps)."""
     norm = torch.norm(input, p, dim=dim, keepdim=True).clamp_min(eps).expand_as(input)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Number, Tensor, functional, overwrite, widen
+from flambeau.ops.remembered import remembered_writes
 
 
 def _standardise(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
@@ -135,6 +136,7 @@ def _batch_norm_train(
     return y, new_mean.to(running_mean.dtype), new_var.to(running_var.dtype)
 
 
+@remembered_writes
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
@@ -160,6 +162,7 @@ def batch_norm(
     return results[0]
 
 
+@remembered_writes
 def instance_norm(
     input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
     bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,

@@ -9,6 +9,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
+from flambeau.ops.remembered import remembered
 
 # -- padding ------------------------------------------------------------------------------------------------------
 
@@ -77,6 +78,7 @@ def _pad_by_index(input: Tensor, pad: Sequence[int], mode: str) -> Tensor:
     return x.clone() if x is input else x
 
 
+@remembered
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """Pad the last dimensions; `pad` = (before, after) of the last dimension, then of the one before it, ...
 
@@ -188,6 +190,7 @@ _MODES = {
 }  # fmt: skip
 
 
+@remembered
 def interpolate(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None, antialias: bool = False,

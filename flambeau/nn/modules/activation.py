@@ -319,7 +319,8 @@ class PReLU(Module):
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.prelu(input, self.weight)
+        own = self._parameters  # as in Linear
+        return F.prelu(input, own["weight"] if "weight" in own else self.weight)
 
     def extra_repr(self) -> str:
         return f"num_parameters={self.num_parameters}"

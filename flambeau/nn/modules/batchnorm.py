@@ -91,17 +91,21 @@ class _BatchNorm(_NormBase):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
+        training, buffers, parameters = self.training, self._buffers, self._parameters  # see Linear
         momentum = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:  # a cumulative average
-                momentum = 1.0 / float(self.num_batches_tracked)
-        own_statistics = self.training or (self.running_mean is None and self.running_var is None)
-        keep = not self.training or self.track_running_stats
-        return F.batch_norm(
-            input, self.running_mean if keep else None, self.running_var if keep else None, self.weight, self.bias,
-            own_statistics, momentum, self.eps,
-        )  # fmt: skip
+        if training and self.track_running_stats:
+            tracked = buffers["num_batches_tracked"] if "num_batches_tracked" in buffers else self.num_batches_tracked
+            if tracked is not None:
+                tracked.add_(1)
+                if self.momentum is None:  # a cumulative average
+                    momentum = 1.0 / float(tracked)
+        mean = buffers["running_mean"] if "running_mean" in buffers else self.running_mean
+        variance = buffers["running_var"] if "running_var" in buffers else self.running_var
+        weight = parameters["weight"] if "weight" in parameters else self.weight
+        bias = parameters["bias"] if "bias" in parameters else self.bias
+        keep = not training or self.track_running_stats
+        own_statistics = training or (mean is None and variance is None)
+        return F.batch_norm(input, mean if keep else None, variance if keep else None, weight, bias, own_statistics, momentum, self.eps)
 
 
 class BatchNorm1d(_BatchNorm):

@@ -122,7 +122,9 @@ class _Conv(_ConvNd):
         return type(self)._function(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
 
     def forward(self, input: Tensor) -> Tensor:
-        return self._conv_forward(input, self.weight, self.bias)
+        own = self._parameters  # see Linear
+        weight, bias = own.get("weight"), own.get("bias")
+        return self._conv_forward(input, self.weight if weight is None else weight, bias if bias is not None or "bias" in own else self.bias)
 
 
 class Conv1d(_Conv):
@@ -167,9 +169,9 @@ class _ConvTranspose(_ConvNd):
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
-        return type(self)._function(
-            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
-        )
+        own = self._parameters  # see Linear
+        weight, bias = own["weight"] if "weight" in own else self.weight, own["bias"] if "bias" in own else self.bias
+        return type(self)._function(input, weight, bias, self.stride, self.padding, extra, self.groups, self.dilation)
 
     def _output_padding(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
         """The output_padding that gives the wanted size."""

@@ -28,9 +28,13 @@ class _InstanceNorm(_NormBase):
             if self.affine:
                 raise ValueError(text)
         single = input.ndim == self._unbatched
+        buffers, own = self._buffers, self._parameters  # see Linear
+        mean = buffers["running_mean"] if "running_mean" in buffers else self.running_mean
+        variance = buffers["running_var"] if "running_var" in buffers else self.running_var
+        weight, bias = own["weight"] if "weight" in own else self.weight, own["bias"] if "bias" in own else self.bias
         y = F.instance_norm(
-            input.unsqueeze(0) if single else input, self.running_mean, self.running_var, self.weight, self.bias,
-            self.training or not self.track_running_stats, 0.0 if self.momentum is None else self.momentum, self.eps,
+            input.unsqueeze(0) if single else input, mean, variance, weight, bias, self.training or not self.track_running_stats,
+            0.0 if self.momentum is None else self.momentum, self.eps,
         )  # fmt: skip
         return y.squeeze(0) if single else y
 

@@ -77,8 +77,9 @@ class CrossEntropyLoss(_WeightedLoss):
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        own = self._buffers  # as self.weight, in half the time
         return F.cross_entropy(
-            input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
+            input, target, own["weight"] if "weight" in own else self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )  # fmt: skip
 
@@ -148,9 +149,9 @@ class BCEWithLogitsLoss(_Loss):
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(
-            input, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction
-        )
+        own = self._buffers
+        weight, positive = own["weight"] if "weight" in own else self.weight, own["pos_weight"] if "pos_weight" in own else self.pos_weight
+        return F.binary_cross_entropy_with_logits(input, target, weight, pos_weight=positive, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):

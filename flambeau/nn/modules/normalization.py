@@ -111,7 +111,8 @@ class RMSNorm(Module):
             init.ones_(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        own = self._parameters  # as in Linear
+        return F.rms_norm(x, self.normalized_shape, own["weight"] if "weight" in own else self.weight, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -136,7 +137,9 @@ class GroupNorm(_Affine):
         self._make(num_channels, affine, affine and bias, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+        own = self._parameters  # as in Linear
+        weight, bias = own["weight"] if "weight" in own else self.weight, own["bias"] if "bias" in own else self.bias
+        return F.group_norm(input, self.num_groups, weight, bias, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"

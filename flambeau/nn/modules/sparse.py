@@ -76,8 +76,9 @@ class Embedding(_Table):
         self.sparse = sparse
 
     def forward(self, input: Tensor) -> Tensor:
+        own = self._parameters  # see Linear
         return F.embedding(
-            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
+            input, own["weight"] if "weight" in own else self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
         )
 
     def extra_repr(self) -> str:

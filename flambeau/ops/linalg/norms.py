@@ -14,6 +14,7 @@ from flambeau.ops.linalg.systems import inv_ex, tolerances
 from flambeau.ops.promotion import promote
 from flambeau.ops.reductions import vector_norm_op
 from flambeau.ops.registry import operation
+from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import dim_of, one_of
 from flambeau.ops.wrapper import MISSING, numpy_names
 
@@ -24,9 +25,9 @@ INFINITY = float("inf")
 
 
 # -- norms --------------------------------------------------------------------------------------------------------
-@numpy_names
 @public("linalg.vector_norm")
-def vector_norm(x: Any = MISSING, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, input: Any = MISSING) -> Any:
+@remembered_with_axis
+def vector_norm(x: Tensor | Any = MISSING, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, input: Tensor | Any = MISSING) -> Any:
     """The p-norm over dims (all by default), the tensor counting as a vector; `ord` any number, inf, -inf or 0."""
     if x is MISSING or input is not MISSING:
         x = one_of("linalg.vector_norm", x=x, input=input)
@@ -41,8 +42,8 @@ def vector_norm(x: Any = MISSING, ord: float = 2, dim: Any = None, keepdim: bool
     return vector_norm_op(x, float(ord), dims, keepdim, dtype)
 
 
-@numpy_names
 @public("linalg.matrix_norm")
+@remembered_with_axis
 def matrix_norm(input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The norm of the matrices in two dims: "fro", "nuc" (singular values summed), 2, -2 (largest, smallest singular value),
     1, -1, inf, -inf (largest, smallest sum of a column, of a row)."""
@@ -70,8 +71,8 @@ def matrix_norm(input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: b
     return extreme if keepdim else extreme.squeeze((row, column))
 
 
-@numpy_names
 @public("linalg.norm")
+@remembered_with_axis
 def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """A vector norm over one dim, a matrix norm over two; without `ord` the 2-norm of all elements (of all given dims)."""
     name = "linalg.norm"
