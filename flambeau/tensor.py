@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flambeau import dtypes, layouts
-from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import CPU, Device
 from flambeau.dtypes import dtype
 from flambeau.runtime import memory
 from flambeau.trace import recorder
 from flambeau.trace.evaluate import observe, observed
+from flambeau.trace.existing import from_buffer as from_buffer
+from flambeau.trace.existing import from_storage as from_storage
 from flambeau.trace.meta import Meta, Size, meta
 from flambeau.trace.recorder import TRACE_SLOTS, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
@@ -652,30 +653,12 @@ def normalize_dim(dim: int, ndim: int) -> int:
     return dim + bound if dim < 0 else dim
 
 
-def from_storage(storage: Storage, m: Meta, cls: type = Tensor, offset: int = 0) -> Any:
-    """A tensor over memory that exists."""
-    t = _new(cls)
-    t._gen = t._slot = -1
-    t._meta = m
-    t._storage = storage
-    t._immediate = None
-    if m.dynamic:
-        t._offset = offset
-    return t
-
-
 def twin(t: Tensor) -> Tensor:
     """A plain tensor with all that `t` has, names in a trace included."""
     made: Tensor = _new(Tensor)
     made._gen, made._slot, made._meta, made._storage, made._immediate = t._gen, t._slot, t._meta, t._storage, t._immediate
     made.__dict__.update(t.__dict__)
     return made
-
-
-def from_buffer(buffer: Any, shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None, offset: int = 0) -> Tensor:
-    """A tensor over a buffer of its own."""
-    shape = tuple(shape)
-    return from_storage(Storage(buffer), meta(shape, strides or contiguous_strides(shape), d, offset))  # type: ignore[no-any-return]
 
 
 _INTERNAL = frozenset(name for name in Tensor.__annotations__ if name.startswith("_"))  # what an instance has besides the user's attributes

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import ctypes
+import itertools
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,8 @@ from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_writes
 from flambeau.ops.shape import sizes_of
 from flambeau.queries import preserve_format
+from flambeau.runtime.buffers import allocate
+from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import assign, into
 
 if TYPE_CHECKING:
@@ -107,9 +112,6 @@ def empty(
     requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None, names: Any = None,
 ) -> Tensor:  # fmt: skip
     """Uninitialised memory of the given sizes."""
-    from flambeau.runtime.buffers import allocate
-    from flambeau.tensor import from_buffer
-
     devices.check(device)
     shape = _check_sizes("empty", sizes_of(sizes if size is None else (size,)))
     d = dtype or dtypes.get_default_dtype()
@@ -131,8 +133,6 @@ def empty(
 def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | None = None, device: Any = None,
                   layout: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Uninitialised memory with the given strides."""
-    from flambeau.runtime.buffers import allocate
-    from flambeau.tensor import from_buffer
 
     devices.check(device)
     d = dtype or dtypes.get_default_dtype()
@@ -434,9 +434,7 @@ def copy_of_array(array: Any, d: dtype) -> Tensor:
     """A tensor with a copy of a NumPy array's values (of the matching NumPy dtype)."""
     import numpy
 
-    from flambeau.runtime.buffers import allocate
     from flambeau.runtime.memory import view_as_numpy
-    from flambeau.tensor import from_buffer
 
     buffer = allocate(array.size * d.itemsize)
     if array.size:
@@ -460,11 +458,54 @@ def _dtype_of_array(array: Any) -> dtype:
 _WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
+_FORMATS = {
+    dtypes.float32: "f", dtypes.float64: "d", dtypes.int64: "q", dtypes.int32: "i", dtypes.int16: "h", dtypes.int8: "b", dtypes.uint8: "B",
+    dtypes.bool_: "?",
+}  # fmt: skip
+_MOST_PACKED = 1024  # numbers; more are NumPy's
+
+
+def _packed(data: Any, d: dtype | None) -> Tensor | None:
+    """A few numbers of one Python type, alone, in a list, or in lists of one length, as a dtype of their kind; None for what `_from_list` must look at."""
+    cls = data.__class__
+    if cls is list or cls is tuple:
+        numbers, shape = data, (len(data),)
+        if data and (data[0].__class__ is list or data[0].__class__ is tuple):
+            if len(data) > _MOST_PACKED or {*map(type, data)} - {list, tuple} or len({*map(len, data)}) != 1:
+                return None
+            shape = len(data), len(data[0])
+            numbers = [*itertools.chain.from_iterable(data)]
+        kinds = {*map(type, numbers)}
+        if len(kinds) != 1 or len(numbers) > _MOST_PACKED:
+            return None
+        (cls,) = kinds
+    else:
+        numbers, shape = (data,), ()
+    if cls is not float and cls is not int and cls is not bool:
+        return None
+    natural = dtypes.of_number(numbers[0])
+    if d is None:
+        d = natural
+    form = _FORMATS.get(d)
+    if form is None or d.category != natural.category:
+        return None
+    try:
+        content = struct.pack(f"={len(numbers)}{form}", *numbers)
+    except (struct.error, OverflowError):
+        return None
+    buffer = allocate(len(content))
+    ctypes.memmove(buffer.address, content, len(content))
+    return from_buffer(buffer, shape, d)  # type: ignore[no-any-return]
+
+
 def tensor(
     data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
 ) -> Tensor:
     """A new leaf tensor with a copy of `data`: nested lists, numbers, a NumPy array or a tensor."""
     devices.check(device)
+    quick = _packed(data, dtype)
+    if quick is not None:
+        return quick.requires_grad_() if requires_grad else quick
     if hasattr(data, "_meta"):
         result = data.detach().clone() if dtype is None else data.detach().to(dtype, copy=True)
         result._detached = False

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops.named import public
+from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_strided, cat, dim_of, flip, one_of, sizes_of, stack, tensor_split, transpose
 from flambeau.ops.wrapper import MISSING
-from flambeau.ops.remembered import remembered
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor

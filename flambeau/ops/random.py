@@ -13,6 +13,7 @@ from flambeau.layouts import strided
 from flambeau.ops.shape import sizes_of
 from flambeau.runtime.buffers import allocate
 from flambeau.runtime.random import MersenneState, full_range
+from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
 from flambeau.trace.recorder import Fragment, Trace, local
 
@@ -138,7 +139,6 @@ def next_stream(count: int) -> tuple[int, int]:
 
 def _filled(shape: tuple[int, ...], d: dtype, fill: Any) -> Tensor:
     """A new tensor whose memory `fill(address, numel)` writes."""
-    from flambeau.tensor import from_buffer
 
     if any(s < 0 for s in shape):
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
@@ -444,7 +444,6 @@ def _constant(x: Any) -> Any:
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None, out: Any = None) -> Tensor:
     """Indices drawn with the (unnormalised) probabilities in the rows of `input`."""
     from flambeau.ops.creation import empty
-    from flambeau.tensor import from_buffer
 
     if input.ndim not in (1, 2):
         raise RuntimeError("multinomial(): prob_dist must be 1 or 2 dim")

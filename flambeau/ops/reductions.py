@@ -13,7 +13,6 @@ from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import as_shape, dim_of, dims_of
-from flambeau.ops.wrapper import numpy_names
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor

@@ -18,7 +18,7 @@ from flambeau.devices import Device
 from flambeau.dtypes import dtype
 from flambeau.layouts import layout
 from flambeau.ops.registry import Operation
-from flambeau.ops.wrapper import MISSING, lazy
+from flambeau.ops.wrapper import MISSING, heading, lazy
 from flambeau.queries import memory_format
 from flambeau.trace import recorder
 from flambeau.trace.meta import Meta, Size
@@ -267,7 +267,7 @@ def _run(form: Form, args: tuple[Any, ...]) -> Any:
                 expected.append(_expected(a, tr.gen, made if tensor else None))
             for t in made:
                 tr.slot_of(t)
-            if any([_uncommon(t) for t in made]):
+            if any(_uncommon(t) for t in made):
                 raise _Unknown
             made, before = [], tr.state
             expected = [_expected(a, tr.gen, made) for a in args]
@@ -309,20 +309,10 @@ def remembered(function: Function, numpy: bool = False, writes: bool = False, no
     """
     signature = inspect.signature(function)
     scope: dict[str, Any] = {"run": _run, "FORM": Form(function, writes), "OP": function, "step_": None}
-    head: list[str] = []
-    star = False
-    for i, p in enumerate(signature.parameters.values()):
-        scope[f"D{i}"] = p.default
-        if p.kind is p.KEYWORD_ONLY and not star:
-            head.append("*")
-        star = star or p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)
-        head.append(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name if p.default is p.empty else f"{p.name}=D{i}")
-    given = ", ".join(signature.parameters)
-    aliases = [(old, new) for old, new in (("axis", "dim"), ("keepdims", "keepdim")) if numpy and new in signature.parameters]
-    head += ([] if star or not aliases else ["*"]) + [f"{old}=None" for old, _ in aliases]
     name = function.__name__
-    source = [f"def {name}({', '.join(head)}):"]
-    source += [f"    if {old} is not None: {new} = {old}" for old, new in aliases]
+    head, named_otherwise = heading(name, list(signature.parameters.values()), scope, numpy)
+    given = ", ".join(signature.parameters)
+    source = [f"def {name}({head}):", *named_otherwise]
     source += ["    if step_ is not None:", f"        t_ = step_({given})", f"        if t_ is not None: return{'' if nothing else ' t_'}"]
     source.append(f"    {'' if nothing else 'return '}run(FORM, ({given},))")
     made = lazy("\n".join(source), name, scope)

@@ -15,7 +15,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import as_shape, dim_of
-from flambeau.ops.wrapper import numpy_names
+from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ def _dense(x: Any) -> tuple[Any, int]:
 
 
 def _tensor(buffer: Any, shape: tuple[int, ...], d: dtype = dtypes.int64) -> Any:
-    from flambeau.tensor import from_buffer
 
     return from_buffer(buffer, shape, d)
 

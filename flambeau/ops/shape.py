@@ -13,7 +13,7 @@ from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
-from flambeau.ops.wrapper import MISSING, numpy_names
+from flambeau.ops.wrapper import MISSING
 from flambeau.queries import contiguous_format
 from flambeau.trace.storage import FAMILIES
 

@@ -44,28 +44,41 @@ class NotStrided(TypeError, NotImplementedError):
         )
 
 
+def heading(name: str, parameters: list[inspect.Parameter], scope: dict[str, Any], numpy: bool, out: bool = False) -> tuple[str, list[str]]:
+    """The head of a function with these parameters, whose defaults go into `scope`, and its first lines.
+
+    `numpy`: it takes NumPy's names, too. `out`: and an `out`.
+    """
+    names = [p.name for p in parameters]
+    aliases = [(old, new) for old, new in (("axis", "dim"), ("keepdims", "keepdim")) if numpy and new in names and old not in names]
+    head: list[str] = []
+    optional: list[str] = []  # required parameters from a renamed one on: they may come under its other name
+    star = False
+    for i, p in enumerate(parameters):
+        if p.kind is p.KEYWORD_ONLY and not star:
+            head.append("*")
+        star = star or p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)
+        scope[f"D{i}"] = p.default
+        if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and (optional or p.name in dict(aliases).values()):
+            optional.append(p.name)
+            scope[f"D{i}"] = scope["MISSING"] = MISSING
+        head.append(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name if scope[f"D{i}"] is p.empty else f"{p.name}=D{i}")
+    extra = (["out=None"] if out else []) + [f"{old}=None" for old, _ in aliases]
+    head += ([] if star or not extra else ["*"]) + extra
+    lines = [f"    if {old} is not None: {new} = {old}" for old, new in aliases]
+    lines += [
+        f"    if {n} is MISSING: raise TypeError('{name.rsplit('.', 1)[-1]}() missing 1 required positional arguments: \"{n}\"')" for n in optional
+    ]
+    return ", ".join(head), lines
+
+
 def make_wrapper(op: Operation) -> Callable[..., Any]:
     """The public function of an operation."""
     signature = inspect.signature(op.body)
     parameters = list(signature.parameters.values())
     scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover, "L_": _LEAST_INT, "M_": _MOST_INT}
-    head: list[str] = []
-    star = False
+    head, first_lines = heading(op.name, parameters, scope, numpy=True, out=op.out)
     names = [p.name for p in parameters]
-    renamed = [(old, new) for old, new in (("axis", "dim"), ("keepdims", "keepdim")) if new in names and old not in names]  # NumPy's names
-    optional: list[str] = []  # required parameters from a renamed one on: they may come under its other name
-    for i, p in enumerate(parameters):
-        if p.kind is p.KEYWORD_ONLY and not star:
-            head.append("*")
-            star = True
-        scope[f"D{i}"] = p.default
-        if p.default is p.empty and (optional or p.name in dict(renamed).values()):
-            optional.append(p.name)
-            scope[f"D{i}"] = MISSING
-        head.append(p.name if p.default is p.empty and not optional else f"{p.name}=D{i}")
-    extra = (["out=None"] if op.out else []) + [f"{old}=None" for old, _ in renamed]
-    if extra:
-        head.extend(extra if star else ["*", *extra])
     body: list[str] = []
     keys: list[str] = []
     learned: list[str] = []  # the keys of immediate calls: metadata where the trace's have slots
@@ -118,11 +131,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     arguments = ", ".join(names) + ("," if len(names) == 1 else "")
     tensors = ", ".join(flat) + ("," if len(flat) == 1 else "")
     given = f"({tensors})" if simple else f"[t_ for t_ in ({tensors}) if isinstance(t_, CLASS[0])]"
-    source = [f"def {op.name.replace('.', '_')}({', '.join(head)}):"]
-    source += [f"    if {old} is not None: {new} = {old}" for old, new in renamed]
-    for n in optional:
-        source.append(f"    if {n} is MISSING: raise TypeError('{op.name.rsplit('.', 1)[-1]}() missing 1 required positional arguments: \"{n}\"')")
-        scope["MISSING"] = MISSING
+    source = [f"def {op.name.replace('.', '_')}({head}):", *first_lines]
     if op.out:
         call = ", ".join(
             n if p.kind is not p.KEYWORD_ONLY else f"{n}={n}" for n, p in zip(names, parameters, strict=True)
@@ -258,19 +267,13 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
 
     function = not_cast(op.function) if op.name in _LISTED_IN_PLACE else op.function
     name = op.name + "_"
-    head, arguments, named = [], [], []
     scope: dict[str, Any] = {"OP": op, "replace": replace, "assign": assign, "function": function, "NAME": name, "step_": None}
-    for i, p in enumerate(inspect.signature(op.body).parameters.values()):
-        if p.kind is p.KEYWORD_ONLY and not named:
-            head.append("*")
-        scope[f"D{i}"] = p.default
-        head.append(p.name if p.default is p.empty else f"{p.name}=D{i}")
-        arguments.append(p.name)
-        if p.kind is p.KEYWORD_ONLY:
-            named.append(p.name)
+    parameters = list(inspect.signature(op.body).parameters.values())
+    head, named_otherwise = heading(name, parameters, scope, numpy=True)
+    arguments, named = list(op.names), list(op.names[len(op.names) - op.keywords :])
     first, *rest = arguments
     given = ", ".join([n for n in rest if n not in named])
-    source = [f"def {name.replace('.', '_')}({', '.join(head)}):"]
+    source = [f"def {name.replace('.', '_')}({head}):", *named_otherwise]
     if function is op.function:  # what `replace` does, where the edge is known
         source += [
             "    if step_ is not None:", f"        t_ = step_({', '.join(arguments)})", f"        if t_ is not None: return assign({first}, t_, NAME, True)",

@@ -11,7 +11,6 @@ from flambeau.trace.edge_code import BUILTIN, Places, _begin, _here, _loud, _non
 from flambeau.trace.object_code import ObjectCode, module
 from flambeau.trace.recorder import MOST_GIVEN as MOST
 from flambeau.trace.write_code import writes
-from flambeau.trace.recorder import MOST_GIVEN as MOST
 
 _VALUE = 16  # where a float has its number, a slice its first part
 

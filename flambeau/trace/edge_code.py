@@ -106,8 +106,9 @@ def _attached(c: ObjectCode, t: str, bad: str) -> str:
 def enter(places: Places) -> str:
     """enter(table, trace, tensor) -> i1: take a tensor as an input, if it is a plain one and the last pass took its like from here.
 
-    What `Trace._resolve` does first. Likewise, a tensor without gradients on a storage that the trace knows: one that a write has made stale. The edge is compared by identity: recorder.py keeps one tuple of each content. Other threads' traces need no
+    What `Trace._resolve` does first. The edge is compared by identity: recorder.py keeps one tuple of each content. Other threads' traces need no
     lock here: nothing runs in between, and one that has looked at the storage already and takes it next is as one that comes after this one.
+    Likewise, a tensor without gradients on a storage that the trace knows: one that a write has made stale.
     """
     c = ObjectCode(places)
     tr, t = "%tr", "%t"

@@ -63,8 +63,8 @@ def _fields() -> dict[str, int]:
         (State, "call next immediate edge slot meta root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta root slot", ""),
         (Storage, "buffer cut external family gen history origin others result slot version", ""), (Boundary, "tensor history version", ""),
         (Meta, "dynamic leaf offset requires_grad", ""), (Buffer, "_block _class address nbytes owner", ""), (buffers._Class, "limit", ""),
-        (Operation, "defaults recent", ""), (Given, "meta slot", ""),
-        (KnownCall, "arguments function numbers result steps tail", ""), (Counters, "bytes_from_pool immediate_calls", ""), (Immediate, "known key block kept allocate meta", ""),
+        (Operation, "defaults recent", ""), (Given, "meta slot", ""), (KnownCall, "arguments function numbers result steps tail", ""),
+        (Counters, "bytes_from_pool immediate_calls", ""), (Immediate, "known key block kept allocate meta", ""),
     )  # fmt: skip
     found = {}
     for cls, names, prefix in wanted:

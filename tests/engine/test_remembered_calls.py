@@ -109,7 +109,7 @@ def test_changing_arguments_are_not_those_of_the_last_pass() -> None:
         t = x + 1.0
         i = turn % 3
         assert t[i : i + 2, 0].tolist() == [1.0 + 6 * i, 7.0 + 6 * i]
-        assert [len(part) for part in t.split(1 + i)][0] == 1 + i
+        assert len(t.split(1 + i)[0]) == 1 + i
         assert fb.full((2,), 0.5 * turn).tolist() == [0.5 * turn] * 2
         assert fb.full((1,), -0.0 if turn % 2 else 0.0).reciprocal().item() == (float("-inf") if turn % 2 else float("inf"))
         y = t * 1.0
@@ -206,7 +206,7 @@ def test_other_threads_are_not_mixed_up() -> None:
     def work(k: int) -> None:
         for _ in range(40):
             t = x * float(k)
-            if t[:, 1:3].sum(1).tolist() != [3.0 * k, 11.0 * k, 19.0 * k] or [p.tolist() for p in t.chunk(2, 1)][0][0] != [0.0, float(k)]:
+            if t[:, 1:3].sum(1).tolist() != [3.0 * k, 11.0 * k, 19.0 * k] or t.chunk(2, 1)[0].tolist()[0] != [0.0, float(k)]:
                 failed.append(k)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in (1, 2, 3)]
@@ -244,6 +244,6 @@ def test_errors_stay_where_they_were() -> None:
                 t[2, 1]
             with pytest.raises(RuntimeError, match="greater than 0"):
                 t.chunk(0, 1)
-            with pytest.raises(AttributeError, match="reshape"):
+            with pytest.raises(TypeError, match="must be Tensor"):
                 fb.reshape([1], (1,))
             t.tolist()

@@ -16,7 +16,7 @@ from flambeau.ops.reductions import vector_norm_op
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import dim_of, one_of
-from flambeau.ops.wrapper import MISSING, numpy_names
+from flambeau.ops.wrapper import MISSING
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor

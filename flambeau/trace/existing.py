@@ -1,0 +1,28 @@
+"""Tensors over memory that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flambeau.compiler.graph import contiguous_strides
+from flambeau.dtypes import dtype
+from flambeau.trace.meta import Meta, meta
+from flambeau.trace.recorder import _TENSOR, bare
+from flambeau.trace.storage import Storage
+
+
+def from_storage(storage: Storage, m: Meta, cls: type | None = None, offset: int = 0) -> Any:
+    """A tensor (of class `cls`) over memory that exists."""
+    t = bare(cls or _TENSOR[0])
+    t._meta = m
+    t._storage = storage
+    if m.dynamic:
+        t._offset = offset
+    return t
+
+
+def from_buffer(buffer: Any, shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None, offset: int = 0) -> Any:
+    """A tensor over a buffer of its own."""
+    shape = tuple(shape)
+    return from_storage(Storage(buffer), meta(shape, strides or contiguous_strides(shape), d, offset))
