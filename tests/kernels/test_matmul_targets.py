@@ -104,20 +104,21 @@ def other(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.mark.parametrize(
-    "size", [(1, 300, 300), (4, 300, 300), (20, 300, 300), (100, 100, 300), (500, 600, 300), (64, 64, 9000)], ids=str
+    "size", [(1, 300, 300), (4, 300, 300), (20, 300, 300), (100, 100, 300), (500, 600, 300), (64, 64, 9000), (6, 13, 7, 40)], ids=str
 )
 @pytest.mark.parametrize("d", [dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.int8], ids=lambda d: d.name)
 def test_texts_compile_for_other_machines(
-    other: tuple[object, Machine, str, str], size: tuple[int, int, int], d: dtypes.dtype
+    other: tuple[object, Machine, str, str], size: tuple[int, ...], d: dtypes.dtype
 ) -> None:  # fmt: skip
     from llvmlite import binding
 
     from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 
     machine, host, register, multiply_add = other
-    m, n, k = size
+    m, n, k, *items = size
     graph = Graph()
-    ids = [graph.add_value(Value(shape, d, contiguous_strides(shape))) for shape in ((m, k), (k, n), (m, n))]
+    shapes = [(*items, *shape) for shape in ((m, k), (k, n), (m, n))]
+    ids = [graph.add_value(Value(shape, d, contiguous_strides(shape))) for shape in shapes]
     graph.nodes.append(Node("matmul", (ids[0], ids[1]), (ids[2],)))
     multiplied = False
     for kernel in matmul.make_matmul(graph, 0):

@@ -22,6 +22,7 @@ from flambeau.compiler.kernels.matmul_halves import form_of, halves_module, halv
 from flambeau.compiler.kernels.matmul_packed import packed_module, shared
 from flambeau.compiler.kernels.matmul_parts import PARTS, parts_block, parts_module, parts_pay, parts_word_names, parts_words
 from flambeau.compiler.kernels.matmul_prepacked import Panels, Prepacked
+from flambeau.compiler.kernels.matmul_small import ITEM_OPERATIONS, height_of, is_small, small_module, small_word_names
 from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
 from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, TILE, shared_tiles, tile_block, tile_module
 from flambeau.compiler.kernels.matrix_vector import (
@@ -232,6 +233,9 @@ def _product_kernel(
             columns = UNIT_VECTORS * tile.width
             return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
     sizes = product.m, product.n, product.k, product.batches
+    plain = epilogue is None and panels is None and product.splits == 1
+    if plain and is_small(element, facts, *sizes) and not _in_parts(element.name, *sizes[:3]):
+        return _small_kernel(product, facts, host, node_index)
     by_tiles = element.name in tiles.dtypes()
     by_parts = element.name == "float32" and (panels is not None or _in_parts("float32", product.m, product.n, product.k))
     names = word_names(facts)
@@ -288,6 +292,18 @@ def _vector_kernel(
     min_units = max(1, (256 << 10) // max(1, columns * product.k * facts.element.itemsize))
     names = vector_word_names(facts)
     return _kernel(key, write, facts, epilogue, words, names, product, node_index, units * product.batches, min_units)
+
+
+def _small_kernel(product: Product, facts: Facts, host: Machine, node_index: int) -> Kernel:
+    """The kernel of many small products (matmul_small.py)."""
+    facts = replace(facts, batch_dims=max(1, len(product.batch)), tile=replace(facts.tile, rows=1, vectors=1))
+    vectors = ceil_div(product.n, facts.tile.width)
+    height = height_of(product.m, vectors, host.registers)
+    # As of the blocked product: a thread is worth its start from a million operations on.
+    min_units = max(1, 1_000_000 // (2 * product.m * product.n * product.k + ITEM_OPERATIONS))
+    write = partial(small_module, vectors=vectors, height=height)
+    key = f"matmul:small:{vectors}x{height}:{facts.key()}"
+    return _kernel(key, write, facts, None, {}, small_word_names(facts), product, node_index, product.batches, min_units)
 
 
 def _common_words(product: Product, facts: Facts) -> dict[str, Word]:
