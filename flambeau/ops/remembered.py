@@ -26,7 +26,8 @@ from flambeau.trace.mutation import ASSIGN, assign, assign_all
 from flambeau.trace.recorder import _PARAMETER, _TENSOR, ALIAS, GRAD_MODE, IN, MOST_GIVEN, Trace, local
 from flambeau.trace.state import State
 
-MOST_MISSES: Final = 8  # calls from one state that differ from the one before: then it remembers no other
+MOST_MISSES: Final = 8  # calls from one state that differ from the one before: then it remembers another only now and then
+_REST: Final = 64 * recorder.TRACE_SLOTS  # generations: traces until it does
 _MOST_STEPS: Final = 24
 _ENTERED: Final = (IN, ALIAS)  # how tensors become known to a trace
 _WRITTEN: Final = (ASSIGN, GRAD_MODE)  # of a tail
@@ -257,7 +258,7 @@ def _run(form: Form, args: tuple[Any, ...]) -> Any:
     if type(tr) is not Trace or recorder.take is None:
         return form.call(args)
     before = tr.state
-    if (known := before.call) is not None and known.misses >= MOST_MISSES:
+    if (known := before.call) is not None and known.misses >= MOST_MISSES and tr.gen - known.gen < _REST:
         return form.call(args)
     made: list[Any] = []
     expected: list[Any] = []
