@@ -305,7 +305,8 @@ _ROUNDED: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x), "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
     "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin,
     "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
-    "acosh": np.arccosh, "atanh": np.arctanh, "erf": special.erf, "erf_plus_one": lambda x: special.erfc(-x), "erfc": special.erfc, "erfinv": special.erfinv,
+    "acosh": np.arccosh, "atanh": np.arctanh, "erf": special.erf, "exp_weight": np.exp,
+    "erf_plus_one": lambda x: special.erfc(-x), "erfc": special.erfc, "erfinv": special.erfinv,
     "lgamma": special.gammaln, "digamma": special.digamma, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "atan2": np.arctan2, "hypot": np.hypot,
 }  # fmt: skip

@@ -24,9 +24,10 @@ from flambeau.dtypes import dtype
 # -- The primitives -----------------------------------------------------------------------------------------------
 # Pointwise: all inputs broadcast together (NumPy's rule) and have one dtype; the output has it too, unless said.
 UNARY: Final = frozenset(
-    "neg abs sgn floor ceil trunc round sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
+    "neg abs sgn floor ceil trunc round sqrt rsqrt reciprocal exp exp_weight exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
     "atan sinh cosh tanh asinh acosh atanh erf erf_plus_one erfc erfinv lgamma digamma sigmoid bitwise_not conj_physical".split()
-)  # erf_plus_one is exact to a place of 1; bitwise_not of bool is logical not; round is half-to-even; abs of complex gives the real dtype
+)  # bitwise_not of bool is logical not; round is half-to-even; abs of complex gives the real dtype
+#    exp_weight is exp to a place, faster: for weights that are summed; erf_plus_one is exact to a place of 1
 UNARY_TO_BOOL: Final = frozenset(("isnan",))
 UNARY_COMPLEX_TO_REAL: Final = frozenset(("real_part", "imag_part"))
 BINARY: Final = frozenset(

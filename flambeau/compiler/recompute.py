@@ -22,7 +22,7 @@ from flambeau.compiler.graph import Graph, Node
 # 16 cycles a vector from the second-level cache or beyond, an exponential 9 (measured, AVX-512). This is for elements of 4
 # bytes: a mask of bytes is rather stored than made again.
 MOST_COST: Final = 48
-_COST: Final = dict.fromkeys(("exp", "exp2", "erf", "sigmoid", "tanh", "log", "sin", "cos"), 12) | {
+_COST: Final = dict.fromkeys(("exp", "exp_weight", "exp2", "erf", "sigmoid", "tanh", "log", "sin", "cos"), 12) | {
     "sqrt": 6, "rsqrt": 8, "div": 6, "random_uniform": 200,
 }  # fmt: skip
 _DEARER: Final = 24  # what is left of the functions

@@ -357,7 +357,7 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     peak = keep(_reduced(prim.amax, size, dims), x, dims, True)
     peak = prim.detach(prim.where(prim.eq(prim.abs(peak), float("inf")), 0.0, peak))
     peak = convert(peak, x.dtype)
-    total = prim.log(keep(_reduced(prim.sum, prim.exp(prim.sub(x, peak)), dims), x, dims, True))
+    total = prim.log(keep(_reduced(prim.sum, prim.exp_weight(prim.sub(x, peak)), dims), x, dims, True))
     result = prim.add(total, peak)
     if keepdim or not dims:
         return result

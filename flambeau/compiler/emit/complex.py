@@ -220,7 +220,7 @@ def atan(a: Pair) -> Pair:
 
 
 UNARY: dict[str, Callable[[Pair], Pair]] = {
-    "neg": neg, "sgn": sgn, "sqrt": sqrt, "rsqrt": rsqrt, "reciprocal": reciprocal, "exp": exp, "exp2": exp2,
+    "neg": neg, "sgn": sgn, "sqrt": sqrt, "rsqrt": rsqrt, "reciprocal": reciprocal, "exp": exp, "exp_weight": exp, "exp2": exp2,
     "expm1": expm1, "log": log, "log2": log2, "log10": log10, "log1p": log1p, "sin": sin, "cos": cos, "tan": tan,
     "asin": asin, "acos": acos, "atan": atan, "sinh": sinh, "cosh": cosh, "tanh": tanh, "asinh": asinh,
     "acosh": acosh, "atanh": atanh, "sigmoid": sigmoid, "conj_physical": conj,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.emit.math_erf import erf, erf_plus_one, erfc, erfinv
-from flambeau.compiler.emit.math_exp import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
+from flambeau.compiler.emit.math_exp import cosh, exp, exp2, exp_weight, expm1, sigmoid, sinh, tanh
 from flambeau.compiler.emit.math_gamma import digamma, lgamma
 from flambeau.compiler.emit.math_log import acosh, asinh, atanh, log, log1p, log2, log10, pow
 from flambeau.compiler.emit.math_trig import acos, asin, atan, atan2, cos, hypot, sin, tan
@@ -35,6 +35,7 @@ __all__ = [
     "erfinv",
     "exp",
     "exp2",
+    "exp_weight",
     "expm1",
     "hypot",
     "lgamma",
@@ -51,7 +52,7 @@ __all__ = [
 ]  # fmt: skip
 
 UNARY: dict[str, Callable[[Lanes], Lanes]] = {
-    "exp": exp, "exp2": exp2, "expm1": expm1, "log": log, "log2": log2, "log10": log10, "log1p": log1p, "sin": sin,
+    "exp": exp, "exp_weight": exp_weight, "exp2": exp2, "expm1": expm1, "log": log, "log2": log2, "log10": log10, "log1p": log1p, "sin": sin,
     "cos": cos, "tan": tan, "asin": asin, "acos": acos, "atan": atan, "sinh": sinh, "cosh": cosh, "tanh": tanh,
     "asinh": asinh, "acosh": acosh, "atanh": atanh, "erf": erf, "erfc": erfc, "erfinv": erfinv, "erf_plus_one": erf_plus_one, "lgamma": lgamma,
     "digamma": digamma, "sigmoid": sigmoid,

@@ -9,23 +9,23 @@ from __future__ import annotations
 import math
 
 from flambeau.compiler.emit.lanes import Lanes, polynomial
-from flambeau.compiler.emit.math_exp import exp, exp_near
+from flambeau.compiler.emit.math_exp import exp_pair, exp_weight, power_of_two
 from flambeau.compiler.emit.math_log import log
 
-# erf(x) = x + x p(x^2). float: |x| <= 0.94, 2^-30; double: |x| <= 1, 2^-62.
+# erf(x) = x + x p(x^2). float: |x| <= 0.6, 2^-30; double: |x| <= 1, 2^-62.
 _SMALL_FLOAT = [
-    0.12837916612625122, -0.3761262893676758, 0.11283624172210693, -0.026855597272515297, 0.005192000884562731,
-    -0.000804485403932631, 7.975758489919826e-05,
+    0.12837916612625122, -0.3761262595653534, 0.11283489316701889, -0.026840142905712128, 0.005123293027281761,
+    -0.0006771989283151925,
 ]  # fmt: skip
 _SMALL_DOUBLE = [
     0.1283791670955126, -0.3761263890318375, 0.11283791670954885, -0.02686617064507787, 0.00522397762482839,
     -0.0008548326981423646, 0.00012055331132901226, -1.492559577117505e-05, 1.6461008465976475e-06,
     -1.6350396137710873e-07, 1.4660328388793816e-08, -1.1374955261921032e-09, 5.960685761141756e-11,
 ]  # fmt: skip
-# -log(erfc(x)) = x + x h(x), 0.925 <= x <= 4: error of erf 2^-28.
+# -log(erfc(x)) = x + x h(x), 0.57 <= x <= 4: error of erf 2^-30.5.
 _TAIL_FLOAT = [
-    0.12865497171878815, 0.6351245641708374, 0.1062818169593811, -0.023801349103450775, 0.003661292837932706,
-    -0.00032749472302384675, 1.1705119504767936e-05,
+    0.12839412689208984, 0.6364999413490295, 0.10318229347467422, -0.01990712620317936, 0.0006816146778874099,
+    0.0010926149552688003, -0.00039952516090124846, 6.607591785723343e-05, -4.5045794649922755e-06,
 ]  # fmt: skip
 # erf(x) = x p(2 x^2 / 3.92^2 - 1), |x| <= 3.92: absolute error 2^-27.9; the coefficients' magnitudes add up to 1.13.
 _WHOLE_FLOAT = [
@@ -65,12 +65,19 @@ def erf(x: Lanes) -> Lanes:
         q = polynomial(z, _SMALL_FLOAT[1:])
         small = x.fma(z.fma(q, lost.fma(q, _SMALL_FLOAT[0])), x)
         bounded = a.like(4.0).minimum(a)  # erf(3.92) rounds to 1
-        h = polynomial(bounded, _TAIL_FLOAT)
+        constant, slope, *others = _TAIL_FLOAT
+        line = bounded.fma(slope, constant)
+        curve = (bounded * bounded) * polynomial(bounded, others)
+        h = line + curve
+        h_low = (curve - (h - line)) + (constant - bounded.fma(-slope, line))
         exponent = bounded.fma(h, bounded)
-        p, unit = exp_near(-exponent)
-        p = p.fma(bounded.fma(-h, exponent - bounded), p)  # what rounding the exponent lost
-        large = (-p).fma(unit, 1.0)
-        return a.lt(0.93).select(small, large.copysign(x))
+        lost = bounded.fma(-h_low, bounded.fma(-h, exponent - bounded))
+        head, tail, n, _ = exp_pair(-exponent)
+        tail = head.fma(lost, tail)
+        unit = power_of_two(n)
+        first = (-head).fma(unit, 1.0)
+        large = first + (-tail).fma(unit, (-head).fma(unit, 1.0 - first))
+        return a.lt(0.58).select(small, large.copysign(x))
     small = x.fma(polynomial(z, _SMALL_DOUBLE), x)
     large = (1.0 - _erfc_positive(a)).copysign(x)
     return a.lt(1.0).select(small, large)
@@ -82,7 +89,7 @@ def _erfc_positive(a: Lanes) -> Lanes:
     t = (a - 4.0) / (a + 4.0)
     square = a * a
     lost = a.fma(a, -square)
-    e = exp(-square)
+    e = exp_weight(-square)
     value = polynomial(t, _COMPLEMENT) / (a + a + 1.0)
     return value * e.fma(-lost, e)
 
@@ -117,7 +124,7 @@ def erfinv(x: Lanes) -> Lanes:
     tail = w.gt(5.0)
     guess = tail.select(polynomial(w.sqrt() - 4.0, _INVERSE_TAIL), a * polynomial(w - 2.5, _INVERSE_CENTRE))
     error = a.lt(0.5).select(erf(guess) - a, (1.0 - a) - _erfc_positive(guess))
-    step = error * (0.5 * math.sqrt(math.pi)) * exp(guess * guess)
+    step = error * (0.5 * math.sqrt(math.pi)) * exp_weight(guess * guess)
     result = guess - step / guess.fma(step, 1.0)
     result = abs(x).eq(1.0).select(x.like(float("inf")), inside.select(result, float("nan")))
     return result.copysign(x)

@@ -30,13 +30,10 @@ _EXP = {
         2.5104948862056323e-08, 2.0825139072005564e-09,
     ],
 }  # fmt: skip
-# The same with an error of 2^-32.5: 2^n (e^r - 1) + 2^n - 1 cancels a little for n = 1.
-_EXPM1 = {
-    "float": [
-        0.5000000012759669, 0.16666666091468077, 0.04166646965883525, 0.008333508907230456, 0.0013933255111581414,
-        0.00019758657021463216,
-    ],
-    "double": _EXP["double"],
+# e^r = 1 + r + r^2 / 2 + r^3 c(r) on the same interval: float 2^-33.2, double as above.
+_EXP_CUBE = {
+    "float": [0.16666665580836257, 0.04166646129845141, 0.00833358629753375, 0.0013935234755303376, 0.00019733462395235814],
+    "double": _EXP["double"][1:],
 }  # fmt: skip
 # 2^r = 1 + r p(r), |r| <= 1 / 2. Relative error: float 2^-33, double 2^-63.
 _EXP2 = {
@@ -52,11 +49,6 @@ _EXP2 = {
 _SINH = [
     0.16666666666666666, 0.008333333333333299, 0.0001984126984132424, 2.7557319191363643e-06, 2.505211769941287e-08,
     1.6057679312223042e-10, 7.746188979486805e-13,
-]  # fmt: skip
-# tanh(x) = x + x z p(z), z = x^2. float: |x| <= 1, relative error 2^-30.9, coefficients rounded one after the other.
-_TANH = [
-    -0.333333283662796, 0.13333174586296082, -0.0539507232606411, 0.021774444729089737, -0.008571452461183071,
-    0.0030488644260913134, -0.0008218844304792583, 0.00011644550249911845,
 ]  # fmt: skip
 # Adding 1.5 * 2^(mantissa bits) rounds to an integer and leaves it in the low bits: no conversion, no poison for NaN.
 _ROUNDER = {"float": 12582912.0, "double": 6755399441055744.0}
@@ -134,10 +126,29 @@ def exp_reduced(r: Lanes) -> Lanes:
 
 
 def expm1_reduced(r: Lanes, lost: Lanes) -> tuple[Lanes, Lanes]:
-    """e^(r + lost) - 1 on the reduced interval as a large part and a small one; `lost` is below a place of r."""
-    tail = (r * r).fma(polynomial(r, _EXPM1[r.element]), lost)
-    head = r + tail
-    return head, tail - (head - r)
+    """e^(r + lost) - 1 on the reduced interval as a large part and a small one; `lost` is a few places of r at most."""
+    square = r * r
+    head = square.fma(0.5, r)
+    tail = square.fma(0.5, r - head) + r.fma(r, -square).fma(0.5, lost.fma(head, lost))
+    tail = (square * r).fma(polynomial(r, _EXP_CUBE[r.element]), tail)
+    whole = head + tail
+    return whole, tail - (whole - head)
+
+
+def exp_pair(x: Lanes) -> tuple[Lanes, Lanes, Lanes, Lanes]:
+    """(head, tail, n, n as a float) with e^x = (head + tail) 2^n: head is 1 + r + r^2 / 2 rounded, tail all the rest.
+
+    Where x is not tiny n ln 2 is subtracted from it without error: both are multiples of 2^-24 (float), the difference is
+    small. What the low part of ln 2 is worth comes in with the slope of the exponential.
+    """
+    high, low = LN2[x.element]
+    n, integer = nearest(x, LOG2_E)
+    r = n.fma(-high, x)
+    near = r + 1.0
+    square = r * r
+    head = square.fma(0.5, near)
+    lost = square.fma(0.5, near - head) + (n * -low).fma(head, r - (near - 1.0))
+    return head, (square * r).fma(polynomial(r, _EXP_CUBE[x.element]), lost), integer, n
 
 
 def exp_parts(x: Lanes) -> tuple[Lanes, Lanes]:
@@ -151,19 +162,27 @@ def exp_split(x: Lanes) -> tuple[Lanes, Lanes]:
     return exp_reduced(r), n
 
 
-def exp_near(x: Lanes) -> tuple[Lanes, Lanes]:
-    """(p, s) with e^x = p s and s a power of two, for |x| so small that s is normal (80 for float): no clamp."""
-    p, n = exp_split(x)
-    return p, power_of_two(n)
-
-
-def exp(x: Lanes) -> Lanes:
+def _exp_there(x: Lanes, weight: bool) -> Lanes:
     """Where the result is zero nothing is scaled: a product that underflows takes the processor some 150 cycles (measured),
     and a softmax of masked scores has nothing else."""
     low, high = _EXP_RANGE[x.element]
     there = x.compare("uge", low)  # NaN, too. Selects of zero are masks of the instruction before.
-    r, n, rounded = _reduce(there.select(x.like(high).minimum(x), 0.0))
-    return there.select(scale(exp_reduced(r), n, rounded), 0.0)
+    bounded = there.select(x.like(high).minimum(x), 0.0)
+    if weight:
+        r, n, rounded = _reduce(bounded)
+        return there.select(scale(exp_reduced(r), n, rounded), 0.0)
+    head, tail, n, rounded = exp_pair(bounded)
+    return there.select(scale(head + tail, n, rounded), 0.0)
+
+
+def exp(x: Lanes) -> Lanes:
+    """e^x to 0.56 of a place (subnormal results are rounded twice)."""
+    return _exp_there(x, False)
+
+
+def exp_weight(x: Lanes) -> Lanes:
+    """e^x to a place, in two thirds of the time: for what is summed, or multiplied by what was rounded itself."""
+    return _exp_there(x, True)
 
 
 def exp2(x: Lanes) -> Lanes:
@@ -178,9 +197,7 @@ def expm1(x: Lanes) -> Lanes:
     bounded = clamp(x, -45.0, 89.0 if x.element == "float" else 710.0)
     high, low = LN2[x.element]
     n, integer = nearest(bounded, LOG2_E)
-    start = n.fma(-high, bounded)
-    r = n.fma(-low, start)
-    head, tail = expm1_reduced(r, n.fma(-low, start - r))
+    head, tail = expm1_reduced(n.fma(-high, bounded), n * -low)
     # The largest 2^n is not finite: work with half of it and double the result where n is large.
     large = integer.gt(100)
     factor = power_of_two(large.select(integer - 1, integer))
@@ -242,24 +259,21 @@ def cosh(x: Lanes) -> Lanes:
 
 
 def tanh(x: Lanes) -> Lanes:
-    """1 - 2 / (e^2x + 1) away from zero; near zero a polynomial (float) or expm1(2x) / (expm1(2x) + 2) (double).
-
-    The last quotient is mended by what its rounding and that of its denominator lost.
-    """
+    """(e^2a - 1) / (e^2a + 1) with a = |x|, both divided by 2^n, as pairs (Dekker 1971): 1 + s + e and 1 - s + e for s = 2^-n and
+    e = e^r - 1. The quotient is mended by what it leaves."""
     a = abs(x)
-    if x.element == "float":
-        z = x * x
-        small = a.fma(z * polynomial(z, _TANH), a)
-        bounded = a.like(10.0).minimum(a)  # tanh(9.02) rounds to 1
-        p, unit = exp_near(bounded + bounded)
-        large = 1.0 - 2.0 / p.fma(unit, 1.0)
-        return a.lt(1.0).select(small, large).copysign(x)
-    bounded = a.like(20.0).minimum(a)
-    e = expm1(bounded + bounded)
-    bottom = e + 2.0
-    lost = e - (bottom - 2.0)
+    high, low = LN2[x.element]
+    bounded = a.like(10.0 if x.element == "float" else 20.0).minimum(a)  # where tanh rounds to 1
+    twice = bounded + bounded
+    n, integer = nearest(twice, LOG2_E)
+    e, e_low = expm1_reduced(n.fma(-high, twice), n * -low)
+    s = power_of_two(-integer)
+    minus, plus = 1.0 - s, s + 1.0
+    top, bottom = minus + e, plus + e
+    lost = s.fma(-2.0, plus - minus)  # what 1 + s and 1 - s lost together, where s is tiny and the quotient near 1
+    top_low = (e - (top - minus)) + (e_low + lost)
+    bottom_low = (e - (bottom - plus)) + e_low
     inverse = 1.0 / bottom
-    quotient = e * inverse
-    quotient = (quotient.fma(-bottom, e) - quotient * lost).fma(inverse, quotient)
-    result = a.lt(0.55).select(quotient, inverse.fma(-2.0, 1.0))
-    return a.lt(2.0**-30).select(a, result).copysign(x)  # subnormals
+    quotient = top * inverse
+    rest = quotient.fma(-bottom, top) + quotient.fma(-bottom_low, top_low)
+    return rest.fma(inverse, quotient).copysign(x)

@@ -7,21 +7,21 @@ s = f / (2 + f) (double), and k ln 2 in two parts. Polynomials: our own minimax 
 from __future__ import annotations
 
 from flambeau.compiler.emit.lanes import Lanes, polynomial
-from flambeau.compiler.emit.math_exp import LN2, TINY, clamp, exp, expm1_reduced, reduce, scale
+from flambeau.compiler.emit.math_exp import LN2, TINY, clamp, exp_weight, expm1_reduced, reduce, scale
 
 # log(1 + f) = f - f^2 / 2 + f^3 p(f), sqrt(1/2) <= 1 + f <= sqrt(2); relative error 2^-29.9.
 _LOG_FLOAT = [
-    0.3333332359449414, -0.24999990957656765, 0.20001524972552479, -0.16668667582364835, 0.14230268408894675,
-    -0.12399112542551721, 0.11810762434149336, -0.11689610548977512, 0.06927576662357779,
+    0.33333335742383247, -0.24999820303757464, 0.19999598028947924, -0.166795765249023, 0.14304447466874334,
+    -0.121958052565118, 0.10754351008916604, -0.12844936438611, 0.12006672866034997,
 ]  # fmt: skip
 # log((1 + s) / (1 - s)) = 2s + s z p(z), z = s^2 <= 0.0295; relative error 2^-64.
 _LOG_DOUBLE = [
     0.6666666666666666, 0.4000000000000089, 0.28571428570794766, 0.22222222393603783, 0.1818179544827098,
     0.15386249681084868, 0.13268516288443394, 0.13089219145858638,
 ]  # fmt: skip
-_SQRT_HALF = {"float": 0x3F3504F3, "double": 0x3FE6A09E667F3BCD}
+_LEAST = {"float": 0x3F2AAAAB, "double": 0x3FE6A09E667F3BCD}
 _LEAST_NORMAL = {"float": 2.0**-126, "double": 2.0**-1022}
-_INVERSE = [1.005, -1.0806, 0.9142]  # 1 / (1 + f)
+_INVERSE = [1.0, -1.0909, 1.0909]  # 1 / (1 + f)
 _FAR = {"float": 2.0**30, "double": 2.0**60}
 _LIFT = {"float": 23, "double": 54}
 _MANTISSA = {"float": 23, "double": 52}
@@ -36,10 +36,10 @@ def split(x: Lanes) -> tuple[Lanes, Lanes]:
     mantissa = _MANTISSA[x.element]
     lift = _LIFT[x.element]
     tiny = x.lt(_LEAST_NORMAL[x.element])
-    bits = tiny.select(x * 2.0**lift, x).bits() - _SQRT_HALF[x.element]
+    bits = tiny.select(x * 2.0**lift, x).bits() - _LEAST[x.element]
     k = (bits >> mantissa).to(x.element, "sitofp")
     k = tiny.select(k - float(lift), k)
-    m = ((bits & ((1 << mantissa) - 1)) + _SQRT_HALF[x.element]).as_float()
+    m = ((bits & ((1 << mantissa) - 1)) + _LEAST[x.element]).as_float()
     return k, m
 
 
@@ -63,13 +63,13 @@ def _sum(k: Lanes, f: Lanes, lost: Lanes | None = None) -> Lanes:
     """k ln 2 + log(1 + f) + lost, where `lost` is below a place of the rest."""
     high, low = LN2[f.element]
     if f.element == "float":
+        # k ln 2 + f - f^2 / 2 in two parts, the rest in one
         z = f * f
-        tail = k.fma(low, (f * z) * polynomial(f, _LOG_FLOAT))
-        if lost is None:
-            return k.fma(high, f + z.fma(-0.5, tail))
         base = k.fma(high, f)
-        rest = f - k.fma(-high, base)  # what rounding the base lost: near k = -1 the sum cancels
-        return base + (z.fma(-0.5, tail + lost) + rest)
+        first = z.fma(-0.5, base)
+        rest = z.fma(-0.5, base - first) + f.fma(f, -z).fma(-0.5, f - k.fma(-high, base))
+        rest = k.fma(low, rest if lost is None else rest + lost)
+        return first + (f * z).fma(polynomial(f, _LOG_FLOAT), rest)
     s, h, r = series(f)
     tail = k.fma(low, s * (h + r))
     if lost is not None:
@@ -242,7 +242,7 @@ def pow_from(x: Lanes, y: Lanes, precise: bool) -> Lanes:
         p = head + 1.0
         result = scale(p + ((head - (p - 1.0)) + p.fma(r_low, tail)), n)
     else:
-        result = exp(y * log(a))
+        result = exp_weight(y * log(a))
     result = a.eq(0.0).select(y.lt(0.0).select(a.like(infinity), 0.0), result)
     result = a.eq(infinity).select(y.lt(0.0).select(a.like(0.0), infinity), result)
     # y infinite: by the side of 1 on which |x| lies.

@@ -21,18 +21,18 @@ PIO2 = {
 _HALF_PI, _HALF_PI_LOW = PIO2["double"][:2]
 # Below, n times the first part is subtracted without error and the three parts leave a full result.
 _SMALL = {"float": 2.0**17, "double": 2.0**28}
-# sin r = r + r z p(z), z = r^2, |r| <= pi/4; relative error: float 2^-35, double 2^-66.
+# sin r = r + r z p(z), z = r^2, |r| <= pi/4; relative error: float 2^-32.5, double 2^-66.
 _SIN = {
-    "float": [-0.16666666663858606, 0.008333331875459435, -0.00019840086964823808, 2.7249940399832967e-06],
+    "float": [-0.1666666716337204, 0.008333379402756691, -0.00019853064441122115, 2.8325100629444933e-06],
     "double": [
         -0.16666666666666666, 0.008333333333333331, -0.00019841269841265063, 2.755731921933705e-06,
         -2.5052106231657217e-08, 1.605853148652403e-10, -7.586688956467207e-13,
     ],
 }  # fmt: skip
 _SIXTH_LOW = -9.25185853854297e-18  # what the double nearest to -1/6 lacks
-# cos r = 1 - z/2 + z^2 q(z); relative error: float 2^-30, double 2^-66.
+# cos r = 1 - z/2 + z^2 q(z); relative error: float 2^-33, double 2^-66.
 _COS = {
-    "float": [0.041666664662991175, -0.0013888303410153975, 2.454799011994489e-05],
+    "float": [0.04166664555668831, -0.0013887309469282627, 2.4432327336398885e-05],
     "double": [  # Taylor's, (-1)^k / (2k + 4)!
         0.041666666666666664, -0.001388888888888889, 2.48015873015873e-05, -2.755731922398589e-07,
         2.08767569878681e-09, -1.1470745597729725e-11, 4.779477332387385e-14, -1.5619206968586225e-16,
@@ -74,8 +74,9 @@ def _sin_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
     """sin(high + low) as a large part and a small one."""
     z = high * high
     if high.element == "float":
-        tail = (high * z) * polynomial(z, _SIN["float"])
-        return high, tail + z.fma(low * -0.5, low)
+        z_low = high.fma(high, -z)
+        rest = z.fma(low * -0.5, low) + (high * (-1 / 6)) * z_low
+        return high, (high * z).fma(polynomial(z, _SIN["float"]), rest)
     # What the products round off is a tenth of a place of the result.
     cube = high * z
     cube_low = high.fma(z, -cube) + high * high.fma(high, -z)
@@ -95,10 +96,10 @@ def _cos_core(high: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
     half = z * 0.5
     head = 1.0 - half
     tail = (1.0 - head) - half
-    if high.element == "float":
-        return head, tail + (z * z).fma(polynomial(z, _COS["float"]), -(high * low))
-    # What the squares and the product round off is a thirtieth of a place of the result.
     z_low = high.fma(high, -z)
+    if high.element == "float":
+        return head, z_low.fma(-0.5, tail) + (z * z).fma(polynomial(z, _COS["float"]), -(high * low))
+    # What the squares and the product round off is a thirtieth of a place of the result.
     square = z * z
     square_low = z.fma(z, -square) + (z + z) * z_low
     first, *others = _COS["double"]

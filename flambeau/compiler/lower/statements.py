@@ -26,9 +26,9 @@ from flambeau.dtypes import dtype
 
 # Rough weight of an operation: vector instructions on AVX-512 (counted in emitted code), 1 where not named.
 WEIGHTS: Final = {
-    "exp": 12, "exp2": 12, "expm1": 18, "log": 16, "log2": 18, "log10": 18, "log1p": 20, "sin": 25, "cos": 25,
-    "tan": 35, "asin": 25, "acos": 25, "atan": 25, "sinh": 25, "cosh": 25, "tanh": 20, "asinh": 30,
-    "acosh": 30, "atanh": 30, "erf": 25, "erf_plus_one": 20, "erfc": 30, "erfinv": 30, "lgamma": 60, "digamma": 60, "sigmoid": 20,
+    "exp": 20, "exp_weight": 12, "exp2": 12, "expm1": 32, "log": 24, "log2": 18, "log10": 18, "log1p": 32, "sin": 25, "cos": 25,
+    "tan": 35, "asin": 25, "acos": 25, "atan": 25, "sinh": 25, "cosh": 25, "tanh": 44, "asinh": 30,
+    "acosh": 30, "atanh": 30, "erf": 44, "erf_plus_one": 20, "erfc": 30, "erfinv": 30, "lgamma": 60, "digamma": 60, "sigmoid": 20,
     "pow": 50, "atan2": 35, "div": 6, "sqrt": 6, "rsqrt": 10, "reciprocal": 6, "remainder": 12, "fmod": 12,
     "div_floor": 12, "div_trunc": 12, "hypot": 12, "random_uniform": 60, "take": 12, "searchsorted": 100,
 }  # fmt: skip

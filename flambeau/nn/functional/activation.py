@@ -328,7 +328,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     _check_floating("softmax", x)
     dim = _softmax_dim(x.ndim) if dim is None else dim
     wide = widen(x)
-    e = torch.exp(wide - _shift(wide, dim))
+    e = primitives().exp_weight(wide - _shift(wide, dim))
     return (e / e.sum(dim, keepdim=True)).to(x.dtype)
 
 
@@ -342,7 +342,7 @@ def _shift(x: Tensor, dim: int) -> Tensor:
 def log_softmax_values(x: Tensor, dim: int) -> Tensor:
     """The composition of log_softmax, for other bodies."""
     shifted = x - _shift(x, dim)
-    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
+    return shifted - torch.log(primitives().exp_weight(shifted).sum(dim, keepdim=True))
 
 
 @functional

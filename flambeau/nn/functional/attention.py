@@ -32,7 +32,7 @@ def _composition(
     shift = scores.detach().amax(-1, keepdim=True)
     if mask is not None:  # a row in which everything is masked gives zeros, as PyTorch's does
         shift = torch.where(shift == -math.inf, 0, shift)
-    e = torch.exp(scores - shift)
+    e = primitives().exp_weight(scores - shift)
     total = e.sum(-1, keepdim=True)
     if mask is not None:
         total = torch.where(total == 0, 1, total)

@@ -12,7 +12,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import Value, contiguous_strides
 from flambeau.ops.primitive import primitive, same_dtype
 from flambeau.ops.primitives.contract import matmul
-from flambeau.ops.primitives.pointwise import random_uniform
+from flambeau.ops.primitives.pointwise import exp_weight, random_uniform
 from flambeau.trace.meta import Meta
 
 
@@ -68,7 +68,7 @@ def _weights(c: Any, q: Any, k: Any, lse: Any) -> tuple[Any, Any]:
     if c.attrs["causal"]:
         length, source = scores.shape[-2:]
         scores = torch.where(torch.arange(length).unsqueeze(1) >= torch.arange(source), scores, -math.inf)
-    weights = (scores - lse.unsqueeze(-1)).exp()
+    weights = exp_weight(scores - lse.unsqueeze(-1))
     p = c.attrs["dropout"]
     if p == 0.0:
         return weights, 1.0

@@ -102,6 +102,12 @@ def exp(c, g):
     return g * _conj(c.output(0))
 
 
+@_unary("exp_weight")
+def exp_weight(c, g):
+    """e^x to a place: for weights that are summed, and products with what was rounded itself."""
+    return g * _conj(c.output(0))
+
+
 @_unary("exp2")
 def exp2(c, g):
     return g * _conj(c.output(0)) * math.log(2.0)
@@ -203,7 +209,7 @@ def atanh(c, g):
 def _bell(c: Any, g: Any, factor: float) -> Any:
     """g factor 2 / sqrt(pi) e^(-x^2): the slope of the error function."""
     x = c.input(0)
-    return g * (factor * 2 / math.sqrt(math.pi)) * exp(-(x * x))
+    return g * (factor * 2 / math.sqrt(math.pi)) * exp_weight(-(x * x))
 
 
 @_unary("erf")
