@@ -15,6 +15,12 @@ def _standardise(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
     return (x - mean) * torch.rsqrt(variance + eps)
 
 
+def _exactly(x: Tensor) -> Tensor:
+    """float32 numbers as float64. A standardised number is the difference of two numbers that may be large, times a factor: in
+    float64 only the result is rounded. Kernels that read rows from memory have the time for it."""
+    return x.to(torch.float64) if x.dtype == torch.float32 else widen(x)
+
+
 def _check_normalized(name: str, input: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None) -> None:
     shape = tuple(shape)
     if not shape:
@@ -81,7 +87,7 @@ def group_norm(
                 f"{what} of shape {list(t.shape)} and input of shape {list(input.shape)}"
             )
     members = input.numel() // max(n * num_groups, 1)
-    y = _standardise(widen(input).reshape(n, num_groups, members), (2,), eps).reshape(input.shape)
+    y = _standardise(_exactly(input).reshape(n, num_groups, members), (2,), eps).reshape(input.shape)
     return _per_channel(y, weight, bias).to(input.dtype)
 
 
@@ -93,6 +99,12 @@ def _per_channel(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tenso
     if bias is not None:
         y = y + bias.reshape(shape)
     return y
+
+
+def _scaled(y: Tensor, scale: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """y * (scale * weight) + bias: the factor of each channel is multiplied first, so that gradients need one sum for both."""
+    shape = (1, -1) + (1,) * (y.ndim - 2)
+    return _per_channel(y * (scale if weight is None else scale * weight.reshape(shape)), None, bias)
 
 
 def _check_channels(name: str, input: Tensor, **vectors: Tensor | None) -> None:
@@ -111,9 +123,11 @@ def _batch_norm_eval(
 ) -> Tensor:
     _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     shape = (1, -1) + (1,) * (input.ndim - 2)
-    scale = torch.rsqrt(running_var + eps)
-    y = (widen(input) - running_mean.reshape(shape)) * scale.reshape(shape)
-    return _per_channel(y, weight, bias).to(input.dtype)
+    scale = torch.rsqrt(_exactly(running_var) + eps).reshape(shape)
+    if weight is not None:
+        scale = scale * weight.reshape(shape)
+    y = (widen(input) - running_mean.reshape(shape)) * scale.to(running_var.dtype)
+    return _per_channel(y, None, bias).to(input.dtype)
 
 
 @functional
@@ -124,9 +138,9 @@ def _batch_norm_train(
     """(normalised input, new running mean, new running variance); the last two only where there were old ones."""
     _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     dims = (0, *range(2, input.ndim))
-    x = widen(input)
+    x = _exactly(input)
     variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
-    y = _per_channel((x - mean) * torch.rsqrt(variance + eps), weight, bias).to(input.dtype)
+    y = _scaled(x - mean, torch.rsqrt(variance + eps), weight, bias).to(input.dtype)
     if running_mean is None or running_var is None:
         return (y,)
     count = input.numel() // input.shape[1]
@@ -184,10 +198,10 @@ def _instance_norm(
     momentum: Number, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     _check_channels("instance_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
-    x = widen(input)
+    x = _exactly(input)
     dims = tuple(range(2, input.ndim))
     variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
-    y = _per_channel((x - mean) * torch.rsqrt(variance + eps), weight, bias).to(input.dtype)
+    y = _scaled(x - mean, torch.rsqrt(variance + eps), weight, bias).to(input.dtype)
     if running_mean is None or running_var is None:
         return (y,)
     count = input.numel() // (input.shape[0] * input.shape[1])
