@@ -306,10 +306,13 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
 
 
 def _plus_scaled(combine: Any, a: Any, b: Any, c: Any, factor: Any, d: dtypes.dtype) -> Any:
-    """a + factor * combine(b, c) in dtype d. For 16 bits: in float32, the factor first, and rounded once."""
-    if d in _NARROW:
-        a, b, c, factor = (convert(x, dtypes.float32) for x in (a, b, c, factor))
-        return convert(prim.add(a, combine(prim.mul(factor, b), c)), d)
+    """a + combine(factor * b, c) in dtype d, the factor first, as PyTorch. For 16 bits: in float32, and rounded once."""
+    if d.category > 1:
+        w = dtypes.float32 if d in _NARROW else d
+        a, b, c = (convert(x, w) for x in (a, b, c))
+        if not (isinstance(factor, (int, float, complex)) and factor == 1):
+            b = prim.mul(convert(factor, w), b)
+        return convert(prim.add(a, combine(b, c)), d)
     return _scaled_sum(prim.add, a, combine(convert(b, d), convert(c, d)), factor, d)
 
 

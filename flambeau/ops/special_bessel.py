@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops import special_tables as t
-from flambeau.ops.promotion import in_float32, promote_float
+from flambeau.ops.promotion import convert, promote_float
 from flambeau.ops.registry import operation
 
 if TYPE_CHECKING:
@@ -75,10 +76,11 @@ def _function(name: str, text: str, aliases: tuple[str, ...] = (), gradient: boo
             (x,) = promote_float(input)
             if x.dtype.is_complex:
                 raise RuntimeError(f"{name} is not implemented for complex tensors")
-            return formula(x if gradient else prim.detach(x))  # type: ignore[no-any-return]
+            wide = convert(x if gradient else prim.detach(x), dtypes.float64)  # rounded once
+            return convert(formula(wide), x.dtype)
 
         body.__doc__ = text
-        return operation(name=f"special_{name}", aliases=aliases, out=True, public=False)(in_float32(body))
+        return operation(name=f"special_{name}", aliases=aliases, out=True, public=False)(body)
 
     return make
 

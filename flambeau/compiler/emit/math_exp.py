@@ -203,7 +203,8 @@ def expm1(x: Lanes) -> Lanes:
     factor = power_of_two(large.select(integer - 1, integer))
     unit = large.select(x.like(0.5), 1.0)
     base = factor - unit
-    base_low = (factor - base) - unit
+    other = base - factor
+    base_low = (factor - (base - other)) - (unit + other)  # Knuth's exact sum: either may be the larger
     total = factor.fma(head, base)
     rest = factor.fma(tail, factor.fma(head, base - total) + base_low)
     # Where n is 0 so is the base, and the sum has lost nothing: base - total is not the smaller part there.

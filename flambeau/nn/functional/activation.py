@@ -46,7 +46,7 @@ def _negative(x: Tensor) -> Tensor:
 
 
 def _elu_values(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
-    negative = torch.expm1(_negative(x) * input_scale) * (alpha * scale)
+    negative = primitives().expm1(_negative(x) * input_scale, of_input=True) * (alpha * scale)
     return torch.where(x > 0, x * scale if scale != 1 else x, negative)
 
 

@@ -115,7 +115,8 @@ def exp2(c, g):
 
 @_unary("expm1")
 def expm1(c, g):
-    return g * (_conj(c.output(0)) + 1)
+    """With attribute `of_input` from the input, as ELU's gradient is: e^x - 1 has lost what a small e^x is."""
+    return g * (exp(c.input(0)) if c.attrs.get("of_input") else _conj(c.output(0)) + 1)
 
 
 @_unary("log")
