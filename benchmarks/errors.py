@@ -3,12 +3,13 @@ prints the table of docs/performance.md. It needs PyTorch.
 
 Every case is written once, for either module. The referee is PyTorch in float64 on the same (float32) numbers. An error is
 measured in units of 2^-24 times the largest value of the result: its root mean square over all elements, and the worst one.
+A second table has functions of single numbers, whose errors are in units in the last place of each exact result.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,15 @@ def _batch_norm(torch: Any, x: Any) -> Any:
     return torch.nn.functional.batch_norm(x, None, None, training=True)
 
 
+def _group_norm(torch: Any, x: Any) -> Any:
+    return torch.nn.functional.group_norm(x, 8)
+
+
+def _far(of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Of the same numbers around a mean of 100."""
+    return lambda torch, x: of(torch, x + 100)
+
+
 def _gelu(torch: Any, x: Any) -> Any:
     return torch.nn.functional.gelu(x)
 
@@ -92,6 +102,8 @@ CASES = (
     Case("its gradient", ((512, 4096),) * 2, _gradient(_layer_norm, 0)),
     Case("batch norm in training", (IMAGES,), _batch_norm),
     Case("its gradient", (IMAGES,) * 2, _gradient(_batch_norm, 0)),
+    Case("batch norm, means of 100", (IMAGES,), _far(_batch_norm)),
+    Case("group norm", (IMAGES,), _group_norm),
     Case("gelu", ((512, 4096),), _gelu),
     Case("its gradient", ((512, 4096),) * 2, _gradient(_gelu, 0)),
     Case("sum of 2^22", ((1 << 22,),), lambda torch, x: x.sum()),
@@ -105,6 +117,63 @@ CASES = (
     Case("sigmoid", ((1 << 20,),), lambda torch, x: x.sigmoid()),
     Case("erf", ((1 << 20,),), lambda torch, x: torch.erf(x)),
 )  # fmt: skip
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    return lambda torch, x: getattr(torch, name)(x)
+
+
+def _activation(name: str, **options: Any) -> Callable[..., Any]:
+    return lambda torch, x: getattr(torch.nn.functional, name)(x, **options)
+
+
+# By domain: what a number of any size and sign becomes.
+DOMAINS: dict[str, Callable[[Any], Any]] = {
+    "real": lambda x: x, "positive": np.abs, "unit": lambda x: np.where(np.abs(x) < 1, x, 1 / (1.25 + np.abs(x))),
+    "above -1": lambda x: np.where(x > -1, x, -x), "above 1": lambda x: 1 + np.abs(x),
+}  # fmt: skip
+FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
+    **{name: ("real", _unary(name)) for name in ("exp exp2 expm1 sigmoid sinh cosh tanh sin cos tan atan asinh erf erfc lgamma".split())},
+    **{name: ("positive", _unary(name)) for name in ("log log2 log10 sqrt rsqrt".split())},
+    **{name: ("unit", _unary(name)) for name in ("asin acos atanh erfinv".split())},
+    "log1p": ("above -1", _unary("log1p")),
+    "acosh": ("above 1", _unary("acosh")),
+    **{name: ("real", _activation(name)) for name in ("softplus logsigmoid elu silu mish".split())},
+    "gradient of elu": ("real", lambda torch, x: _gradient(lambda t, y: t.nn.functional.elu(y), 0)(torch, x, torch.ones_like(x))),
+    "pow(x, 2.5)": ("positive", lambda torch, x: torch.pow(x, 2.5)),
+    "special.i0e": ("real", lambda torch, x: torch.special.i0e(x)),
+    "special.ndtri": ("unit", lambda torch, x: torch.special.ndtri(x.abs())),
+}  # fmt: skip
+
+
+def numbers(count: int, seed: int = 0) -> Any:
+    """float32 numbers of many sizes: normal ones, up to 12, up to 80, near 1, and magnitudes from 1e-30 to 1 evenly by their logarithms."""
+    random = np.random.default_rng(seed)
+    part = count // 5
+    sizes = np.exp(random.uniform(np.log(1e-30), 0, part)) * random.choice([-1, 1], part)
+    parts = random.standard_normal(part), random.uniform(-12, 12, part), random.uniform(-80, 80, part), random.uniform(0.7, 1.4, part), sizes
+    return np.concatenate(parts).astype(np.float32)
+
+
+def places(result: Any, exact: Any) -> Any:
+    """Errors in units in the last place that the exact (float64) results have as float32; 0 where both overflow alike."""
+    with np.errstate(all="ignore"):
+        exponent = np.frexp(np.maximum(np.abs(exact), 2.0**-126))[1]
+        error = np.abs(result.astype(np.float64) - exact) / np.ldexp(1.0, exponent - 24)
+        return np.where(result == exact.astype(np.float32), np.where(np.isfinite(result), error, 0), error)
+
+
+def function_errors(name: str, count: int, seed: int = 0) -> dict[str, tuple[float, float]]:
+    """(root mean square, worst) of each module, in places of each result."""
+    domain, work = FUNCTIONS[name]
+    x = DOMAINS[domain](numbers(count, seed)).astype(np.float32)
+    referee = importlib.import_module("torch")
+    exact = work(referee, referee.from_numpy(x.astype(np.float64))).detach().numpy()
+    found = {}
+    for module in (importlib.import_module("flambeau"), referee):
+        error = places(work(module, module.from_numpy(x.copy())).detach().numpy(), exact)
+        found[module.__name__] = float(np.sqrt(np.mean(error**2))), float(error.max())
+    return found
 
 
 def errors(case: Case) -> dict[str, tuple[float, float]]:
@@ -123,13 +192,18 @@ def errors(case: Case) -> dict[str, tuple[float, float]]:
     return found
 
 
-def main() -> None:
-    """Print the table."""
-    print("| case | flambeau, rms | PyTorch, rms | flambeau, worst | PyTorch, worst |\n|---|---|---|---|---|")
-    for case in CASES:
-        found = errors(case)
+def _print(what: str, rows: Iterable[tuple[str, dict[str, tuple[float, float]]]]) -> None:
+    print(f"| {what} | flambeau, rms | PyTorch, rms | flambeau, worst | PyTorch, worst |\n|---|---|---|---|---|")
+    for name, found in rows:
         (a, c), (b, d) = found["flambeau"], found["torch"]
-        print(f"| {case.name} | {a:.3g} | {b:.3g} | {c:.3g} | {d:.3g} |", flush=True)
+        print(f"| {name} | {a:.3g} | {b:.3g} | {c:.3g} | {d:.3g} |", flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    _print("case", ((case.name, errors(case)) for case in CASES))
+    print()
+    _print("function", ((name, function_errors(name, 1 << 20)) for name in FUNCTIONS))
 
 
 if __name__ == "__main__":
