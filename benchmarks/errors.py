@@ -66,8 +66,8 @@ def _group_norm(torch: Any, x: Any) -> Any:
 
 
 def _far(of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Of the same numbers around a mean of 100."""
-    return lambda torch, x: of(torch, x + 100)
+    """Of the same numbers around a mean of 100, rounded to float32."""
+    return lambda torch, x: of(torch, (x.to(torch.float32) + 100).to(x.dtype))
 
 
 def _gelu(torch: Any, x: Any) -> Any:

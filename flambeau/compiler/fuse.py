@@ -907,7 +907,7 @@ def describe(graph: Graph, group: Group) -> str:
     ops = [graph.nodes[i].op for i in group.nodes if graph.nodes[i].op not in _LEAVES] or [
         graph.nodes[i].op for i in group.nodes
     ]
-    if "amax" in ops and "exp_weight" in ops and "sum" in ops:
+    if "amax" in ops and not {"exp", "exp_weight"}.isdisjoint(ops) and "sum" in ops:
         return "log_softmax" if "log" in ops else "softmax" if "div" in ops else "sum_of_exponentials"
     if "var_mean" in ops and len(ops) > 2:
         return "normalize"
