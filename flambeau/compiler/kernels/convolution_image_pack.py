@@ -29,7 +29,17 @@ from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.bfloat_parts import Extent, split_pairs
-from flambeau.compiler.kernels.convolution_judgement import TYPE, far_limit, look, reduce_notes, start, verdict, without_few
+from flambeau.compiler.kernels.convolution_judgement import (
+    NOTES,
+    clear_notes,
+    far_limit,
+    look_function,
+    read_notes,
+    reduce_notes,
+    set_threshold,
+    verdict,
+    without_few,
+)  # fmt: skip
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Operand, load_words, temporary
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER
@@ -131,7 +141,7 @@ def lay_out_steps(
 def look_kernels(steps: Steps) -> list[Kernel]:
     """The kernels that look at an operand before it is packed in halves: what there is, and, rarely, what is far from the greatest."""
     return [] if steps.form == "parts" else [
-        _kernel_of(steps, name, f"convolution:steps:{name}", partial(_emit_look, name == "count"), [], ()) for name in ("look", "count")
+        _kernel_of(steps, name, f"convolution:steps:{name}", partial(_emit_look, name == "count"), [look_function()], ()) for name in ("look", "count")
     ]  # fmt: skip
 
 
@@ -196,46 +206,7 @@ def whole_note(b: Builder, packed: str, at: str, first: str, count: str) -> list
 def _emit_look(counts: bool, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([_look, partial(_look_kernel, counts, symbol(key))], 512)
-
-
-def _look(b: Builder) -> str:
-    """Text of `look(source, outer, outer_stride, inner, inner_stride, length, ahead, least, found)`: four i32 of all runs of `length`. What
-    lies `ahead` is fetched."""
-    least = b.splat("i32", _WIDTH, "%least")
-
-    def line(o: str, *seen: str) -> list[str]:
-        from_line = b.gep("float", "%source", b.mul(o, "%outer_stride"))
-
-        def run(i: str, *seen: str) -> list[str]:
-            source = b.gep("float", from_line, b.mul(i, "%inner_stride"))
-            whole = b.op(f"and i64 %length, {-_WIDTH}")
-
-            def vector(q: str, *now: str) -> list[str]:
-                here = b.gep("float", source, q)
-                b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("float", here, "%ahead")), ("i32", "0"), ("i32", "2"), ("i32", "1")])
-                return look(b, b.load(_TYPE, here, 4), now, least)
-
-            after = b.loop(0, whole, _WIDTH, vector, carry(seen))
-
-            def tail(q: str, *now: str) -> list[str]:
-                mask = bit_mask(b, _WIDTH, 0, b.sub("%length", q))
-                return look(b, b.masked_load("float", _WIDTH, b.gep("float", source, q), mask, 4), now, least)
-
-            return b.loop(whole, "%length", _WIDTH, tail, carry(after))
-
-        return b.loop(0, "%inner", 1, run, carry(seen))
-
-    for at, value in enumerate(reduce_notes(b, b.loop(0, "%outer", 1, line, start()))):
-        b.store("i32", value, b.gep("i32", "%found", at), 4)
-    return b.function(
-        "define internal void @look(ptr noalias %source, i64 %outer, i64 %outer_stride, i64 %inner, i64 %inner_stride, i64 %length, i64 %ahead, "
-        "i32 %least, ptr noalias %found) noinline #0"
-    )
-
-
-def carry(values: Sequence[str]) -> list[tuple[str, str]]:
-    return [(TYPE, value) for value in values]
+    return module_of([partial(_look_kernel, counts, symbol(key))], 512)
 
 
 class _Unit:
@@ -258,14 +229,15 @@ class _Unit:
 
 def _look_kernel(counts: bool, name: str, b: Builder) -> str:
     w = load_words(b, "%args", 2, _NAMES)
-    b.allocas.append("  %found = alloca [4 x i32], align 16")
+    look = b.load("ptr", b.gep("i64", "%args", len(_NAMES)), 8)
+    b.allocas.append(f"  %notes = alloca [{NOTES} x i8], align 64")
     runs = b.op(f"icmp ne i64 {w['runs']}, 0")
     inside = b.op(f"icmp ne i64 {w['lanes_inside']}, 0")
 
     def unit(u: str) -> None:
         v = _Unit(b, w, u)
 
-        def visit(least: str) -> list[str]:
+        def visit() -> list[str]:
             outer, outer_stride, inner, inner_stride = (
                 b.op(f"select i1 {inside}, i64 {first}, i64 {second}")
                 for first, second in (
@@ -273,14 +245,15 @@ def _look_kernel(counts: bool, name: str, b: Builder) -> str:
                 )
             )
             length = b.op(f"select i1 {runs}, i64 {b.mul(inner, v.pixels)}, i64 {v.pixels}")
-            b.call("void", "look", [
+            b.call_address(look, [
                 ("ptr", v.source), ("i64", outer), ("i64", outer_stride), ("i64", b.op(f"select i1 {runs}, i64 1, i64 {inner}")),
-                ("i64", inner_stride), ("i64", length), ("i64", w["ahead"]), ("i32", least), ("ptr", "%found"),
-            ], declare=False)  # fmt: skip
-            return [b.load("i32", b.gep("i32", "%found", at), 4) for at in range(4)]
+                ("i64", inner_stride), ("i64", length), ("i64", w["ahead"]), ("ptr", "%notes"),
+            ])  # fmt: skip
+            return reduce_notes(b, read_notes(b, "%notes"))
 
+        clear_notes(b, "%notes")
         if not counts:
-            for at, value in enumerate([*visit("1"), "0"]):
+            for at, value in enumerate([*visit(), "0"]):
                 b.store("i32", value, b.gep("i32", v.note, at), 4)
             return
         low, high, _, _, _ = whole_note(b, w["packed"], w["notes_at"], b.mul(v.group, v.notes), v.notes)
@@ -288,7 +261,8 @@ def _look_kernel(counts: bool, name: str, b: Builder) -> str:
         own = [b.load("i32", b.gep("i32", v.note, at), 4) for at in range(3)]
 
         def far() -> None:
-            b.store("i32", b.op(f"sub i32 {own[2]}, {visit(b.op(f'shl i32 {limit}, 24'))[2]}"), b.gep("i32", v.note, 4), 4)
+            set_threshold(b, "%notes", b.op(f"shl i32 {limit}, 24"))
+            b.store("i32", b.op(f"sub i32 {own[2]}, {visit()[2]}"), b.gep("i32", v.note, 4), 4)
 
         b.when(b.op(f"and i1 {beyond}, {b.op(f'icmp slt i32 {own[0]}, {limit}')}"), far)
 

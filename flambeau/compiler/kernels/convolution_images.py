@@ -185,7 +185,7 @@ _AGAIN: Final = ("steps", "partner", "scratch", "pack", "partner_at", "partner_c
 
 def _weights_again(p: Problem, gradient: bool, steps: Steps, weights: Partner, panel_bytes: int) -> Kernel:
     """The kernel that packs the weights as bfloat16 parts where halves do not do."""
-    of_panel, scratch = panel_words(p, gradient)
+    of_panel, scratch = panel_words(p, gradient, "parts")
     units = p.groups * weights.count
     address, *counts = weights.words()
     words: list[Word] = [

@@ -11,11 +11,15 @@ larger terms unless all around it is zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent
+from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.float_halves import RANGE, kind, power, scale_exponent
+from flambeau.compiler.kernels.matmul_packed import module_of
 
 NOTES: Final = 320
 FAR: Final = 40  # lo is a normal float16 down to there, and what hi has lost is in it
@@ -63,10 +67,66 @@ def look(b: Builder, value: str, seen: Sequence[str], least: str) -> list[str]:
     ]  # fmt: skip
 
 
+def set_threshold(b: Builder, notes: str, size: str) -> None:
+    """Count what reaches i32 `size`, twice a float's bits without its sign; nothing is counted yet."""
+    b.store("i32", size, b.gep("i8", notes, _THRESHOLD), 4)
+    b.store(TYPE, "zeroinitializer", b.gep("i8", notes, 128), 64)
+
+
+def look_function() -> Function:
+    """`look(source, outer, outer_stride, inner, inner_stride, length, ahead, notes)`: at outer x inner runs of `length` floats. What lies
+    `ahead` of them is fetched."""
+    key = "convolution:look"
+    return Function(key, partial(_look_module, key))
+
+
+def _look_module(key: str) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([partial(_look, symbol(key))], 512)
+
+
+def _look(name: str, b: Builder) -> str:
+    floats = f"<{_WIDTH} x float>"
+    least = threshold(b, "%notes")
+    whole = b.op(f"and i64 %length, {-_WIDTH}")
+    mask = bit_mask(b, _WIDTH, 0, b.sub("%length", whole))
+
+    def carry(values: Sequence[str]) -> list[tuple[str, str]]:
+        return [(TYPE, value) for value in values]
+
+    def line(o: str, *seen: str) -> list[str]:
+        from_line = b.gep("float", "%source", b.mul(o, "%outer_stride"))
+
+        def run(i: str, *seen: str) -> list[str]:
+            source = b.gep("float", from_line, b.mul(i, "%inner_stride"))
+
+            def vector(q: str, *now: str) -> list[str]:
+                here = b.gep("float", source, q)
+                b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("float", here, "%ahead")), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                return look(b, b.load(floats, here, 4), now, least)
+
+            def tail(q: str, *now: str) -> list[str]:
+                return look(b, b.masked_load("float", _WIDTH, b.gep("float", source, q), mask, 4), now, least)
+
+            return b.loop(whole, "%length", _WIDTH, tail, carry(b.loop(0, whole, _WIDTH, vector, carry(seen))))
+
+        return b.loop(0, "%inner", 1, run, carry(seen))
+
+    put_notes(b, "%notes", b.loop(0, "%outer", 1, line, carry(read_notes(b, "%notes"))))
+    return b.function(
+        f"define void @{name}(ptr noalias %source, i64 %outer, i64 %outer_stride, i64 %inner, i64 %inner_stride, i64 %length, i64 %ahead, "
+        "ptr noalias %notes) noinline #0"
+    )
+
+
 def reduce_notes(b: Builder, seen: Sequence[str]) -> list[str]:
     """Four i32 of all lanes: low, high (bfloat_parts.Extent.reduce), the count, the bits."""
     low, high = _EXTENT.reduce(b, seen[0], seen[1])
-    whole = [b.call("i32", f"llvm.vector.reduce.{which}.v{_WIDTH}i32", [(TYPE, value)]) for which, value in zip(("add", "or"), seen[2:], strict=True)]
+    whole = [
+        b.call("i32", f"llvm.vector.reduce.{which}.v{_WIDTH}i32", [(TYPE, value)])
+        for which, value in zip(("add", "or"), seen[2:], strict=True)
+    ]
     return [low, high, *whole]
 
 
@@ -78,8 +138,7 @@ def judge(b: Builder, notes: str, elements: str, again: Callable[[], None]) -> t
     b.store("i32", low, least, 4)
 
     def far() -> None:
-        b.store("i32", b.op(f"shl i32 {limit}, 24"), b.gep("i8", notes, _THRESHOLD), 4)
-        b.store(TYPE, "zeroinitializer", b.gep("i8", notes, 128), 64)
+        set_threshold(b, notes, b.op(f"shl i32 {limit}, 24"))
         again()
         below = b.op(f"sub i32 {nonzero}, {reduce_notes(b, read_notes(b, notes))[2]}")
         b.store("i32", without_few(b, low, limit, nonzero, below), least, 4)
@@ -118,6 +177,6 @@ def scale_of(b: Builder, notes: str) -> str:
 
 
 __all__ = [
-    "FAR", "FAR_SHARE", "NOTES", "TYPE", "clear_notes", "far_limit", "judge", "look", "put_notes", "read_notes", "reduce_notes", "scale_of", "start",
-    "threshold", "verdict", "without_few",
+    "FAR", "FAR_SHARE", "NOTES", "clear_notes", "far_limit", "judge", "look", "look_function", "put_notes", "read_notes", "reduce_notes",
+    "scale_of", "set_threshold", "threshold", "verdict", "without_few",
 ]  # fmt: skip

@@ -202,19 +202,37 @@ class Units:
     def by_halves(self, u: str) -> None:
         b, w, q = self.b, self.w, self.q
 
-        def look() -> None:
-            self.each_image(w["look"], self.notes)
-
-        def inside(at: str, length: str, deal: str, before: str, size: str) -> str:
-            """Places of the source that a block needs, along an axis."""
+        def inside(at: str, length: str, deal: str, before: str, size: str) -> tuple[str, str]:
+            """(first, count) of what a block needs of the source, along an axis."""
             low, high = (b.sub(b.mul(position, deal), before) for position in (at, b.add(at, length)))
-            return b.max("0", b.sub(b.min(high, size), b.max(low, "0")))
+            low = b.max(low, "0")
+            return low, b.max("0", b.sub(b.min(high, size), low))
+
+        first_row, rows = inside(self.y0, b.add(self.rows, q["reach_y"]), q["deal_y"], q["top"], q["source_height"])
+        first_column, columns = inside(self.x0, q["pitch"], q["deal_x"], q["left"], q["source_width"])
+        first = b.add(b.mul(first_row, q["stride_y"]), first_column)
+        dense = b.op(f"icmp eq i64 {columns}, {q['stride_y']}")
+        length = b.op(f"select i1 {dense}, i64 {b.mul(rows, columns)}, i64 {columns}")
+        by_rows = b.op(f"icmp eq i64 {q['stride_x']}, 1")
+
+        def look_at_rows(i: str) -> None:
+            b.call_address(w["look"], [
+                ("ptr", b.gep(self.memory, self.image_source(i), first)), ("i64", q["channels"]), ("i64", q["stride_channel"]),
+                ("i64", b.op(f"select i1 {dense}, i64 1, i64 {rows}")), ("i64", q["stride_y"]), ("i64", length), ("i64", q["stride_channel"]),
+                ("ptr", self.notes),
+            ])  # fmt: skip
+
+        def look() -> None:
+            def by_runs() -> None:
+                b.loop(0, self.images, 1, look_at_rows)
+
+            b.when(by_rows, by_runs)
+            b.when(b.op(f"xor i1 {by_rows}, true"), lambda: self.each_image(w["look"], self.notes))
 
         clear_notes(b, self.notes)
         look()
-        source_rows = inside(self.y0, b.add(self.rows, q["reach_y"]), q["deal_y"], q["top"], q["source_height"])
-        elements = b.mul(source_rows, inside(self.x0, q["pitch"], q["deal_x"], q["left"], q["source_width"]))
-        exponent, kind = judge(b, self.notes, b.mul(b.mul(elements, self.images), q["channels"]), look)
+        elements = b.mul(b.mul(b.mul(rows, columns), self.images), q["channels"])
+        exponent, kind = judge(b, self.notes, elements, look)
         b.when(b.op(f"icmp ne i32 {kind}, 0"), lambda: self.each_image(self.copy, self.notes))
 
         def panel(o: str, all_fit: str) -> list[str]:

@@ -19,17 +19,7 @@ from functools import partial
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import split_in_order
-from flambeau.compiler.kernels.convolution_judgement import (
-    NOTES,
-    TYPE,
-    clear_notes,
-    judge,
-    look,
-    put_notes,
-    read_notes,
-    scale_of,
-    threshold,
-)  # fmt: skip
+from flambeau.compiler.kernels.convolution_judgement import NOTES, clear_notes, judge, look_function, scale_of
 from flambeau.compiler.kernels.convolution_patches import GATHER, bit_mask, masked_read
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
 from flambeau.compiler.kernels.convolution_tile_pack import (
@@ -55,12 +45,12 @@ _MOST_TAPS = 9  # that are copied: 36 KiB of a first-level cache of 48 KiB
 _FLOATS, _INTS, _SHORTS = (f"<{WIDTH} x {kind}>" for kind in ("float", "i32", "i16"))
 _NAMES = ("packed", "scratch", "pack", "units", "panel_bytes", "panels_at", "scratch_bytes")
 _PANEL = (  # what the packing of a panel knows: the last words of the kernel, or somewhere among those of others
-    "weights", "panels", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "taps_y", "taps_x", "together",
+    "weights", "look", "panels", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "taps_y", "taps_x", "together",
     "rows_lie_apart", "pitch",
 )  # fmt: skip
 
 
-def panel_words(p: Problem, gradient: bool) -> tuple[list[Word], int]:
+def panel_words(p: Problem, gradient: bool, form: str) -> tuple[list[Word], int]:
     """What `panel_function` wants to know, and the bytes of scratch that it needs."""
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
     out_stride, in_stride, tap_row, tap_column = p.w.strides
@@ -71,15 +61,15 @@ def panel_words(p: Problem, gradient: bool) -> tuple[list[Word], int]:
     lines = ceil_div(DEEP * taps, WIDTH)
     pitch = WIDTH * (lines + 1 - lines % 2)  # an odd number of cache lines
     words: list[Word] = [
-        p.w.word, ceil_div(rows, ROWS), rows, channels, p.group_outputs * out_stride, row, channel, tap_row, tap_column,
-        p.w.shape[2], p.w.shape[3], int(together), int(not gradient), pitch,
+        p.w.word, look_function() if form == "halves" else 0, ceil_div(rows, ROWS), rows, channels, p.group_outputs * out_stride, row, channel,
+        tap_row, tap_column, p.w.shape[2], p.w.shape[3], int(together), int(not gradient), pitch,
     ]  # fmt: skip
     return words, 4 * ROWS * (pitch if together else DEEP)
 
 
 def pack_tile_weights(p: Problem, gradient: bool, element: Element, packed: int, panel_bytes: int, node: int, form: str) -> Kernel:
     """The kernel that packs the panels, [group][panel], behind their headers."""
-    own, scratch = panel_words(p, gradient)
+    own, scratch = panel_words(p, gradient, form)
     units = p.groups * ceil_div(p.group_inputs if gradient else p.group_outputs, ROWS)
     words: list[Word] = [
         Address(packed), Scratch(scratch), panel_function(element, form), units, panel_bytes, units * HEADER, scratch, *own,
@@ -123,7 +113,7 @@ def _panel_module(element: Element, form: str, key: str) -> str:
     from flambeau.runtime.jit import symbol
 
     writers = [partial(_copy, element), partial(_copy_tap, element)]
-    writers += [partial(write, form) for write in (_pack_rows, _pack_channels, *([_look] if form == "halves" else []))]
+    writers += [partial(write, form) for write in (_pack_rows, _pack_channels)]
     return module_of([*writers, partial(_panel, element, form, symbol(key))], 512)
 
 
@@ -193,18 +183,6 @@ def _put(b: Builder, form: str, values: Sequence[str], to: str, seen: Sequence[s
     for part, value in enumerate(bits):
         b.store(shorts, value, b.gep("i8", to, part * 2 * TILE_BYTES), 64)
     return extremes
-
-
-def _look(form: str, b: Builder) -> str:
-    """Text of `look(source, vectors, notes)`: of what `copy` or `copy_tap` has copied."""
-    least = threshold(b, "%notes")
-
-    def some(i: str, *seen: str) -> list[str]:
-        return look(b, b.load(_FLOATS, b.gep("i8", "%source", b.mul(i, 4 * WIDTH)), 64), seen, least)
-
-    start = [(TYPE, value) for value in read_notes(b, "%notes")]
-    put_notes(b, "%notes", b.loop(0, "%vectors", 1, some, start))
-    return b.function("define internal void @look(ptr noalias %source, i64 %vectors, ptr noalias %notes) noinline #0")
 
 
 def _pack_rows(form: str, b: Builder) -> str:
@@ -282,7 +260,7 @@ def _pack_channels(form: str, b: Builder) -> str:
 
 
 def _panel(element: Element, form: str, name: str, b: Builder) -> str:
-    w = load_words(b, "%words", 1, _PANEL)
+    w = load_words(b, "%words", 2, _PANEL)
     memory = element.memory
     b.allocas.append(f"  %extent = alloca [{NOTES} x i8], align 64")
     step_bytes = COUNTS[form] * 2 * TILE_BYTES
@@ -295,7 +273,7 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
     source = b.gep(memory, w["weights"], b.add(b.mul(g, w["group"]), b.mul(r0, w["row"])))
 
     def visit(packs: bool) -> None:
-        """Copy all blocks of channels, and pack them or look at them."""
+        """Copy all blocks of channels, and pack them or, one tap after the other, look at them."""
 
         def block(c: str) -> None:
             channels = b.min(DEEP, b.sub(w["channels"], c))
@@ -307,7 +285,7 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
                     arguments = [("ptr", "%scratch"), ("i64", count), ("i64", pitch), ("ptr", to), ("ptr", "%extent")]
                     b.call("void", f"pack_{lines}", arguments, declare=False)
                 else:
-                    b.call("void", "look", [("ptr", "%scratch"), ("i64", b.mul(pitch, ROWS // WIDTH)), ("ptr", "%extent")], declare=False)
+                    look_at("%scratch", "1", "0", b.mul(pitch, ROWS))
 
             def all_taps() -> None:
                 outer, lines, length = (
@@ -318,9 +296,6 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
                     ("ptr", from_block), ("i64", outer), ("i64", lines), ("i64", b.mul(length, taps)), ("i64", w["pitch"]),
                     ("i64", b.mul(w["channel"], DEEP)), ("ptr", "%scratch"),
                 ], declare=False)  # fmt: skip
-                if not packs:
-                    pack("rows", taps, w["pitch"], to_block)
-                    return
                 b.when(rows_lie_apart, lambda: pack("rows", taps, w["pitch"], to_block))
                 b.when(b.op(f"xor i1 {rows_lie_apart}, true"), lambda: pack("channels", taps, w["pitch"], to_block))
 
@@ -338,16 +313,33 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
 
                 b.loop(0, w["taps_y"], 1, tap_row)
 
-            b.when(together, all_taps)
-            b.when(b.op(f"xor i1 {together}, true"), one_by_one)
+            if packs:
+                b.when(together, all_taps)
+                b.when(b.op(f"xor i1 {together}, true"), one_by_one)
+            else:
+                one_by_one()
 
         b.loop(0, w["channels"], DEEP, block)
+
+    def look_at(source: str, lines: str, stride: str, length: str) -> None:
+        b.call_address(w["look"], [
+            ("ptr", source), ("i64", lines), ("i64", stride), ("i64", "1"), ("i64", "0"), ("i64", length), ("i64", stride), ("ptr", "%extent"),
+        ])  # fmt: skip
+
+    def look() -> None:
+        """At all of the panel: its lines, as long as they are dense, or one tap after the other."""
+        lines, stride, length = (
+            b.op(f"select i1 {rows_lie_apart}, i64 {first}, i64 {second}")
+            for first, second in ((rows, w["channels"]), (w["row"], w["channel"]), (w["channels"], rows))
+        )
+        b.when(together, lambda: look_at(source, lines, stride, b.mul(length, taps)))
+        b.when(b.op(f"xor i1 {together}, true"), lambda: visit(False))
 
     known: tuple[str, ...] = ()
     if form == "halves":
         clear_notes(b, "%extent")
-        visit(False)
-        known = judge(b, "%extent", b.mul(b.mul(rows, w["channels"]), taps), lambda: visit(False))
+        look()
+        known = judge(b, "%extent", b.mul(b.mul(rows, w["channels"]), taps), look)
     else:
         clear_extent(b, "%extent")
     visit(True)

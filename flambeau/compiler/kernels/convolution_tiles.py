@@ -27,7 +27,7 @@ from functools import partial
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_judgement import NOTES
+from flambeau.compiler.kernels.convolution_judgement import NOTES, look_function
 from flambeau.compiler.kernels.convolution_patches import Geometry, read_kind
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, numel, temporary
@@ -208,10 +208,11 @@ def make_tile_convolution(
     more: list[Word] = []
     of_panel: list[Word] = []
     if halves:
-        of_panel, copied = panel_words(p, gradient)
+        of_panel, copied = panel_words(p, gradient, "parts")
         copied_at, panel_at = scratch, scratch + round_up(copied, 64) + HEADER
         more = [
-            copy_function(element, kind, "look"), otherwise_function(element), copy_function(element, kind, "parts"), products_function(count),
+            look_function() if g.stride_x == 1 else copy_function(element, kind, "look"), otherwise_function(element),
+            copy_function(element, kind, "parts"), products_function(count),
             panel_function(element, "parts"), after + len(shifts), parts_block_steps, panel_at, copied_at,
         ]  # fmt: skip
         scratch = panel_at + steps * count * 2 * TILE_BYTES

@@ -15,7 +15,7 @@ from typing import Final
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import split_in_order
-from flambeau.compiler.kernels.convolution_judgement import look, scale_of, threshold
+from flambeau.compiler.kernels.convolution_judgement import scale_of
 from flambeau.compiler.kernels.convolution_patches import UNIT, bit_mask
 from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.convolution_tile_pack import CARRIED, COUNTS, EXTENT, NOTHING_CARRIED, lanes_inside
@@ -36,7 +36,7 @@ _AHEAD: Final = 2  # channels from the one that is copied to the one whose pixel
 
 def copy_function(form: str) -> Function:
     """`copy(shape, source, channels, y, rows, planes, extent)`: an image's block of `rows` rows, and those that taps reach beyond.
-    `form`: as of convolution_tile_pack.copy_function."""
+    `form`: "parts", or "halves", for which `extent` has the scale (convolution_judgement.py)."""
     key = f"convolution:weight_planes:copy:{form}"
     return Function(key, partial(_copy_module, form, key))
 
@@ -52,7 +52,6 @@ def _copy(form: str, name: str, b: Builder) -> str:
     w = load_words(b, "%shape", 0, SHAPE)
     start_of, put = CARRIED.get(form, NOTHING_CARRIED)
     scale = scale_of(b, "%extent") if form == "halves" else ""
-    least = threshold(b, "%extent") if form == "look" else ""
     rows = b.add("%rows", w["reach_y"])
     padded = b.op(f"and i64 {b.add('%channels', _WIDTH - 1)}, {-_WIDTH}")
     fetched = b.mul(w["stride_channel"], _AHEAD)
@@ -67,8 +66,7 @@ def _copy(form: str, name: str, b: Builder) -> str:
 
     def zeros(plane: str, low: str | int, high: str) -> None:
         """Zeros from place `low` on, to `high` and up to 31 more."""
-        if form != "look":
-            b.loop(low, high, _CHUNK, lambda q: store(b.gep("i16", plane, q), ("zeroinitializer",) * COUNTS[form]))
+        b.loop(low, high, _CHUNK, lambda q: store(b.gep("i16", plane, q), ("zeroinitializer",) * COUNTS[form]))
 
     def channel(j: str) -> None:
         exists = b.op(f"icmp slt i64 {j}, %channels")
@@ -96,11 +94,9 @@ def _copy(form: str, name: str, b: Builder) -> str:
                         b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("float", here, fetched)), ("i32", "0"), ("i32", "2"), ("i32", "1")])
                     if form == "parts":
                         extremes = EXTENT.include(b, values[-1], *extremes)
-                    elif form == "look":
-                        extremes = look(b, values[-1], extremes, least)
                 if form == "halves":
                     store(b.gep("i16", to, q), halves_in_order(b, _WIDTH, values[0], values[1], scale))
-                elif form == "parts":
+                else:
                     store(b.gep("i16", to, q), split_in_order(b, _WIDTH, *values))
                 return extremes
 

@@ -30,7 +30,7 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import PARTS, PRODUCTS, are_safe
 from flambeau.compiler.kernels.convolution_image_pack import is_flat
-from flambeau.compiler.kernels.convolution_judgement import NOTES, clear_notes, judge
+from flambeau.compiler.kernels.convolution_judgement import NOTES, clear_notes, judge, look_function
 from flambeau.compiler.kernels.convolution_patches import Geometry
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
@@ -61,7 +61,7 @@ _LEAST_WORK: Final = 9  # products by 32 channels for each pixel
 _PARTIALS: Final = 16
 _MOST_PARTIAL_BYTES: Final = 5 << 20
 _OF_PARTS: Final = ("copy_parts", "turn_parts", "tiles_parts")
-_OF_HALVES: Final = ("copy_look", "copy_halves", "turn_halves", "tiles_halves")
+_OF_HALVES: Final = ("look", "copy_halves", "turn_halves", "tiles_halves")
 _POINTERS: Final = ("scratch", *_OF_PARTS, *_OF_HALVES)
 _NAMES: Final = (
     *_POINTERS, "x_group", "g_group", "splits", "split_panels", "o_panels", "image_places", "pitch", "image_rows", "x_channel_bytes", "x_part_bytes",
@@ -161,7 +161,7 @@ def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Ca
     extents_at = sums_at + 2 * SUMS_BYTES
     scratch = extents_at + 2 * NOTES
     form = form_of(p.batch * p.y.shape[2] * p.y.shape[3]).name
-    of_halves: list[Word] = [copy_function("look"), copy_function("halves"), turn_function("halves"), _micro("halves")]
+    of_halves: list[Word] = [look_function(), copy_function("halves"), turn_function("halves"), _micro("halves")]
     shifts = [2 * (y * plan.pitch + x) for y in axis_y.places for x in axis_x.places]
     out_height, out_width = p.y.shape[2:]
     of_x: list[Word] = [
@@ -341,16 +341,37 @@ def _driver(form: str, name: str, b: Builder) -> str:
                 b.when(safe, lambda: products("parts", ""))
                 return safe
 
+            def look_at(source: str, batch: str, channels: str, stride: str, shape: str, notes: str) -> None:
+                """At the rows of some images that planes of a block hold. Rows lie next to each other."""
+                q = load_words(b, shape, 0, SHAPE)
+                low = b.max("0", b.sub(y, q["top"]))
+                high = b.min(q["source_height"], b.sub(b.add(b.add(y, rows), q["reach_y"]), q["top"]))
+                start, length = b.mul(low, q["stride_y"]), b.mul(b.max("0", b.sub(high, low)), q["stride_y"])
+
+                def image(i: str) -> None:
+                    b.call_address(w["look"], [
+                        ("ptr", b.gep("float", source, b.add(b.mul(b.add(first, i), batch), start))), ("i64", channels), ("i64", stride),
+                        ("i64", "1"), ("i64", "0"), ("i64", length), ("i64", stride), ("ptr", notes),
+                    ])  # fmt: skip
+
+                b.loop(0, images, 1, image)
+
+            def look_x() -> None:
+                look_at(from_x, w["x_batch"], channels, w["x_channel"], of_x, x_extent)
+
+            def look_g() -> None:
+                look_at(from_g, w["g_batch"], w["outputs"], w["g_channel"], of_g, g_extent)
+
             if form == "parts":
                 return [by_parts(safe)]
             for extent in (x_extent, g_extent):
                 clear_notes(b, extent)
-            visit_x("copy_look")
-            visit_g("copy_look", "0", w["outputs"])
+            look_x()
+            look_g()
             pixels = b.mul(b.mul(images, rows), w["width"])  # about as many of x as of g
             known = [
-                judge(b, x_extent, b.mul(pixels, channels), lambda: visit_x("copy_look")),
-                judge(b, g_extent, b.mul(pixels, w["outputs"]), lambda: visit_g("copy_look", "0", w["outputs"])),
+                judge(b, x_extent, b.mul(pixels, channels), look_x),
+                judge(b, g_extent, b.mul(pixels, w["outputs"]), look_g),
             ]  # fmt: skip
             fit, scale = together(b, *known)
             b.store("i8", b.op(f"zext i1 {safe} to i8"), "%is_safe", 1)
