@@ -327,15 +327,15 @@ def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
         def rows(masked: bool) -> None:
             mask = bit_mask(b, _WIDTH, 0, some) if masked else ""
 
-            def block(row: str, first: int) -> list[str]:
-                """16 vectors from `first` across on, of one row, transposed."""
-                line = b.gep("float", source, b.mul(row, along))
+            def block(row: str, first: str | int) -> list[str]:
+                """16 vectors from `first` across on, of one row."""
+                line = b.gep("float", b.gep("float", source, b.mul(row, along)), b.mul(first, across))
                 there = b.op(f"icmp slt i64 {row}, {rows_count}") if masked else ""
                 loaded = []
-                for i in range(first, first + _WIDTH):
+                for i in range(_WIDTH):
                     at = b.gep("float", line, b.mul(across, i))
                     if masked:
-                        exists = b.op(f"and i1 {there}, {b.op(f'icmp slt i64 {i}, {across_count}')}")
+                        exists = b.op(f"and i1 {there}, {b.op(f'icmp slt i64 {b.add(first, i)}, {across_count}')}")
                         lanes = b.op(f"select i1 {exists}, <{_WIDTH} x i1> {mask}, <{_WIDTH} x i1> zeroinitializer")
                         loaded.append(b.masked_load("float", _WIDTH, at, lanes, 4))
                     else:
@@ -363,16 +363,13 @@ def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
                     (block(lane, 0), block(lane, _WIDTH)), b.gep("i8", target, b.mul(lane, 64)), *now
                 ), start)  # fmt: skip
             else:
-                after = []
-                for half in range(2):
-                    to = b.gep("i8", target, 1024 * half)
 
-                    def pair(d: str, *now: str, half: int = half, to: str = to) -> list[str]:
-                        first, second = (b.mul(d, 2), b.add(b.mul(d, 2), 1)) if neighbours else (d, b.add(d, _WIDTH))
-                        blocks = block(first, half * _WIDTH), block(second, half * _WIDTH)
-                        return put(blocks, b.gep("i8", to, b.mul(d, 64)), *now)
+                def pair(j: str, *now: str) -> list[str]:
+                    d, half = b.op(f"and i64 {j}, {_WIDTH - 1}"), b.op(f"and i64 {j}, {_WIDTH}")
+                    first, second = (b.mul(d, 2), b.add(b.mul(d, 2), 1)) if neighbours else (d, b.add(d, _WIDTH))
+                    return put((block(first, half), block(second, half)), b.gep("i8", target, b.mul(j, 64)), *now)
 
-                    after = b.loop(0, _WIDTH, 1, pair, start if not after else list(zip(types, after, strict=True)))
+                after = b.loop(0, 2 * _WIDTH, 1, pair, start)
             for name, type_, value in zip(names, types, after, strict=False):
                 b.store(type_, value, name, 64)
 
