@@ -3,9 +3,10 @@
 As in matmul_parts_pack.py, but a step, 32 of k, takes 4 KiB of a panel: for each half (hi, lo) two tiles of 16 lanes. A pair is
 (k, k + 1), so that a row of a's tile is its elements in their order.
 
-A panel is met twice: its scale must be known before it is split. Its slot of 256 bytes then holds, each in 32 bits: low, high
-(bfloat_parts.Extent); 0: whether it was packed as multiply-adds want it; 0: the same of bfloat16 parts; the exponent of the
-scale and the kind (float_halves.py).
+A panel's scale must be known before it is split. It is guessed from some of its elements, with room for greater ones; what the
+panel holds is learned while it is split, and where the guess was wrong it is split again. (Looking at all of it first took as
+long as splitting it.) The panel's slot of 320 bytes then holds, each in 32 bits: low, high (bfloat_parts.Extent); 0: whether it
+was packed as multiply-adds want it; 0: the same of bfloat16 parts; the exponent of the scale and the kind (float_halves.py).
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from __future__ import annotations
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent
-from flambeau.compiler.kernels.float_halves import halves_in_order, halves_pairs, kind, power, scale_exponent
+from flambeau.compiler.kernels.float_halves import fits, guessed_exponent, halves_in_order, halves_pairs, inside, kind, power, scale_exponent
 from flambeau.compiler.kernels.matmul_facts import Facts
-from flambeau.compiler.kernels.matmul_parts_pack import STEP, WIDTH, Packing, pack_function, pack_header
+from flambeau.compiler.kernels.matmul_parts_pack import WIDTH, Packing, pack_function, pack_header
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 
 HALF_BYTES = 2048  # two tiles
 STEP_BYTES = 2 * HALF_BYTES
-SLOT = 256  # bytes of what is known of a panel
 PLAIN, PARTS, SCALE, KIND = 2, 3, 4, 5  # i32 of a slot
-_COUNT, _POWER = 6, 7  # while packing: of elements that are not zero; the scale
-_LANES_AT_ONCE = 256  # with up to 384 of k: 384 KiB
+_POWER = 6  # the scale itself, while packing
+_SEEN_AT = 64  # what is learned while packing: four vectors
+SLOT = _SEEN_AT + 4 * 64  # bytes of what is known of a panel
+_SAMPLES = 16  # vectors that a guess is made from
 _INTS = f"<{WIDTH} x i32>"
 _ROW = f"<{2 * WIDTH} x half>"
 _EXTENT = Extent(WIDTH)
@@ -35,91 +37,60 @@ def halves_pack_function(facts: Facts, operand: str) -> Function:
 
 
 def pack_halves(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
-    """Text of `name(source, lane_stride, k_stride, count, k, panels, extents)`: as matmul_parts_pack.pack_parts.
-
-    Some panels are looked at and then split before the next ones, so that the second visit finds them in the cache.
-    """
+    """Text of `name(source, lane_stride, k_stride, count, k, panels, extents)`: as matmul_parts_pack.pack_parts."""
     inner = Builder()
-    text = _pack_some(inner, unit, by_lanes)
+    again = _Halves(inner, unit, by_lanes)
+    again.start_panel("0")
+    again.walk()
+    again.conclude("0")
+    text = inner.function(pack_header("split_again").replace("define void", "define internal void"))
     b.declarations |= inner.declarations
-    panel_bytes = b.mul(b.op(f"udiv i64 {b.add('%k', STEP - 1)}, {STEP}"), STEP_BYTES)
 
-    def some(first: str) -> None:
-        number = b.op(f"udiv i64 {first}, {LANES}")
-        b.call("void", "some", [
-            ("ptr", b.gep("float", "%source", b.mul(first, "%lane_stride"))), ("i64", "%lane_stride"), ("i64", "%k_stride"),
-            ("i64", b.min(_LANES_AT_ONCE, b.sub("%count", first))), ("i64", "%k"),
-            ("ptr", b.gep("i8", "%panels", b.mul(number, panel_bytes))), ("ptr", b.gep("i8", "%extents", b.mul(number, SLOT))),
-        ], declare=False)  # fmt: skip
+    packing = _Halves(b, unit, by_lanes)
 
-    b.loop(0, "%count", _LANES_AT_ONCE, some)
+    def start(panel: str) -> None:
+        packing.guess(panel)
+        packing.start_panel(panel)
+
+    def finish(panel: str) -> None:
+        low, high = packing.conclude(panel)
+        slot = packing.slot(panel)
+        exponent = b.load("i32", b.gep("i32", slot, SCALE), 4)
+        wrong = b.op(f"xor i1 {fits(b, low, high, exponent)}, true")
+
+        def split_again() -> None:
+            packing.put_scale(panel, scale_exponent(b, high))
+            first = b.mul(panel, LANES)
+            b.call("void", "split_again", [
+                ("ptr", b.gep("float", "%source", b.mul(first, "%lane_stride"))), ("i64", "%lane_stride"), ("i64", "%k_stride"),
+                ("i64", b.min(LANES, b.sub("%count", first))), ("i64", "%k"),
+                ("ptr", b.gep("i8", "%panels", b.mul(panel, packing.panel_bytes))), ("ptr", slot),
+            ], declare=False)  # fmt: skip
+
+        b.when(b.op(f"and i1 {wrong}, {inside(b, low, high)}"), split_again)
+
+    packing.each_panel(start)
+    packing.walk()
+    packing.each_panel(finish)
     return f"{text}\n{b.function(pack_header(name))}"
 
 
-def _pack_some(b: Builder, unit: str, by_lanes: bool) -> str:
-    look, packing = _Looking(b, unit, by_lanes), _Splitting(b, unit, by_lanes)
-    look.each_panel(lambda panel: look.put_seen(panel, [value for _, value in look.start()]))
-    look.walk()
-
-    def judge(panel: str) -> None:
-        least, most, nonzero = look.seen(panel)
-        low, high = _EXTENT.reduce(b, least, most)
-        count = b.call("i32", f"llvm.vector.reduce.add.v{WIDTH}i32", [(_INTS, nonzero)])
-        exponent = scale_exponent(b, high)
-        scale = b.op(f"bitcast float {power(b, exponent)} to i32")
-        for at, value in ((0, low), (1, high), (PLAIN, "0"), (PARTS, "0"), (SCALE, exponent), (_COUNT, count), (_POWER, scale)):
-            b.store("i32", value, b.gep("i32", look.slot(panel), at), 4)
-        packing.put_seen(panel, [value for _, value in packing.start()])
-
-    look.each_panel(judge)
-    packing.walk()
-
-    def conclude(panel: str) -> None:
-        slot = packing.slot(panel)
-        low, high, count = (b.load("i32", b.gep("i32", slot, at), 4) for at in (0, 1, _COUNT))
-        lanes = b.min(LANES, b.sub("%count", b.mul(panel, LANES)))
-        elements = b.op(f"trunc i64 {b.mul(lanes, '%k')} to i32")
-        bits = b.call("i32", f"llvm.vector.reduce.or.v{WIDTH}i32", [(_INTS, packing.seen(panel)[0])])
-        short = b.op(f"icmp eq i32 {bits}, 0")
-        b.store("i32", kind(b, low, high, count, elements, short), b.gep("i32", slot, KIND), 4)
-
-    packing.each_panel(conclude)
-    return b.function(pack_header("some").replace("define void", "define internal void"))
-
-
 class _Halves(Packing):
+    """Splitting panels whose scale is in their slot. Learned: extents, how many elements are not zero, and which bits of lo are
+    ever set."""
+
     part_bytes, step_bytes, slot_bytes = HALF_BYTES, STEP_BYTES, SLOT
+    seen_at = _SEEN_AT
     pair_step, pair_gap = 2, 1
-
-
-class _Looking(_Halves):
-    """The first visit: extents, and how many elements are not zero."""
-
-    turns = False
     fetches = True
 
     def start(self) -> list[tuple[str, str]]:
-        return [*_EXTENT.start(), (_INTS, "zeroinitializer")]
+        return [*_EXTENT.start(), (_INTS, "zeroinitializer"), (_INTS, "zeroinitializer")]
 
     def look(self, value: str, seen: list[str]) -> list[str]:
         b = self.b
         there = b.op(f"zext <{WIDTH} x i1> {b.op(f'fcmp une <{WIDTH} x float> {value}, zeroinitializer')} to {_INTS}")
-        return [*_EXTENT.include(b, value, seen[0], seen[1]), b.op(f"add {_INTS} {seen[2]}, {there}")]
-
-    def put(self, panel: str, first: str, second: str, target: str, seen: list[str]) -> list[str]:
-        return seen
-
-
-class _Splitting(_Halves):
-    """The second visit: tiles, and which bits of lo are ever set."""
-
-    seen_at = SLOT - 64
-
-    def start(self) -> list[tuple[str, str]]:
-        return [(_INTS, "zeroinitializer")]
-
-    def look(self, value: str, seen: list[str]) -> list[str]:
-        return seen
+        return [*_EXTENT.include(b, value, seen[0], seen[1]), b.op(f"add {_INTS} {seen[2]}, {there}"), seen[3]]
 
     def put(self, panel: str, first: str, second: str, target: str, seen: list[str]) -> list[str]:
         b = self.b
@@ -127,7 +98,48 @@ class _Splitting(_Halves):
         rows = (halves_in_order if self.by_lanes else halves_pairs)(b, WIDTH, first, second, scale)
         for half, row in enumerate(rows):
             b.store(_ROW, row, b.gep("i8", target, half * HALF_BYTES), 64)
-        return [b.op(f"or {_INTS} {seen[0]}, {b.op(f'bitcast {_ROW} {rows[1]} to {_INTS}')}")]
+        return [*seen[:3], b.op(f"or {_INTS} {seen[3]}, {b.op(f'bitcast {_ROW} {rows[1]} to {_INTS}')}")]
+
+    # -- a panel's slot -----------------------------------------------------------------------------------------------
+    def start_panel(self, panel: str) -> None:
+        self.put_seen(panel, [value for _, value in self.start()])
+
+    def put_scale(self, panel: str, exponent: str) -> None:
+        b = self.b
+        b.store("i32", exponent, b.gep("i32", self.slot(panel), SCALE), 4)
+        b.store("float", power(b, exponent), b.gep("i32", self.slot(panel), _POWER), 4)
+
+    def guess(self, panel: str) -> None:
+        """Guess a panel's scale from every second lane, or from all lanes of the first eight of k."""
+        b = self.b
+        first = b.mul(panel, LANES)
+        lanes = b.sub("%count", first)
+        source = b.gep("float", "%source", b.mul(first, "%lane_stride"))
+        most = "zeroinitializer"
+        along_lanes = self.along == "%lane_stride" if self.unit == "none" else self.unit == "lane"
+        for i in range(_SAMPLES):
+            lane, k = (i % 2 * WIDTH, i // 2) if along_lanes else (2 * i, 0)
+            at, end, left = (k, "%k", b.sub(lanes, lane)) if along_lanes else (lane, lanes, "%k")
+            there = b.op(f"select i1 {b.op(f'icmp slt i64 {at}, {end}')}, i64 {left}, i64 0")
+            address = b.gep("float", b.gep("float", source, b.mul("%lane_stride", lane)), b.mul("%k_stride", k))
+            value = self.read(address, b.tail_mask(there, WIDTH))
+            most = _EXTENT.include(b, value, _EXTENT.start()[0][1], most)[1]
+        _, high = _EXTENT.reduce(b, _EXTENT.start()[0][1], most)
+        self.put_scale(panel, guessed_exponent(b, high))
+
+    def conclude(self, panel: str) -> tuple[str, str]:
+        """Note what was learned of a panel that is split. (low, high)."""
+        b = self.b
+        least, most, nonzero, lo = self.seen(panel)
+        low, high = _EXTENT.reduce(b, least, most)
+        count = b.call("i32", f"llvm.vector.reduce.add.v{WIDTH}i32", [(_INTS, nonzero)])
+        bits = b.call("i32", f"llvm.vector.reduce.or.v{WIDTH}i32", [(_INTS, lo)])
+        lanes = b.min(LANES, b.sub("%count", b.mul(panel, LANES)))
+        elements = b.op(f"trunc i64 {b.mul(lanes, '%k')} to i32")
+        found = kind(b, low, high, count, elements, b.op(f"icmp eq i32 {bits}, 0"))
+        for at, value in ((0, low), (1, high), (PLAIN, "0"), (PARTS, "0"), (KIND, found)):
+            b.store("i32", value, b.gep("i32", self.slot(panel), at), 4)
+        return low, high
 
 
 __all__ = ["HALF_BYTES", "KIND", "PARTS", "PLAIN", "SCALE", "SLOT", "STEP_BYTES", "halves_pack_function", "pack_halves"]
