@@ -87,7 +87,8 @@ class Gradients:
         if factors is not None:
             a, g = factors[0]
             if len(factors) > 1:
-                a, g = (prim.concatenate(*parts, dim=0) for parts in zip(*factors, strict=True))
+                # The last step's gradient came first: in the order of time, as the input's gradient has them, too.
+                a, g = (prim.concatenate(*parts, dim=0) for parts in zip(*reversed(factors), strict=True))
             a = a.transpose(0, 1)
             self.add(slot, prim.matmul(a.conj() if a._meta.dtype.is_complex else a, g))
         pieces = self.pieces.pop(slot, None)

@@ -26,6 +26,7 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel
 from flambeau.compiler.kernels.host_step import HostCall, make_host_call
 from flambeau.compiler.lower import layout
+from flambeau.compiler.pieces import place_pieces
 from flambeau.compiler.place import place
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.recompute import recompute
@@ -112,7 +113,7 @@ def _lowered(
     groups = fusion.fuse(graph)
     start = _count("fuse", start)
     prepacked = _prepacked(graph)
-    _place_gradients(graph)
+    place_pieces(graph, groups)
     steps = [lower_group(graph, group, prepacked) for group in groups]
     _count("lower", start)
     return graph, steps
@@ -175,15 +176,6 @@ def _prepacked(graph: Graph) -> Prepacked | None:
     from flambeau.compiler.kernels.matmul_prepacked import Prepacked
 
     return Prepacked(graph)
-
-
-def _place_gradients(graph: Graph) -> None:
-    """Attention's gradients that are concatenated become views of the whole."""
-    if any(node.op == "attention_gradient" for node in graph.nodes):
-        from flambeau.compiler.kernels.attention import LEAST_HEADS
-        from flambeau.compiler.kernels.attention_pieces import place_gradients
-
-        place_gradients(graph, LEAST_HEADS)
 
 
 def lower_group(graph: Graph, group: fusion.Group, prepacked: Prepacked | None = None) -> list[Step]:

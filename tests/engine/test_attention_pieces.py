@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import flambeau
+from flambeau.compiler import pieces, pipeline
+from flambeau.compiler.fuse import Group
 from flambeau.compiler.graph import Graph
-from flambeau.compiler.kernels import attention_pieces
 from flambeau.trace.recorder import local
 
 HEADS, LENGTH, SIZE = 3, 20, 8
@@ -21,12 +22,12 @@ def gradients(order: tuple[int, ...], split: int, also: bool = False, lead: tupl
     width = HEADS * SIZE
     x = flambeau.randn(*lead, LENGTH, width, requires_grad=True)
     weight = flambeau.randn(width, split * width, requires_grad=True)
-    pieces = [p.view(*lead, LENGTH, HEADS, SIZE).transpose(-3, -2) for p in (x @ weight).split(width, dim=-1)]
-    q, k, v = (pieces[i] for i in order)
+    parts = [p.view(*lead, LENGTH, HEADS, SIZE).transpose(-3, -2) for p in (x @ weight).split(width, dim=-1)]
+    q, k, v = (parts[i] for i in order)
     y = flambeau.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     loss = (y.transpose(-3, -2).reshape(*lead, LENGTH, width) ** 2).sum()
     if also:
-        loss = loss + (pieces[order[0]] ** 3).sum()
+        loss = loss + (parts[order[0]] ** 3).sum()
     loss.backward()
     return [p.grad.numpy() for p in (weight, x) if p.grad is not None]
 
@@ -50,18 +51,18 @@ def test_gradients_are_the_same(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("FLAMBEAU_STORED_PLANS", "0")
     found: list[int] = []
-    place = attention_pieces.place_gradients
+    place = pieces.place_pieces
 
-    def counted(graph: Graph, least_heads: int) -> None:
-        place(graph, least_heads)
-        found.append(sum(attention_pieces.is_placed(graph, node) for node in graph.nodes if node.op == "concatenate"))
+    def counted(graph: Graph, groups: list[Group]) -> None:
+        place(graph, groups)
+        found.append(sum(pieces.is_placed(graph, node) for node in graph.nodes if node.op == "concatenate"))
 
-    def nothing(graph: Graph, least_heads: int) -> None:
-        del graph, least_heads
+    def nothing(graph: Graph, groups: list[Group]) -> None:
+        del graph, groups
 
     results = []
     for function in (counted, nothing):
-        monkeypatch.setattr(attention_pieces, "place_gradients", function)
+        monkeypatch.setattr(pipeline, "place_pieces", function)
         forget()
         results.append(gradients(order, split, also, lead))
     forget()

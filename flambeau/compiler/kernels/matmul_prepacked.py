@@ -31,7 +31,9 @@ from flambeau.dtypes import uint8
 if TYPE_CHECKING:
     from flambeau.compiler.kernels.matmul import Operand
 
-FEWEST_USES: Final = 4  # packing costs about as much as two products of 32 rows save
+# Packing costs about as much as two products of 32 rows save: so many products, or two and more with so many rows in all.
+FEWEST_USES: Final = 4
+_FEWEST_ROWS: Final = 128
 # Rows of a product: fewer leave half of a tile empty, of more the packing is a small part.
 ROWS: Final = range(16, 513)
 _FEWEST_ELEMENTS: Final = 64 * 64
@@ -59,14 +61,17 @@ class Prepacked:
         self._panels: dict[_Key, Panels] = {}
         self._operands: dict[int, tuple[_Key, bool]] = {}  # node: its shared operand, and whether it is the left one
         uses: Counter[_Key] = Counter()
+        rows: Counter[_Key] = Counter()
         found: dict[int, list[tuple[_Key, bool]]] = {}
         for index, node in enumerate(graph.nodes):
             if node.op == "matmul" and self._units:
                 found[index] = [(key, left) for left in (False, True) if (key := self._key(node.inputs, left)) is not None]
-                uses.update([key for key, _ in found[index]])
+                for key, left in found[index]:
+                    uses[key] += 1
+                    rows[key] += graph.values[node.inputs[1 if left else 0]].numel // key[3]
         for index, keys in found.items():
             best = max(keys, key=lambda known: uses[known[0]], default=None)
-            if best is not None and uses[best[0]] >= FEWEST_USES:
+            if best is not None and (uses[best[0]] >= FEWEST_USES or (uses[best[0]] > 1 and rows[best[0]] >= _FEWEST_ROWS)):
                 self._operands[index] = best
 
     def _key(self, inputs: tuple[int, ...], left: bool) -> _Key | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from flambeau import dtypes
 from flambeau.compiler import graph as g
@@ -12,10 +12,10 @@ from flambeau.compiler.domain import Domain
 from flambeau.compiler.fuse import Group, describe
 from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 from flambeau.compiler.kernel import Kernel
-from flambeau.compiler.kernels.attention_pieces import is_placed
 from flambeau.compiler.lower import layout
 from flambeau.compiler.lower.spec import Load, Store
 from flambeau.compiler.lower.statements import RawAccess, Writer, accumulator
+from flambeau.compiler.pieces import is_placed
 from flambeau.compiler.regions import covers, fill_value
 from flambeau.dtypes import dtype
 
@@ -109,7 +109,11 @@ class _Lowering:
     def _store_rows(self, writer: Writer) -> None:
         ready = [(v, writer.value(v, "row")) for v in self.rows]
         for root, value in ready:
-            writer.store(value, root, self.domain.where[root], "row")
+            place: dict[str, Any] = {}
+            v = self.graph.values[root]
+            if v.base is not None:  # a piece of a concatenation (pieces.py)
+                place = {"strides": v.strides, "offset": v.offset}
+            writer.store(value, self.graph.root(root), self.domain.where[root], "row", **place)
 
     # -- what the reductions are --------------------------------------------------------------------------------
     def _sources(self, writer: Writer, r: _Reduction) -> list[tuple[str, tuple[int, ...]]]:

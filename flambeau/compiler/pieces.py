@@ -1,24 +1,31 @@
-"""Attention's gradients as pieces of a concatenation: written where the whole wants them.
+"""Pieces of a concatenation that are written where the whole wants them: views of it, with nothing left to copy.
 
-Where queries, keys and values are cut out of one projection, their gradients are concatenated along its last dim, for the
-gradient of the projection. Each gradient is a matrix of rows there, and the kernel writes rows at any distance: so the
-gradients become views of the whole, and nothing is left to copy. (`schedule.make_pieces` does this for pieces that are
-dense in the whole, whoever writes them.)
+Gates of a recurrent cell are cut out of one product, queries, keys and values out of one projection: their gradients are
+concatenated along the last dim. Kernels that write rows at any distance can write them there at once. (`schedule.make_pieces`
+does this for pieces that are dense in the whole, whoever writes them.)
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import Final
 
-from flambeau.compiler.graph import VIEWS, Graph, Node, Value
+from flambeau.compiler import fuse as fusion
+from flambeau.compiler.graph import REDUCE, REDUCE_PAIR, VIEWS, Graph, Node, Value
+
+# Elements of a piece that lie together in the whole, at least: a cache line of float32. Shorter ones are better copied by a
+# kernel that writes the whole in its order.
+_SHORTEST: Final = 16
 
 
-def place_gradients(graph: Graph, least_heads: int) -> None:
-    """Make the gradients of attention that are only concatenated views of the whole; `least_heads`: with fewer, the kernel's
-    results are sums of parts. Changes `graph.values`, after fusion."""
-    makers = {o: node for node in graph.nodes if node.op == "attention_gradient" for o in node.outputs}
+def place_pieces(graph: Graph, groups: Sequence[fusion.Group]) -> None:
+    """Make results of one kernel that are only concatenated views of the whole. Changes `graph.values`, after fusion."""
+    if not any(node.op == "concatenate" for node in graph.nodes):
+        return
+    makers = _makers(graph, groups)
     if not makers:
         return
     seen = {*graph.outputs, *(value for _, value in graph.updates)}
@@ -27,10 +34,10 @@ def place_gradients(graph: Graph, least_heads: int) -> None:
         if node.op != "concatenate" or node.outputs[0] in seen:
             continue
         roots = [graph.root(value) for value in node.inputs]
-        first = makers.get(roots[0])
-        if first is None or set(roots) != set(first.outputs) or prod(graph.values[roots[0]].shape[:-2]) < least_heads:
+        maker = makers.get(roots[0])
+        if maker is None or len(set(roots)) != len(roots) or any(makers.get(root) != maker for root in roots):
             continue
-        if len(roots) != len(first.outputs) or any(uses[root] > 1 or root in seen for root in roots):
+        if any(uses[root] > 1 or root in seen for root in roots):
             continue
         places = [_place(graph, node, at, start) for at, start in enumerate(_starts(graph, node))]
         if all(place is not None for place in places):
@@ -39,9 +46,27 @@ def place_gradients(graph: Graph, least_heads: int) -> None:
                     graph.values[root] = place
 
 
+def _makers(graph: Graph, groups: Sequence[fusion.Group]) -> dict[int, int]:
+    """For values that may become views, what makes them: the number of a group of pointwise operations, or of attention's
+    gradients."""
+    makers: dict[int, int] = {}
+    for number, group in enumerate(groups):
+        ops = [graph.nodes[index].op for index in group.nodes]
+        if ops == ["attention_gradient"]:
+            from flambeau.compiler.kernels.attention import LEAST_HEADS
+
+            outputs = graph.nodes[group.nodes[0]].outputs
+            if prod(graph.values[outputs[0]].shape[:-2]) >= LEAST_HEADS:  # else they are sums of parts
+                makers |= dict.fromkeys(outputs, number)
+        elif group.kind == fusion.LOOPS and group.head is None and not any(op in REDUCE or op in REDUCE_PAIR for op in ops):
+            makers |= dict.fromkeys(group.outputs, number)
+    return makers
+
+
 def is_placed(graph: Graph, node: Node) -> bool:
     """Whether the inputs of a concatenation have been written into its result."""
-    return bool(node.inputs) and all(graph.values[graph.root(value)].base == node.outputs[0] for value in node.inputs)
+    whole = node.outputs[0]
+    return bool(node.inputs) and all(whole in (graph.root(value), graph.values[graph.root(value)].base) for value in node.inputs)
 
 
 def _starts(graph: Graph, node: Node) -> list[int]:
@@ -73,5 +98,7 @@ def _place(graph: Graph, node: Node, at: int, start: int) -> Value | None:
         reached[d] += (size - 1) * (stride // piece.strides[d])
         strides.append(stride // piece.strides[d] * whole.strides[d])
     if any(far >= size for far, size in zip(reached, piece.shape, strict=True)):
+        return None
+    if whole.numel > 1 and (whole.strides[-1] != 1 or piece.shape[-1] < _SHORTEST):
         return None
     return replace(value, strides=tuple(strides), offset=start * whole.strides[node.attr("dim")], base=whole_id)
