@@ -39,7 +39,8 @@ def place_pieces(graph: Graph, groups: Sequence[fusion.Group]) -> None:
             continue
         if any(uses[root] > 1 or root in seen for root in roots):
             continue
-        places = [_place(graph, node, at, start) for at, start in enumerate(_starts(graph, node))]
+        least = _SHORTEST if groups[maker].kind == fusion.LOOPS else 2
+        places = [_place(graph, node, at, start, least) for at, start in enumerate(_starts(graph, node))]
         if all(place is not None for place in places):
             for root, place in zip(roots, places, strict=True):
                 if place is not None:
@@ -47,8 +48,8 @@ def place_pieces(graph: Graph, groups: Sequence[fusion.Group]) -> None:
 
 
 def _makers(graph: Graph, groups: Sequence[fusion.Group]) -> dict[int, int]:
-    """For values that may become views, what makes them: the number of a group of pointwise operations, or of attention's
-    gradients."""
+    """For values that may become views, what makes them: the number of a group of pointwise operations, after a matrix product
+    or not, or of attention's gradients."""
     makers: dict[int, int] = {}
     for number, group in enumerate(groups):
         ops = [graph.nodes[index].op for index in group.nodes]
@@ -58,6 +59,9 @@ def _makers(graph: Graph, groups: Sequence[fusion.Group]) -> dict[int, int]:
             outputs = graph.nodes[group.nodes[0]].outputs
             if prod(graph.values[outputs[0]].shape[:-2]) >= LEAST_HEADS:  # else they are sums of parts
                 makers |= dict.fromkeys(outputs, number)
+        elif group.kind == "matmul" and group.head is not None:
+            result = graph.nodes[group.head].outputs[0]
+            makers |= dict.fromkeys([value for value in group.outputs if value != result], number)
         elif group.kind == fusion.LOOPS and group.head is None and not any(op in REDUCE or op in REDUCE_PAIR for op in ops):
             makers |= dict.fromkeys(group.outputs, number)
     return makers
@@ -78,8 +82,9 @@ def _starts(graph: Graph, node: Node) -> list[int]:
     return starts
 
 
-def _place(graph: Graph, node: Node, at: int, start: int) -> Value | None:
-    """The root of input `at` as a view of the whole; None if it is not all of its root, or in another order."""
+def _place(graph: Graph, node: Node, at: int, start: int, least: int) -> Value | None:
+    """The root of input `at` as a view of the whole; None if it is not all of its root, or in another order, or if fewer than
+    `least` elements lie together."""
     whole_id = node.outputs[0]
     piece, whole = graph.values[node.inputs[at]], graph.values[whole_id]
     value = graph.values[graph.root(node.inputs[at])]
@@ -99,6 +104,7 @@ def _place(graph: Graph, node: Node, at: int, start: int) -> Value | None:
         strides.append(stride // piece.strides[d] * whole.strides[d])
     if any(far >= size for far, size in zip(reached, piece.shape, strict=True)):
         return None
-    if whole.numel > 1 and (whole.strides[-1] != 1 or piece.shape[-1] < _SHORTEST):
+    together = [size for size, stride, placed in zip(value.shape, value.strides, strides, strict=True) if stride == placed == 1 < size]
+    if max(together, default=0) < least:
         return None
     return replace(value, strides=tuple(strides), offset=start * whole.strides[node.attr("dim")], base=whole_id)

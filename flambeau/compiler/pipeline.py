@@ -236,7 +236,7 @@ def _head_kernels(graph: Graph, group: fusion.Group, head: int, prepacked: Prepa
 
 def _attach(graph: Graph, group: fusion.Group, kernels: list[Kernel]) -> None:
     """Let the kernels that run the epilogue name what it reads and writes: every buffer among their words."""
-    results = {o for i in group.nodes for o in graph.nodes[i].outputs}
+    results = {graph.root(o) for i in group.nodes for o in graph.nodes[i].outputs}
     for kernel in kernels:
         touched = dict.fromkeys(w.value for w in kernel.words if isinstance(w, Address))
         written = [r for r in touched if r in results or r in kernel.writes]

@@ -76,6 +76,7 @@ def test_fewer_products_pack_by_themselves(plans: list[Any]) -> None:
     rng = np.random.default_rng(0)
     w = rng.standard_normal((64, 128), np.float32)
     shared_products([rng.standard_normal((32, 64), np.float32) for _ in range(USES - 1)], w, False, False)
+    shared_products([rng.standard_normal((128, 64), np.float32)], w, False, False)
     shared_products([rng.standard_normal((8, 64), np.float32) for _ in range(USES)], w, False, False)
     assert packings(plans) == 0
 
@@ -103,6 +104,7 @@ def test_special_values(value: float, plans: list[Any], monkeypatch: pytest.Monk
             ft.set_num_threads(threads)
             results.append(shared_products(xs, w, False, False))
         monkeypatch.setattr(matmul_prepacked, "FEWEST_USES", 100)
+        monkeypatch.setattr(matmul_prepacked, "_FEWEST_ROWS", 10_000)
         plans.clear()
         alone = shared_products([*xs, xs[0]], w, False, False)
     assert packings(plans) == 0
@@ -140,3 +142,13 @@ def test_an_update_after_the_products(plans: list[Any]) -> None:
     np.testing.assert_array_equal(w.numpy(), before * 0.5)
     for x, y in zip(xs, results, strict=True):
         np.testing.assert_allclose(y.numpy(), x.numpy() @ before, rtol=1e-4, atol=1e-4)
+
+
+def test_two_products_of_many_rows_share(plans: list[Any]) -> None:
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((64, 128), np.float32)
+    xs = [rng.standard_normal((rows, 64), np.float32) for rows in (100, 40)]
+    for x, y in zip(xs, shared_products(xs, w, False, False), strict=True):
+        exact, sizes = x.astype(np.float64) @ w, np.abs(x).astype(np.float64) @ np.abs(w)
+        assert (np.abs(y - exact) <= 66 * 2.0**-24 * sizes).all()
+    assert packings(plans) == 1

@@ -49,7 +49,10 @@ if TYPE_CHECKING:
 LEAST_K = 128
 # Half of a's panel of a block of K, 32 KiB at most, stays in the first-level cache.
 _VISIT_STEPS = 8
-HALVES = Form("halves", STEP_BYTES, SLOT, 2 * SUMS_BYTES, _VISIT_STEPS, halves_pack_function, False)
+# A block of b, 16 to 20 panels: with half of the cache c's lines are driven out (768 x 3072 x 768 and 2048 x 1536 x 384 take 2 to 10 % longer),
+# with a quarter a is packed too often (1024 x 1024 x 1024: 8 %).
+_CACHE_SHARE = 0.375
+HALVES = Form("halves", STEP_BYTES, SLOT, 2 * SUMS_BYTES, _VISIT_STEPS, _CACHE_SHARE, halves_pack_function, False)
 # Parameters of `halves_otherwise` besides %args: of the driver, of the visit, and whether multiply-adds must do.
 _OF_DRIVER = ("scratch", "a", "source_b", "k", "steps", "add")
 _OF_VISIT = ("row", "tall", "index", "at", "number", "wide", "left_slot", "right_slot", "waiting", "place", "place_row")

@@ -61,11 +61,12 @@ class Form:
     slot_bytes: int
     sums_bytes: int
     visit_steps: int  # between two visits of a column panel at most
+    cache_share: float  # of the second-level cache, for a block of b
     pack: Callable[[Facts, str], Function]
     is_exact: bool  # else panels may have to be packed as bfloat16 parts, too
 
 
-PARTS = Form("parts", STEP_BYTES, SLOT, SUMS_BYTES, STEPS, parts_pack_function, True)
+PARTS = Form("parts", STEP_BYTES, SLOT, SUMS_BYTES, STEPS, 0.5, parts_pack_function, True)
 
 
 def parts_pay(m: int, n: int, k: int) -> bool:
@@ -102,7 +103,7 @@ def parts_block(
     panel_bytes = parts_k_block(k) // STEP * form.step_bytes
     whole = round_up(max(k, 1), STEP)
     kc = parts_k_block(k)
-    widest = max(1, host.l2_bytes // 2 // panel_bytes) * LANES
+    widest = max(1, int(host.l2_bytes * form.cache_share) // panel_bytes) * LANES
     widest += widest // 4  # no thin last block
     if prepacked:
         nc, column_blocks, row_panels, grain = prepacked_grid(m, n, host.threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 from flambeau import dtypes
 from flambeau.compiler import graph as g
@@ -109,11 +109,7 @@ class _Lowering:
     def _store_rows(self, writer: Writer) -> None:
         ready = [(v, writer.value(v, "row")) for v in self.rows]
         for root, value in ready:
-            place: dict[str, Any] = {}
-            v = self.graph.values[root]
-            if v.base is not None:  # a piece of a concatenation (pieces.py)
-                place = {"strides": v.strides, "offset": v.offset}
-            writer.store(value, self.graph.root(root), self.domain.where[root], "row", **place)
+            writer.store(value, root, self.domain.where[root], "row")
 
     # -- what the reductions are --------------------------------------------------------------------------------
     def _sources(self, writer: Writer, r: _Reduction) -> list[tuple[str, tuple[int, ...]]]:

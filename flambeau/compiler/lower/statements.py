@@ -327,12 +327,13 @@ class Writer:
         return outs
 
     def store(self, value: int, root: int, lists: Lists, at: str, **place: Any) -> None:
-        """Store a value number into a root's buffer (or, with strides/offset/dynamic, a part of it)."""
+        """Store a value number into a root's buffer (or, with strides/offset/dynamic, a part of it), or into the whole whose
+        piece the root is (pieces.py)."""
         r = self.graph.values[root]
         strides = place.get("strides", r.strides)
         by_loop = {loop: s for loop, n, s in self.domain.factors(lists, strides) if n != 1}
-        offset, dynamic = place.get("offset", 0), place.get("dynamic", ())
-        access = self.access(RawAccess("store", r.dtype, root, offset, dynamic, by_loop))
+        offset, dynamic = place.get("offset", r.offset), place.get("dynamic", ())
+        access = self.access(RawAccess("store", r.dtype, self.graph.root(root), offset, dynamic, by_loop))
         block = self.row
         if at == "stage":
             assert self.stage is not None
