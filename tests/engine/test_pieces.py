@@ -42,7 +42,7 @@ def forget() -> None:
 
 def both_ways(program: Callable[[], list[Any]], monkeypatch: pytest.MonkeyPatch) -> int:
     """Run a program with pieces placed and with none: the same bits. How many concatenations were placed."""
-    monkeypatch.setenv("FLAMBEAU_STORED_PLANS", "0")
+    monkeypatch.setattr(pipeline, "USE_STORED", [False])
     found: list[int] = []
     place = pieces.place_pieces
 
