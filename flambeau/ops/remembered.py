@@ -225,7 +225,7 @@ def _remember(tr: Trace, form: Form, expected: list[Any], made: list[Any], slots
         chain.reverse()
         while chain and chain[0].edge[0] in _ENTERED:
             before = chain.pop(0)
-        if before.external or (chain and before.immediate is not None):
+        if before.external or not _open(before, tr.gen):
             raise _Unknown
         edges = next((i for i, s in enumerate(chain) if s.edge[0] in _WRITTEN), len(chain))
         call = KnownCall(form.body, tuple(expected))
@@ -245,6 +245,12 @@ def _remember(tr: Trace, form: Form, expected: list[Any], made: list[Any], slots
     _missed(before, call, tr.gen)
 
 
+def _open(state: State, gen: int) -> bool:
+    """Whether a state may remember another call."""
+    call = state.call
+    return call is None or call.misses < MOST_MISSES or call.gen == gen or gen - call.gen >= _REST
+
+
 def _missed(state: State, call: KnownCall, gen: int) -> None:
     """Remember the call. It counts as a miss, once in a pass."""
     call.misses += call.gen != gen
@@ -258,7 +264,7 @@ def _run(form: Form, args: tuple[Any, ...]) -> Any:
     if type(tr) is not Trace or recorder.take is None:
         return form.call(args)
     before = tr.state
-    if (known := before.call) is not None and known.misses >= MOST_MISSES and tr.gen - known.gen < _REST:
+    if before.immediate is not None or not _open(before, tr.gen):  # calls that are learned there are looked for by the operations
         return form.call(args)
     made: list[Any] = []
     expected: list[Any] = []

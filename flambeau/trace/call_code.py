@@ -215,7 +215,7 @@ def call(places: Places) -> str:
 
     c.label("inputs")
     c.refuse(c.get("i1", entered), "miss")
-    # Where calls have been learned, the operations look whether theirs is one (immediate.py); what is remembered there are calls without edges.
+    # Where calls have been learned, the operations look whether theirs is one (immediate.py).
     c.need(c.same(c.field(c.field(tr, "TRACE_STATE"), "STATE_IMMEDIATE"), none), "miss")
     gen = c.field(tr, "TRACE_GEN")
     with c.each("%count") as (i, following):
