@@ -16,6 +16,7 @@ from flambeau.ops.primitive import broadcast_shapes
 from flambeau.ops.promotion import convert, is_number, promote, promote_float
 from flambeau.ops.reductions import norm_of
 from flambeau.ops.registry import Number, operation
+from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import cat, dim_of, stack
 from flambeau.ops.wrapper import numpy_names
@@ -270,8 +271,8 @@ def histogramdd(
 
 
 # -- vectors and norms ----------------------------------------------------------------------------------------------
-@numpy_names
 @public("cross")
+@remembered_with_axis
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
     """The cross product along a dim of size 3 (by default the first such dim)."""
     shape = broadcast_shapes("cross", [tuple(input.shape), tuple(other.shape)])

@@ -10,7 +10,6 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn.functional.activation import log_softmax_values
 from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
-from flambeau.ops.remembered import remembered
 
 
 def _reduce(loss: Tensor, reduction: str) -> Tensor:
@@ -555,7 +554,6 @@ def _triplet(positive: Tensor, negative: Tensor, margin: float, reduction: str) 
     return _reduce(_positive(positive - negative + margin), reduction)
 
 
-@remembered
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
     swap: bool = False, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",

@@ -8,6 +8,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, primitives
+from flambeau.ops.remembered import remembered
 
 _MODES = {4: ("bilinear", "nearest", "bicubic"), 5: ("bilinear", "nearest")}
 
@@ -93,6 +94,7 @@ def _grid_sample(input: Tensor, grid: Tensor, mode: str, padding_mode: str, alig
     return total  # type: ignore[no-any-return]
 
 
+@remembered
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
 ) -> Tensor:
