@@ -65,6 +65,11 @@ class KnownCall:
         self.tail: tuple[State, tuple[int, ...], tuple[int, ...], bool, State, str] | None = None
         self.result: Any = None
 
+    @property
+    def end(self) -> State | None:
+        """The state that it leads to; None: the one where it is."""
+        return self.tail[4] if self.tail is not None else self.steps[-1][0] if self.steps else None
+
 
 class Form:
     """A remembered function: its body, how its arguments come, and whether it writes to some of them."""

@@ -84,3 +84,5 @@ def _prune(every: set[State], wanted: list[State]) -> None:
             state.next = None
         if state.writes is not None and state.writes[4][-1][0] not in leading:
             state.writes = None
+        if state.call is not None and state.call.end is not None and state.call.end not in leading:
+            state.call = None

@@ -67,3 +67,18 @@ def test_what_is_recorded_and_what_is_kept_for_gradients_survives() -> None:
     (pending.sum() + y.sum()).backward()
     assert x.grad is not None
     assert ft.allclose(x.grad, 9 * (ft.ones(7) * 3).exp())
+
+
+def test_remembered_calls_are_forgotten_with_what_they_lead_to() -> None:
+    def run() -> list[float]:
+        t = ft.linspace(0.0, 1.0, 71) * 3
+        t[2] = 5.0
+        return (t[1:9:2].view(2, 2) + 1).sum(0).tolist()
+
+    expected = run()
+    assert run() == expected
+    forgetting.keep(0)
+    known = forgetting.states()
+    calls = [state.call for state in known if state.call is not None]
+    assert all(call.end is None or call.end in known for call in calls)
+    assert run() == expected and run() == expected
