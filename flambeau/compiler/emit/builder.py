@@ -108,6 +108,11 @@ class Builder:
         self.emit(f"call void {address}({', '.join(f'{t} {v}' for t, v in arguments)})")
 
     # -- memory -------------------------------------------------------------------------------------------------
+    def prefetch(self, address: str, level: int = 2, write: bool = False) -> None:
+        """Have the line of memory at an address brought into the cache of this level (1 to 3), to be read or written."""
+        arguments = [("ptr", address), ("i32", str(int(write))), ("i32", str(4 - level)), ("i32", "1")]
+        self.call("void", "llvm.prefetch.p0", arguments)
+
     def gep(self, element: str, pointer: str, index: str | int) -> str:
         """Address of element `index` (in elements of type `element`) after `pointer`."""
         if str(index) == "0":

@@ -300,8 +300,7 @@ class Code:
 
     def prefetch(self, address: str, write: bool = False, level: int = 1) -> None:
         """Ask for a cache line, to the cache of this level (1 to 3)."""
-        arguments = [("ptr", address), ("i32", str(int(write))), ("i32", str(4 - level)), ("i32", "1")]
-        self.b.call("void", "llvm.prefetch.p0", arguments)
+        self.b.prefetch(address, level, write)
 
     # -- the module -------------------------------------------------------------------------------------------------
     def helper(self, text: str, declarations: set[str]) -> None:

@@ -208,7 +208,7 @@ class _Emitter:
             elif kind == ONE:
                 value = scalar.load(self.b, d, point, context.width, context.mask)
                 if self.nest.far and info.role == "load" and context.mask is None:
-                    self._ask(self.b.gep("i8", point, FAR_BYTES))
+                    self.b.prefetch(self.b.gep("i8", point, FAR_BYTES))
             else:
                 lanes = self._lanes(s.access, context.width)
                 value = scalar.gather(self.b, d, point, lanes, context.width, context.mask)
@@ -396,11 +396,7 @@ class _Emitter:
             size = dtypes.BY_NAME[self.nest.accesses[access].dtype].itemsize
             ahead = self._step(access, self._point(access, context, 0), self._stride(access, self.nest.outer - 1))
             for offset in range(0, context.copies * context.width * size, 64):
-                self._ask(b.gep("i8", ahead, offset))
-
-    def _ask(self, where: str) -> None:
-        """Have a line of memory brought into the second-level cache."""
-        self.b.call("void", "llvm.prefetch.p0", [("ptr", where), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                b.prefetch(b.gep("i8", ahead, offset))
 
     # -- stages -------------------------------------------------------------------------------------------------
     def _stage(self, block: Block, context: _Context) -> None:

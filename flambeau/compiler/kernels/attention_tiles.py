@@ -149,7 +149,7 @@ def copy_rows(b: Builder, facts: Facts, unit: bool, name: str) -> str:
 
         def fetch(line: str) -> None:
             at = b.gep("i8", b.gep(element.memory, source, b.mul("%row_stride", FETCHED_ROWS)), line)
-            b.call("void", "llvm.prefetch.p0", [("ptr", at), ("i32", "0"), ("i32", "3"), ("i32", "1")])
+            b.prefetch(at, level=1)
 
         def single(j: str) -> None:
             at = b.gep(element.memory, source, b.mul(j, "%column_stride"))

@@ -230,7 +230,7 @@ def _windows(b: Builder, facts: Facts, w: dict[str, str], source: str, start: An
                 row = b.mul(b.add(b.mul(oy, w["step_y"]), y), w["source_y"])
                 at = b.gep(element.memory, source, b.add(b.add(row, b.mul(ox, w["step_x"])), w["source_channel"]))
                 for line in range(2 if facts.kind == PAIR else 1):
-                    b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("i8", at, 64 * line)), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                    b.prefetch(b.gep("i8", at, 64 * line))
 
         def row(oy: str) -> None:
             y_first = b.add(b.mul(oy, w["step_y"]), w["base_y"])
