@@ -17,7 +17,7 @@ from flambeau.ops.primitives.host import call_host, gradient
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
 from flambeau.ops.shape import dim_of, roll
-from flambeau.ops.wrapper import write_out
+from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -262,7 +262,7 @@ ihfftn, ihfft2 = (_over_dims(f"ihfft{k}", _rfftn, k == "2", f"The inverse of hff
 def _frequencies(places: Any, n: int, d: float, dtype: Any, requires_grad: bool, out: Any) -> Any:
     kind = dtype or dtypes.get_default_dtype()
     result = (places.to(kind) * (1.0 / (n * d))).requires_grad_(requires_grad)
-    return result if out is None else write_out(fft.operation, out, result)
+    return into(out, result, fft.operation.name)
 
 
 def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = strided, device: Any = None, requires_grad: bool = False) -> Any:

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.ops.wrapper import write_out
-
-_Named = namedtuple("_Named", ("name",))
+from flambeau.trace.mutation import into
 
 
 def public(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -22,8 +19,7 @@ def public(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def make(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            return result if out is None else write_out(_Named(name), out, result)
+            return into(out, function(*args, **kwargs), name)
 
         call.__qualname__ = call.__name__ = name.rsplit(".", 1)[-1]
         return call

@@ -240,7 +240,7 @@ def _extreme(input: Any, dim: Any, keepdim: bool, other: Any, out: Any, name: st
     if dim is None and other is None and out is None:
         return (_max_all if name == "max" else _min_all)(input)
     from flambeau.ops import arithmetic
-    from flambeau.ops.wrapper import write_out
+    from flambeau.trace.mutation import into
 
     if other is None and hasattr(dim, "_meta"):
         other, dim = dim, None
@@ -248,9 +248,9 @@ def _extreme(input: Any, dim: Any, keepdim: bool, other: Any, out: Any, name: st
         return (arithmetic.maximum if name == "max" else arithmetic.minimum)(input, other, out=out)
     if dim is None:
         result = (_max_all if name == "max" else _min_all)(input)
-        return result if out is None else write_out((_max_all if name == "max" else _min_all).operation, out, result)
+        return into(out, result, (_max_all if name == "max" else _min_all).operation.name)
     result = (_max_over if name == "max" else _min_over)(input, dim, keepdim)
-    return result if out is None else write_out((_max_over if name == "max" else _min_over).operation, out, result)
+    return into(out, result, (_max_over if name == "max" else _min_over).operation.name)
 
 
 def _truth_reduction(name: str, primitive: Any, empty: bool, text: str) -> Any:
@@ -330,9 +330,9 @@ def _statistic(function: Any, name: str, text: str) -> Any:
             dim, unbiased = None, dim
         result = function(input, tuple(dim) if isinstance(dim, list) else dim, _correction(unbiased, correction), keepdim)
         if out is not None:
-            from flambeau.ops.wrapper import write_out
+            from flambeau.trace.mutation import into
 
-            return write_out(function.operation, out, result)
+            return into(out, result, function.operation.name)
         return result
 
     call.__name__ = call.__qualname__ = name
@@ -409,9 +409,9 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
     order = 2.0 if p is None or p == "fro" else float(p)
     result = vector_norm_op(input, order, tuple(dim) if isinstance(dim, list) else dim, keepdim, dtype)
     if out is not None:
-        from flambeau.ops.wrapper import write_out
+        from flambeau.trace.mutation import into
 
-        return write_out(vector_norm_op.operation, out, result)  # type: ignore[no-any-return]
+        return into(out, result, vector_norm_op.operation.name)  # type: ignore[no-any-return]
     return result  # type: ignore[no-any-return]
 
 

@@ -50,12 +50,7 @@ def _sort(input: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
 @numpy_names
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False, *, out: Any = None) -> Any:
     """Values in order along a dim, and where they came from. Always stable; NaN counts as the largest."""
-    result = _sort(input, dim, bool(descending))
-    if out is not None:
-        from flambeau.ops.wrapper import write_out
-
-        return write_out(_sort.operation, out, result)
-    return result
+    return into(out, _sort(input, dim, bool(descending)), _sort.operation.name)
 
 
 @operation(method=True)

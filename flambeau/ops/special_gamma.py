@@ -11,7 +11,7 @@ from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import as_shape
 from flambeau.ops.special import trigamma
 from flambeau.ops.special_bessel import INFINITY, NAN, with_derivative
-from flambeau.ops.wrapper import write_out
+from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -113,7 +113,7 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
 def polygamma(n: int, input: Tensor, *, out: Any = None) -> Any:
     """The n-th derivative of digamma."""
     result = polygamma_of(input, n)
-    return result if out is None else write_out(polygamma_of.operation, out, result)
+    return into(out, result, polygamma_of.operation.name)
 
 
 # -- incomplete gamma functions -----------------------------------------------------------------------------------

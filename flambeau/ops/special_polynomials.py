@@ -15,7 +15,7 @@ from flambeau.ops.creation import full as filled
 from flambeau.ops.promotion import promote_float
 from flambeau.ops.registry import operation
 from flambeau.ops.special_bessel import either
-from flambeau.ops.wrapper import write_out
+from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -111,7 +111,7 @@ def _make(name: str, shifted: bool) -> Any:
             result = many(x, n, math.trunc(n.detach().max().item()) if n.numel() else 0)
         else:
             result = one(input, math.trunc(n))
-        return result if out is None else write_out(one.operation, out, result)
+        return into(out, result, one.operation.name)
 
     function.__name__ = function.__qualname__ = full
     who, letter = name.split("_polynomial_")

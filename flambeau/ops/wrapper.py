@@ -136,8 +136,10 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         call = ", ".join(
             n if p.kind is not p.KEYWORD_ONLY else f"{n}={n}" for n, p in zip(names, parameters, strict=True)
         )
-        source += ["    if out is not None:", f"        return write_out(OP, out, not_cast(OP.function)({call}))"]
-        scope |= {"write_out": write_out, "not_cast": not_cast}
+        from flambeau.trace.mutation import into
+
+        source += ["    if out is not None:", f"        return into(out, not_cast(OP.function)({call}), OP.name)"]
+        scope |= {"into": into, "not_cast": not_cast}
     immediately = [
         "        l_ = tr_.state.immediate",
         "        if l_ is not None and not tr_.held:",
@@ -284,20 +286,6 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
     inplace.__doc__ = f"In-place form of `{op.name}`: the result replaces the values of the first argument, which is returned."
     inplace.__module__ = op.body.__module__
     return inplace  # type: ignore[no-any-return]
-
-
-def write_out(op: Operation, out: Any, result: Any) -> Any:
-    """The `out=` form: resize and overwrite `out`; PyTorch's error if the dtype cannot hold the result."""
-    from flambeau.trace.mutation import write_over
-
-    if isinstance(result, tuple):
-        if not isinstance(out, (tuple, list)) or len(out) != len(result):
-            raise TypeError(f"{op.name}(): argument 'out' must be a tuple of {len(result)} tensors, not {type(out).__name__}")
-        for target, source in zip(out, result, strict=True):
-            write_over(target, source, op.name)
-        return type(result)(*out) if hasattr(result, "_fields") else tuple(out)
-    write_over(out, result, op.name)
-    return out
 
 
 def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:

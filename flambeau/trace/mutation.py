@@ -523,10 +523,16 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
     assign(target, source, name, fresh=False)
 
 
-def into(out: Tensor | None, result: Tensor, name: str) -> Tensor:
-    """What a function that is no operation returns: its result, or `out` with it."""
+def into(out: Any, result: Any, name: str) -> Any:
+    """What a function with `out=` returns: its result where `out` is None, else `out` with it; of several results a tuple of as many."""
     if out is None:
         return result
+    if isinstance(result, tuple):
+        if not isinstance(out, (tuple, list)) or len(out) != len(result):
+            raise TypeError(f"{name}(): argument 'out' must be a tuple of {len(result)} tensors, not {type(out).__name__}")
+        for target, source in zip(out, result, strict=True):
+            write_over(target, source, name)
+        return type(result)(*out) if hasattr(result, "_fields") else tuple(out)
     write_over(out, result, name)
     return out
 

@@ -181,3 +181,12 @@ def test_output_in_another_order() -> None:
 def test_a_window_of_padding_alone(d: dtypes.dtype) -> None:
     """Its maximum is the least of all values, as PyTorch's is."""
     check(cases((2, 1, 1, 2), (1, 2), (1, 1), (0, 1), (2, 3), d=d)["max_pool"], d, 1)
+
+
+@pytest.mark.parametrize(
+    ("x", "kernel", "stride", "padding"),
+    (((1, 2, 40, 130), (3, 40), (2, 40), (1, 3)), ((2, 1, 90, 100), (90, 100), (90, 100), (0, 0)), ((1, 1, 9, 37), (2, 5), (1, 4), (1, 2))),
+)
+def test_wide_steps(x: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair) -> None:
+    """Phases of a few columns, in planes that vectors would make many times as large, and taps that not all phases have."""
+    check(cases(x, kernel, stride, padding)["average_pool_gradient"], dtypes.float32)

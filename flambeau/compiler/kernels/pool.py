@@ -4,7 +4,8 @@ Forward: vectors of output columns, from the top of the plane to its bottom; the
 (stride 1), every second element (stride 2) or gathered. Lanes whose tap lies in the padding are masked out; in windows up
 to 3x3 the masks of a column of taps are made once for the vectors from top to bottom. Sums and comparisons run over the
 taps in row-major order, as PyTorch's do, so that results are equal bit for bit. Indices that nothing reads are not made.
-Gradients: a plane of the result is zeroed and added to in the order of the output pixels by one thread: no atomics.
+Gradients: a plane of the result is zeroed and added to in the order of the output pixels by one thread: no atomics. The
+average's adds vectors of windows to vectors of pixels.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.graph import Graph
@@ -23,6 +24,8 @@ from flambeau.compiler.kernels.matmul_blocking import machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 
 _UNROLLED_TAPS = 9  # windows up to 3x3 are unrolled: their size becomes a fact
+# Pixels of a plane up to which an average's gradient has phases of whole vectors where these would be empty, mostly.
+_MAX_SPARSE_PLANE: Final = 1 << 12
 _SIZES = [
     "channels",
     "height",
@@ -55,7 +58,8 @@ _SIZES = [
 class Facts:
     """`inside`: no window reaches the padding. `kernel`: the window's size where it is unrolled, else (0, 0).
 
-    `index`: the integers that count the elements of a plane, "" where no indices are wanted.
+    `index`: the integers that count the elements of a plane, "" where no indices are wanted. `unit_step`: of an average's gradient, windows
+    that move by one column.
     """
 
     op: str
@@ -67,12 +71,13 @@ class Facts:
     inside: bool
     kernel: tuple[int, int]
     index: str
+    unit_step: bool
 
     def key(self) -> str:
         return (
             f"pool:{self.op}:{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:"
             f"{'unit' if self.unit_out else 'strided'}:{'inside' if self.inside else 'edges'}:"
-            f"{self.kernel[0]}x{self.kernel[1]}{f':{self.index}' * bool(self.index)}"
+            f"{self.kernel[0]}x{self.kernel[1]}{f':{self.index}' * bool(self.index)}{':step' * self.unit_step}"
         )
 
 
@@ -93,6 +98,10 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
     )
     _, channels, height, image_width = large.shape
     _, _, out_height, out_width = small.shape
+    average = node.op.startswith("average")
+    whole = -(-image_width // sx)
+    if average and gradient and 2 * whole < width and height * image_width > _MAX_SPARSE_PLANE:
+        width = 1
     inside = (
         (py, px) == (0, 0)
         and (out_height - 1) * sy + (ky - 1) * dy < height
@@ -105,13 +114,14 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
         unit_out=out.strides[3] == 1 or out.shape[3] == 1, inside=inside,
         kernel=(ky, kx) if ky * kx <= _UNROLLED_TAPS and not gradient else (0, 0),
         index=("i32" if height * image_width < 1 << 31 else "i64") if node.op == "max_pool" and _is_read(graph, node.outputs[1]) else "",
+        unit_step=node.op == "average_pool_gradient" and sx == 1,
     )  # fmt: skip
-    average = node.op.startswith("average")
     scratch = 0
-    if gradient:  # the plane of sums, and the shares of a row of windows
-        scratch = round_up(
-            (round_up(height * image_width, width) + round_up(out_width, width) + width) * element.compute_bytes, 64
-        )
+    if gradient:  # the plane of sums, of the average by phases, and a row of shares with zeros around
+        pitch = round_up(whole, width)
+        row = round_up(kx, width) + max(out_width, pitch + px) + 2 * width
+        numbers = height * pitch * min(sx, image_width) + row if average else height * image_width
+        scratch = round_up(round_up(numbers, width) * element.compute_bytes, 64)
     sizes = (
         channels, height, image_width, out_height, out_width, ky, kx, sy, sx, -py, -px, dy, dx,
         int(average and bool(node.attr("count_include_pad"))), int(node.attr("divisor") or 0) if average else 0,
@@ -166,8 +176,8 @@ def _emit(facts: Facts, key: str) -> str:
     if facts.op.endswith("gradient"):
         w["scratch"] = b.gep("i8", b.load("ptr", b.gep("i64", "%args", after), 8), b.mul("%worker", w["scratch_bytes"]))
     plane = {
-        "max_pool": _maximum, "average_pool": _average, "max_pool_gradient": _gradient,
-        "average_pool_gradient": _gradient,
+        "max_pool": _maximum, "average_pool": _average, "max_pool_gradient": _maximum_gradient,
+        "average_pool_gradient": _average_gradient,
     }[facts.op]  # fmt: skip
 
     def unit(u: str) -> None:
@@ -418,81 +428,146 @@ def _average(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str,
     _windows(b, facts, w, source, lambda: [(type_, element.zero(width))], tap, finish)
 
 
-def _gradient(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str, indices: str) -> None:
-    """Add the shares of all windows to a zeroed plane in scratch, then bring the plane out."""
-    element, width = facts.element, facts.width
+def _maximum_gradient(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str, indices: str) -> None:
+    """Add the gradients of all windows to a zeroed plane in scratch, then bring the plane out."""
+    element = facts.element
     compute, size, memory = element.compute, element.compute_bytes, element.memory
-    type_ = vector(compute, width)
     plane = w["scratch"]
     pixels = b.mul(w["height"], w["width"])
-    b.loop(0, pixels, width, lambda i: b.store(type_, element.zero(width), b.gep(compute, plane, i), size))
+    _clear(b, facts, plane, pixels)
 
-    def add_to(at: str, value: str) -> None:
-        place = b.gep(compute, plane, at)
-        b.store(compute, element.add(b, 1, b.load(compute, place, size), value), place, size)
-
-    def maximum_row(oy: str) -> None:
-        line, index_line = (
-            b.gep(memory, source, b.mul(oy, w["source_y"])),
-            b.gep("i64", indices, b.mul(oy, w["index_y"])),
-        )
+    def row(oy: str) -> None:
+        line = b.gep(memory, source, b.mul(oy, w["source_y"]))
+        index_line = b.gep("i64", indices, b.mul(oy, w["index_y"]))
 
         def window(ox: str) -> None:
             at = b.load("i64", b.gep("i64", index_line, b.mul(ox, w["index_x"])), 8)
             value = element.widen(
                 b, 1, b.load(memory, b.gep(memory, line, b.mul(ox, w["source_x"])), element.memory_bytes)
             )
+
+            def add() -> None:
+                place = b.gep(compute, plane, at)
+                b.store(compute, element.add(b, 1, b.load(compute, place, size), value), place, size)
+
             # The indices come from max_pool, but a caller may hand in any: never write outside the plane.
-            b.when(b.op(f"icmp ult i64 {at}, {pixels}"), lambda: add_to(at, value))
+            b.when(b.op(f"icmp ult i64 {at}, {pixels}"), add)
 
         b.loop(0, w["out_width"], 1, window)
 
-    def average_row(oy: str) -> None:
+    b.loop(0, w["out_height"], 1, row)
+    b.loop(0, w["height"], 1, lambda y: _bring_row(b, facts, w, b.gep(compute, plane, b.mul(y, w["width"])), out, y))
+
+
+def _clear(b: Builder, facts: Facts, at: str, count: str) -> None:
+    """Zeros, in whole vectors."""
+    element, width = facts.element, facts.width
+    type_ = vector(element.compute, width)
+    b.loop(0, count, width, lambda i: b.store(type_, element.zero(width), b.gep(element.compute, at, i), element.compute_bytes))
+
+
+def _bring_row(b: Builder, facts: Facts, w: dict[str, str], line: str, out: str, y: str) -> None:
+    """Store row y of the result from a line of sums."""
+    element, width = facts.element, facts.width
+    row = b.gep(element.memory, out, b.mul(y, w["out_y"]))
+
+    def chunk(x: str) -> None:
+        sums = b.load(vector(element.compute, width), b.gep(element.compute, line, x), element.compute_bytes)
+        value, left = element.narrow(b, width, sums), b.sub(w["width"], x)
+        _store(b, element.memory, element.memory_bytes, width, facts.unit_out, value, row, x, left, w["out_x"])
+
+    b.loop(0, w["width"], width, chunk)
+
+
+def _average_gradient(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str, indices: str) -> None:
+    """Add the shares of all windows to a zeroed plane in scratch, then bring the plane out.
+
+    A row of the plane lies by phases, x = j step + p at p pitch + j: there, the windows that reach neighbours are neighbours, too,
+    so that vectors of pixels take vectors of shares, in the order of the windows (PyTorch's). The row of shares has zeros on both
+    sides, and a phase whole vectors, so nothing is masked.
+    """
+    element, width = facts.element, facts.width
+    compute, size, memory = element.compute, element.compute_bytes, element.memory
+    type_ = vector(compute, width)
+    step = w["step_x"]
+
+    def rounded_up(count: str) -> str:
+        return b.mul(b.op(f"udiv i64 {b.add(count, width - 1)}, {width}"), width)
+
+    whole = b.op(f"udiv i64 {b.add(w['width'], b.sub(step, 1))}, {step}")
+    pitch = rounded_up(whole)
+    phases = b.min(step, w["width"])
+    row = b.mul(pitch, phases)
+    # Taps of a phase: `taps` of them, or one less for those that begin at `full_taps`; and what the first phase begins with.
+    taps = b.op(f"udiv i64 {b.add(w['kernel_x'], b.sub(step, 1))}, {step}")
+    full_taps = b.sub(w["kernel_x"], b.mul(b.sub(taps, 1), step))
+    padding = b.sub(0, w["base_x"])
+    first_tap, last_window = b.op(f"urem i64 {padding}, {step}"), b.op(f"udiv i64 {padding}, {step}")
+    full_columns = b.sub(w["width"], b.mul(b.sub(whole, 1), step))
+    plane = w["scratch"]
+    everything = b.op(f"udiv i64 {w['scratch_bytes']}, {size}")
+    _clear(b, facts, plane, b.mul(b.op(f"udiv i64 {everything}, {width}"), width))
+    shares = b.gep(compute, plane, b.add(b.mul(w["height"], row), rounded_up(w["kernel_x"])))
+
+    def window_row(oy: str) -> None:
         line = b.gep(memory, source, b.mul(oy, w["source_y"]))
-        shares = b.gep(compute, plane, b.mul(b.op(f"udiv i64 {b.add(pixels, width - 1)}, {width}"), width))
 
         def share(ox: str) -> None:
             left = b.sub(w["out_width"], ox)
             read = masked_read(b, memory, width, element.memory_bytes, facts.kind, "0", left, w["source_x"])
             value = element.widen(b, width, read(b.gep(memory, line, b.mul(ox, w["source_x"]))))
-            b.store(type_, _divide(b, facts, value, _divisors(b, facts, w, ox, oy)), b.gep(compute, shares, ox), size)
+            value = _divide(b, facts, value, _divisors(b, facts, w, ox, oy))
+            _store(b, compute, size, width, True, value, shares, ox, left, "1")
 
         b.loop(0, w["out_width"], width, share)
         y_first = b.add(b.mul(oy, w["step_y"]), w["base_y"])
+        top, bottom = b.max(y_first, 0), b.min(b.add(y_first, w["kernel_y"]), w["height"])
 
-        def window(ox: str) -> None:
-            value = b.load(compute, b.gep(compute, shares, ox), size)
-            x_first = b.add(b.mul(ox, w["step_x"]), w["base_x"])
+        def phase(p: str, first: str, last: str) -> list[str]:
+            # Column j is in the windows up to j + last, there by tap `first`, and in those before, each by a tap `step` further.
+            full = b.op(f"icmp slt i64 {first}, {full_taps}")
+            count = b.op(f"select i1 {full}, i64 {taps}, i64 {b.sub(taps, 1)}")
 
-            def tap_row(ty: str) -> None:
-                y = b.add(y_first, b.mul(ty, w["tap_y"]))
+            def columns(j: str) -> None:
+                start = b.gep(compute, shares, b.add(b.add(j, b.add(last, 1)), b.sub(0, count)))
 
-                def tap(tx: str) -> None:
-                    x = b.add(x_first, b.mul(tx, w["tap_x"]))
-                    inside = b.op(f"icmp ult i64 {x}, {w['width']}")
-                    b.when(inside, lambda: add_to(b.add(b.mul(y, w["width"]), x), value))
+                def pixel_row(y: str) -> None:
+                    place = b.gep(compute, plane, b.add(b.add(b.mul(y, row), b.mul(p, pitch)), j))
 
-                b.when(b.op(f"icmp ult i64 {y}, {w['height']}"), lambda: _loop(b, w["kernel_x"], tap))
+                    def window(k: str, total: str) -> list[str]:
+                        return [element.add(b, width, total, b.load(type_, b.gep(compute, start, k), size))]
 
-            b.loop(0, w["kernel_y"], 1, tap_row)
+                    (total,) = b.loop(0, count, 1, window, [(type_, b.load(type_, place, size))])
+                    b.store(type_, total, place, size)
 
-        b.loop(0, w["out_width"], 1, window)
+                b.loop(top, bottom, 1, pixel_row)
 
-    b.loop(0, w["out_height"], 1, maximum_row if facts.op.startswith("max") else average_row)
+            b.loop(0, pitch, width, columns)
+            following = b.add(first, 1)
+            wraps = b.op(f"icmp eq i64 {following}, {step}")
+            return [b.op(f"select i1 {wraps}, i64 0, i64 {following}"), b.add(last, b.op(f"zext i1 {wraps} to i64"))]
 
-    def bring_row(y: str) -> None:
-        row = b.gep(memory, out, b.mul(y, w["out_y"]))
-        line = b.gep(compute, plane, b.mul(y, w["width"]))
+        b.loop(0, phases, 1, phase, [("i64", first_tap), ("i64", last_window)])
 
-        def chunk(x: str) -> None:
-            value = element.narrow(b, width, b.load(type_, b.gep(compute, line, x), size))
-            left = b.sub(w["width"], x)
-            _store(b, memory, element.memory_bytes, width, facts.unit_out, value, row, x, left, w["out_x"])
+    b.loop(0, w["out_height"], 1, window_row)
 
-        b.loop(0, w["width"], width, chunk)
+    def bring(y: str) -> None:
+        line = b.gep(compute, plane, b.mul(y, row))
+        if facts.unit_step:
+            _bring_row(b, facts, w, line, out, y)
+            return
+        to = b.gep(memory, out, b.mul(y, w["out_y"]))
 
-    b.loop(0, w["height"], 1, bring_row)
+        def phase(p: str) -> None:
+            full = b.op(f"icmp slt i64 {p}, {full_columns}")
+            columns = b.op(f"select i1 {full}, i64 {whole}, i64 {b.sub(whole, 1)}")
 
+            def pixel(j: str) -> None:
+                value = element.narrow(b, 1, b.load(compute, b.gep(compute, line, b.add(b.mul(p, pitch), j)), size))
+                b.store(memory, value, b.gep(memory, to, b.mul(b.add(b.mul(j, step), p), w["out_x"])), element.memory_bytes)
 
-def _loop(b: Builder, count: str, body: Any) -> None:
-    b.loop(0, count, 1, body)
+            b.loop(0, columns, 1, pixel)
+
+        b.loop(0, phases, 1, phase)
+
+    b.loop(0, w["height"], 1, bring)
