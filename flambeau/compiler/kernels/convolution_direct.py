@@ -285,7 +285,7 @@ def _micro_kernel(facts: Facts, height: int, vectors: int, b: Builder) -> str:
         at = b.gep(compute, "%pixels", b.load("i64", b.gep("i64", "%table", k), 8))
         if facts.in_place:  # the last pixel of the next tile: from the second level to the first
             following_tile = b.gep(compute, at, height + tile.rows - 1)
-            b.call("void", "llvm.prefetch.p0", [("ptr", following_tile), ("i32", "0"), ("i32", "3"), ("i32", "1")])
+            b.prefetch(following_tile, level=1)
         row = b.gep(compute, "%weights", b.mul(k, tile.columns))
         right = [b.load(type_, b.gep(compute, row, v * width), size) for v in range(vectors)]
         following = []

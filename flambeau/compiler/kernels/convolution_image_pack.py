@@ -341,7 +341,7 @@ def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
                     else:
                         loaded.append(b.load(_TYPE, at, 4))
                         ahead = b.gep("float", at, _WIDTH)  # for the next pixels: 25 % of the time, where rows are far apart
-                        b.call("void", "llvm.prefetch.p0", [("ptr", ahead), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                        b.prefetch(ahead)
                 return loaded
 
             def put(pair: tuple[list[str], list[str]], to: str, *seen: str) -> list[str]:

@@ -103,7 +103,7 @@ def _look(name: str, b: Builder) -> str:
 
             def vector(q: str, *now: str) -> list[str]:
                 here = b.gep("float", source, q)
-                b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("float", here, "%ahead")), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                b.prefetch(b.gep("float", here, "%ahead"))
                 return look(b, b.load(floats, here, 4), now, least)
 
             def tail(q: str, *now: str) -> list[str]:

@@ -213,11 +213,7 @@ def tap_rows(b: Builder, phase: dict[str, str], y: str) -> tuple[str, str]:
 def fetch_lines(b: Builder, element: Element, start: str, length: str) -> None:
     """Ask for the cache lines of `length` elements, into the second level: meanwhile the multiply-adds go on."""
 
-    def fetch(at: str) -> None:
-        arguments = [("ptr", b.gep(element.memory, start, at)), ("i32", "0"), ("i32", "2"), ("i32", "1")]
-        b.call("void", "llvm.prefetch.p0", arguments)
-
-    b.loop(0, length, 64 // element.memory_bytes, fetch)
+    b.loop(0, length, 64 // element.memory_bytes, lambda at: b.prefetch(b.gep(element.memory, start, at)))
 
 
 def fetch_planes(

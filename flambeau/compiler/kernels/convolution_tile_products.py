@@ -79,7 +79,7 @@ def fetch_panel(b: Builder, s: str) -> None:
 
     def fetch(line: str) -> None:
         at = b.gep("i8", fetched, b.mul(line, 64))
-        b.call("void", "llvm.prefetch.p0", [("ptr", at), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+        b.prefetch(at)
 
     b.loop(0, "%fetched_lines", 1, fetch)
 
@@ -188,7 +188,7 @@ def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -
         def fetch_pixels() -> None:
             for part, pair, c in lines[:each]:
                 at = b.add(b.add(b.mul("%part_bytes", part), b.mul("%pair_bytes", pair)), 64 * c + 63)
-                b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("i8", following, at)), ("i32", "0"), ("i32", "3"), ("i32", "1")])
+                b.prefetch(b.gep("i8", following, at), level=1)
             del lines[:each]
 
         planes = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))

@@ -137,7 +137,7 @@ def _copy(element: Element, b: Builder) -> str:
         def some(at: str) -> None:
             here = b.gep(memory, source, at)
             value = b.masked_load(memory, WIDTH, here, bit_mask(b, WIDTH, 0, b.sub(left, at)), size)
-            b.call("void", "llvm.prefetch.p0", [("ptr", b.gep(memory, here, "%ahead")), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+            b.prefetch(b.gep(memory, here, "%ahead"))
             _store_bits(b, element, value, b.gep("i32", to, at))
 
         b.loop(0, "%pitch", WIDTH, some)

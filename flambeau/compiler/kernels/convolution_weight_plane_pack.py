@@ -91,7 +91,7 @@ def _copy(form: str, name: str, b: Builder) -> str:
                         values.append(b.masked_load("float", _WIDTH, here, bit_mask(b, _WIDTH, 0, b.sub(count, at)), 4))
                     else:
                         values.append(b.load(_FLOATS, here, 4))
-                        b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("float", here, fetched)), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                        b.prefetch(b.gep("float", here, fetched))
                     if form == "parts":
                         extremes = EXTENT.include(b, values[-1], *extremes)
                 if form == "halves":

@@ -216,7 +216,7 @@ def _products(b: Builder, high: int, broad: int, form: str) -> None:
         def fetch() -> None:
             for line in lines[:each]:
                 at = b.gep("i8", left, b.add(line, 2 * 2 * _PLACES - 1))
-                b.call("void", "llvm.prefetch.p0", [("ptr", at), ("i32", "0"), ("i32", "3"), ("i32", "1")])
+                b.prefetch(at, level=1)
             del lines[:each]
 
         multiply_parts(b, high, broad, load, before=fetch)

@@ -140,7 +140,7 @@ class Driver:
         def fetch() -> None:
             line = b.gep(facts.element.memory, source, start)
             for _ in range(count):
-                b.call("void", "llvm.prefetch.p0", [("ptr", line), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                b.prefetch(line)
                 line = b.gep(facts.element.memory, line, step)
 
         b.when(wanted, fetch)

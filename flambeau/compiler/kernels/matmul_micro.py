@@ -47,7 +47,7 @@ def micro_kernel(
         line = b.gep("i8", "%c", b.mul(b.op(f"lshr i64 {index}, 4"), 64))
         line = b.gep(element.memory, line, b.mul(row, "%c_row"))
         for _ in range(4):
-            b.call("void", "llvm.prefetch.p0", [("ptr", line), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+            b.prefetch(line)
             line = b.gep(element.memory, line, "%c_row")
 
     def step(index: str, *accumulators: str) -> list[str]:
@@ -88,7 +88,7 @@ def micro_kernel(
         def fetch(t: str) -> None:
             line = b.gep(element.memory, "%b", b.add(b.mul(t, "%b_step"), tile.columns))
             for at in range(0, lanes * size, 64):
-                b.call("void", "llvm.prefetch.p0", [("ptr", b.gep("i8", line, at)), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                b.prefetch(b.gep("i8", line, at))
 
         end = b.min("%k", b.add(first, CHUNK))
         in_place = b.op(f"and i1 %fetch, {b.op(f'icmp ne i64 %b_step, {tile.columns}')}")

@@ -123,7 +123,7 @@ def _transpose(b: Builder, element: Element, width: int, lanes: int, source: str
                     at = b.gep(element.memory, rows[group + i], k)
                     # The same piece of the next panel: the hardware does not follow so many rows at once.
                     following = b.gep(element.memory, at, next_panel)
-                    b.call("void", "llvm.prefetch.p0", [("ptr", following), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+                    b.prefetch(following)
                     value = b.load(memory, at, element.memory_bytes)
                     loaded.append(element.widen(b, width, value))
                 columns.append(transpose(b, element.compute, width, loaded))

@@ -168,7 +168,7 @@ class Packing:
 
     def fetch(self, address: str) -> None:
         """Have a line brought into the second-level cache."""
-        self.b.call("void", "llvm.prefetch.p0", [("ptr", address), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+        self.b.prefetch(address)
 
     # -- vectors as they lie ------------------------------------------------------------------------------------
     def lane(self, lane: str) -> None:

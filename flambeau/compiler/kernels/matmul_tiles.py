@@ -246,7 +246,7 @@ class TileDriver(Driver):
 
         def row(i: str) -> None:
             line = self.at(target, i, self.w["c_row"])
-            b.call("void", "llvm.prefetch.p0", [("ptr", line), ("i32", "1"), ("i32", "2"), ("i32", "1")])
+            b.prefetch(line, write=True)
 
         b.loop(0, tall, 1, row)
 
