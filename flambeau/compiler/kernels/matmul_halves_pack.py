@@ -39,38 +39,34 @@ def halves_pack_function(facts: Facts, operand: str) -> Function:
 def pack_halves(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
     """Text of `name(source, lane_stride, k_stride, count, k, panels, extents)`: as matmul_parts_pack.pack_parts."""
     inner = Builder()
-    again = _Halves(inner, unit, by_lanes)
-    again.start_panel("0")
-    again.walk()
-    again.conclude("0")
-    text = inner.function(pack_header("split_again").replace("define void", "define internal void"))
+    splitting = _Halves(inner, unit, by_lanes)
+    splitting.each_panel(lambda panel: splitting.put_seen(panel, [value for _, value in splitting.start()]))
+    splitting.walk()
+    text = inner.function(pack_header("split").replace("define void", "define internal void"))
     b.declarations |= inner.declarations
-
     packing = _Halves(b, unit, by_lanes)
 
-    def start(panel: str) -> None:
-        packing.guess(panel)
-        packing.start_panel(panel)
+    def split(first_panel: str, count: str) -> None:
+        source = b.gep("float", "%source", b.mul(b.mul(first_panel, LANES), "%lane_stride"))
+        b.call("void", "split", [
+            ("ptr", source), ("i64", "%lane_stride"), ("i64", "%k_stride"), ("i64", count), ("i64", "%k"),
+            ("ptr", b.gep("i8", "%panels", b.mul(first_panel, packing.panel_bytes))), ("ptr", packing.slot(first_panel)),
+        ], declare=False)  # fmt: skip
 
     def finish(panel: str) -> None:
         low, high = packing.conclude(panel)
-        slot = packing.slot(panel)
-        exponent = b.load("i32", b.gep("i32", slot, SCALE), 4)
+        exponent = b.load("i32", b.gep("i32", packing.slot(panel), SCALE), 4)
         wrong = b.op(f"xor i1 {fits(b, low, high, exponent)}, true")
 
         def split_again() -> None:
             packing.put_scale(panel, scale_exponent(b, high))
-            first = b.mul(panel, LANES)
-            b.call("void", "split_again", [
-                ("ptr", b.gep("float", "%source", b.mul(first, "%lane_stride"))), ("i64", "%lane_stride"), ("i64", "%k_stride"),
-                ("i64", b.min(LANES, b.sub("%count", first))), ("i64", "%k"),
-                ("ptr", b.gep("i8", "%panels", b.mul(panel, packing.panel_bytes))), ("ptr", slot),
-            ], declare=False)  # fmt: skip
+            split(panel, b.min(LANES, b.sub("%count", b.mul(panel, LANES))))
+            packing.conclude(panel)
 
         b.when(b.op(f"and i1 {wrong}, {inside(b, low, high)}"), split_again)
 
-    packing.each_panel(start)
-    packing.walk()
+    packing.each_panel(packing.guess)
+    split("0", "%count")
     packing.each_panel(finish)
     return f"{text}\n{b.function(pack_header(name))}"
 
@@ -101,9 +97,6 @@ class _Halves(Packing):
         return [*seen[:3], b.op(f"or {_INTS} {seen[3]}, {b.op(f'bitcast {_ROW} {rows[1]} to {_INTS}')}")]
 
     # -- a panel's slot -----------------------------------------------------------------------------------------------
-    def start_panel(self, panel: str) -> None:
-        self.put_seen(panel, [value for _, value in self.start()])
-
     def put_scale(self, panel: str, exponent: str) -> None:
         b = self.b
         b.store("i32", exponent, b.gep("i32", self.slot(panel), SCALE), 4)
