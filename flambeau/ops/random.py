@@ -140,7 +140,7 @@ def next_stream(count: int) -> tuple[int, int]:
 def _filled(shape: tuple[int, ...], d: dtype, fill: Any) -> Tensor:
     """A new tensor whose memory `fill(address, numel)` writes."""
 
-    if any(s < 0 for s in shape):
+    if min(shape, default=0) < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     numel = math.prod(shape)
     buffer = allocate(numel * d.itemsize)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
-from flambeau.trace.meta import Meta, meta
+from flambeau.trace.meta import Meta, contiguous, meta
 from flambeau.trace.recorder import _TENSOR, bare
 from flambeau.trace.storage import Storage
 
@@ -25,4 +24,4 @@ def from_storage(storage: Storage, m: Meta, cls: type | None = None, offset: int
 def from_buffer(buffer: Any, shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None, offset: int = 0) -> Any:
     """A tensor over a buffer of its own."""
     shape = tuple(shape)
-    return from_storage(Storage(buffer), meta(shape, strides or contiguous_strides(shape), d, offset))
+    return from_storage(Storage(buffer), meta(shape, strides, d, offset) if strides or offset else contiguous(shape, d))

@@ -96,6 +96,17 @@ def meta(
     return found
 
 
+_CONTIGUOUS: Final[dict[tuple[tuple[int, ...], dtype], Meta]] = {}
+
+
+def contiguous(shape: tuple[int, ...], d: dtype) -> Meta:
+    """The Meta of a new tensor without gradients in row-major order."""
+    found = _CONTIGUOUS.get((shape, d))
+    if found is None:
+        found = _CONTIGUOUS[shape, d] = meta(shape, None, d)
+    return found
+
+
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Row-major without gaps; the strides of size-1 dimensions do not matter, nor any stride of an empty tensor."""
     step = 1
