@@ -71,7 +71,7 @@ def test_the_second_pass_is_native(hits: Any) -> None:
     chain()
     del found[:]
     assert chain() == first
-    assert found == [False] + [True] * 5  # the first one takes inputs
+    assert found[1:] == [True] * 5  # whether the first one, which takes inputs, is depends on what was learned at the root before
 
 
 CASES: dict[str, Callable[[Any], Any]] = {
