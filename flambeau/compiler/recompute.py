@@ -104,9 +104,12 @@ class _Pass:
             # A product's result that only a fused kernel reads is written over by that kernel: keeping it costs an array too.
             kept = maker is None or maker.op in g.POINTWISE or array in self.graph.outputs or bool(self._late(array))
             kept = kept or any(not self._fuses(reader) for reader in self.readers[array])
-            if kept or len(roots) > 1:
+            if kept or self._nbytes(*roots) > self._nbytes(array):
                 chosen.update(roots)
         return chosen
+
+    def _nbytes(self, *roots: int) -> int:
+        return sum([self.values[root].numel * self.values[root].dtype.itemsize for root in roots])
 
     def _cone(self, value: int, seen: dict[int, None]) -> tuple[int, set[int]]:
         """(cost, large arrays) of computing a value from what is stored."""

@@ -28,7 +28,7 @@ _LOOK_FROM: Final = 256 << 20  # from this size on, look first whether the kept 
 _KEEP_LIMIT: Final = target.physical_memory() // 3
 
 _Block = tuple[int, Any]  # (address, what owns the memory; for an arena, that and its bytes)
-_clock = count()
+_clock: Any = count()
 
 
 class _Class(list[_Block]):
@@ -43,7 +43,7 @@ class _Class(list[_Block]):
 
     def full(self, block: _Block) -> None:
         """Keep a block beyond `limit`: a large class does, if another gives way."""
-        if self.size <= _SMALL:
+        if _clock is None or self.size <= _SMALL:  # None: the interpreter is going, the module's names are gone
             return
         self.used = next(_clock)
         self.append(block)

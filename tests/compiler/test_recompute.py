@@ -13,7 +13,7 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.pipeline import compile_graph, disabled
 from tests import reference
 from tests.compiler.programs import data, graphs
-from tests.graphs import FLOAT32, GraphBuilder
+from tests.graphs import FLOAT32, FLOAT64, GraphBuilder
 from tests.native import assert_close, assert_same_bits, run_plan
 
 
@@ -77,6 +77,17 @@ def test_one_value_of_a_product_is_not_computed_again() -> None:
     again = b.op("matmul", b.op("mul", h, h), b.permute(g, 1, 0))
     b.output(b.op("mul", b.op("matmul", again, g), h))
     assert recompute.recompute(b.graph).late == frozenset()
+
+
+def test_a_product_is_kept_rather_than_twice_its_bytes() -> None:
+    """As batch norm does: what is wanted late was computed in float64."""
+    b = GraphBuilder()
+    x, w, g = (b.input(s, FLOAT32) for s in ((256, 32), (32, 512), (256, 512)))
+    wide = b.cast(b.op("matmul", x, w), FLOAT64)
+    h = b.op("mul", wide, wide)
+    again = b.op("matmul", b.cast(h, FLOAT32), b.permute(g, 1, 0))
+    b.output(b.op("mul", b.cast(b.op("matmul", again, g), FLOAT64), h))
+    assert recompute.recompute(b.graph).late
 
 
 def test_rows_after_a_product_are_reduced_in_one_kernel() -> None:

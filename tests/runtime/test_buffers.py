@@ -199,3 +199,13 @@ def test_buffers_that_die_at_exit_are_quiet() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+def test_buffers_that_outlive_the_module_go_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the interpreter goes, the module's names become None before the last buffers are freed."""
+    block = buffers.allocate(2 << 20)._block
+    for name in ("_clock", "_SMALL", "_large"):
+        monkeypatch.setattr(buffers, name, None)
+    full = buffers._Class(2 << 20, 0)
+    full.full(block)
+    assert not full
