@@ -704,7 +704,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype: dtype | None = None, device: A
 
 @remembered
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = None, device: Any = None,
-             requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:  # fmt: skip
+             requires_grad: bool = False, layout: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """A new tensor of one value, with this tensor's dtype."""
     return self._lift(full(size, fill_value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad))
 
@@ -712,7 +712,7 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = 
 def _new_constant(name: str, value: int) -> Any:
     def make(
         self: Tensor, *sizes: Any, size: Any = None, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
-        layout: Any = None, pin_memory: bool = False,
+        layout: Any = None, pin_memory: bool | None = None,
     ) -> Any:  # fmt: skip
         shape = sizes_of(sizes if size is None else (size,))
         return self._lift(full(shape, value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad))
