@@ -423,6 +423,8 @@ def _from_list(data: Any, d: dtype) -> Tensor:
     except OverflowError as error:
         raise RuntimeError(f"value cannot be converted to type {d.name} without overflow") from error
     except (TypeError, ValueError) as error:
+        if "NaN to integer" in str(error):
+            raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: it is NaN") from None
         if isinstance(error, ValueError) and "complex" not in str(error):
             raise ValueError(f"too many dimensions or ragged nested sequence in torch.tensor: {error}") from None
         raise TypeError(f"can't convert the data to {d}: {error}") from None

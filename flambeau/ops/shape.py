@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,14 @@ def sizes_of(args: tuple[Any, ...]) -> tuple[int, ...]:
         return args
     if len(args) == 1 and not isinstance(args[0], int):
         args = tuple(args[0]) if hasattr(args[0], "__iter__") and getattr(args[0], "ndim", 1) else args
-    return tuple([int(a) for a in args])
+    return tuple([_size(a) for a in args])
+
+
+def _size(a: Any) -> int:
+    try:
+        return operator.index(a)
+    except TypeError:
+        raise TypeError(f"sizes must be integers, but got {a!r}, a {type(a).__name__}; convert it with int() if that is meant") from None
 
 
 def named_sizes(function: str, name: str, sizes: Any) -> tuple[int, ...]:

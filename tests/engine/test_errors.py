@@ -92,6 +92,9 @@ CASES: dict[str, Case] = {
     "einsum": (lambda m: m.einsum("ij,jk->ik", m.ones(2, 3), m.ones(4, 5)), RuntimeError, ("einsum", "3", "4")),
     "layer_norm": (lambda m: m.nn.functional.layer_norm(m.ones(2, 3), (4,)), RuntimeError, ("normalized_shape", "[4]", "[2, 3]")),
     "tensor": (lambda m: m.tensor([[1, 2], [3]]), ValueError, ("length",)),
+    "a size that is a string": (lambda m: m.zeros(2, "a"), TypeError, ("'a'", "str")),
+    "a size that is no whole number": (lambda m: m.ones(2.5), TypeError, ("2.5", "float")),
+    "not a number as an integer": (lambda m: m.tensor(float("nan"), dtype=m.int64), RuntimeError, ("int64", "overflow")),
 }  # fmt: skip
 
 
