@@ -18,7 +18,7 @@ from flambeau.ops.creation import _full, tensor
 from flambeau.ops.primitives.move import refuse_negative
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
-from flambeau.ops.remembered import remembered, remembered_setter, remembered_with_axis
+from flambeau.ops.remembered import remembered, remembered_look, remembered_setter, remembered_with_axis
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
 from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.mutation import assign, into
@@ -195,7 +195,7 @@ def _name_of(m: Any, index: Any) -> tuple[Any, ...] | None:
     return tuple(name)
 
 
-@remembered
+@remembered_look
 def getitem(self: Tensor, index: Tensor | Any) -> Tensor:
     """x[index]: a view for basic indices, a copy where tensors, lists or masks are among them."""
     if index.__class__ is int:

@@ -269,7 +269,7 @@ def _run(form: Form, args: tuple[Any, ...]) -> Any:
     if type(tr) is not Trace or recorder.take is None:
         return form.call(args)
     before = tr.state
-    if before.immediate is not None or not _open(before, tr.gen):  # calls that are learned there are looked for by the operations
+    if not _open(before, tr.gen):
         return form.call(args)
     made: list[Any] = []
     expected: list[Any] = []
@@ -313,19 +313,27 @@ def _drawn() -> int:
     return default_generator.drawn
 
 
-def remembered(function: Function, numpy: bool = False, writes: bool = False, nothing: bool = False) -> Function:
+def remembered(function: Function, numpy: bool = False, writes: bool = False, nothing: bool = False, looks: bool = False) -> Function:
     """Decorator of a function that calls operations, and whose calls may be remembered.
 
     `numpy`: it takes `axis` for `dim` and `keepdims` for `keepdim`. `writes`: it ends by writing to some of its tensors, all of which it uses.
-    `nothing`: it returns None, which its body says by returning a tensor.
+    `nothing`: it returns None, which its body says by returning a tensor. `looks`: a value of its result is often looked at, so that
+    its calls are learned as those of operations (trace/immediate.py): this is asked first.
     """
     signature = inspect.signature(function)
-    scope: dict[str, Any] = {"run": _run, "FORM": Form(function, writes), "OP": function, "step_": None}
+    scope: dict[str, Any] = {"run": _run, "FORM": Form(function, writes), "OP": function, "step_": None, "LOCAL": local, "TRACE": Trace}
     name = function.__name__
-    head, named_otherwise = heading(name, list(signature.parameters.values()), scope, numpy)
+    parameters = list(signature.parameters.values())
+    head, named_otherwise = heading(name, parameters, scope, numpy)
     given = ", ".join(signature.parameters)
-    source = [f"def {name}({head}):", *named_otherwise]
+    forms = {inspect.Parameter.VAR_POSITIONAL: "*{0}", inspect.Parameter.KEYWORD_ONLY: "{0}={0}"}
+    handed_on = ", ".join([forms.get(p.kind, "{0}").format(p.name) for p in parameters])
+    # Calls that are learned where the trace is now are looked for by the operations.
+    learned = ["    tr_ = LOCAL.trace", "    if tr_.__class__ is TRACE and tr_.state.immediate is not None:"]
+    learned += [f"        OP({handed_on})", "        return"] if nothing else [f"        return OP({handed_on})"]
+    source = [f"def {name}({head}):", *named_otherwise, *(learned if looks else ())]
     source += ["    if step_ is not None:", f"        t_ = step_({given})", f"        if t_ is not None: return{'' if nothing else ' t_'}"]
+    source += () if looks else learned
     source.append(f"    {'' if nothing else 'return '}run(FORM, ({given},))")
     made = lazy("\n".join(source), name, scope)
     made.__doc__, made.__name__, made.__qualname__, made.__module__ = function.__doc__, name, function.__qualname__, function.__module__
@@ -337,6 +345,11 @@ def remembered(function: Function, numpy: bool = False, writes: bool = False, no
 def remembered_with_axis(function: Function) -> Function:
     """`remembered` for a function that also takes NumPy's names of its arguments."""
     return remembered(function, numpy=True)
+
+
+def remembered_look(function: Function) -> Function:
+    """`remembered` for a function whose result's values are often looked at."""
+    return remembered(function, looks=True)
 
 
 def remembered_writes(function: Function) -> Function:
