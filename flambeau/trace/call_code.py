@@ -7,7 +7,7 @@ takes the call's edges, and the results are put together as the body did.
 
 from __future__ import annotations
 
-from flambeau.trace.edge_code import BUILTIN, Places, _begin, _here, _loud, _none, _quiet, alike, enter, result
+from flambeau.trace.edge_code import BUILTIN, Places, _begin, _here, _loud, _none, _quiet, alike, enter, hand_out, result
 from flambeau.trace.object_code import ObjectCode, module
 from flambeau.trace.recorder import MOST_GIVEN as MOST
 from flambeau.trace.write_code import writes
@@ -86,19 +86,7 @@ def build(places: Places) -> str:
         c.refuse(c.same(part, "null"), "drop")
         c.set("ptr", c.gep("ptr", c.items(parts), i), part)
     pack = c.element("ptr", items, 0)
-    c.refuse(c.same(pack, c.word("TUPLE")), "tuple")
-    c.refuse(c.same(pack, c.word("LIST")), "list")
-    arguments = c.run("ptr", "PyTuple_New", "i64 1")
-    c.refuse(c.same(arguments, "null"), "drop")
-    c.set("ptr", c.items(arguments), parts)
-    named = c.op(f"call ptr {c.word('NEW_TUPLE')}(ptr {pack}, ptr {arguments}, ptr null)")
-    c.release(arguments)
-    c.emit(f"ret ptr {named}")
-    c.label("list")
-    listed = c.run("ptr", "PySequence_List", parts)
-    c.release(parts)
-    c.emit(f"ret ptr {listed}")
-    c.ending("tuple", parts)
+    hand_out(c, pack, parts)
     c.label("drop")
     c.release(parts)
     c.branch("bad")

@@ -285,6 +285,26 @@ def result(places: Places) -> str:
     return c.finish("result", "ptr %table, ptr %tr, ptr %out, ptr %given")
 
 
+def hand_out(c: ObjectCode, pack: str, parts: str) -> None:
+    """Return the tuple `parts`, a reference that is given away, as an object of the class `pack`: a tuple, a list or a named tuple."""
+    c.refuse(c.same(pack, c.word("TUPLE")), "tuple")
+    c.refuse(c.same(pack, c.word("LIST")), "list")
+    arguments = c.run("ptr", "PyTuple_New", "i64 1")
+    c.refuse(c.same(arguments, "null"), "lost")
+    c.set("ptr", c.items(arguments), parts)
+    named = c.op(f"call ptr {c.word('NEW_TUPLE')}(ptr {pack}, ptr {arguments}, ptr null)")
+    c.release(arguments)
+    c.emit(f"ret ptr {named}")
+    c.label("list")
+    listed = c.run("ptr", "PySequence_List", parts)
+    c.release(parts)
+    c.emit(f"ret ptr {listed}")
+    c.ending("tuple", parts)
+    c.label("lost")
+    c.release(parts)
+    c.emit("ret ptr null")
+
+
 def follow(places: Places) -> str:
     """follow(table, trace, state, given) -> a new reference: take an edge and hand out its results, packed as the edge says."""
     c = ObjectCode(places)
@@ -305,22 +325,7 @@ def follow(places: Places) -> str:
         c.refuse(c.same(made, "null"), "drop")
         c.set("ptr", c.gep("ptr", c.items(results), i), made)
     _loud(c, before)
-    c.refuse(c.same(pack, c.word("TUPLE")), "tuple")
-    c.refuse(c.same(pack, c.word("LIST")), "list")
-    arguments = c.run("ptr", "PyTuple_New", "i64 1")
-    c.refuse(c.same(arguments, "null"), "lost")
-    c.set("ptr", c.items(arguments), results)
-    named = c.op(f"call ptr {c.word('NEW_TUPLE')}(ptr {pack}, ptr {arguments}, ptr null)")
-    c.release(arguments)
-    c.emit(f"ret ptr {named}")
-    c.label("list")
-    listed = c.run("ptr", "PySequence_List", results)
-    c.release(results)
-    c.emit(f"ret ptr {listed}")
-    c.ending("tuple", results)
-    c.label("lost")
-    c.release(results)
-    c.emit("ret ptr null")
+    hand_out(c, pack, results)
     c.label("drop")
     c.release(results)
     c.branch("bad")

@@ -41,7 +41,7 @@ from flambeau.compiler.kernels.convolution_planes import (
     tap_rows,
     write_table,
 )
-from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, call_epilogue, load_words, numel, temporary
+from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, call_epilogue, decode_unit, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_weights import pack_weights
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
@@ -435,22 +435,13 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
     planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     sums, table = b.gep("i8", planes, w["sums_at"]), b.gep("i8", planes, w["table_at"])
 
-    def decode(u: str) -> tuple[str, str, str, str, str]:
-        """(range of channels, block column, block row, group, first image) of a unit."""
-        digits = []
-        for name in ("splits", "blocks_x", "blocks_y", "groups"):
-            digits.append(b.op(f"urem i64 {u}, {w[name]}"))
-            u = b.op(f"udiv i64 {u}, {w[name]}")
-        split, bx, by, g = digits
-        return split, bx, by, g, b.mul(u, w["images"])
-
     def source_of(n0: str, g: str) -> str:
         return b.gep(memory, w["source"], b.add(b.mul(n0, w["source_batch"]), b.mul(g, w["source_group"])))
 
     def unit(u: str) -> None:
-        split, bx, by, g, n0 = decode(u)
+        split, bx, by, g, n0 = decode_unit(b, w, u)
         # What the unit after this one will copy is fetched meanwhile; the last unit fetches its own once more.
-        _, next_bx, next_by, next_g, next_n0 = decode(b.min(b.add(u, 1), b.sub("%end", 1)))
+        _, next_bx, next_by, next_g, next_n0 = decode_unit(b, w, b.min(b.add(u, 1), b.sub("%end", 1)))
         images = b.min(w["images"], b.sub(w["batch"], n0))
         o_low = b.mul(split, w["split_rows"])
         o_high = b.min(w["rows"], b.add(o_low, w["split_rows"]))

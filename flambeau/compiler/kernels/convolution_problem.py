@@ -125,6 +125,16 @@ def load_words(b: Builder, start: str, pointers: int, names: Sequence[str]) -> d
     return {name: b.load("ptr" if at < pointers else "i64", b.gep("i64", start, at), 8) for at, name in enumerate(names)}
 
 
+def decode_unit(b: Builder, w: dict[str, str], u: str) -> tuple[str, str, str, str, str]:
+    """(range of channels, block column, block row, group, first image) of a unit."""
+    digits = []
+    for name in ("splits", "blocks_x", "blocks_y", "groups"):
+        digits.append(b.op(f"urem i64 {u}, {w[name]}"))
+        u = b.op(f"udiv i64 {u}, {w[name]}")
+    part, bx, by, g = digits
+    return part, bx, by, g, b.mul(u, w["images"])
+
+
 def call_epilogue(b: Builder, first_image: str, images: str, rows: tuple[str, str], pixels: tuple[str, str]) -> None:
     """Call the epilogue on output channels `rows` and neighbouring `pixels` (each from, to) of some images."""
 

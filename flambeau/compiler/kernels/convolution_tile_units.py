@@ -15,7 +15,7 @@ from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import are_safe
 from flambeau.compiler.kernels.convolution_judgement import clear_notes, judge
 from flambeau.compiler.kernels.convolution_patches import bit_mask
-from flambeau.compiler.kernels.convolution_problem import call_epilogue, load_words
+from flambeau.compiler.kernels.convolution_problem import call_epilogue, decode_unit, load_words
 from flambeau.compiler.kernels.convolution_tile_pack import (
     DEEP,
     EXTENT,
@@ -249,8 +249,8 @@ class Units:
     def take(self, u: str) -> None:
         """What unit `u` is."""
         b, w, memory = self.b, self.w, self.memory
-        part, bx, by, g, n0 = self.decode(u)
-        self.next_part, _, _, self.next_g, _ = ("0",) * 5 if self.form == "otherwise" else self.decode(b.min(b.add(u, 1), b.sub("%end", 1)))
+        part, bx, by, g, n0 = decode_unit(self.b, self.w, u)
+        self.next_part, _, _, self.next_g, _ = ("0",) * 5 if self.form == "otherwise" else decode_unit(self.b, self.w, b.min(b.add(u, 1), b.sub("%end", 1)))
         self.g, self.n0 = g, n0
         self.images = b.min(w["images"], b.sub(w["batch"], n0))
         self.o_low = b.mul(part, w["split_rows"])
@@ -265,16 +265,6 @@ class Units:
         self.first_panel = b.mul(g, w["panels"])
         pitched = b.mul(b.sub(self.rows, 1), self.q["pitch"])
         self.used = b.add(b.add(b.mul(b.sub(self.images, 1), w["image_places"]), pitched), self.columns)
-
-    def decode(self, u: str) -> tuple[str, str, str, str, str]:
-        """(range of channels, block column, block row, group, first image) of a unit."""
-        b, w = self.b, self.w
-        digits = []
-        for name in ("splits", "blocks_x", "blocks_y", "groups"):
-            digits.append(b.op(f"urem i64 {u}, {w[name]}"))
-            u = b.op(f"udiv i64 {u}, {w[name]}")
-        part, bx, by, g = digits
-        return part, bx, by, g, b.mul(u, w["images"])
 
     def image_source(self, i: str) -> str:
         return self.b.gep(self.memory, self.source, self.b.mul(i, self.w["source_batch"]))
