@@ -259,7 +259,7 @@ class Engine:
     def _check_versions(self, segment: Segment, info: StageInfo) -> None:
         for slot in info.boundaries_used:
             boundary = segment.boundaries.get(slot)
-            if boundary is None and segment.packed:
+            if boundary is None and (segment.packed or slot not in segment.versions):  # nobody else can write to it
                 continue
             t = segment.saved[slot] if boundary is None else boundary.tensor
             expected = segment.versions[slot] if boundary is None else boundary.version
@@ -397,12 +397,14 @@ def _again(tr: Trace, state: State) -> bool:
     """A pass that is known as a whole: one stage, every leaf still without a gradient, no hooks. Else False, and nothing done."""
     info: StageInfo = state.info
     boundaries = tr.boundaries
-    if tr.hooked or tr.custom or tr.state.external:
+    if tr.hooked or tr.custom or saved or tr.state.external:
         return False
     for slot in info.slots:
         boundary = boundaries[slot]
         t = boundary.tensor
-        if t._grad is not None or not t._meta.requires_grad or boundary.history is not None or t._hooks or t._post_hooks:
+        if (
+            t._grad is not None or not t._meta.requires_grad or boundary.history is not None or t._hooks or t._post_hooks or t._grad_dtype is not ...
+        ):  # fmt: skip
             return False
     assert info.seed is not None and info.end is not None
     seed = tr.hand_out(info.seed)

@@ -369,7 +369,7 @@ class SegmentForward:
         if found is None:
             found = self._again(slot)
             self.known[slot] = found
-        elif slot in self.segment.boundaries or slot in self.segment.versions:
+        elif slot in self.segment.boundaries or slot in self.segment.saved:  # by the tape alone: segments differ in who else holds what is saved
             self.boundaries_used.add(slot)
         return found
 
