@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary, ref
 from flambeau.autograd import hooks
 from flambeau.autograd.differentiate import Region, differentiate, freed_outputs, overwritten, replaced_values, static_slots
 from flambeau.compiler.graph import Graph, Node, Value
+from flambeau.exact import exact
 from flambeau.ops.primitive import PRIMITIVES
 from flambeau.trace.meta import meta
 from flambeau.trace.recorder import Boundary, Fragment, Trace, bare, run_in
@@ -56,7 +57,7 @@ class Tape:
         settles only because its tapes are equal.
         """
         values = tuple([(v.shape, v.dtype, v.strides, v.base, v.offset, v.dynamic) for v in self.values])
-        nodes = tuple([(n.op, n.inputs, n.outputs, _exact(n.attrs)) for n in self.nodes])
+        nodes = tuple([(n.op, n.inputs, n.outputs, exact(n.attrs)) for n in self.nodes])
         sets = frozenset(self.requires), frozenset(self.freed), frozenset(self.preserved)
         key = (nodes, values, *sets, tuple(self.parameters), tuple(self.entered), tuple(self.writes.items()), tuple(self.replaced.items()), kept)
         try:
@@ -82,13 +83,6 @@ class Tape:
             if node is not None and (v.base is not None or slot in static or node.op in _RECOMPUTED or node.op == "copy"):
                 waiting.extend(node.inputs)
         return [slot for slot in self.parameters if slot in seen]
-
-
-def _exact(x: Any) -> Any:
-    """Something that is equal only for equal types and bits: 0.0, -0.0, 0 and False are four."""
-    if isinstance(x, tuple):
-        return tuple([_exact(y) for y in x])
-    return (type(x), repr(x)) if isinstance(x, (float, complex)) else (type(x), x)
 
 
 class Segment:

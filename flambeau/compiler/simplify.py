@@ -15,6 +15,7 @@ from flambeau import dtypes
 from flambeau.compiler import graph as g
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.dtypes import dtype
+from flambeau.exact import exact
 
 Pass = Callable[[Graph], Graph]
 
@@ -65,7 +66,7 @@ def empty_values(graph: Graph) -> Graph:
             scalar, view = len(values), len(values) + 1
             values.append(Value((), out.dtype, ()))
             values.append(Value(out.shape, out.dtype, (0,) * len(out.shape), 0, scalar))
-            attrs = (("dtype", out.dtype), ("text", repr(value)), ("value", value))
+            attrs = (("dtype", out.dtype), ("value", value))
             nodes += [Node("constant", (), (scalar,), attrs), Node("expand", (scalar,), (view,))]
             nodes += [Node("copy", (view,), (o,)) for o in node.outputs]
         elif any(0 not in values[o].shape for o in node.outputs):
@@ -104,13 +105,12 @@ def _attribute_key(node: Node) -> Any:
     """The attributes as a hashable key that keeps 0.0 and -0.0, 1 and True and 1.0 apart."""
     if not node.attrs:
         return ()
-    if node.op == "constant":
-        return (node.attr("dtype"), repr(node.attr("value")))
+    key = exact(node.attrs)
     try:
-        hash(node.attrs)
+        hash(key)
     except TypeError:
         return repr(node.attrs)
-    return node.attrs
+    return key
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -126,7 +126,7 @@ def fold_constants(graph: Graph) -> Graph:
             source = constants[node.inputs[0]]
             folded = _convert(source.attr("value"), source.attr("dtype"), node.attr("dtype"))
             if folded is not None:
-                attrs = (("dtype", node.attr("dtype")), ("text", repr(folded)), ("value", folded))
+                attrs = (("dtype", node.attr("dtype")), ("value", folded))
                 node = Node("constant", (), node.outputs, attrs)
                 constants[node.outputs[0]] = node
                 changed = True

@@ -21,6 +21,7 @@ from flambeau.compiler.place import Placement
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.schedule import Schedule, Step
 from flambeau.dtypes import dtype
+from flambeau.exact import exact
 from flambeau.runtime import object_cache, target, threads, tiles
 from flambeau.statistics import counters
 
@@ -68,7 +69,7 @@ def key_of(graph: Graph, workers: int) -> str | None:
         workers, target.vector_bits(), [target.cache_bytes(level) for level in (1, 2, 3)], sorted(tiles.dtypes()),
         graph.inputs, graph.parameters, graph.outputs, graph.updates,
         [(v.shape, v.dtype.name, v.strides, v.offset, v.base, v.dynamic) for v in graph.values],
-        [(node.op, node.inputs, node.outputs, node.attrs) for node in graph.nodes],
+        [(node.op, node.inputs, node.outputs, exact(node.attrs)) for node in graph.nodes],
     )  # fmt: skip
     return "plan:" + hashlib.sha256(repr(facts).encode()).hexdigest()
 

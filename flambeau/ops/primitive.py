@@ -80,8 +80,7 @@ def constant(value: Any, dtype_: dtypes.dtype) -> Tensor:
     number = complex(value) if dtype_.is_complex else float(value) if dtype_.is_floating_point else int(value)
     if dtype_ is dtypes.bool_:
         number = bool(value)
-    key = repr(number)  # -0.0 and 0.0, True and 1 must stay apart in keys of attributes
-    return trace.record(_CONSTANT, (), {"dtype": dtype_, "text": key, "value": number})  # type: ignore[no-any-return]
+    return trace.record(_CONSTANT, (), {"dtype": dtype_, "value": number})  # type: ignore[no-any-return]
 
 
 # -- shape rules shared by several families -----------------------------------------------------------------------

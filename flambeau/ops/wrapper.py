@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from flambeau.exact import number, plain_number, static
 from flambeau.trace.recorder import _TENSOR, local
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     signature = inspect.signature(op.body)
     parameters = list(signature.parameters.values())
     scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover, "L_": _LEAST_INT, "M_": _MOST_INT}
+    scope |= {"number": number, "plain_number": plain_number, "static": static}
     head, first_lines = heading(op.name, parameters, scope, numpy=True, out=op.out)
     names = [p.name for p in parameters]
     body: list[str] = []
@@ -86,7 +88,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     flat: list[str] = []
     simple = True  # every tensor argument always present and single
     learnable = True
-    head_lines: list[str] = []  # before the look-ups: the classes of what may be a number
+    head_lines: list[str] = []  # before the look-ups: the classes of what may be a number, and the keys of what is no tensor
     for i, (p, kind) in enumerate(zip(parameters, op.kinds, strict=True)):
         n = p.name
         slot = f"s_ if (s_ := {n}._slot) is not None and {n}._gen == g_ else tr_.resolve({n})"  # in this order: see Trace.slot_of
@@ -101,14 +103,14 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             simple = False
         elif kind in ("operand", "operand?", "exponent"):
             head_lines.append(f"c{i} = {n}.__class__")
-            number = f"(c{i}, {n})" if kind == "exponent" else f"c{i} if c{i} is float or c{i} is int else (c{i}, {n})"
-            learned.append(f"{n}._meta if c{i} is T_ else None if {n} is None else {number}")
+            as_number = f"number({n})" if kind == "exponent" else f"c{i} if c{i} is float or c{i} is int else number({n})"
+            learned.append(f"{n}._meta if c{i} is T_ else None if {n} is None else {as_number}")
             body.append(f"if c{i} is T_: k{i} = {slot}")  # the usual case first
             if kind == "exponent":
-                body.append(f"elif c{i} is float or c{i} is int or c{i} is bool or c{i} is complex: k{i} = (c{i}, {n})")
+                body.append(f"elif c{i} is float or c{i} is int or c{i} is bool or c{i} is complex: k{i} = number({n})")
             else:
                 body.append(f"elif c{i} is float or c{i} is int and L_ <= {n} <= M_: k{i} = c{i}")
-                body.append(f"elif c{i} is bool or c{i} is complex: k{i} = (c{i}, {n})")
+                body.append(f"elif c{i} is bool or c{i} is complex: k{i} = number({n})")
                 pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
             if kind == "operand?":
                 body.append(f"elif {n} is None: k{i} = None")
@@ -117,16 +119,20 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             simple = False
         elif kind == "number":
             head_lines.append(f"c{i} = {n}.__class__")
-            learned.append(f"c{i} if (c{i} is float or c{i} is int) and {n} != D{i} else (c{i}, {n})")
-            body.append(f"k{i} = c{i} if (c{i} is float or c{i} is int) and {n} != D{i} else (c{i}, {n})")
+            head_lines.append(f"k{i} = c{i} if (c{i} is float or c{i} is int) and {n} != D{i} else plain_number({n})")
+            learned.append(f"k{i}")
             pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
         elif kind == "tensors":
             body.append(f"k{i} = tuple([None if t_ is None else s_ if (s_ := t_._slot) is not None and t_._gen == g_ else tr_.resolve(t_) for t_ in {n}])")
             flat.append("*" + n)
             simple = learnable = False  # no tensors in keys of learned calls
         else:
-            body.append(f"k{i} = {n}")
-            learned.append(n)
+            annotation = str(p.annotation).removesuffix(" | None")
+            if annotation == "bool":  # True stands for itself, so 1 must not
+                head_lines.append(f"k{i} = {n} if {n} is False or {n} is True or {n} is None else ({n}.__class__, static({n}))")
+            else:
+                head_lines.append(f"k{i} = {n} if {n} is None or {n}.__class__ is {'str' if annotation == 'str' else 'int'} else static({n})")
+            learned.append(f"k{i}")
         keys.append(f"k{i}")
     arguments = ", ".join(names) + ("," if len(names) == 1 else "")
     tensors = ", ".join(flat) + ("," if len(flat) == 1 else "")
@@ -316,19 +322,12 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
         if kind in ("operand", "operand?", "exponent", "number") and not isinstance(a, (tensor, int, float, complex)):
             if isinstance(a, numbers.Number) or (hasattr(a, "item") and getattr(a, "ndim", 1) == 0):
                 b = a.item() if hasattr(a, "item") else a
-                changed = True
             elif a is not None and hasattr(a, "__index__"):
                 b = a.__index__()
-                changed = True
-        if kind in ("operand", "operand?", "exponent", "number") and type(a) not in (int, float, bool, complex):
-            for plain in (bool, int, float, complex):
-                if isinstance(b, plain) and type(b) is not plain:
-                    b = plain(b)
-                    changed = True
-                    break
-        if kind == "static":
-            b = _freeze(a)
-            changed = changed or b is not a
+        elif kind == "number" and isinstance(a, tensor) and a._meta.ndim == 0:
+            b = a.item()
+        b = _freeze(a) if kind == "static" else _plain(b)
+        changed = changed or b is not a
         if kind in ("tensor", "operand", "exponent") and not isinstance(b, (tensor, int, float, complex)):
             if len(args) > 1 and _from_operator():
                 return NotImplemented  # the other operand's own method gets its chance, as for any Python object
@@ -367,10 +366,20 @@ def _from_operator() -> bool:
 
 
 def _freeze(a: Any) -> Any:
-    """Lists as tuples (deeply), other index-like objects as ints; anything else as it is."""
+    """Lists as tuples (deeply), numbers as those of Python's own classes; anything else as it is."""
     if isinstance(a, (list, tuple)) and not hasattr(a, "_fields"):
         frozen = tuple(_freeze(x) for x in a)
         return a if isinstance(a, tuple) and all(x is y for x, y in zip(frozen, a, strict=True)) else frozen
     if isinstance(a, _TENSOR[0]) or (hasattr(a, "item") and getattr(a, "ndim", 1) == 0):
         return a.item()
+    if not isinstance(a, (int, float, complex)) and hasattr(a, "__index__"):
+        return a.__index__()
+    return _plain(a)
+
+
+def _plain(a: Any) -> Any:
+    """A number of a class derived from one of Python's as a number of that class (an IntEnum, a float with a unit); anything else as it is."""
+    for cls in (bool, int, float, complex):
+        if isinstance(a, cls):
+            return a if type(a) is cls else cls(a)
     return a

@@ -7,12 +7,12 @@ takes the call's edges, and the results are put together as the body did.
 
 from __future__ import annotations
 
-from flambeau.trace.edge_code import BUILTIN, Places, _begin, _here, _loud, _none, _quiet, alike, enter, hand_out, result
+from flambeau.trace.edge_code import BUILTIN, FLOAT_VALUE, Places, _begin, _here, _loud, _none, _quiet, alike, enter, hand_out, result
 from flambeau.trace.object_code import ObjectCode, module
 from flambeau.trace.recorder import MOST_GIVEN as MOST
 from flambeau.trace.write_code import writes
 
-_VALUE = 16  # where a float has its number, a slice its first part
+_PARTS = 16  # where a slice has its first part
 
 
 def agrees(places: Places) -> str:
@@ -56,9 +56,9 @@ def agrees(places: Places) -> str:
     c.need(c.any(c.same(type_, c.word("INT")), c.same(type_, c.word("STR"))), "no")
     c.fork(c.equal(c.run("i32", "PyObject_RichCompareBool", a, e, "i32 2"), 1, "i32"), "yes", "no")  # 2: Py_EQ
     c.label("float")
-    c.fork(c.equal(c.get("i64", c.gep("i8", a, _VALUE)), c.get("i64", c.gep("i8", e, _VALUE))), "yes", "no")
+    c.fork(c.equal(c.get("i64", c.gep("i8", a, FLOAT_VALUE)), c.get("i64", c.gep("i8", e, FLOAT_VALUE))), "yes", "no")
     c.label("slice")
-    parts, others = c.gep("i8", a, _VALUE), c.gep("i8", e, _VALUE)
+    parts, others = c.gep("i8", a, _PARTS), c.gep("i8", e, _PARTS)
     with c.each("3") as (i, following):
         x, y = c.element("ptr", parts, i), c.element("ptr", others, i)
         c.refuse(c.same(x, y), following)

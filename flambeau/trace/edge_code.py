@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from flambeau.trace.object_code import ObjectCode, module
 from flambeau.trace.recorder import MOST_GIVEN as GIVEN
 
+FLOAT_VALUE = 16  # where a float has its number
 BUILTIN = "ptr %self, ptr %args, i64 %count"
 # How an argument of each kind may agree with its part of the key (the codes of known_edge.py).
 STATIC, TENSOR, OPERAND, TENSORS, EXPONENT, NUMBER, DATA = range(7)
@@ -196,18 +197,29 @@ def known(places: Places) -> str:
 
 
 def alike(places: Places) -> str:
-    """alike(table, a, e) -> i1: whether a static argument is the key's: the same object, or ints, floats, or tuples of ints of equal value.
+    """alike(table, a, e) -> i1: whether a static argument is the key's (exact.py): the same object, ints or tuples of ints of equal value, or a
+    float or bool that stands in the key with its class.
 
     The look-up would find them equal, too. Nothing else is compared: a comparison of tensors would be recorded.
     """
     c = ObjectCode(places)
     c.refuse(c.same("%a", "%e"), "yes")
     type_ = c.type_of("%a")
-    is_plain = c.is_one_of("%a", "INT", "FLOAT")
-    c.need(c.all(is_plain, c.same(type_, c.type_of("%e"))), "tuples")
+    c.refuse(c.same(type_, c.word("INT")), "whole")
+    c.refuse(c.is_one_of("%a", "TUPLE", "SIZE"), "tuples")
+    c.need(c.is_one_of("%e", "TUPLE"), "no")
+    c.need(c.equal(c.size("%e"), 2), "no")
+    c.need(c.same(c.element("ptr", c.items("%e"), 0), type_), "no")
+    value = c.element("ptr", c.items("%e"), 1)
+    c.refuse(c.same("%a", value), "yes")
+    c.need(c.same(type_, c.word("FLOAT")), "no")
+    bits, known_bits = c.get("i64", c.gep("i8", "%a", FLOAT_VALUE)), c.get("i64", c.gep("i8", value, places["BYTES"]))
+    c.fork(c.equal(bits, known_bits), "yes", "no")
+    c.label("whole")
+    c.need(c.is_one_of("%e", "INT"), "no")
     c.fork(c.equal(c.run("i32", "PyObject_RichCompareBool", "%a", "%e", "i32 2"), 1, "i32"), "yes", "no")  # 2: Py_EQ
     c.label("tuples")
-    c.need(c.all(c.is_one_of("%a", "TUPLE", "SIZE"), c.is_one_of("%e", "TUPLE", "SIZE")), "no")
+    c.need(c.is_one_of("%e", "TUPLE", "SIZE"), "no")
     size = c.size("%a")
     c.need(c.equal(size, c.size("%e")), "no")
     with c.each(size) as (i, following):
@@ -336,12 +348,14 @@ def follow(places: Places) -> str:
 
 
 def _number_of_key(c: ObjectCode, a: str, e: str, agreed: str, miss: str) -> None:
-    """A number that stands in the key: (its class, itself)."""
+    """A number that stands in the key: (its class, itself, or its bits)."""
     c.need(c.is_one_of(e, "TUPLE"), miss)
     c.need(c.equal(c.size(e), 2), miss)
     kind, value = c.element("ptr", c.items(e), 0), c.element("ptr", c.items(e), 1)
-    c.need(c.same(kind, c.type_of(a)), miss)
-    c.fork(c.ask("i1", "alike", a, value), agreed, miss)
+    type_ = c.type_of(a)
+    c.need(c.same(kind, type_), miss)
+    known = c.op(f"select i1 {c.same(type_, c.word('INT'))}, ptr {value}, ptr {e}")
+    c.fork(c.ask("i1", "alike", a, known), agreed, miss)
 
 
 def _need_data(c: ObjectCode, a: str, e: str, kind: str, op: str, i: str, otherwise: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Final
 
+from flambeau import exact
 from flambeau.compiler.emit import loop_tiles
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, ErrorRecord, Kernel, Scratch, Word
@@ -342,7 +343,7 @@ def key_of(nest: Nest) -> str:
                 case Store(access, value):
                     text.append(f"s{access}.{value}")
                 case Compute(out, op, inputs, attrs, base):
-                    text.append(f"c{out}.{op}.{inputs}.{attrs}.{base}")
+                    text.append(f"c{out}.{op}.{inputs}.{exact.text(attrs)}.{base}")
                 case Reduce(outs, op, sources):
                     text.append(f"r{outs}.{op}.{sources}")
                 case _:
