@@ -37,10 +37,13 @@ def exact(x: Any) -> Any:
 def static(x: Any) -> Any:
     """`exact` of a static argument. TypeError if a body must not see it so: lists, and numbers that are not of Python's own classes."""
     cls = x.__class__
-    if cls is int or cls is str or x is None or cls in _others:
-        return x
-    if cls in _PLAIN:
-        return number(x)
+    if cls is float:
+        return cls, pack("d", x)
+    if cls is not tuple:
+        if cls is int or cls is str or x is None or cls in _others:
+            return x
+        if cls in _PLAIN:
+            return number(x)
     if isinstance(x, tuple):
         for y in x:
             if y.__class__ is not int:
