@@ -52,27 +52,23 @@ from flambeau.ops.creation import (
     LongTensor,
     ShortTensor,
     arange,
-    as_tensor,
-    asarray,
     empty,
     empty_like,
     empty_strided,
     eye,
-    from_dlpack,
-    from_numpy,
-    frombuffer,
     full,
     full_like,
     linspace,
     logspace,
     ones,
     ones_like,
-    tensor,
     tril_indices,
     triu_indices,
     zeros,
     zeros_like,
 )  # fmt: skip
+from flambeau.ops.from_data import as_tensor, asarray, tensor
+from flambeau.ops.from_memory import from_dlpack, from_numpy, frombuffer
 from flambeau.ops.indexing import index_put, index_put_, scatter
 from flambeau.ops.linear import einsum, tensordot
 from flambeau.ops.random import (

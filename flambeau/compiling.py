@@ -175,7 +175,7 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         import numpy
 
-        from flambeau.ops.creation import from_numpy
+        from flambeau.ops.from_memory import from_numpy
         from flambeau.tensor import Tensor
         from flambeau.utils._pytree import tree_map
 

@@ -17,7 +17,7 @@ from flambeau import devices, dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
 from flambeau.runtime import shared_memory
-from flambeau.runtime.buffers import allocate
+from flambeau.runtime.buffers import allocate, foreign
 from flambeau.runtime.memory import view_as_numpy
 from flambeau.tensor import Tensor, from_storage
 from flambeau.trace.meta import meta
@@ -92,9 +92,7 @@ class UntypedStorage(_StorageBase):
             if isinstance(data, int):
                 wrap = Storage(allocate(data))
             else:
-                raw = bytes([int(x) & 0xFF for x in _items(data)])
-                wrap = Storage(allocate(len(raw)))
-                view_as_numpy(wrap.buffer.address, len(raw), wrap)[...] = list(raw)
+                wrap = _storage_of(data)
         found = _HANDLES.get(id(wrap))
         if found is not None and found._storage is wrap:
             return found
@@ -147,7 +145,7 @@ class UntypedStorage(_StorageBase):
         if isinstance(index, slice):
             if index.step not in (None, 1):
                 raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
-            return _untyped_from(raw[index])
+            return _part(self, raw, index)
         return int(raw[_checked(index, len(raw))])
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -317,9 +315,9 @@ class TypedStorage(_StorageBase):
         elif not args or isinstance(args[0], int):
             self._untyped = UntypedStorage((args[0] if args else 0) * self.dtype.itemsize)
         else:
-            from flambeau.ops.creation import tensor
+            from flambeau.ops.from_data import tensor
 
-            self._untyped = tensor(list(_items(args[0])), dtype=self.dtype).untyped_storage()
+            self._untyped = tensor(_items(args[0]), dtype=self.dtype).untyped_storage()
 
     def _tensor(self) -> Tensor:
         """The elements as a tensor over the same memory."""
@@ -496,6 +494,33 @@ def _items(data: Any) -> Any:
     if isinstance(data, (str, bytes)) or not hasattr(data, "__iter__"):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     return data
+
+
+def _storage_of(data: Any) -> Storage:
+    """The memory of a storage made of numbers: bytes of each, modulo 256."""
+    import numpy
+
+    found = numpy.asarray(_items(data) if isinstance(data, (list, tuple, bytearray, memoryview)) else list(_items(data)))
+    raw = found.reshape(-1).astype(numpy.int64, copy=False).astype(numpy.uint8)
+    made = Storage(allocate(raw.size))
+    view_as_numpy(made.buffer.address, raw.size, made)[...] = raw
+    return made
+
+
+def _part(whole: UntypedStorage, raw: Any, index: slice) -> UntypedStorage:
+    """A run of a storage's bytes as a storage over the same memory. What is recorded on either runs before it returns."""
+    start, stop, _ = index.indices(len(raw))
+    storage = whole._storage
+    if storage.external is not True:
+        from flambeau.trace.evaluate import synchronize
+
+        if storage.gen >= 0:
+            synchronize("part of a storage")
+        storage.external = True
+    assert storage.buffer is not None
+    part = Storage(foreign(storage.buffer.address + start, max(stop - start, 0), raw))
+    part.external = True
+    return UntypedStorage(wrap=part)
 
 
 def _checked(index: int, size: int) -> int:

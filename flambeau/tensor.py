@@ -384,6 +384,10 @@ class Tensor:
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
         if self.requires_grad:
             raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        if self.dtype is dtypes.bfloat16:
+            from flambeau.ops.from_memory import as_bfloat16
+
+            return as_bfloat16(memory.to_numpy(self.view(dtypes.int16)).__dlpack__())  # type: ignore[attr-defined]
         return memory.to_numpy(self).__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -113,6 +113,4 @@ def get_default_backend_for_device(device: Any) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("nn", "tensor", "fsdp", "rpc", "optim", "pipelining", "checkpoint", "algorithms", "elastic", "launch", "run", "device_mesh"):
-        raise NotImplementedError(f"torch.distributed.{name} is not there: flambeau runs in one process so far")
-    raise AttributeError(f"module 'torch.distributed' has no attribute {name!r} in flambeau, which runs in one process so far")
+    raise AttributeError(f"module 'torch.distributed' has no attribute {name!r} in flambeau, which runs in one process so far", name=name)

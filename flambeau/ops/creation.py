@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import ctypes
-import itertools
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +11,9 @@ from flambeau import devices, dtypes
 from flambeau.dtypes import dtype
 from flambeau.layouts import strided
 from flambeau.ops import primitives as prim
+from flambeau.ops.from_data import from_any, tensor
+from flambeau.ops.from_memory import finish as _finish
+from flambeau.ops.from_memory import is_array
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_writes
@@ -25,10 +25,6 @@ from flambeau.trace.mutation import assign, into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
-
-
-def _finish(t: Any, requires_grad: bool) -> Any:
-    return t.requires_grad_() if requires_grad else t
 
 
 def _check_sizes(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -343,314 +339,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.i
     return tensor(_indices(row, col, offset, False), dtype=dtype).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
 
 
-# -- from data ----------------------------------------------------------------------------------------------------
-
-
-def _infer_dtype(data: Any) -> dtype:
-    """The dtype of nested lists of Python numbers."""
-    best: dtype | None = None
-
-    def look(x: Any) -> None:
-        nonlocal best
-        if isinstance(x, (list, tuple)):
-            for y in x:
-                look(y)
-            return
-        if hasattr(x, "_meta"):
-            d = x.dtype
-        elif hasattr(x, "dtype"):  # an array among lists, or a number of NumPy's
-            d = _dtype_of_array(x)
-        elif isinstance(x, (bool, int, float, complex)):
-            d = dtypes.of_number(x)
-        elif hasattr(x, "item") or hasattr(x, "__index__"):
-            d = dtypes.of_number(x.item() if hasattr(x, "item") else x.__index__())
-        else:
-            raise RuntimeError(f"Could not infer dtype of {type(x).__name__}")
-        best = d if best is None else dtypes.promote_types(best, d)
-
-    look(data)
-    return best or dtypes.get_default_dtype()
-
-
-def _as_lists(x: Any) -> Any:
-    """Ranges, deques and other sequences at any depth as lists; tensors, arrays and numbers as they are."""
-    if isinstance(x, (list, tuple)):
-        return [_as_lists(y) for y in x]
-    if hasattr(x, "_meta"):
-        if x.numel() != 1:
-            raise ValueError(
-                f"only one element tensors can be converted to Python scalars: a list has a tensor of shape {tuple(x.shape)}; use torch.stack"
-            )
-        return x.detach().reshape(())
-    if isinstance(x, str):
-        raise ValueError("torch.tensor: data must be numbers, arrays or sequences of them, got a list with a str")
-    if isinstance(x, (bool, int, float, complex, bytes, Mapping)) or hasattr(x, "dtype") or not hasattr(x, "__getitem__") or not hasattr(x, "__len__"):
-        return x
-    return [_as_lists(x[i]) for i in range(len(x))]
-
-
-def _from_list(data: Any, d: dtype) -> Tensor:
-    import numpy
-
-    def plain(x: Any) -> Any:
-        if isinstance(x, (list, tuple)):
-            return [plain(y) for y in x]
-        if hasattr(x, "_meta") or (hasattr(x, "dtype") and getattr(x, "ndim", 0)):
-            return x.tolist()
-        return x
-
-    shape: list[int] = []
-
-    def measure(x: Any, depth: int) -> None:
-        if isinstance(x, (list, tuple)):
-            if depth == len(shape):
-                shape.append(len(x))
-            elif depth > len(shape) or shape[depth] != len(x):
-                raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(x)})")
-            for y in x:
-                measure(y, depth + 1)
-            if not x:
-                return
-        elif depth < len(shape) and depth:
-            raise TypeError(f"expected sequence at dim {depth}, got a {type(x).__name__}")
-
-    data = plain(data)
-    measure(data, 0)
-    work = d if d.numpy_name is not None else dtypes.float32
-    assert work.numpy_name is not None
-    try:
-        array = numpy.array(data, dtype=numpy.dtype(work.numpy_name)).reshape(shape if isinstance(data, list) else ())
-    except OverflowError as error:
-        raise RuntimeError(f"value cannot be converted to type {d.name} without overflow") from error
-    except (TypeError, ValueError) as error:
-        if "NaN to integer" in str(error):
-            raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: it is NaN") from None
-        if isinstance(error, ValueError) and "complex" not in str(error):
-            raise ValueError(f"too many dimensions or ragged nested sequence in torch.tensor: {error}") from None
-        raise TypeError(f"can't convert the data to {d}: {error}") from None
-    t = copy_of_array(array, work)
-    return t if work is d else t.to(d)  # type: ignore[attr-defined, no-any-return]
-
-
-def copy_of_array(array: Any, d: dtype) -> Tensor:
-    """A tensor with a copy of a NumPy array's values (of the matching NumPy dtype)."""
-    import numpy
-
-    from flambeau.runtime.memory import view_as_numpy
-
-    buffer = allocate(array.size * d.itemsize)
-    if array.size:
-        raw = view_as_numpy(buffer.address, array.size * d.itemsize, buffer)
-        raw.view(numpy.dtype(d.numpy_name)).reshape(array.shape)[...] = array
-    return from_buffer(buffer, array.shape, d)
-
-
-_FROM_NUMPY = {d.numpy_name: d for d in dtypes.ALL if d.numpy_name is not None}
-
-
-def _dtype_of_array(array: Any) -> dtype:
-    name = array.dtype.name
-    if name in _FROM_NUMPY:
-        return _FROM_NUMPY[name]
-    raise TypeError(
-        f"can't convert np.ndarray of type {array.dtype}. The only supported types are: {', '.join(sorted(map(str, _FROM_NUMPY)))}."
-    )
-
-
-_WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
-
-
-_FORMATS = {
-    dtypes.float32: "f", dtypes.float64: "d", dtypes.int64: "q", dtypes.int32: "i", dtypes.int16: "h", dtypes.int8: "b", dtypes.uint8: "B",
-    dtypes.bool_: "?",
-}  # fmt: skip
-_MOST_PACKED = 1024  # numbers; more are NumPy's
-
-
-def _packed(data: Any, d: dtype | None) -> Tensor | None:
-    """A few numbers of one Python type, alone, in a list, or in lists of one length, as a dtype of their kind; None for what `_from_list` must look at."""
-    cls = data.__class__
-    if cls is list or cls is tuple:
-        numbers, shape = data, (len(data),)
-        if data and (data[0].__class__ is list or data[0].__class__ is tuple):
-            if len(data) > _MOST_PACKED or {*map(type, data)} - {list, tuple} or len({*map(len, data)}) != 1:
-                return None
-            shape = len(data), len(data[0])
-            numbers = [*itertools.chain.from_iterable(data)]
-        kinds = {*map(type, numbers)}
-        if len(kinds) != 1 or len(numbers) > _MOST_PACKED:
-            return None
-        (cls,) = kinds
-    else:
-        numbers, shape = (data,), ()
-    if cls is not float and cls is not int and cls is not bool:
-        return None
-    natural = dtypes.of_number(numbers[0])
-    if d is None:
-        d = natural
-    form = _FORMATS.get(d)
-    if form is None or d.category != natural.category:
-        return None
-    try:
-        content = struct.pack(f"={len(numbers)}{form}", *numbers)
-    except (struct.error, OverflowError):
-        return None
-    buffer = allocate(len(content))
-    ctypes.memmove(buffer.address, content, len(content))
-    return from_buffer(buffer, shape, d)  # type: ignore[no-any-return]
-
-
-def tensor(
-    data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
-) -> Tensor:
-    """A new leaf tensor with a copy of `data`: nested lists, numbers, a NumPy array or a tensor."""
-    devices.check(device)
-    quick = _packed(data, dtype)
-    if quick is not None:
-        return quick.requires_grad_() if requires_grad else quick
-    if hasattr(data, "_meta"):
-        result = data.detach().clone() if dtype is None else data.detach().to(dtype, copy=True)
-        result._detached = False
-        return _finish(result, requires_grad)  # type: ignore[no-any-return]
-    if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
-        import numpy
-
-        array = numpy.asarray(data)
-        if array.dtype.name in _WIDER:
-            array = array.astype(_WIDER[array.dtype.name])
-        result = copy_of_array(array, _dtype_of_array(array))
-        if dtype is not None and dtype is not result.dtype:
-            result = result.to(dtype)  # type: ignore[attr-defined]
-        return _finish(result, requires_grad)  # type: ignore[no-any-return]
-    if isinstance(data, (bool, int, float, complex)) or hasattr(data, "__index__") or isinstance(data, (list, tuple)):
-        data = _as_lists(data)
-        return _finish(_from_list(data, dtype or _infer_dtype(data)), requires_grad)  # type: ignore[no-any-return]
-    if not isinstance(data, (str, bytes, Mapping)) and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        items = _as_lists(data)
-        return _finish(_from_list(items, dtype or _infer_dtype(items)), requires_grad)  # type: ignore[no-any-return]
-    if isinstance(data, str):
-        raise TypeError("new(): invalid data type 'str'")
-    raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
-
-
-def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
-    """Like `tensor`, but without a copy where the dtype already fits: tensors are returned, NumPy arrays are shared."""
-    devices.check(device)
-    if hasattr(data, "_meta"):
-        return data if dtype is None else data.to(dtype)  # type: ignore[no-any-return]
-    if type(data).__module__ == "numpy" and hasattr(data, "strides") and getattr(data, "ndim", 0) >= 0 and hasattr(data, "flags"):
-        try:
-            shared = from_numpy(data)
-        except (TypeError, ValueError):
-            return tensor(data, dtype=dtype)
-        return shared if dtype is None else shared.to(dtype)  # type: ignore[attr-defined, no-any-return]
-    return tensor(data, dtype=dtype)
-
-
-def asarray(
-    obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None
-) -> Tensor:
-    """A tensor of `obj`: a tensor, a NumPy array or something with a buffer (shared where `copy` is not True), numbers or nested lists.
-
-    `copy` False: ValueError where the memory cannot be shared. `requires_grad` None: as a tensor's own, else False.
-    """
-    devices.check(device)
-    given = hasattr(obj, "_meta")
-    if not given and hasattr(obj, "__dlpack__") and not hasattr(obj, "__array_interface__"):
-        shared: Any = from_dlpack(obj)
-    elif given or (type(obj).__module__ == "numpy" and hasattr(obj, "strides")):
-        shared = as_tensor(obj)
-    elif isinstance(obj, (bytearray, bytes, memoryview)):
-        shared = frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
-    else:
-        if copy is False:
-            raise ValueError("can't alias arbitrary sequence into a tensor.")
-        return tensor(obj, dtype=dtype, requires_grad=bool(requires_grad))
-    if copy is False and dtype is not None and dtype is not shared.dtype:
-        raise ValueError(f"can't alias tensor with dtype {shared.dtype} into dtype {dtype}.")
-    result = shared if dtype is None else shared.to(dtype)
-    if copy and result is shared:
-        result = shared.clone()
-    if requires_grad is None or result.requires_grad == requires_grad:
-        return result  # type: ignore[no-any-return]
-    return result.detach() if not requires_grad else result.requires_grad_() if not given else result.detach().requires_grad_()  # type: ignore[no-any-return]
-
-
-def from_numpy(array: Any) -> Tensor:
-    """A tensor over the memory of a NumPy array: writes are seen on both sides."""
-    import numpy
-
-    from flambeau.runtime.buffers import foreign
-    from flambeau.tensor import from_storage
-    from flambeau.trace.meta import meta
-    from flambeau.trace.storage import Storage
-
-    if not isinstance(array, numpy.ndarray):
-        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    d = _dtype_of_array(array)
-    if any(s < 0 for s in array.strides):
-        raise ValueError(
-            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
-            "supported. (You can probably work around this by making a copy of your array with array.copy().)"
-        )
-    if any(s % d.itemsize for s in array.strides):
-        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory.")
-    if not array.dtype.isnative:
-        raise ValueError("given numpy array has byte order different from the native byte order. Conversion is not supported.")
-    strides = tuple([s // d.itemsize for s in array.strides])
-    count = 0 if array.size == 0 else 1 + sum((n - 1) * s for n, s in zip(array.shape, strides, strict=True))
-    storage = Storage(foreign(array.__array_interface__["data"][0], count * d.itemsize, array))
-    storage.external = True
-    return from_storage(storage, meta(array.shape, strides, d))  # type: ignore[no-any-return]
-
-
-def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
-    """A 1-d tensor over an object that exports the buffer protocol."""
-    import numpy
-
-    name = dtype.numpy_name or "uint16"
-    array = numpy.frombuffer(buffer, numpy.dtype(name), count, offset)
-    if not array.flags.writeable:
-        return _finish(copy_of_array(array, dtype), requires_grad)  # type: ignore[no-any-return]
-    return _finish(from_numpy(array), requires_grad)  # type: ignore[no-any-return]
-
-
-def from_dlpack(x: Any) -> Tensor:
-    """A tensor over the memory of any object with `__dlpack__`, or of a capsule that one gave."""
-    import numpy
-
-    array = numpy.from_dlpack(_Capsule(x) if type(x).__name__ == "PyCapsule" else x)
-    if not array.flags.writeable:
-        return _share_readonly(array)
-    return from_numpy(array)
-
-
-class _Capsule:
-    """A DLPack capsule as an object that hands it out."""
-
-    def __init__(self, capsule: Any) -> None:
-        self.capsule = capsule
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self.capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # the CPU
-
-
-def _share_readonly(array: Any) -> Tensor:
-    """NumPy marks imported DLPack memory read-only; PyTorch shares it all the same."""
-    from flambeau.runtime.buffers import foreign
-    from flambeau.tensor import from_storage
-    from flambeau.trace.meta import meta
-    from flambeau.trace.storage import Storage
-
-    d = _dtype_of_array(array)
-    strides = tuple([s // d.itemsize for s in array.strides])
-    count = 0 if array.size == 0 else 1 + sum((n - 1) * s for n, s in zip(array.shape, strides, strict=True))
-    storage = Storage(foreign(array.__array_interface__["data"][0], count * d.itemsize, array))
-    storage.external = True
-    return from_storage(storage, meta(array.shape, strides, d))  # type: ignore[no-any-return]
+# -- older constructors -------------------------------------------------------------------------------------------
 
 
 def legacy_constructor(d: dtype, *args: Any, **kwargs: Any) -> Tensor:
@@ -660,15 +349,18 @@ def legacy_constructor(d: dtype, *args: Any, **kwargs: Any) -> Tensor:
         return empty(0, dtype=d)
     if len(args) == 1 and not isinstance(args[0], int):
         data = args[0]
-        if not hasattr(data, "_meta") and hasattr(data, "__index__") and getattr(data, "ndim", 0) == 0:
-            return empty(int(data), dtype=d)
         if hasattr(data, "_meta"):
-            return data.detach() if data.dtype is d else data.detach().to(d)  # type: ignore[no-any-return]
+            if data.dtype is not d:
+                raise TypeError(f"new(): expected a tensor of dtype {d}, got one of {data.dtype}; use its .to({d})")
+            return data.detach()  # type: ignore[no-any-return]
+        if hasattr(data, "__index__") and not is_array(data):
+            return empty(int(data), dtype=d)
         if type(data).__name__ == "Size":
             return empty(*data, dtype=d)
-        if not hasattr(data, "__getitem__") or isinstance(data, (str, Mapping)) or getattr(data, "shape", None) == ():
+        sequence = is_array(data) or hasattr(data, "__dlpack__") or (hasattr(data, "__getitem__") and type(data).__module__ != "numpy")
+        if not sequence or isinstance(data, (str, Mapping)):
             raise TypeError(f"new(): data must be a sequence (got {type(data).__name__})")
-        return tensor(data, dtype=d)
+        return from_any(data, d, share=True)
     return empty(*args, dtype=d)
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.compiler.kernel import REFUSED
 from flambeau.ops import primitives as prim
-from flambeau.ops.creation import _full, tensor
+from flambeau.ops.creation import _full
+from flambeau.ops.from_data import tensor
 from flambeau.ops.primitives.move import refuse_negative
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation

@@ -164,7 +164,7 @@ def cartesian_prod(*tensors: Tensor) -> Any:
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
     """All choices of r elements of a vector, in its order, one a row."""
-    from flambeau.ops.creation import tensor
+    from flambeau.ops.from_data import tensor
 
     if input.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.shape)}")

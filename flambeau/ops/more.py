@@ -115,7 +115,7 @@ def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> T
 
 def map_all(self: Tensor, others: tuple[Any, ...], function: Callable[..., Any]) -> Tensor:
     """`function` of the elements of self and of the others, written over self."""
-    from flambeau.ops.creation import tensor
+    from flambeau.ops.from_data import tensor
 
     if self.requires_grad:
         raise TypeError("apply_() and map_() cannot be called on a Tensor that requires grad")
@@ -237,7 +237,7 @@ def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int |
 # -- creation -------------------------------------------------------------------------------------------------------
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
     """A number as a 0-d tensor of the default dtype."""
-    from flambeau.ops.creation import tensor
+    from flambeau.ops.from_data import tensor
 
     return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device)
 

@@ -60,7 +60,7 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """The state as a uint8 tensor in PyTorch's layout."""
-        from flambeau.ops.creation import frombuffer
+        from flambeau.ops.from_memory import frombuffer
 
         return frombuffer(bytearray(self.state.get_state()), dtype=dtypes.uint8).clone()  # type: ignore[attr-defined, no-any-return]
 

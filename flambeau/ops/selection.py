@@ -173,7 +173,7 @@ def repeat_interleave(
     input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Each element (or slice along a dim) repeated, by one number or by one number each."""
-    from flambeau.ops.creation import tensor
+    from flambeau.ops.from_data import tensor
     from flambeau.runtime import select
 
     if repeats is None:

@@ -223,7 +223,7 @@ def _quantile(input: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpol
 
 def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignore_nan: bool, name: str) -> Tensor:
     from flambeau.amp.lists import float32_under_autocast
-    from flambeau.ops.creation import tensor
+    from flambeau.ops.from_data import tensor
 
     input = float32_under_autocast(input)
     if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
@@ -260,7 +260,7 @@ def _searchsorted(sorted_sequence: Tensor, values: Tensor, right: bool) -> Tenso
 def searchsorted(sorted_sequence: Tensor, input: Tensor | Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
                  sorter: Tensor | None = None, out: Any = None) -> Tensor:  # fmt: skip
     """Where values would be inserted into sorted rows: before equals, or after them with right=True."""
-    from flambeau.ops.creation import tensor
+    from flambeau.ops.from_data import tensor
 
     if side not in (None, "left", "right"):
         raise RuntimeError(f"searchsorted(): side can only be 'left' or 'right' but got {side}")
@@ -305,7 +305,7 @@ def isin(
     test_element: Any = MISSING,
 ) -> Tensor:  # fmt: skip
     """Whether each element is among the test elements; either may be a number, then also called `element` or `test_element`."""
-    from flambeau.ops.creation import tensor
+    from flambeau.ops.from_data import tensor
 
     given = one_of("isin", elements=elements, element=element), one_of("isin", test_elements=test_elements, test_element=test_element)
     if not any(hasattr(x, "_meta") for x in given):

@@ -70,7 +70,7 @@ def check_writable(target: Tensor, name: str) -> None:
                 f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
                 "update in `with torch.no_grad():`."
             )
-    if 0 in m.strides and any(s == 0 and n > 1 for s, n in zip(m.strides, m.shape, strict=True)):
+    if 0 in m.strides and m.numel and any(s == 0 and n > 1 for s, n in zip(m.strides, m.shape, strict=True)):
         raise RuntimeError(
             f"{name}: unsupported operation: more than one element of the written-to tensor refers to a single memory "
             f"location (shape {tuple(m.shape)}, strides {m.strides}). Please clone() the tensor before performing the operation."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.ops.creation import from_dlpack as from_dlpack
+from flambeau.ops.from_memory import from_dlpack as from_dlpack
 
 
 def to_dlpack(tensor: Any) -> Any:

@@ -16,19 +16,19 @@ import numpy as np
 
 import flambeau
 from flambeau.testing.compare import Input
-from tests.differential.samples import OPERATORS, Case, Unsupported, case_of, cases, for_flambeau, text_of, torch
+from tests.differential.samples import ALWAYS, OPERATORS, Case, Draw, Unsupported, case_of, cases, for_flambeau, text_of, torch
 
 FORMS = ("function", "inplace", "out", "method", "operator", "layout", "size", "special", "errors")
 Function = Callable[..., Any]
 
 
-def form_cases(label: str, dtype: str, form: str, gradients: bool, most: int) -> Iterator[Case]:
+def form_cases(label: str, dtype: str, form: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
     """At most `most` calls of an operator in a form."""
     made = {"inplace": _inplace, "out": _out, "method": _method, "operator": _operator, "layout": _layouts, "size": _sizes, "special": _special}
     if form == "function":
-        yield from cases(label, dtype, gradients, most)
+        yield from cases(label, dtype, gradients, most, draw)
     else:
-        yield from made[form](label, dtype, gradients, most)
+        yield from made[form](label, dtype, gradients, most, draw)
 
 
 def _pair(make: Callable[[Any, Function], Function], ours: Function, theirs: Function) -> tuple[Function, Function]:
@@ -65,15 +65,15 @@ def _written_view(module: Any, function: Function) -> Function:
     return call
 
 
-def _inplace(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+def _inplace(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
     op = OPERATORS[label]
     if op.inplace_variant is None:
         return
     ours, theirs = for_flambeau(op.inplace_variant, op.name + "_"), op.inplace_variant
-    for i, case in enumerate(cases(label, dtype, gradients and op.supports_inplace_autograd, most)):
+    for i, case in enumerate(cases(label, dtype, gradients and op.supports_inplace_autograd, most, draw)):
         if isinstance(case.args[0], Input):
             yield case._replace(function=_pair((_written, _written_view)[i % 2], ours, theirs), text="in place " + case.text)
-    for case in cases(label, dtype, False, 1):
+    for case in cases(label, dtype, False, 1, draw):
         if isinstance(case.args[0], Input) and case.args[0].values.ndim:
             leaf = _like(case.args[0], case.args[0].values, requires_grad=dtype in ("float64", "float32", "complex128"))
             yield case._replace(function=(ours, theirs), args=(leaf, *case.args[1:]), text="in place on a leaf " + case.text)
@@ -143,14 +143,18 @@ def _out_of(module: Any, t: Any, kind: str, args: Any) -> Any:
     return made
 
 
-def _out(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+def _out(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
     op = OPERATORS[label]
     if not op.supports_out:
         return
     ours, theirs = for_flambeau(op.op, op.name), op.op
-    found = list(cases(label, dtype, False, max(most // len(OUTS), 1)))
     count = 0
-    for i, case in enumerate(found):
+    if draw.seed is not None:  # as many samples as there may be, with one kind each
+        for i, case in enumerate(cases(label, dtype, False, most, draw)):
+            kind = OUTS[(i + hash_of(label)) % len(OUTS)]
+            yield case._replace(function=_pair(_given_out(kind), ours, theirs), text=f"out ({kind}) {case.text}")
+        return
+    for i, case in enumerate(cases(label, dtype, False, max(most // len(OUTS), 1), draw)):
         for j in range(len(OUTS)):
             if count < most:
                 kind = OUTS[(i + j * 7 + hash_of(label)) % len(OUTS)]
@@ -166,22 +170,22 @@ def hash_of(label: str) -> int:
 # -- methods and operators ----------------------------------------------------------------------------------------
 
 
-def _method(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+def _method(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
     op = OPERATORS[label]
     if op.method_variant is None or op.method_variant is op.op:
         return
     ours, theirs = for_flambeau(op.method_variant, op.method_variant.__name__), op.method_variant
-    for case in cases(label, dtype, gradients, most):
+    for case in cases(label, dtype, gradients, most, draw):
         if isinstance(case.args[0], Input):
             yield case._replace(function=(ours, theirs), text="method " + case.text)
 
 
-def _operator(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+def _operator(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
     op = OPERATORS[label]
     for variant, make in ((op.operator_variant, None), (op.inplace_operator_variant, _written)):
         if not isinstance(variant, BuiltinFunctionType):
             continue
-        for case in cases(label, dtype, gradients, most):
+        for case in cases(label, dtype, gradients, most, draw):
             if isinstance(case.args[0], Input) and not case.kwargs:
                 function = (variant, variant) if make is None else _pair(make, variant, variant)
                 yield case._replace(function=function, text=f"{variant.__name__} {case.text}")
@@ -228,9 +232,9 @@ def _expanded(x: Input) -> Input:
     return _like(x, np.broadcast_to(a[:1], a.shape), strides=(0, *[int(s) for s in rest]))
 
 
-def _changed(label: str, dtype: str, gradients: bool, most: int, changes: dict[str, Callable[[Input], Input]]) -> Iterator[Case]:
+def _changed(label: str, dtype: str, gradients: bool, most: int, draw: Draw, changes: dict[str, Callable[[Input], Input]]) -> Iterator[Case]:
     names = list(changes)
-    for i, case in enumerate(cases(label, dtype, gradients, most)):
+    for i, case in enumerate(cases(label, dtype, gradients, most, draw)):
         name = names[(i + hash_of(label)) % len(names)]
         args, kwargs = _mapped(case.args, changes[name]), _mapped(case.kwargs, changes[name])
         yield case._replace(args=args, kwargs=kwargs, text=f"{name} {label}{text_of(args, kwargs)}")
@@ -239,14 +243,14 @@ def _changed(label: str, dtype: str, gradients: bool, most: int, changes: dict[s
 _SINGULAR = frozenset("qr svd lu lu_solve cholesky cholesky_solve geqrf ormqr pinverse logdet triangular_solve svd_lowrank pca_lowrank".split())
 
 
-def _layouts(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+def _layouts(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
     changes = {"spread": _spread, "transposed": _transposed, "expanded": _expanded}
     if OPERATORS[label].aten_name.startswith("linalg") or label in _SINGULAR:
         del changes["expanded"]  # equal rows: nothing is unique
-    return _changed(label, dtype, gradients, most, changes)
+    return _changed(label, dtype, gradients, most, draw, changes)
 
 
-def _sizes(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+def _sizes(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
     def no_rows(x: Input) -> Input:
         return _like(x, x.values[:0] if x.values.ndim else x.values)
 
@@ -256,10 +260,10 @@ def _sizes(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]
     def one(x: Input) -> Input:
         return _like(x, x.values.reshape(-1)[0].reshape(())) if x.values.size else x
 
-    return _changed(label, dtype, gradients, most, {"no rows": no_rows, "no columns": no_columns, "one element": one})
+    return _changed(label, dtype, gradients, most, draw, {"no rows": no_rows, "no columns": no_columns, "one element": one})
 
 
-def _special(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
+def _special(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
     """NaN, infinities and signed zeros among the values."""
     put = (np.nan, np.inf, -np.inf, -0.0, 0.0)
 
@@ -272,7 +276,7 @@ def _special(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Cas
             flat[i] = put[(i // 2 + flat.size) % len(put)]
         return _like(x, values, strides=x.strides, offset=x.offset)
 
-    return _changed(label, dtype, False, most, {"special": change})
+    return _changed(label, dtype, False, most, draw, {"special": change})
 
 
 # -- arguments that are wrong -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ class Known(NamedTuple):
     ties: bool = False  # whole numbers in results are indices among equal values: not compared where those may repeat
 
 
+NOTHING = Known("nothing is left out")
 _DROPOUT = Known("dropout draws from its own stream (docs/differences.md)", values=False)
 _RANDOM = Known("random, and vectors are unique up to signs only", values=False)
 _LAYOUT = Known("PyTorch's result is a view of what LAPACK or the transform left, in its order of dims", strides=False)

@@ -6,11 +6,13 @@ variants, and for each sample inputs of every dtype: empty, zero-dimensional, br
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import flambeau
@@ -85,13 +87,34 @@ def for_flambeau(function: Any, name: str) -> Callable[..., Any]:
     raise last
 
 
-def cases(label: str, dtype: str, gradients: bool, most: int) -> Iterator[Case]:
-    """At most `most` cases of an operator, spread over all that the database has."""
+class Draw(NamedTuple):
+    """Which samples of an operator: `seed` None takes them in steps, with the database's own numbers; a seed draws both."""
+
+    seed: int | None = None
+    reference: bool = False  # from the database's larger set, `reference_inputs`
+
+    def samples(self, label: str, dtype: str, gradients: bool, most: int) -> list[Any]:
+        """At most `most` samples, spread over all that the database has."""
+        op = OPERATORS[label]
+        chance = None if self.seed is None else random.Random(f"{self.seed} {label} {dtype}")
+        if chance is not None:
+            for generator in (torch.manual_seed, random.seed, np.random.seed):
+                generator(chance.randrange(2**31))
+        make = op.reference_inputs if self.reference else op.sample_inputs
+        samples = list(make("cpu", getattr(torch, dtype), requires_grad=gradients))
+        if chance is None:
+            return samples[:: max(1, -(-len(samples) // most))]
+        return [samples[i] for i in sorted(chance.sample(range(len(samples)), min(most, len(samples))))]
+
+
+ALWAYS = Draw()
+
+
+def cases(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
+    """At most `most` cases of an operator."""
     op = OPERATORS[label]
     function = for_flambeau(op.op, op.name), op.op
-    samples = list(op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=gradients))
-    step = max(1, -(-len(samples) // most))
-    for sample in samples[::step]:
+    for sample in draw.samples(label, dtype, gradients, most):
         try:
             args, kwargs = (case_of(sample.input), *case_of(tuple(sample.args))), case_of(dict(sample.kwargs))
         except Unsupported:

@@ -11,12 +11,13 @@ import re
 import signal
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau.testing.compare import compare, error_of
 from tests.differential.forms import FORMS, error_cases, form_cases
-from tests.differential.known import FORMS_KNOWN, INTERNAL, KNOWN, Known, skipped
-from tests.differential.samples import OPERATORS, Unsupported, supported, torch
+from tests.differential.known import FORMS_KNOWN, INTERNAL, KNOWN, NOTHING, Known, skipped
+from tests.differential.samples import ALWAYS, OPERATORS, Case, Draw, Unsupported, supported, torch
 
 _SHORT = ("float16", "bfloat16")  # second gradients of so few digits are noise
 
@@ -31,35 +32,39 @@ def differences(label: str, dtype: str, most: int, form: str = "function") -> tu
         return 0, []
     if form == "errors":
         return wrong_errors(label, most)
-    found: list[str] = []
-    count = 0
-    inexact = getattr(torch, dtype).is_floating_point or getattr(torch, dtype).is_complex
     op = OPERATORS[label]
     known = KNOWN.get(f"{label}:{dtype}") or KNOWN.get(label, Known(""))
-    order = min(known.gradients, 2 if op.supports_gradgrad and form in ("function", "inplace") else 1) if inexact and op.supports_autograd else 0
+    order = min(known.gradients, 2 if op.supports_gradgrad and form in ("function", "inplace") else 1)
+    found = [(case, lines) for case, lines in answers(label, dtype, most, form, known, order) if not skipped(label, dtype, case.args, case.kwargs)]
+    return len(found), [line for _, lines in found for line in lines]
+
+
+def answers(
+    label: str, dtype: str, most: int, form: str, known: Known = NOTHING, order: int = 1, draw: Draw = ALWAYS
+) -> Iterator[tuple[Case, list[str]]]:
+    """Each case of an operator in a form (at most `most`), with a line on every difference. `order`: of the gradients that are compared."""
+    op = OPERATORS[label]
+    inexact = getattr(torch, dtype).is_floating_point or getattr(torch, dtype).is_complex
+    order = order if inexact and op.supports_autograd else 0
     if dtype in _SHORT or form in ("out", "size", "special"):
         order = min(order, dtype in _SHORT)
     values = known.values and "empty" not in op.name
-    for case in form_cases(label, dtype, form, order > 0, most):
-        if skipped(label, dtype, case.args, case.kwargs):
-            continue
-        count += 1
+    for case in form_cases(label, dtype, form, order > 0, most, draw):
         signal.alarm(120)  # a machine may be busy
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                answer = compare(
+                found = compare(
                     case.function, *case.args, reference=torch, gradients=order, values=values, tolerance=known.tolerance,
                     strides=known.strides and not op.name.startswith("fft."), referee=True, errors=form not in ("size", "special"),
                     indices=not known.ties, **case.kwargs,
                 )  # fmt: skip
         except TookTooLong:
-            found.append(f"{case.text}: took more than two minutes")
+            yield case, [f"{case.text}: took more than two minutes"]
             continue
         finally:
             signal.alarm(0)
-        found.extend([f"{case.text[:600]}\n        {d}" for d in answer])
-    return count, found
+        yield case, [f"{case.text[:600]}\n        {d}" for d in found]
 
 
 def wrong_errors(label: str, most: int) -> tuple[int, list[str]]:

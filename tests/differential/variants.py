@@ -1,0 +1,115 @@
+"""How many variants of PyTorch's operators pass: `python -m tests.differential.variants [--samples 40] [--seed 7] [OPERATOR ...]`.
+
+A variant is an entry of the database in one form: the function, the method, in place, with `out=`, by the operator (`a + b`), on the
+database's larger set of samples (`reference`), or called wrongly (`errors`). Its samples are drawn by the seed, from all dtypes that
+PyTorch has for it, and it passes where 99 % of them agree in values, dtypes, shapes, strides of views, first gradients and types of
+errors. Nothing is left out here; known.py says of which failing ones the reason is known. `--log FILE` keeps a line for each variant,
+and a second run goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.differential.known import FORMS_KNOWN, INTERNAL, KNOWN, Known
+from tests.differential.samples import OPERATORS, Draw, Unsupported, supported
+from tests.differential.sweep import answers, on_alarm, wrong_errors
+
+FORMS = ("function", "method", "inplace", "out", "operator", "reference", "errors")
+DTYPES = ("float64", "float32", "int64", "complex64", "bool", "bfloat16", "uint8", "complex128", "float16", "int32")
+_SHARE = 0.99  # of the samples of a variant
+
+
+class Variant(NamedTuple):
+    """What came of one: how many samples, how many of them differ, and a line on some of those."""
+
+    label: str
+    form: str
+    samples: int
+    wrong: int
+    lines: list[str]
+
+    @property
+    def passes(self) -> bool:
+        return self.samples - self.wrong >= _SHARE * self.samples
+
+
+def run(label: str, form: str, most: int, seed: int) -> Variant:
+    """At most `most` samples of a variant."""
+    if form == "errors":
+        count, lines = wrong_errors(label, most)
+        return Variant(label, form, count, len(lines), lines)
+    dtypes = [dtype for dtype in DTYPES if supported(label, dtype)]
+    left, count, wrong, found = most, 0, 0, []
+    for i, dtype in enumerate(dtypes):
+        share = max(-(-left // (len(dtypes) - i)), 1)
+        here = 0
+        kind, draw = ("function", Draw(seed, reference=True)) if form == "reference" else (form, Draw(seed))
+        try:
+            for _, lines in answers(label, dtype, share, kind, draw=draw):
+                here += 1
+                wrong += bool(lines)
+                found += [f"[{dtype}] {line}" for line in lines]
+        except (AttributeError, Unsupported) as error:
+            here, wrong = here + 1, wrong + 1
+            found.append(f"[{dtype}] {label}: missing: {error}")
+        count += here
+        left -= here
+    return Variant(label, form, count, wrong, found)
+
+
+def reason(variant: Variant) -> str:
+    """Why a variant that fails is known to, or nothing."""
+    form = "function" if variant.form == "reference" else variant.form
+    known = FORMS_KNOWN.get((form, variant.label), "")
+    of_dtypes = [KNOWN[key].reason for key in KNOWN if key.startswith(variant.label + ":")]
+    return known or KNOWN.get(variant.label, Known("")).reason or "; ".join(of_dtypes)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.differential.variants", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("operators", nargs="*")
+    parser.add_argument("--samples", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--part", default="1/1", help="which part of the operators, as 2/4, so that several processes share them")
+    options = parser.parse_intermixed_args(arguments)
+    signal.signal(signal.SIGALRM, on_alarm)
+    known: dict[tuple[str, str], Variant] = {}
+    if options.log is not None and options.log.exists():
+        for line in options.log.read_text().splitlines():
+            made = Variant(*json.loads(line))
+            known[made.label, made.form] = made
+    part, parts = map(int, options.part.split("/"))
+    made: list[Variant] = []  # type: ignore[no-redef]
+    for label in options.operators or sorted(set(OPERATORS) - INTERNAL)[part - 1 :: parts]:
+        for form in options.forms:
+            variant = known.get((label, form)) or run(label, form, options.samples, options.seed)
+            if options.log is not None and (label, form) not in known:
+                with options.log.open("a") as log:
+                    log.write(json.dumps(variant) + "\n")
+            if variant.samples:
+                made.append(variant)
+    return report(made)
+
+
+def report(variants: list[Any]) -> int:
+    """Print the failing ones, with some of their samples, and how many passed."""
+    failing = [v for v in variants if not v.passes]
+    for v in failing:
+        print(f"{v.form:10} {v.label:48} {v.wrong} of {v.samples}  {reason(v)}")
+        for line in v.lines[:3]:
+            print("    ", line)
+    unexplained = sum(1 for v in failing if not reason(v))
+    print(f"{len(variants) - len(failing)} of {len(variants)} variants pass; of {unexplained} no reason is known")
+    return int(unexplained > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
