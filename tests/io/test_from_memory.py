@@ -121,7 +121,7 @@ def _answer(module: Any, made: Any, call: Callable[[Any, Any], Any]) -> Any:
             first = call(module, made)
             shared = bool(first.numel()) and call(module, made).data_ptr() == first.data_ptr()
     except Exception as error:
-        return [c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins"][0]
+        return next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
     values = first.double() if not first.is_complex() else first
     return str(first.dtype), tuple(first.shape), repr(values.tolist()), "shared" if shared else "its own"
 

@@ -82,7 +82,7 @@ def test_missing_names_of_objects(kind: str) -> None:
     assert [found for name in ASKED if (found := _wrong(thing, name)) is not None] == []
 
 
-MODULES = "distributed.tensor distributed.fsdp distributed.nn distributed.rpc no_such_module nn.no_such_module cuda.no_such_module _C._no_such nn.Linear".split()
+MODULES = "distributed.tensor distributed.fsdp distributed.nn distributed.rpc no_such_module nn.no_such_module cuda.no_such_module nn.Linear".split()
 
 
 @pytest.mark.parametrize("name", MODULES)
