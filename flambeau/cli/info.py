@@ -15,10 +15,12 @@ def info() -> int:
     from flambeau.compiler import graph
     from flambeau.ops.registry import OPERATIONS
     from flambeau.runtime import object_cache, target, threads
+    from flambeau.trace import liveness
 
     facts = {
         "flambeau": flambeau.__version__,
         "Python": platform.python_version(),
+        "interpreter": liveness.describe(),
         "NumPy": numpy.__version__,
         "llvmlite": f"{llvmlite.__version__} (LLVM {'.'.join(map(str, binding.llvm_version_info))})",
         "processor": f"{binding.get_host_cpu_name()}, {target.vector_bits()}-bit vectors",

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from flambeau.compiler.graph import Graph
 from flambeau.statistics import counters
 from flambeau.trace import finalizers as finalizers  # which the garbage collector calls from now on
-from flambeau.trace import recorder
+from flambeau.trace import liveness, recorder
 from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
+from flambeau.trace.liveness import HELD
 from flambeau.trace.mutation import Assignment
-from flambeau.trace.recorder import TRACE_REFERENCES, TRACE_SLOTS, TRACES, Fragment, Trace, local
+from flambeau.trace.recorder import TRACE_SLOTS, TRACES, Fragment, Trace, local
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
 
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 
 OBSERVERS: list[Callable[[Any, str], None]] = []  # called with each new plan and why its trace ended (`flambeau explain`)
 PROFILER: Any = None  # while a profile is on: what runs plans and is told of new ones (profiler/collector.py)
-
-
-def _alive_among(tensors: list[Tensor]) -> bytes:
-    return bytes([getrefcount(t) > TRACE_REFERENCES for t in tensors])
 
 
 def _start_native() -> None:
@@ -64,7 +61,7 @@ def _deliver(tensors: list[Tensor], assign: list[tuple[int, int]], buffers: list
 
 collect: Any = _collect  # known_edge.py has these three in native code
 deliver: Any = _deliver
-alive_among: Any = _alive_among  # 1 for each that somebody but the trace holds
+alive_among: Any = liveness.alive_among  # 1 for each that somebody but the trace holds
 start_native: Callable[[], None] | None = _start_native
 
 
@@ -141,9 +138,9 @@ def _flush(tr: Trace, reason: str) -> None:
     state = tr.state
     tensors = tr.tensors
     alive: Any
-    if len(tensors) == 2:  # a comprehension costs 0.2 us: as much as all the rest for the shortest traces
+    if len(tensors) == 2 and HELD:  # a comprehension costs 0.2 us: as much as all the rest for the shortest traces
         first, second = tensors
-        alive = getrefcount(first) > TRACE_REFERENCES, getrefcount(second) > TRACE_REFERENCES
+        alive = getrefcount(first) > HELD, getrefcount(second) > HELD
         del first, second
     else:
         alive = alive_among(tensors)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flambeau.runtime.native_calls import UNPACKABLE
 from flambeau.statistics import counters
 from flambeau.trace import recorder
+from flambeau.trace.liveness import HELD
 from flambeau.trace.recorder import IN, Trace, roots
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
@@ -198,11 +199,11 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
         made.allocate = direct["allocate"]
         made.kept = made.allocate()
         words[1] = direct["program"].address
-        scope |= direct | {"references": getrefcount, "error": UNPACKABLE}
+        scope |= direct | {"references": getrefcount, "HELD": HELD, "error": UNPACKABLE}
         io = ", ".join([*[f"b{i}.address" for i in range(len(sources))], "o.address", *numbers])
         lines += [
             "    o = made.kept",
-            "    if references(o) > 3: o = made.kept = allocate()",  # somebody still has the last result
+            "    if references(o) > HELD: o = made.kept = allocate()",  # somebody still has the last result
             "    try:",
             f"        if call({io}): return None",  # recorded, it fails with its message
             "    except error:",

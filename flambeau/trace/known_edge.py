@@ -25,7 +25,7 @@ from flambeau.ops.remembered import Given, KnownCall, finish
 from flambeau.runtime import buffers, jit, memory, native_calls, threads
 from flambeau.runtime.buffers import Buffer
 from flambeau.statistics import Counters, counters
-from flambeau.trace import buffer_code, call_code, edge_code, mutation, recorder, write_code
+from flambeau.trace import buffer_code, call_code, edge_code, liveness, mutation, recorder, write_code
 from flambeau.trace.immediate import Immediate
 from flambeau.trace.meta import Meta, Size
 from flambeau.trace.object_code import FUNCTIONS, TABLE
@@ -85,7 +85,7 @@ def start() -> None:
     from flambeau.ops import wrapper
     from flambeau.trace import evaluate
 
-    if not native_calls.available():
+    if not native_calls.available() or not liveness.HELD:  # native code reads reference counts, too
         evaluate.start_native = None
         return
     if threading.current_thread() is not threading.main_thread():
@@ -142,7 +142,10 @@ def start() -> None:
 
     block = native_calls.words([ctypes.addressof(table)])
     made = {name: native_calls.builtin(at[name], block, name) for name in ("alive", "collect", "deliver", "take", "writes")}
-    evaluate.alive_among, evaluate.collect, evaluate.deliver = made["alive"], made["collect"], made["deliver"]
+    if not liveness.passes(made["alive"]):
+        return
+    evaluate.alive_among = made["alive"]
+    evaluate.collect, evaluate.deliver = made["collect"], made["deliver"]
     recorder.take, mutation.native_writes = made["take"], made["writes"]
     buffers.addresses = native_calls.builtin(at["addresses"], block, "addresses")
     python_method = vars(Buffer)["__del__"]

@@ -14,7 +14,8 @@ from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.statistics import counters
 from flambeau.trace.meta import is_dense, meta, same_layout
-from flambeau.trace.recorder import ALIAS, IN, TRACE_REFERENCES, Boundary, Fragment, Trace, local, run_in, storage_of
+from flambeau.trace.liveness import HELD
+from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import State
 from flambeau.trace.storage import ORDER, Storage
 
@@ -313,7 +314,7 @@ def _make_stale(tr: Trace, written: dict[Storage, Tensor], recorded: bool) -> bo
                 if t._gen == gen and not recorded:
                     m = t._meta
                     if m.requires_grad and not m.leaf:
-                        keep = keep or (t._history is None and getrefcount(t) > TRACE_REFERENCES)
+                        keep = keep or (t._history is None and getrefcount(t) > HELD)
                         stale.append(t)
                 t._gen = -1
     if keep:

@@ -715,8 +715,6 @@ take: Any = None  # `Trace.follow` in native code, or None (known_edge.py)
 TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 TRACES: dict[int, Trace] = {}
 LOCALS: dict[int, dict[str, Any]] = {}  # by a thread's number: its dictionary of `local`
-# References of a pending tensor that only the trace holds: the list, the loop variable, getrefcount's argument.
-TRACE_REFERENCES = 3
 SHARING = threading.RLock()  # held while a tensor is made known to one of several traces
 forking.keep_out(SHARING)
 _TENSOR: list[Any] = [None]  # the Tensor class, set by tensor.py

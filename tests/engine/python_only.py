@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flambeau.ops import wrapper
-from flambeau.trace import evaluate, mutation, recorder
+from flambeau.trace import evaluate, liveness, mutation, recorder
 
 
 @contextmanager
@@ -15,7 +15,7 @@ def python_only() -> Iterator[None]:
     scopes = list(wrapper._equipped)
     steps = [scope["step_"] for scope in scopes]
     native = evaluate.alive_among, evaluate.collect, evaluate.deliver, recorder.take, mutation.native_writes, wrapper._equip
-    evaluate.alive_among, evaluate.collect, evaluate.deliver = evaluate._alive_among, evaluate._collect, evaluate._deliver
+    evaluate.alive_among, evaluate.collect, evaluate.deliver = liveness.alive_among, evaluate._collect, evaluate._deliver
     recorder.take = mutation.native_writes = wrapper._equip = None
     for scope in scopes:
         scope["step_"] = None
