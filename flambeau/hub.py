@@ -24,6 +24,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlparse
 from urllib.request import Request, urlopen
 
+from flambeau.runtime import whole_files
+
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # resnet18-bfd8deac.pth: the first characters of the file's SHA-256
 READ_DATA_CHUNK = 128 * 1024
 MODULE_HUBCONF = "hubconf.py"
@@ -64,15 +66,13 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, pro
     RuntimeError unless its SHA-256 starts with `hash_prefix`; with `progress`, a bar on stderr.
     """
     dst = os.path.expanduser(dst)
-    folder = os.path.dirname(dst) or "."
     request = Request(url, headers={"User-Agent": "torch.hub"})
     with urlopen(request) as response:
         length = response.headers.get("Content-Length")
         total = int(length) if length is not None and length.isdigit() else None
         digest = hashlib.sha256()
-        handle, temporary = tempfile.mkstemp(suffix=".partial", prefix=os.path.basename(dst) + ".", dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file, _bar(total, progress) as advance:
+        with whole_files.replacing(dst) as file:
+            with _bar(total, progress) as advance:
                 while chunk := response.read(READ_DATA_CHUNK):
                     file.write(chunk)
                     digest.update(chunk)
@@ -80,10 +80,6 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, pro
             found = digest.hexdigest()
             if hash_prefix is not None and not found.startswith(hash_prefix):
                 raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{found}")')
-            os.replace(temporary, dst)
-        finally:
-            if os.path.exists(temporary):
-                os.remove(temporary)
 
 
 @contextlib.contextmanager

@@ -14,13 +14,13 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Collection
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from flambeau.names import is_internal, left_out
 from flambeau.ops.named import parameters_of
 from flambeau.ops.wrapper import MISSING
+from flambeau.runtime import whole_files
 
 SPACES = (
     "torch Tensor nn nn.functional nn.init nn.utils nn.utils.clip_grad nn.utils.parametrizations nn.utils.parametrize nn.utils.prune "
@@ -368,5 +368,6 @@ def coverage(out: str | None, write: Callable[[str], Any] = sys.stdout.write) ->
     if out is None:
         write(text)
     else:
-        Path(out).write_text(text)
+        with whole_files.replacing(out) as file:
+            file.write(text.encode())
     return 0

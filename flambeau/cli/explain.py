@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flambeau.runtime import whole_files
+
 
 def explain(script: str, arguments: Sequence[str], html: str | None = None) -> int:
     """Run the script as `flambeau run` does; report when it ends, on the terminal or as a page in the file `html`."""
@@ -44,5 +46,6 @@ def _explain_html(script: str, arguments: Sequence[str], html: str) -> int:
         return run([script, *arguments])
     finally:  # also if the script fails or calls sys.exit
         evaluate.synchronize("end of the script")
-        target.write_text(page(watcher, script), encoding="utf-8")
+        with whole_files.replacing(target) as file:
+            file.write(page(watcher, script).encode())
         print(f"wrote {target}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from flambeau.fx.graph import Graph, PythonCode
 from flambeau.nn.modules.module import Module
+from flambeau.runtime import whole_files
 from flambeau.tensor import Tensor
 
 _counter = itertools.count()
@@ -187,8 +188,9 @@ class GraphModule(Module):
                     lines.append(f"        self.{name} = Parameter({made})" if kind == "Parameter" else f"        self.register_buffer('{name}', {made})")
         lines.append("        self.load_state_dict(torch.load(__file__.rsplit('/', 1)[0] + '/state_dict.pt'))")
         lines += ["    " + line for line in self.code.strip().split("\n")]
-        (path / "module.py").write_text("\n".join(lines).rstrip() + "\n")
-        (path / "__init__.py").write_text("from .module import *\n")
+        for file_name, text in (("module.py", "\n".join(lines).rstrip() + "\n"), ("__init__.py", "from .module import *\n")):
+            with whole_files.replacing(path / file_name) as file:
+                file.write(text.encode())
 
     # -- copies --------------------------------------------------------------------------------------------------
     def _plain_dict(self) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import io
 import os
 import pickle
 import struct
-import tempfile
 import warnings
 import zipfile
 from collections import OrderedDict
@@ -33,7 +32,7 @@ from flambeau.io.restricted import Reader
 from flambeau.io.storage_bytes import bytes_of, new_storage
 from flambeau.layouts import layout, strided
 from flambeau.nn.parameter import Buffer, Parameter
-from flambeau.runtime import shared_memory
+from flambeau.runtime import shared_memory, whole_files
 from flambeau.runtime.buffers import foreign
 from flambeau.storage import NAME_OF_DTYPE, TypedStorage, UntypedStorage
 from flambeau.tensor import Tensor
@@ -175,17 +174,8 @@ def save(
     if folder and not os.path.isdir(folder):
         raise RuntimeError(f"Parent directory {folder} does not exist.")
     stem = os.path.splitext(base)[0] or "archive"
-    handle, temporary = tempfile.mkstemp(dir=folder or ".", prefix=f".{stem}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _write(obj, file, stem, pickle_protocol)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes it private
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with whole_files.replacing(path) as file:
+        _write(obj, file, stem, pickle_protocol)
 
 
 def _write(obj: Any, file: Any, stem: str, protocol: int) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 from flambeau import dtypes
 from flambeau.io.storage_bytes import contiguous_bytes, tensor_from_bytes
+from flambeau.runtime import whole_files
 from flambeau.tensor import Tensor
 
 _NAMES = {
@@ -38,17 +38,8 @@ def save_file(tensors: Mapping[str, Tensor], filename: Any, metadata: Mapping[st
     """Write tensors to a path: a temporary file, then a rename."""
     path = os.fspath(filename)
     parts = _parts(tensors, metadata)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".safetensors.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(parts)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with whole_files.replacing(path) as file:
+        file.writelines(parts)
 
 
 def _parts(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> list[bytes]:

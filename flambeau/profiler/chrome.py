@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from flambeau.profiler.events import FunctionEvent
+from flambeau.runtime import whole_files
 
 _CATEGORY = {"range": "user_annotation", "plan": "cpu_op", "kernel": "kernel", "compile": "compile"}
 
@@ -54,9 +55,6 @@ def write_trace(path: str, events: Iterable[FunctionEvent], metadata: dict[str, 
     """One JSON file; compressed if its name ends with .gz."""
     content = {"schemaVersion": 1, "displayTimeUnit": "ms", **metadata, "traceName": os.fspath(path), "traceEvents": trace_events(events)}
     text = json.dumps(content, allow_nan=False)
-    if os.fspath(path).endswith(".gz"):
-        with gzip.open(path, "wt", encoding="utf-8") as packed:
-            packed.write(text)
-    else:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+    packed = gzip.compress(text.encode()) if os.fspath(path).endswith(".gz") else text.encode()
+    with whole_files.replacing(path) as file:
+        file.write(packed)

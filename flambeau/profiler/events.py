@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flambeau.runtime import whole_files
+
 if TYPE_CHECKING:
     from collections import Counter
 
@@ -289,8 +291,8 @@ class EventList(list[Any]):
             if e.stack and int(getattr(e, metric, 0)) > 0:
                 line = ";".join([frame.translate(_SEPARATORS) for frame in reversed(e.stack)])
                 weights[line] = weights.get(line, 0) + int(getattr(e, metric))
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines([f"{line} {weight}\n" for line, weight in weights.items()])
+        with whole_files.replacing(path) as file:
+            file.writelines([f"{line} {weight}\n".encode() for line, weight in weights.items()])
 
 
 _SEPARATORS = str.maketrans(" ;\t\n", "____")

@@ -2,7 +2,7 @@
 
 A file is a line that names the format, the SHA-256 of the content, the content. It is written under a temporary name
 and then renamed, so that any number of processes may write at once. A lost, torn or foreign entry is only a miss. A
-directory that cannot be written switches the cache off and nothing else.
+directory that cannot be written, or that somebody else could write to, switches the cache off and nothing else.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import threading
+import stat
 import time
+import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from flambeau.runtime import target
+from flambeau.runtime import target, whole_files
 
 _MAGIC: Final = b"flambeau object 1\n"
 _HEAD: Final = len(_MAGIC) + hashlib.sha256().digest_size
@@ -26,12 +27,49 @@ _MOST_PLANS: Final = 2000  # of a folder; the largest that were seen take 50 KB
 _KEEP_SECONDS: Final = 30 * 86400  # folders of other versions that nothing was added to for so long are deleted
 
 
-def directory() -> Path:
-    """FLAMBEAU_CACHE_DIR, or flambeau/ in the user's cache directory."""
+def directory() -> Path | None:
+    """FLAMBEAU_CACHE_DIR, or flambeau/ in the user's cache directory; None, with a warning, where it is not safe.
+
+    What is in it is executed. So it belongs to the user, nobody else may write to it (it is made with, or gets, the mode 0700), and its place
+    does not depend on the working directory.
+    """
     given = os.environ.get("FLAMBEAU_CACHE_DIR")
     if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "flambeau"
+        return _trusted(given)
+    caches = os.environ.get("XDG_CACHE_HOME") or ""
+    if not os.path.isabs(caches):  # as the XDG specification wants it
+        caches = os.path.expanduser("~/.cache")
+    return _trusted(os.path.join(caches, "flambeau"))
+
+
+@cache
+def _trusted(path: str) -> Path | None:
+    """The folder if it is the user's own, now or once it is made; else a warning and None."""
+    refusal = _why_not(path)
+    if refusal:
+        warnings.warn(f"flambeau keeps no compiled code on disk: {refusal}. Set FLAMBEAU_CACHE_DIR to a folder of your own.", RuntimeWarning, stacklevel=2)
+        return None
+    return Path(path)
+
+
+def _why_not(path: str) -> str:
+    """Why the folder cannot be trusted; empty if it can. Its mode is made 0700 where others could only read."""
+    if not os.path.isabs(path):
+        return f"the cache folder {path!r} is relative to the working directory"
+    try:
+        state = os.stat(path)
+    except OSError:  # not there yet, or out of reach: `store` tries to make it
+        return ""
+    if not stat.S_ISDIR(state.st_mode):
+        return f"{path} is not a folder"
+    if state.st_uid != os.geteuid():
+        return f"the folder {path} belongs to user {state.st_uid}, not to {os.geteuid()}"
+    if state.st_mode & 0o022:
+        return f"others may write to the folder {path} (mode {stat.S_IMODE(state.st_mode):04o}; chmod 700 it after a look at what is in it)"
+    if stat.S_IMODE(state.st_mode) != 0o700:
+        with suppress(OSError):
+            os.chmod(path, 0o700)
+    return ""
 
 
 @cache
@@ -54,19 +92,24 @@ def version() -> str:
     return digest.hexdigest()[:12]
 
 
-def folder() -> Path:
-    """Where the entries of this processor and version are."""
-    return directory() / f"{target.fingerprint()}-{version()}"
+def folder() -> Path | None:
+    """Where the entries of this processor and version are; None without a cache."""
+    root = directory()
+    return None if root is None else root / f"{target.fingerprint()}-{version()}"
 
 
-def _path(key: str, suffix: str = ".o") -> str:
-    return os.path.join(folder(), hashlib.sha256(key.encode()).hexdigest()[:32] + suffix)
+def _path(key: str, suffix: str = ".o") -> str | None:
+    where = folder()
+    return None if where is None else os.path.join(where, hashlib.sha256(key.encode()).hexdigest()[:32] + suffix)
 
 
 def load(key: str, suffix: str = ".o") -> bytes | None:
     """The entry's content, or None. `suffix`: ".o" of object code, ".plan" of plans (compiler/stored_plan.py)."""
+    path = _path(key, suffix)
+    if path is None:
+        return None
     try:
-        with open(_path(key, suffix), "rb") as file:
+        with open(path, "rb") as file:
             data = file.read()
     except OSError:
         return None
@@ -78,19 +121,25 @@ def load(key: str, suffix: str = ".o") -> bytes | None:
 def store(key: str, content: bytes, suffix: str = ".o") -> None:
     """Keep an entry; does nothing if the directory cannot be written."""
     path = _path(key, suffix)
-    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.new"
-    try:
-        if not os.path.isdir(os.path.dirname(path)):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+    if path is None:
+        return
+    with suppress(OSError):
+        where = os.path.dirname(path)
+        if not os.path.isdir(where):
+            os.makedirs(os.path.dirname(where), mode=0o700, exist_ok=True)
+            os.makedirs(where, mode=0o700, exist_ok=True)
             _delete_old()
-        with open(temporary, "wb") as file:
+        with whole_files.replacing(path, tidy=False) as file:
             file.write(_MAGIC + hashlib.sha256(content).digest() + content)
-        os.replace(temporary, path)
+        _tidy_once(where)
         if suffix == ".plan":
-            _drop_plans(os.path.dirname(path))
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
+            _drop_plans(where)
+
+
+@cache
+def _tidy_once(where: str) -> None:
+    """Once a process: what killed ones have left."""
+    whole_files.remove_litter_in(where)
 
 
 def _drop_plans(where: str) -> None:
@@ -113,15 +162,17 @@ def _delete_old() -> None:
 
 def _folders() -> list[Path]:
     """The folders of all processors and versions."""
-    return [path for path in directory().glob("*-*-*") if _FOLDER.fullmatch(path.name) and path.is_dir()]
+    root = directory()
+    return [] if root is None else [path for path in root.glob("*-*-*") if _FOLDER.fullmatch(path.name) and path.is_dir()]
 
 
 def _delete(other: Path) -> int:
     """Delete a folder of ours, but nothing that is not ours in it; returns how many entries there were."""
     files = [*other.glob("*.o"), *other.glob("*.plan")]
-    for path in [*files, *other.glob("*.new")]:
+    for path in files:
         with suppress(OSError):
             path.unlink()
+    whole_files.remove_litter_in(str(other))
     with suppress(OSError):
         other.rmdir()
     return len(files)
@@ -129,7 +180,8 @@ def _delete(other: Path) -> int:
 
 def entries() -> list[Path]:
     """The files of all compiled code of this processor and version."""
-    return sorted(folder().glob("*.o"))
+    where = folder()
+    return [] if where is None else sorted(where.glob("*.o"))
 
 
 def statistics() -> dict[str, Any]:

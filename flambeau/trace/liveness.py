@@ -3,7 +3,8 @@
 The interpreter's reference counts say so, if one knows how many of them are the trace's own: that of its list, of the local variable that looks,
 of getrefcount's argument. How many that are differs between interpreters (CPython 3.14 lends the argument its reference), so it is measured here
 when flambeau is imported, and tried on every way in which a program can hold an object. An interpreter that fails the trial gets
-answers from weak references: the list is emptied, and what is still there is held by somebody. Slower, but it assumes nothing. FLAMBEAU_REFERENCE_COUNTS=0 chooses that way.
+answers from weak references: the list is emptied, and what is still there is held by somebody. Slower, but it assumes nothing.
+FLAMBEAU_REFERENCE_COUNTS=0 chooses that way.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ KNOWN: Final = ("3.11", "3.12", "3.13")  # the versions of CPython that the test
 
 class _Sample:
     __slots__ = ("__weakref__", "held")
+    held: Any
 
 
 def _own_references() -> int:
     """References of an object in a list, seen through a loop's variable, that nobody else holds."""
-    return [getrefcount(t) for t in [_Sample()]][0]
+    (found,) = [getrefcount(t) for t in [_Sample()]]
+    return found
 
 
 HELD: int = _own_references()  # 0 where counts say nothing: then everything seems to be held
@@ -62,7 +65,7 @@ def _held_in_every_way(list_: list[Any]) -> Iterator[None]:
     del captured
     bound = list_[8].__sizeof__  # a method holds its object
     yield
-    del local, inside, other, closure, generator, bound
+    del inside, other, closure, generator, bound
 
 
 def passes(alive_among: Callable[[list[Any]], bytes]) -> bool:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.statistics import counters
-from flambeau.trace.meta import is_dense, meta, same_layout
 from flambeau.trace.liveness import HELD
+from flambeau.trace.meta import is_dense, meta, same_layout
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import State
 from flambeau.trace.storage import ORDER, Storage

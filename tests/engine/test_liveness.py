@@ -61,6 +61,6 @@ def test_an_unknown_interpreter_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_engine_by_weak_references() -> None:
     """A few of the engine's own tests in a process that does not use reference counts."""
     environment = os.environ | {"FLAMBEAU_REFERENCE_COUNTS": "0"}
-    files = [str(Path(__file__).with_name(name)) for name in ("test_writes_after_observation.py", "test_settling.py", "test_surprises.py")]
+    files = [str(Path(__file__).with_name(name)) for name in ("test_numpy_memory.py", "test_shared_inputs.py", "test_pieces.py")]
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
