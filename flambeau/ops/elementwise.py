@@ -9,6 +9,7 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert, in_float32, need_tensor, promote_float, result_type
 from flambeau.ops.registry import Number, operation
+from flambeau.ops.tied import tied
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -310,6 +311,14 @@ def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     return prim.where(zero, 0.0, prim.mul(x, prim.log(prim.where(zero, 1.0, y))))
 
 
+def _ordered(x: Any, y: Any) -> tuple[Any, Any]:
+    """(the larger, the smaller minus the larger). One comparison decides for both, so that derivatives of all orders are right at ties."""
+    swap = prim.lt(x, y)
+    larger, smaller = prim.where(swap, y, x), prim.where(swap, x, y)
+    same = prim.bitwise_and(prim.eq(x, y), prim.eq(prim.abs(x), float("inf")))
+    return larger, prim.where(same, 0.0, prim.sub(smaller, larger))
+
+
 @operation(method=True, out=True)
 @in_float32
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
@@ -319,10 +328,8 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
         swap = prim.lt(x.real, y.real)  # type: ignore[attr-defined]
         first, second = prim.where(swap, y, x), prim.where(swap, x, y)
         return prim.add(first, prim.log1p(prim.exp(prim.sub(second, first))))
-    larger = prim.maximum(x, y)
-    same = prim.bitwise_and(prim.eq(x, y), prim.eq(prim.abs(x), float("inf")))
-    gap = prim.abs(prim.sub(x, y))
-    return prim.where(same, x, prim.add(larger, prim.log1p(prim.exp(prim.neg(gap)))))
+    larger, gap = _ordered(x, y)
+    return prim.add(larger, prim.log1p(prim.exp(gap)))
 
 
 @operation(method=True, out=True)
@@ -330,10 +337,8 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2^x + 2^y) without overflow."""
     x, y = promote_float(input, other)
-    larger = prim.maximum(x, y)
-    same = prim.bitwise_and(prim.eq(x, y), prim.eq(prim.abs(x), float("inf")))
-    gap = prim.abs(prim.sub(x, y))
-    return prim.where(same, x, prim.add(larger, prim.mul(prim.log1p(prim.exp2(prim.neg(gap))), 1 / math.log(2.0))))
+    larger, gap = _ordered(x, y)
+    return prim.add(larger, prim.mul(prim.log1p(prim.exp2(gap)), 1 / math.log(2.0)))
 
 
 @operation(method=True, inplace=True, out=True)
@@ -342,7 +347,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     if input.dtype is not values.dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
     step = convert(prim.gt(input, 0), input.dtype)
-    return prim.where(prim.eq(input, 0), values, step)
+    return tied(prim.where(prim.eq(input, 0), values, step), input, refused="heaviside")  # type: ignore[no-any-return]
 
 
 # -- complex numbers ----------------------------------------------------------------------------------------------

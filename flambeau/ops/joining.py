@@ -174,8 +174,6 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
         return input.new_empty((0,))
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.shape[0]), r))
-    if not rows:
-        return input.new_empty((0, r))
     return input.index_select(0, tensor([i for row in rows for i in row])).reshape(len(rows), r)
 
 

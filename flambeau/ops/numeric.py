@@ -19,6 +19,7 @@ from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import cat, dim_of, stack
+from flambeau.ops.tied import tied_to
 from flambeau.ops.wrapper import numpy_names
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def histogram(
     sums = bincount(place.where(keep, 0), weights.where(keep, 0), count).to(x.dtype)
     if density:
         sums = sums / sums.sum() / edges.diff()
-    return histogram_result(sums, edges)
+    return histogram_result(*[tied_to(t, input, refused="histogram") for t in (sums, edges)])
 
 
 def histogramdd(
@@ -267,7 +268,8 @@ def histogramdd(
         sums = sums / sums.sum()
         for d, edge in enumerate(edges):
             sums = sums / edge.diff().reshape([-1 if i == d else 1 for i, _ in enumerate(shape)])
-    return histogramdd_result(sums, tuple(edges))
+    refused = "histogramdd"
+    return histogramdd_result(tied_to(sums, input, refused=refused), tuple([tied_to(edge, input, refused=refused) for edge in edges]))
 
 
 # -- vectors and norms ----------------------------------------------------------------------------------------------
@@ -375,7 +377,8 @@ def frexp(input: Tensor) -> Any:
     if not input.dtype.is_floating_point:
         raise RuntimeError(f"torch.frexp() only supports floating-point dtypes, got {input.dtype}")
     mantissa, exponent = _frexp(input.detach())
-    if input.requires_grad:  # the same mantissa, as the gradient knows it; in two steps, as the exponent may be beyond a power's range
+    if input.requires_grad or hasattr(input, "_level"):
+        # the same mantissa, as the gradient knows it; in two steps, as the exponent may be beyond a power's range
         half = exponent.floor_divide(2)
         mantissa = input.ldexp(-half).ldexp(half - exponent).to(input.dtype)
     return frexp_result(mantissa, exponent)

@@ -11,6 +11,7 @@ from flambeau import devices, dtypes
 from flambeau.dtypes import dtype
 from flambeau.layouts import strided
 from flambeau.ops.shape import sizes_of
+from flambeau.ops.tied import tied_to
 from flambeau.runtime.buffers import allocate
 from flambeau.runtime.random import MersenneState, full_range
 from flambeau.trace.existing import from_buffer
@@ -410,7 +411,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None, o
         return bernoulli_(target, p, generator=generator)
     if not input.dtype.is_floating_point:
         raise RuntimeError(f"bernoulli expects floating-point probabilities, got {input.dtype}")
-    return _draw_each(target, input, generator)
+    return tied_to(_draw_each(target, input, generator), input)
 
 
 @draws
@@ -432,7 +433,7 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
     shape = tuple(broadcast_tensors(*shape_of)[0].shape)
     d = shape_of[0].dtype  # of the mean, where that is a tensor, whatever the deviation has
     t = (randn(shape, dtype=d, generator=generator) * _constant(std) + _constant(mean)).to(d)  # type: ignore[operator, attr-defined]
-    return into(out, t, "normal")
+    return into(out, tied_to(t, mean, std), "normal")
 
 
 def _constant(x: Any) -> Any:

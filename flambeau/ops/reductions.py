@@ -281,6 +281,14 @@ def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     return _reduced(prim.sum, x, reduce_dims(dim, x._meta.ndim, "count_nonzero"))
 
 
+def root(x: Any, exponent: float = 0.5) -> Any:
+    """A power between 0 and 1 of a sum of powers, inside a body. Its slope is 0 where that is 0, as PyTorch's, and not infinite: also
+    where tangents and gradients of gradients pass."""
+    zero = prim.eq(x, 0.0)
+    safe = prim.where(zero, 1.0, x)
+    return prim.where(zero, 0.0, prim.sqrt(safe) if exponent == 0.5 else prim.pow(safe, exponent))
+
+
 # -- statistics ---------------------------------------------------------------------------------------------------
 
 
@@ -310,7 +318,7 @@ def _var(input: Tensor, dim: Any, correction: Any, keepdim: bool) -> Tensor:
 
 @operation(name="std_op")
 def _std(input: Tensor, dim: Any, correction: Any, keepdim: bool) -> Tensor:
-    return prim.sqrt(_moments(input, dim, correction, keepdim, "std")[0])
+    return root(_moments(input, dim, correction, keepdim, "std")[0])  # type: ignore[no-any-return]
 
 
 @operation(name="var_mean_op")
@@ -321,7 +329,7 @@ def _var_mean(input: Tensor, dim: Any, correction: Any, keepdim: bool) -> tuple[
 @operation(name="std_mean_op")
 def _std_mean(input: Tensor, dim: Any, correction: Any, keepdim: bool) -> tuple[Tensor, Tensor]:
     variance, average = _moments(input, dim, correction, keepdim, "std_mean")
-    return prim.sqrt(variance), average
+    return root(variance), average
 
 
 def _statistic(function: Any, name: str, text: str) -> Any:
@@ -364,28 +372,24 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     return as_shape(result, tuple([s for d, s in enumerate(x._meta.shape) if d not in dims]))
 
 
-def _zero_apart(x: Any) -> Any:
-    """The same values; no gradient flows into zeros, where a root's would be infinite (PyTorch's subgradient of norms)."""
-    return prim.where(prim.eq(x, 0.0), 0.0, x) if x._meta.requires_grad else x
-
-
 def norm_of(x: Any, p: float, dims: tuple[int, ...]) -> Any:
     """The vector p-norm over dims, inside a body."""
     if p == 2 and not x.dtype.is_complex:
-        return prim.sqrt(_zero_apart(_reduced(prim.sum, prim.mul(x, x), dims)))
+        return root(_reduced(prim.sum, prim.mul(x, x), dims))
     size = prim.abs(x)
     if p == 2:
-        return prim.sqrt(_zero_apart(_reduced(prim.sum, prim.mul(size, size), dims)))
+        return root(_reduced(prim.sum, prim.mul(size, size), dims))
     if p == float("inf"):
         return _reduced(prim.amax, size, dims)
     if p == float("-inf"):
         return _reduced(prim.amin, size, dims)
     if p == 0:
-        return _reduced(prim.sum, convert(prim.ne(size, 0), size.dtype), dims)
+        return _reduced(prim.sum, prim.where(prim.eq(size, 0), prim.sgn(size), 1.0), dims)  # 0 or 1, with gradients of 0
     if p == 1:
         return _reduced(prim.sum, size, dims)
-    powers = prim.pow(_zero_apart(size) if p < 1 else size, float(p))
-    return prim.pow(_zero_apart(_reduced(prim.sum, powers, dims)), 1.0 / p)
+    powers = root(size, p) if 0 < p < 1 else prim.pow(size, float(p))
+    total = _reduced(prim.sum, powers, dims)
+    return root(total, 1.0 / p) if p > 0 else prim.pow(total, 1.0 / p)
 
 
 @operation(name="vector_norm", public=False)

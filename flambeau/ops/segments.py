@@ -46,6 +46,10 @@ def segment_reduce(
     start = _EMPTY[reduce] if initial is None else initial
     shape = (*data.shape[:axis], segments + 1, *data.shape[axis + 1 :])
     base = torch.full(shape, (initial or 0.0) if reduce == "mean" else start, dtype=data.dtype)
+    if reduce in ("max", "min") and initial is not None:  # a tie with it is the data's, as its gradient is
+        base = base.fill_(_EMPTY[reduce])
+        found = base.scatter_reduce(axis, owner, data, _SCATTER[reduce]).narrow(axis, 0, segments)
+        return torch.where(found < start if reduce == "max" else found > start, start, found)
     if reduce != "mean":
         return base.scatter_reduce(axis, owner, data, _SCATTER[reduce]).narrow(axis, 0, segments)
     total = base.scatter_reduce(axis, owner, data, "sum").narrow(axis, 0, segments)

@@ -15,6 +15,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import as_shape, dim_of
+from flambeau.ops.tied import tied_to
 from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
 
@@ -61,7 +62,7 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
     x, wide = broadcast_tensors(input, mask)
-    if input.requires_grad:
+    if input.requires_grad or hasattr(input, "_level"):
         found = x.reshape(-1).take(nonzero(wide.reshape(-1)).squeeze(1))
     else:
         data, address = _dense(x)
@@ -85,7 +86,7 @@ def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int 
         found = function(address, x.dtype, x.shape[0], math.prod(x.shape[1:]))
         values = _tensor(found.values, (found.n, *x.shape[1:]), x.dtype).movedim(0, d)
         rows = (x.shape[0],)
-    wanted = [values]
+    wanted = [tied_to(values, input, refused=function.__name__)]
     if inverse:
         wanted.append(_tensor(found.inverse, rows))
     if counts:

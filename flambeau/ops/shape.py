@@ -14,6 +14,7 @@ from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
+from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import MISSING
 from flambeau.queries import contiguous_format
 from flambeau.trace.storage import FAMILIES
@@ -467,7 +468,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
                     f"{x._meta.shape[axis]} for tensor number {i} in the list."
                 )
     kind = result_type(*tensors)
-    return prim.concatenate(*[convert(x, kind) for x in parts], dim=d)
+    whole = prim.concatenate(*[convert(x, kind) for x in parts], dim=d)
+    return whole if len(parts) == len(tensors) else tied(whole, *[x for x in tensors if tuple(x._meta.shape) == (0,)])  # type: ignore[no-any-return]
 
 
 @operation(out=True)
@@ -839,8 +841,8 @@ def _sum_to_size(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     lead = m.ndim - len(shape)
     dims = [*range(lead), *[d + lead for d, s in enumerate(shape) if s == 1 and m.shape[d + lead] != 1]]
     x = prim.cast(input, dtype=dtypes.int64) if m.dtype.category < 2 and m.dtype is not dtypes.int64 else input
-    if not dims:
-        return x
+    if not dims:  # of a 0-d tensor: a sum all the same, and so a new tensor
+        return prim.copy(x, strides=contiguous_strides(shape)) if x is input else x
     return as_shape(prim.sum(x, dims=tuple(dims)), tuple(shape))
 
 
@@ -848,7 +850,7 @@ def sum_to_size(input: Tensor, *sizes: Any, size: Any = MISSING) -> Tensor:
     """Summed over the dimensions that broadcasting `size` would have repeated."""
     shape = sizes_of(sizes) if sizes else named_sizes("sum_to_size", "size", size)
     have = tuple(input._meta.shape)
-    if have == shape and (shape or input._meta.dtype.category > 1):  # a sum over no dims is a sum
+    if have == shape and shape:  # a sum over no dims is a sum
         return input
     if len(shape) > len(have) or any(s not in (1, n) for s, n in zip(shape[::-1], have[::-1], strict=False)):
         raise RuntimeError(f"sum_to_size(): size {list(shape)} is not expandable to size {list(have)}: each dim, from the last on, must be equal or 1")

@@ -363,10 +363,6 @@ def _cdist(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     a = as_shape(x1, (*x1._meta.shape[:-1], 1, x1._meta.shape[-1]))
     b = as_shape(x2, (*x2._meta.shape[:-2], 1, *x2._meta.shape[-2:]))
     gap = prim.sub(a, b)
-    if p == 2:
-        squared = prim.sum(prim.mul(gap, gap), dims=(gap._meta.ndim - 1,))
-        zero = prim.eq(squared, 0)  # the gradient at equal points is 0, as in PyTorch
-        return prim.where(zero, 0.0, prim.sqrt(prim.where(zero, 1.0, squared)))
     return norm_of(gap, p, (gap._meta.ndim - 1,))  # type: ignore[no-any-return]
 
 

@@ -11,6 +11,7 @@ from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import as_shape
 from flambeau.ops.special import trigamma
 from flambeau.ops.special_bessel import INFINITY, NAN, with_derivative
+from flambeau.ops.tied import tied
 from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     other <= 0: inf at integers; elsewhere `input` must be an integer (else NaN), and other > -14. Gradients reach `other` only.
     """
     need_tensor("zeta", input, other)
-    s, q = promote_float(input, other)
-    s = prim.detach(s)
+    order, q = promote_float(input, other)
+    s = prim.detach(order)
     inside = prim.gt(s, 1.0)
     s = prim.where(inside, s, 2.0)
     positive = prim.gt(q, 0.0)
@@ -67,9 +68,9 @@ def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     below = _hurwitz(s, prim.where(usual, 0.5, prim.maximum(q, -14.0)), _DIRECT_BELOW)
     known = prim.bitwise_and(prim.eq(s, prim.floor(s)), prim.gt(q, -14.0))
     value = prim.where(pole, INFINITY, prim.where(positive, value, prim.where(known, below, NAN)))
-    one = prim.eq(promote_float(input, other)[0], 1.0)
+    one = prim.eq(order, 1.0)
     value = prim.where(inside, value, prim.where(one, prim.constant(INFINITY, value.dtype), NAN))
-    return prim.where(prim.bitwise_or(prim.isnan(q), prim.isnan(s)), NAN, value)  # type: ignore[no-any-return]
+    return tied(prim.where(prim.bitwise_or(prim.isnan(q), prim.isnan(s)), NAN, value), order, refused="zeta")  # type: ignore[no-any-return]
 
 
 def _cotangent_derivative(n: int) -> list[int]:
@@ -197,7 +198,7 @@ def _incomplete(a: Any, x: Any, upper: bool) -> Any:
 def gammainc(input: Tensor, other: Tensor) -> Tensor:
     """P(a, x): the regularised lower incomplete gamma function of a = input, x = other. Its gradient reaches x only."""
     a, x = promote_float(input, other)
-    return _incomplete(a, x, False)  # type: ignore[no-any-return]
+    return tied(_incomplete(a, x, False), a, refused="igamma: input")  # type: ignore[no-any-return]
 
 
 @operation(name="igammac", out=True, public=False)
@@ -205,7 +206,7 @@ def gammainc(input: Tensor, other: Tensor) -> Tensor:
 def gammaincc(input: Tensor, other: Tensor) -> Tensor:
     """Q(a, x) = 1 - P(a, x), accurate where it is small."""
     a, x = promote_float(input, other)
-    return _incomplete(a, x, True)  # type: ignore[no-any-return]
+    return tied(_incomplete(a, x, True), a, refused="igammac: input")  # type: ignore[no-any-return]
 
 
 igamma, igammac = gammainc, gammaincc

@@ -18,6 +18,7 @@ import numpy as np
 import flambeau
 from flambeau.testing.agreement import array_of
 from flambeau.testing.compare import Input, _built, _flat
+from tests.differential.forms import form_cases
 from tests.differential.known import INTERNAL, KNOWN, Known, skipped
 from tests.differential.samples import OPERATORS, Case, Unsupported, cases, supported, torch
 from tests.differential.sweep import TookTooLong, on_alarm
@@ -192,7 +193,13 @@ def untracked(case: Case) -> Iterator[str]:
             i.requires_grad = any(i is c for c in choice)
         try:
             expected = tracked(torch, theirs, case.args, case.kwargs)
-        except Exception:
+        except Exception as error:
+            if "not differentiable" in str(error):
+                try:
+                    tracked(flambeau, ours, case.args, case.kwargs)
+                    yield f"arguments {[k for k, i in enumerate(inputs) if i.requires_grad]}: no error, expected {error}"
+                except Exception:
+                    pass
             continue
         try:
             got = tracked(flambeau, ours, case.args, case.kwargs)
@@ -207,6 +214,14 @@ def operator(label: str, most: int, values: list[str], order: int, both: bool, d
     """All differences of an operator: (call, text)."""
     op = OPERATORS[label]
     known = KNOWN.get(label, Known(""))
+    if not values:  # whether results require gradients, alone: with other sizes too
+        for form in ("function", "size"):
+            for case in form_cases(label, dtype, form, bool(op.supports_autograd), most):
+                if not skipped(label, dtype, case.args, case.kwargs):
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        yield from ((f"{case.text[:200]} {form}", text) for text in untracked(case))
+        return
     for case in cases(label, dtype, bool(op.supports_autograd), most):
         if skipped(label, dtype, case.args, case.kwargs):
             continue

@@ -149,11 +149,16 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return _write(_mish, input) if inplace else _mish(input)
 
 
+def log_sigmoid(x: Tensor) -> Tensor:
+    """log(sigmoid(x)), inside a body. At 0 both terms take one side, so that derivatives of all orders are right there."""
+    negative = x < 0
+    return torch.where(negative, x, 0) - torch.log1p(torch.exp(torch.where(negative, x, -x)))
+
+
 @functional
 def logsigmoid(input: Tensor) -> Tensor:
     """log(1 / (1 + exp(-x))), without overflow."""
-    x = widen(input)
-    return (torch.minimum(x, torch.zeros_like(x)) - torch.log1p(torch.exp(-torch.abs(x)))).to(input.dtype)
+    return log_sigmoid(widen(input)).to(input.dtype)
 
 
 @functional
@@ -197,7 +202,9 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 @functional
 def _hardswish(input: Tensor) -> Tensor:
     x = widen(input)
-    return torch.where(x <= -3, 0, torch.where(x >= 3, x, x * (x + 3) / 6)).to(input.dtype)
+    low, high = x <= -3, x >= 3
+    inside = torch.where(low | high, 0, x)  # the slope of the other branch may be infinite, and 0 * inf is NaN
+    return torch.where(low, 0, torch.where(high, x, inside * (inside + 3) / 6)).to(input.dtype)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
@@ -291,7 +298,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight = weight.reshape((count,) + (1,) * (input.ndim - 2))
     elif weight.ndim == 1:
         weight = weight.reshape(())
-    return torch.where(input > 0, input, input * weight)
+    positive = input > 0
+    return torch.where(positive, input, torch.where(positive, 0, input) * weight)  # not 0 * inf in the weight's gradient
 
 
 @functional

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.activation import log_softmax_values
+from flambeau.nn.functional.activation import log_sigmoid, log_softmax_values
 from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
 
 
@@ -224,11 +224,10 @@ def _binary_cross_entropy_with_logits(
             f"binary_cross_entropy_with_logits: Target size ({target.shape}) must be the same as input size ({input.shape})"
         )
     x, t = widen(input), widen(target)
-    log_sigmoid = torch.where(x < 0, x, 0) - torch.log1p(torch.exp(-torch.abs(x)))
     if pos_weight is None:
-        loss = (1 - t) * x - log_sigmoid
+        loss = (1 - t) * x - log_sigmoid(x)
     else:
-        loss = (1 - t) * x - ((pos_weight - 1) * t + 1) * log_sigmoid
+        loss = (1 - t) * x - ((pos_weight - 1) * t + 1) * log_sigmoid(x)
     if weight is not None:
         loss = loss * weight
     return _reduce(loss, reduction).to(input.dtype)
@@ -433,8 +432,7 @@ def margin_ranking_loss(
 
 @functional
 def _soft_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
-    z = -target * input
-    return _reduce(_positive(z) + torch.log1p(torch.exp(-torch.abs(z))), reduction)
+    return _reduce(-log_sigmoid(target * input), reduction)
 
 
 def soft_margin_loss(
@@ -532,10 +530,7 @@ def multilabel_margin_loss(
 
 @functional
 def _multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    tail = torch.log1p(torch.exp(-torch.abs(input)))
-    log_yes = torch.where(input < 0, input, 0) - tail
-    log_no = torch.where(input > 0, -input, 0) - tail
-    loss = -(target * log_yes + (1 - target) * log_no)
+    loss = -(target * log_sigmoid(input) + (1 - target) * log_sigmoid(-input))
     if weight is not None:
         loss = loss * weight
     return _reduce(loss.mean(-1), reduction)

@@ -12,6 +12,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.nn.functional import recurrent
+from flambeau.ops.tied import tied_to
 from flambeau.tensor import Tensor
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -92,7 +93,8 @@ def native_group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(the normalised input, the means, 1 / the standard deviations), the last two of shape (N, group)."""
     variance, mean = torch.var_mean(input.reshape(N, group, C // max(group, 1) * HxW), dim=2, correction=0)
-    return F.group_norm(input, group, weight, bias, eps), mean, torch.rsqrt(variance + eps)
+    scale = torch.rsqrt(variance + eps)
+    return F.group_norm(input, group, weight, bias, eps), tied_to(mean, weight, bias), tied_to(scale, weight, bias)
 
 
 # -- dropout ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, primitives
 from flambeau.ops.remembered import remembered
+from flambeau.ops.tied import tied
 
 _MODES = {4: ("bilinear", "nearest", "bicubic"), 5: ("bilinear", "nearest")}
 
@@ -75,7 +76,7 @@ def _grid_sample(input: Tensor, grid: Tensor, mode: str, padding_mode: str, alig
         return torch.where(inside.unsqueeze(1), values, 0)
 
     if mode == "nearest":
-        return at([torch.round(x) for x in positions])
+        return tied(at([torch.round(x) for x in positions]), grid)  # type: ignore[no-any-return]
     first = [torch.floor(x) for x in positions]
     offsets = [(x - f).unsqueeze(1) for x, f in zip(positions, first, strict=True)]
     first = [f.detach() for f in first]

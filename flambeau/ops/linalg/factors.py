@@ -22,6 +22,7 @@ from flambeau.ops.linalg.systems import batch_of
 from flambeau.ops.primitives.host import call_host
 from flambeau.ops.registry import operation
 from flambeau.ops.results import return_type
+from flambeau.ops.tied import tied
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -107,7 +108,7 @@ def _qr(A: Tensor, mode: str, result: Any) -> tuple[Tensor, Tensor]:
         raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
     if 0 in (m, n):  # nothing to factor: R is empty, Q the first columns of the unit matrix
         q = prim.expand(identity(m, d).narrow(1, 0, k), shape=(*batch, m, k))
-        return result(contiguous_copy(q), prim.zeros_of((*batch, k, n), d))  # type: ignore[no-any-return]
+        return result(*[tied(x, A) for x in (contiguous_copy(q), prim.zeros_of((*batch, k, n), d))])  # type: ignore[no-any-return]
     return result(*call_host("qr", (A,), ((*batch, m, k), d), ((*batch, k, n), d), mode=mode))  # type: ignore[no-any-return]
 
 
@@ -147,7 +148,7 @@ def _householder_product(A: Tensor, tau: Tensor) -> Tensor:
     q: Any = prim.expand(identity(m, A.dtype).narrow(1, 0, n), shape=tuple(A._meta.shape))
     for v, t in reversed(reflectors):
         q = q - (t * v) @ (v.mH @ q)
-    return contiguous_copy(q) if not reflectors else q  # type: ignore[no-any-return]
+    return q if reflectors else tied(contiguous_copy(q), A, tau)  # type: ignore[no-any-return]
 
 
 @public("linalg.householder_product")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.ops.linalg import systems
 from flambeau.ops.linalg.checks import public
-from flambeau.ops.linalg.factors import _cholesky_inverse, _cholesky_solve, cholesky_named, householder_product, lu_factor, lu_factor_ex
+from flambeau.ops.linalg.factors import _cholesky_inverse, _cholesky_solve, cholesky_named, householder_product, lu_factor_ex
 from flambeau.ops.linalg.factors import geqrf as _geqrf
 from flambeau.ops.linalg.factors import lu_unpack as lu_unpack
 from flambeau.ops.linalg.factors import ormqr as _ormqr
@@ -19,6 +19,7 @@ from flambeau.ops.linalg.systems import matrix_exp as matrix_exp
 from flambeau.ops.linalg.systems import matrix_power as matrix_power
 from flambeau.ops.named import renamed
 from flambeau.ops.results import return_type
+from flambeau.ops.tied import tied_to
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -77,15 +78,14 @@ def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bo
     """(solution, cloned_coefficient) of A X = input, or A^T X = input, for triangular A."""
     a, side = (A.mT, not upper) if transpose else (A, upper)
     solution = systems.solve_triangular(a, input, upper=side, unitriangular=unitriangular)
-    return return_type("triangular_solve", "solution", "cloned_coefficient")(solution, A.clone())
+    return return_type("triangular_solve", "solution", "cloned_coefficient")(solution, tied_to(A.clone(), input))
 
 
 @public("lu")
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
-    """(LU, pivots), and infos if asked for, which then also takes singular matrices."""
-    if get_infos:
-        return return_type("_lu_with_info", "LU", "pivots", "info")(*lu_factor_ex(A, pivot=pivot))
-    return tuple(lu_factor(A, pivot=pivot))
+    """(LU, pivots), and infos if asked for; takes singular matrices either way."""
+    factors = lu_factor_ex(A, pivot=pivot)
+    return return_type("_lu_with_info", "LU", "pivots", "info")(*factors) if get_infos else tuple(factors[:2])
 
 
 @public("lu_solve")

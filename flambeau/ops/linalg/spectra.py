@@ -11,6 +11,7 @@ from flambeau.ops.linalg.systems import batch_of
 from flambeau.ops.primitives.host import call_host
 from flambeau.ops.registry import operation
 from flambeau.ops.results import return_type
+from flambeau.ops.tied import tied
 from flambeau.trace.recorder import local
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _svd(A: Tensor, full_matrices: bool) -> tuple[Tensor, Tensor, Tensor, Tensor
         u = prim.expand(identity(m, d).narrow(1, 0, left), shape=(*batch, m, left))
         vh = prim.expand(identity(n, d).narrow(0, 0, right), shape=(*batch, right, n))
         info = prim.zeros_of(batch, dtypes.int32)
-        return contiguous_copy(u), prim.zeros_of((*batch, 0), d.to_real()), contiguous_copy(vh), info  # type: ignore[return-value]
+        return *[tied(x, A) for x in (contiguous_copy(u), prim.zeros_of((*batch, 0), d.to_real()), contiguous_copy(vh))], info  # type: ignore[return-value]
     return call_host(  # type: ignore[no-any-return]
         "svd", (A,), ((*batch, m, left), d), ((*batch, k), d.to_real()), ((*batch, right, n), d), (batch, dtypes.int32),
         full_matrices=full_matrices,

@@ -25,6 +25,7 @@ from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import as_shape
+from flambeau.ops.tied import tied, tied_to
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -324,7 +325,7 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
             rank, singular = rank.narrow(-d, 0, 1), singular.narrow(-d - 1, 0, 1)
     m, n = input.shape[-2:]
     if m <= n or driver == "gelsy" or (driver != "gels" and bool((rank.detach() < n).any())):
-        residuals = input.new_empty((0,), dtype=input.dtype.to_real())
+        residuals = tied_to(input.new_empty((0,), dtype=input.dtype.to_real()), input, b)
     return lstsq_result(
         solution, residuals,
         rank if driver != "gels" else input.new_empty((0,), dtype=dtypes.int64),
@@ -375,4 +376,4 @@ def matrix_power(input: Tensor, n: int) -> Any:
 @operation(name="linalg_unit_like", public=False)
 def _unit_like(A: Tensor) -> Tensor:
     shape = tuple(A._meta.shape)
-    return contiguous_copy(prim.expand(identity(shape[-1], A.dtype), shape=shape))  # type: ignore[no-any-return]
+    return tied(contiguous_copy(prim.expand(identity(shape[-1], A.dtype), shape=shape)), A)  # type: ignore[no-any-return]

@@ -11,6 +11,8 @@ from flambeau.compiler.graph import Value, contiguous_strides
 from flambeau.ops.primitive import Primitive, broadcast_shapes, pointwise_rule, pointwise_strides, primitive, same_dtype
 from flambeau.trace.meta import Meta
 
+INFINITY = float("inf")
+
 
 def _conj(x: Any) -> Any:
     return conj_physical(x) if x._meta.dtype.is_complex else x
@@ -343,16 +345,17 @@ def pow(c, g):
 @_binary("atan2")
 def atan2(c, g):
     y, x = c.input(0), c.input(1)
-    scaled = g / (y * y + x * x)
+    squared = y * y + x * x
+    scaled = g / where(squared.eq(0), INFINITY, squared)  # 0 at the origin
     return scaled * x, -scaled * y
 
 
 def _share(c, g, first: str) -> Any:
-    """Gradient of a maximum or minimum: to the winner, halves where both are equal."""
+    """Gradient of a maximum or minimum: to the winner, halves where both are equal, to both where one is NaN."""
     a, b = c.input(0), c.input(1)
-    wins = a.gt(b) if first == "max" else a.lt(b)
-    half = where(a.eq(b), 0.5, where(wins, 1.0, 0.0).to(g.dtype))
-    return g * half, g * (1 - half)
+    shared = where(a.eq(b), g * 0.5, g)
+    loses, wins = (a.lt(b), a.gt(b)) if first == "max" else (a.gt(b), a.lt(b))
+    return where(loses, 0.0, shared), where(wins, 0.0, shared)
 
 
 @_binary("maximum")
@@ -390,7 +393,12 @@ def copysign(c, g):
     return g * ratio, None
 
 
-nextafter = _without_gradient("nextafter")
+@_binary("nextafter")
+def nextafter(c, g):
+    """PyTorch's: that of the first argument, none where both are equal."""
+    return where(c.input(0).eq(c.input(1)), 0.0, g), _zero(g)
+
+
 bitwise_and = _without_gradient("bitwise_and")
 bitwise_or = _without_gradient("bitwise_or")
 bitwise_xor = _without_gradient("bitwise_xor")
@@ -417,6 +425,9 @@ def _where_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
 
 @primitive("where", _where_rule)
 def where(c, g):
+    """With attribute `refused` see ops/tied.py."""
+    if c.attrs.get("refused") and not c.region.dry:
+        raise NotImplementedError(f"the derivative for '{c.attrs['refused']}' is not implemented.")
     condition = c.input(0)
     return (None, where(condition, g, 0.0) if c.needs(1) else None, where(condition, 0.0, g) if c.needs(2) else None)
 

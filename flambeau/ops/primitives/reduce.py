@@ -7,7 +7,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.compiler.graph import Value
 from flambeau.ops.primitive import Primitive, dense, primitive
-from flambeau.ops.primitives.pointwise import _conj, mul, where
+from flambeau.ops.primitives.pointwise import _conj, isnan, mul, where
 from flambeau.trace.meta import Meta
 from flambeau.trace.recorder import local
 
@@ -65,7 +65,10 @@ def concatenate_last(parts: list[Any]) -> Any:
 def _extreme(c: Any, g: Any) -> Any:
     """Equal shares among all elements that attain the extreme."""
     x = c.input(0)
-    mask = x.eq(spread(c, c.output(0)))
+    out = spread(c, c.output(0))
+    mask = x.eq(out)
+    if x._meta.dtype.is_floating_point:
+        mask = where(isnan(out), isnan(x), mask)
     share = mask.to(g.dtype)
     count = share.sum(list(c.attrs["dims"]))
     return mul(share, spread(c, g / count).expand(c.shape(0)))
