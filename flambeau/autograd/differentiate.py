@@ -92,6 +92,10 @@ class Context:
         region.slots_used.add(slot)
         return region.forward(slot)
 
+    def at(self, slot: int) -> Tensor:
+        """An earlier value, by its slot."""
+        return self._get(slot)
+
     def input(self, i: int) -> Tensor:
         return self._get(self.node.inputs[i])
 

@@ -7,24 +7,39 @@ them, and needs no base where they cover everything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 
 from flambeau.compiler.graph import Graph, Node
 
 
+Region = tuple[tuple[int, ...], tuple[int, ...], int]  # (shape, strides, offset) of elements in a buffer
+
+
 def are_disjoint(a: Node, b: Node) -> bool:
-    """Whether two scatter_views touch no element twice, as far as that can be seen: same strides, static offsets, and
-    apart along one dim that the dims inside it do not step over."""
-    if a.attr("multipliers") or b.attr("multipliers") or a.attr("strides") != b.attr("strides"):
+    """Whether two scatter_views touch no element twice, as far as that can be seen."""
+    return not (a.attr("multipliers") or b.attr("multipliers")) and are_apart(_written(a), _written(b))
+
+
+def _written(node: Node) -> Region:
+    return tuple(node.attr("shape")), tuple(node.attr("strides")), node.attr("offset")
+
+
+def are_apart(a: Region, b: Region) -> bool:
+    """Whether two regions have no element in common, as far as that can be seen: one ends before the other begins, or no sum of
+    strides leads from one to the other, or they have the same strides and are apart along one dim that the dims inside it do not
+    step over."""
+    first, second = (a, b) if a[2] <= b[2] else (b, a)
+    distance = second[2] - first[2]
+    if min(*a[1], *b[1], 0) < 0:
         return False
-    first, second = (a, b) if a.attr("offset") <= b.attr("offset") else (b, a)
-    distance = second.attr("offset") - first.attr("offset")
-    dims = sorted(
-        (stride, m, n)
-        for stride, m, n in zip(a.attr("strides"), first.attr("shape"), second.attr("shape"), strict=True)
-        if stride > 0
-    )
-    if len(dims) != len(a.attr("strides")):
+    if distance > sum([(size - 1) * stride for size, stride in zip(first[0], first[1], strict=True)]):
+        return True
+    if distance % (gcd(*first[1], *second[1]) or 1):
+        return True
+    if first[1] != second[1]:
+        return False
+    dims = sorted((stride, m, n) for stride, m, n in zip(first[1], first[0], second[0], strict=True) if stride > 0)
+    if len(dims) != len(first[1]):
         return False
     span = 0  # of the dims inside, over both regions
     for i, (stride, m, n) in enumerate(dims):
@@ -36,6 +51,22 @@ def are_disjoint(a: Node, b: Node) -> bool:
             return True
         span += (max(m, n) - 1) * stride
     return False
+
+
+def reads_beside(graph: Graph, node: Node) -> bool:
+    """Whether a scatter_view may read its source from the very buffer that it writes to: no element is written before it is read.
+
+    A copy that the program made of the source may be gone by now (`v[1:] = v[:-1].clone()`), so the source must be another buffer's,
+    or apart from what is written, or the same elements.
+    """
+    source = graph.values[node.inputs[1]]
+    if graph.root(node.inputs[1]) != graph.root(node.inputs[0]):
+        return True
+    written = _written(node)
+    dynamic = tuple(zip(node.inputs[2:], node.attr("multipliers"), strict=True))
+    if (source.strides, source.offset, source.dynamic) == (written[1], written[2], dynamic):
+        return True
+    return not (source.dynamic or dynamic) and are_apart((source.shape, source.strides, source.offset), written)
 
 
 def fill_value(graph: Graph, root: int) -> complex | None:

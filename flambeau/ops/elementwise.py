@@ -10,6 +10,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert, in_float32, need_tensor, promote_float, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.tied import tied
+from flambeau.trace.recorder import OffsetNeeded
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -420,6 +421,8 @@ def view_as_complex(input: Tensor) -> Tensor:
     m = input._meta
     if not m.dtype.is_floating_point or m.ndim == 0 or m.shape[-1] != 2:
         raise RuntimeError("Tensor must have a last dimension of size 2 and a floating dtype")
+    if m.dynamic:
+        raise OffsetNeeded
     if m.strides[-1] != 1 or any(s % 2 for s in m.strides[:-1]) or m.offset % 2:
         raise RuntimeError("Tensor must have a stride of 1 in its last dimension and even strides elsewhere")
     return prim.real_view(input)

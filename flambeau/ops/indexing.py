@@ -23,6 +23,7 @@ from flambeau.ops.remembered import remembered, remembered_look, remembered_sett
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
 from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.mutation import assign, into
+from flambeau.trace.recorder import Trace, local
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -85,6 +86,20 @@ def _index_items(x: Any, index: Any) -> list[Any]:
                 f"{type(i).__name__})"
             )
     return out
+
+
+def _is_place(i: Any) -> bool:
+    """Whether an index is an integer tensor of no dims: it means its value, and what it selects is a view."""
+    return hasattr(i, "_meta") and not i._meta.ndim and i._meta.dtype.category == 1 and i._meta.dtype is not dtypes.uint8
+
+
+def _with_numbers(index: Any) -> Any:
+    """The index with the values of integer tensors of no dims. Within a transform or an operation's body they have none: it stays as it is."""
+    several = isinstance(index, tuple)
+    if not (any(_is_place(i) for i in index) if several else _is_place(index)) or type(local.trace) is not Trace:
+        return index
+    local.trace.looks += 1
+    return tuple([i.item() if _is_place(i) else i for i in index]) if several else index.item()
 
 
 def _as_index(data: Any) -> Any:
@@ -211,8 +226,11 @@ def getitem(self: Tensor, index: Tensor | Any) -> Tensor:
         return _select_op(self, index + size, 0)  # type: ignore[no-any-return]
     steps = _remembered(self._meta, index)
     if steps is None:
-        if index.__class__ is self.__class__ and index._meta.dtype is dtypes.int64 and self._meta.ndim:
+        if index.__class__ is self.__class__ and index._meta.dtype is dtypes.int64 and self._meta.ndim and index._meta.ndim:
             return _index_op(self, [index], (True,))  # type: ignore[no-any-return]
+        plain = _with_numbers(index)
+        if plain is not index:
+            return getitem(self, plain)  # type: ignore[no-any-return]
         x, tensors = _basic(self, _index_items(self, index))
         if not all_none(tensors):
             return _index_tensors(x, tensors)
@@ -368,6 +386,10 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
             view = operation_(view, *arguments)
         assign(view, value, "__setitem__")
         return self
+    plain = _with_numbers(index)
+    if plain is not index:
+        setitem(self, plain, value)
+        return self
     items = _index_items(self, index)
     if len(items) == 1 and hasattr(items[0], "_meta") and items[0].dtype in (dtypes.bool_, dtypes.uint8) and value.numel() == 1:
         mask = items[0]
@@ -390,8 +412,6 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
 
 
 def _tracks(*tensors: Any) -> bool:
-    from flambeau.trace.recorder import Trace, local
-
     tr = local.trace
     return type(tr) is not Trace or (tr.grad_enabled and any(t.requires_grad for t in tensors))  # a jvp tracks what requires no gradients
 

@@ -286,8 +286,10 @@ def _run(form: Form, args: tuple[Any, ...]) -> Any:
     except _Unknown:
         return form.call(args)
     slots: list[int | None] = [t._slot if t._gen == tr.gen else None for t in made]
-    gen, tensors, drawn = tr.gen, len(tr.tensors), _drawn()
+    gen, tensors, drawn, looks = tr.gen, len(tr.tensors), _drawn(), tr.looks
     result = form.call(args)
+    if tr.looks != looks:
+        return result  # the next call may look at something else
     if tr.gen != gen or _drawn() != drawn:
         _missed(before, before.call or KnownCall(None, ()), gen)
         return result

@@ -17,6 +17,7 @@ from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import MISSING
 from flambeau.queries import contiguous_format
+from flambeau.trace.recorder import OffsetNeeded
 from flambeau.trace.storage import FAMILIES
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
             ratio = new // old
             if m.shape[-1] % ratio:
                 raise RuntimeError(f"self.size(-1) must be divisible by {ratio} to view {m.dtype} as {dtype}, but got {m.shape[-1]}")
+            if m.dynamic:
+                raise OffsetNeeded
             if m.offset % ratio or any(s % ratio for s in m.strides[:-1]):
                 raise RuntimeError(f"storage_offset and strides must be divisible by {ratio} to view {m.dtype} as {dtype}")
     return prim.bitcast(input, dtype=dtype)
@@ -663,9 +666,14 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 @operation(method=True)
 def as_strided(input: Tensor, size: tuple[int, ...], stride: tuple[int, ...], storage_offset: int | None = None) -> Tensor:
-    """Any layout over the tensor's storage: a view. RuntimeError if it reaches beyond the storage."""
+    """Any layout over the tensor's storage: a view that starts at `storage_offset`, by default where the tensor starts.
+
+    RuntimeError if it reaches beyond the storage.
+    """
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: {len(stride)} strides, {len(size)} sizes")
+    if storage_offset is None and input._meta.dynamic:
+        raise OffsetNeeded
     offset = input._meta.offset if storage_offset is None else storage_offset
     if any(s < 0 for s in stride) or any(s < 0 for s in size) or offset < 0:
         raise RuntimeError(f"as_strided: Negative sizes, strides and offsets are not supported: got size {size}, stride {stride}, offset {offset}")

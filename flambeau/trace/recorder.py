@@ -47,6 +47,17 @@ def _tensor_class() -> type[Tensor]:
     return Tensor
 
 
+class OffsetNeeded(Exception):
+    """Raised by the body of an operation that must know where a view starts, of one that starts where run-time numbers say."""
+
+
+def _in_elements_of(new: dtypes.dtype, dynamic: tuple[tuple[int, int], ...], old: dtypes.dtype) -> tuple[tuple[int, int], ...]:
+    """The run-time part of an offset, in elements of another dtype."""
+    if any(multiplier * old.itemsize % new.itemsize for _, multiplier in dynamic):
+        raise OffsetNeeded
+    return tuple([(slot, multiplier * old.itemsize // new.itemsize) for slot, multiplier in dynamic])
+
+
 class Boundary:
     """Where gradients leave a trace: a leaf tensor, or a tensor whose history is an earlier segment's value."""
 
@@ -154,6 +165,8 @@ class Fragment:
                 base_value = self.value(source)
                 v.base = source if base_value.base is None else base_value.base
                 inherited = () if primitive.name == "as_strided" else base_value.dynamic
+                if inherited and v.dtype.itemsize != base_value.dtype.itemsize:
+                    inherited = _in_elements_of(v.dtype, inherited, base_value.dtype)
                 v.dynamic = inherited + tuple([(slots[i], m) for i, m in v.dynamic])
             slot = self.add_value(v)
             ids.append(slot)
@@ -190,6 +203,7 @@ class Trace:
         self.faces: dict[int, int] = {}
         self.inference = False
         self.claims: list[tuple[Any, ...]] | None = None  # of a trace of finalizers (finalizers.py)
+        self.looks = 0  # how often a value or an offset has decided what was recorded: such calls are not remembered (ops/remembered.py)
         self.held = False  # a call of several edges is under way: shared memory may wait for its end
         self.limit = DEPTH_LIMIT
         self._values: list[Value] = []
@@ -505,7 +519,7 @@ class Trace:
             base = self.value(source).base
             root = source if base is None else base
             requires = leaf or (key[4] and self.needs(source))
-            if requires and not leaf and not m.dynamic and self.value(source).dtype is not m.dtype:
+            if requires and not leaf and self.value(source).dtype is not m.dtype:
                 return self._reinterpreted(state, source, m)
         slot = first + len(values)
         values.append(Value(tuple(m.shape), m.dtype, m.strides, m.offset, root, dynamic))
@@ -535,8 +549,9 @@ class Trace:
         from flambeau.ops import primitives as prim
 
         fragment = Fragment(self, True)
+        starts = [fragment.parameter(int)] if m.dynamic else []
         layout = {"shape": tuple(m.shape), "strides": m.strides, "offset": m.offset}
-        view = run_in(fragment, lambda x: prim.as_strided(prim.flat_in(x, m.dtype), **layout), (fragment.at(source),))
+        view = run_in(fragment, lambda x: prim.as_strided_dynamic(prim.flat_in(x, m.dtype), starts, layout, (1,) * len(starts)), (fragment.at(source),))
         state.nodes, state.values = tuple(fragment.nodes), fragment.values
         state.value_count = state.first_value + len(fragment.values)
         state.slot = view._slot
@@ -569,6 +584,9 @@ class Trace:
             if self.state is not before:  # another thread has taken an argument since the key was made: here it is another input now
                 return op.call(args)
             result = run_in(fragment, body, placeholders)
+        except OffsetNeeded:
+            self.looks += 1
+            return op.call([at_its_offset(a) if kind.startswith("tensor") else a for kind, a in zip(op.kinds, args, strict=True)])
         except Exception as error:
             name_operation(error, op.name)
             raise
@@ -719,6 +737,17 @@ SHARING = threading.RLock()  # held while a tensor is made known to one of sever
 forking.keep_out(SHARING)
 _TENSOR: list[Any] = [None]  # the Tensor class, set by tensor.py
 _PARAMETER: list[Any] = [None]  # the Parameter class, once nn/parameter.py is there, and what waits for it
+
+
+def at_its_offset(a: Any) -> Any:
+    """A view that starts where run-time numbers say as one that always starts where it does now; of a list its tensors; else the argument."""
+    if isinstance(a, (list, tuple)):
+        return [at_its_offset(x) for x in a]
+    if not isinstance(a, _TENSOR[0]) or not a._meta.dynamic:
+        return a
+    from flambeau.ops.shape import as_strided
+
+    return as_strided(a, tuple(a._meta.shape), a._meta.strides, a.storage_offset())
 
 
 def roots() -> list[State]:

@@ -16,7 +16,7 @@ from flambeau.compiler.lower import layout
 from flambeau.compiler.lower.spec import Load, Store
 from flambeau.compiler.lower.statements import RawAccess, Writer, accumulator
 from flambeau.compiler.pieces import is_placed
-from flambeau.compiler.regions import covers, fill_value
+from flambeau.compiler.regions import covers, fill_value, reads_beside
 from flambeau.dtypes import dtype
 
 # A reduction is split into blocks if it has fewer units than this and at least so many points in all.
@@ -319,28 +319,41 @@ def _piece(graph: Graph, source: int, root: int, dim: int, start: int) -> tuple[
 
 def _scatter_view(graph: Graph, group: Group) -> list[Kernel]:
     """Writes of disjoint regions, over the first one's base: in its buffer, over a copy, over a number, or over nothing
-    where the regions cover the result."""
+    where the regions cover the result.
+
+    What a write reads of the base is copied before the first write changes it, or the base is copied and left as it is.
+    """
     nodes = [graph.nodes[i] for i in group.nodes]
     root = nodes[-1].outputs[0]
     out = graph.values[root]
-    writes = [
-        _region(
-            graph, group, node.inputs[1], root, tuple(node.attr("strides")), node.attr("offset"),
-            tuple(zip(node.inputs[2:], node.attr("multipliers"), strict=True)), "scatter_view",
-        )
-        for node in nodes if graph.values[node.inputs[1]].numel
-    ]  # fmt: skip
-    if covers(graph, nodes) and writes:
-        return writes
     base = nodes[0].inputs[0]
-    value = fill_value(graph, graph.root(base))
-    b, held = graph.values[base], graph.values[graph.root(base)]
+    under = graph.root(base)
+    value = fill_value(graph, under)
+    b, held = graph.values[base], graph.values[under]
     same = b.strides == out.strides and not b.offset and not b.dynamic and (held.numel, held.dtype) == (out.numel, out.dtype)
-    if value is None and same and writes:
-        writes[0].starts_as = ((root, graph.root(base)),)
-        writes[0].reads = tuple(dict.fromkeys((*writes[0].reads, graph.root(base))))
+    covered = covers(graph, nodes) and any(graph.values[node.inputs[1]].numel for node in nodes)
+    in_base = [graph.root(node.inputs[1]) == under for node in nodes]
+    meets = any(in_base) and not (len(nodes) == 1 and reads_beside(graph, nodes[0]))
+    shares = not covered and value is None and same and not (meets and _outlives(graph, under, group))
+    first: list[Kernel] = []
+    writes = []
+    for node, reads_base in zip(nodes, in_base, strict=True):
+        source = node.inputs[1]
+        v = graph.values[source]
+        if not v.numel:
+            continue
+        if reads_base and meets and shares:
+            copied = graph.add_value(Value(v.shape, v.dtype, contiguous_strides(v.shape)))
+            first.append(_region(graph, group, source, copied, contiguous_strides(v.shape), 0, (), "copy"))
+            source = copied
+        dynamic = tuple(zip(node.inputs[2:], node.attr("multipliers"), strict=True))
+        writes.append(_region(graph, group, source, root, tuple(node.attr("strides")), node.attr("offset"), dynamic, "scatter_view"))
+    if covered:
+        return writes
+    if shares and writes:
+        writes[0].starts_as = ((root, under),)
+        writes[0].reads = tuple(dict.fromkeys((*writes[0].reads, under)))
         later = writes[1:]
-        first: list[Kernel] = []
     else:
         first = [_fill(graph, group, root, value) if value is not None
                  else _region(graph, group, base, root, out.strides, 0, (), "copy")]  # fmt: skip
@@ -348,6 +361,16 @@ def _scatter_view(graph: Graph, group: Group) -> list[Kernel]:
     for write in later:
         write.reads = (*write.reads, root)  # after what the others lie upon
     return first + writes
+
+
+def _outlives(graph: Graph, root: int, group: Group) -> bool:
+    """Whether a value is still read after the group: what is made of it there needs a buffer of its own anyway."""
+    if root in graph.inputs:
+        position = graph.inputs.index(root)
+        if all(at != position or value == root for at, value in graph.updates):
+            return True
+    later = graph.nodes[max(group.nodes) + 1 :]
+    return root in graph.outputs or any(node.op not in g.VIEWS and graph.root(value) == root for node in later for value in node.inputs)
 
 
 def _fill(graph: Graph, group: Group, root: int, value: complex) -> Kernel:

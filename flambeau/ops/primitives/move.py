@@ -72,18 +72,16 @@ def scatter_view(base: Any, source: Any, view: Any) -> Any:
 
 def _written(c: Any, of: Any) -> Any:
     """The elements of `of`, laid out as the base, that the view covers."""
-    from flambeau.ops.primitives.view import as_strided
-
     attrs = {k: c.attrs[k] for k in ("shape", "strides", "offset")}
-    if not c.attrs["multipliers"]:
-        return as_strided(of, **attrs)
     return as_strided_dynamic(of, [c.input(i) for i in range(2, c.count)], attrs, c.attrs["multipliers"])
 
 
 def as_strided_dynamic(of: Any, offsets: list[Any], attrs: dict[str, Any], multipliers: tuple[int, ...]) -> Any:
     """as_strided whose offset grows by offset * multiplier at run time."""
-    from flambeau.ops.primitives.view import as_strided_at_run_time
+    from flambeau.ops.primitives.view import as_strided, as_strided_at_run_time
 
+    if not offsets:
+        return as_strided(of, **attrs)
     return as_strided_at_run_time(of, *offsets, multipliers=multipliers, **attrs)
 
 

@@ -200,7 +200,7 @@ def _as_strided_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
 @primitive("as_strided", _as_strided_rule)
 def as_strided(c, g):
     """attrs shape, strides, offset: absolute over the base's storage, whatever the layout of the input."""
-    from flambeau.ops.primitives.move import put, zeros_of
+    from flambeau.ops.primitives.move import as_strided_dynamic, put, zeros_of
     from flambeau.ops.primitives.pointwise import iota
 
     value = c.value(0)
@@ -211,11 +211,14 @@ def as_strided(c, g):
         (size - 1) * stride for size, stride in zip(c.attrs["shape"], c.attrs["strides"], strict=True)
     ))  # fmt: skip
     offsets = [c.input(i) for i in range(1, c.count)]
-    if offsets:  # the view starts where run-time numbers say: anywhere in the storage
-        storage = max(storage, (value if value.base is None else c.region.value(value.base)).numel)
+    if offsets or value.dynamic:  # they start where run-time numbers say: anywhere in the storage
+        root = value if value.base is None else c.region.value(value.base)
+        storage = max(storage, root.numel * root.dtype.itemsize // value.dtype.itemsize)
     index = as_strided(iota(shape=(storage,), dim=0), *offsets, **c.attrs)
     flat = put(zeros_of((storage,), g._meta.dtype), index.reshape(-1), g.reshape(-1), mode="add")
-    grad = as_strided(flat, shape=tuple(value.shape), strides=value.strides, offset=value.offset)
+    starts = [c.at(slot) for slot, _ in value.dynamic]
+    attrs = {"shape": tuple(value.shape), "strides": value.strides, "offset": value.offset}
+    grad = as_strided_dynamic(flat, starts, attrs, tuple([multiplier for _, multiplier in value.dynamic]))
     return (grad,) + (None,) * (c.count - 1)
 
 
