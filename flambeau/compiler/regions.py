@@ -11,7 +11,6 @@ from math import gcd, prod
 
 from flambeau.compiler.graph import Graph, Node
 
-
 Region = tuple[tuple[int, ...], tuple[int, ...], int]  # (shape, strides, offset) of elements in a buffer
 
 

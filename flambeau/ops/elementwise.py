@@ -423,6 +423,6 @@ def view_as_complex(input: Tensor) -> Tensor:
         raise RuntimeError("Tensor must have a last dimension of size 2 and a floating dtype")
     if m.dynamic:
         raise OffsetNeeded
-    if m.strides[-1] != 1 or any(s % 2 for s in m.strides[:-1]) or m.offset % 2:
+    if m.strides[-1] != 1 or any(s % 2 for s, n in zip(m.strides[:-1], m.shape, strict=False) if n != 1) or m.offset % 2:
         raise RuntimeError("Tensor must have a stride of 1 in its last dimension and even strides elsewhere")
     return prim.real_view(input)

@@ -38,6 +38,7 @@ def _slice_op(input: Tensor, start: Number, dim: int, length: int, step: int) ->
 
 # A view of a basic index, of any tensor of one metadata: the operations that make it, each with its arguments after the tensor.
 Steps = list[tuple[Any, tuple[Any, ...]]]
+_LONGEST_STEP = 1 << 31  # of a slice of one element: its stride is looked at and multiplied, but never taken
 _MOST_VIEWS = 4096  # that are remembered
 _views: dict[tuple[Any, ...], Steps] = {}  # by metadata and index
 
@@ -52,7 +53,7 @@ def _slice(steps: Steps, shape: list[int], d: int, index: slice) -> None:
     if start == 0 and length == size and step == 1:
         return
     if length <= 1:
-        step = 1 if length == 0 or step > size else step
+        step = min(step, _LONGEST_STEP)
     steps.append((_slice_op, (start, d, length, step)))
 
 

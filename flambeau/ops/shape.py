@@ -143,7 +143,7 @@ def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
     if old != new:
         if m.ndim == 0:
             raise RuntimeError(f"self.dim() cannot be 0 to view {m.dtype} as {dtype} (different element sizes)")
-        if m.strides[-1] != 1 and m.shape[-1] != 1:
+        if m.strides[-1] != 1:
             raise RuntimeError(f"self.stride(-1) must be 1 to view {m.dtype} as {dtype} (different element sizes), but got {m.strides[-1]}")
         if new > old:
             ratio = new // old
@@ -356,7 +356,8 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A new dimension of size 1 at `dim`: a view."""
     m = input._meta
     d = dim_of(dim, m.ndim + 1)
-    return prim.reshape(input, shape=(*m.shape[:d], 1, *m.shape[d:]))
+    step = m.shape[d] * m.strides[d] if d < m.ndim else 1
+    return prim.reshape(input, shape=(*m.shape[:d], 1, *m.shape[d:]), strides=(*m.strides[:d], step, *m.strides[d:]))
 
 
 @operation(method=True)

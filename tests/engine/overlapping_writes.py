@@ -49,15 +49,15 @@ class Program:
         """A view of both, by some steps."""
         r = self.random
         x, a = pair
-        for _ in range(r.choice((0, 1, 1, 2, 2, 3))):
-            kind = r.choice(("slice", "slice", "slice", "transpose", "select", "window", "split", "flat", "diagonal", "tensor"))
+        for _ in range(r.choice((0, 1, 1, 1, 2, 2, 3))):
+            kind = r.choice(("slice", "slice", "slice", "slice", "slice", "transpose", "select", "window", "split", "flat", "diagonal", "tensor"))
             if not a.ndim:
                 break
             d = r.randrange(a.ndim)
             n = a.shape[d]
             if kind == "slice":
-                start, step = r.randrange(n) if r.random() < 0.5 else min(r.randrange(3), n - 1), r.choice((1, 1, 1, 2, 3))
-                stop = n if r.random() < 0.4 else r.randrange(start, n) + 1
+                start, step = r.randrange(n) if r.random() < 0.2 else min(r.randrange(4), n - 1), r.choice((1, 1, 1, 2, 3))
+                stop = n - r.randrange(min(2, n - start)) if r.random() < 0.7 else r.randrange(start, n) + 1
                 index: Any = (slice(None),) * d + (slice(start, stop, step),)
                 x, a = x[index], a[index]
             elif kind == "transpose":
@@ -114,20 +114,41 @@ class Program:
             return x[tuple(index)], a[tuple(index)]
         return None
 
+    def shifted(self, target: Pair) -> Pair | None:
+        """What lies a few elements, rows or steps before or after a view of the same memory, perhaps with another order of dims."""
+        x, a = target
+        strides = [s // a.itemsize for s in a.strides]
+        order = list(range(a.ndim))
+        r = self.random
+        if r.random() < 0.2:
+            r.shuffle(order)
+            if [a.shape[d] for d in order] != list(a.shape):
+                order = list(range(a.ndim))
+        strides = [strides[d] for d in order]
+        by = r.choice((1, 1, 2, 3, 8, 16, 17, *strides)) * r.choice((1, -1, -1))  # what is read lies before what is written: a move forward meets it
+        whole, array = self.owner
+        offset = x.storage_offset() + by
+        last = offset + sum((n - 1) * s for n, s in zip(a.shape, strides, strict=True))
+        if not a.size or offset < 0 or last >= array.size or not x.ndim:
+            return None
+        bytes_ = [s * a.itemsize for s in strides]
+        return whole.as_strided(a.shape, strides, offset), np.lib.stride_tricks.as_strided(array.reshape(-1)[offset:], a.shape, bytes_)
+
     def source(self, target: Pair) -> Pair:
         """What is written: a copy (of views of the same memory, mostly), or a value computed from it."""
         r = self.random
         fits = [k for k in self.kept if _broadcasts(k[1].shape, target[1].shape)]
         if fits and r.random() < 0.4:
             return r.choice(fits)
-        found = self.like(target[1].shape, r.choice(self.arrays[-2:] if r.random() < 0.3 else [self.owner]))
+        found = self.shifted(target) if r.random() < 0.7 else None
+        found = found or self.like(target[1].shape, r.choice(self.arrays[-2:] if r.random() < 0.3 else [self.owner]))
         if found is None:
             return torch.tensor(3), np.array(3)
         x, a = found
         how = r.random()
-        if how < 0.6:
-            return x.clone(), a.copy()
         if how < 0.7:
+            return x.clone(), a.copy()
+        if how < 0.75:
             return x.contiguous().clone(), a.copy()
         if how < 0.8:
             return x.to(torch.float64, copy=True) if not x.is_complex() else x.clone(), a.astype("float64") if a.dtype.kind != "c" else a.copy()
@@ -162,7 +183,8 @@ class Program:
         """Two regions change places, by copies that are made before either is written."""
         pair = self.random.choice(self.arrays)
         x, a = self.view(pair)
-        found = self.like(a.shape, pair)
+        self.owner = pair
+        found = self.shifted((x, a)) if self.random.random() < 0.5 else self.like(a.shape, pair)
         if found is None or not a.size or found[1].shape != a.shape:
             return
         y, b = found
@@ -244,7 +266,7 @@ def mask(p: Program, x: Any, a: Any, s: Any, b: Any) -> None:
     a[...] = b.astype(a.dtype)
 
 
-WRITES: tuple[Callable[[Program, Any, Any, Any, Any], None], ...] = (set_item, set_item, copy, copy, set_slice, add, out_of_two, rows, mask)
+WRITES: tuple[Callable[[Program, Any, Any, Any, Any], None], ...] = (set_item, set_item, set_item, copy, copy, copy, set_slice, add, out_of_two, rows, mask)
 
 
 def run(seed: int) -> None:
@@ -258,7 +280,7 @@ def run(seed: int) -> None:
 
 
 if __name__ == "__main__":
-    first, count = (int(n) for n in (*sys.argv[2:], 0, int(sys.argv[1]))[:2])
+    count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     failed = 0
     for seed in range(first, first + count):
         try:

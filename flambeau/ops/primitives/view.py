@@ -11,6 +11,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import Value, contiguous_strides
 from flambeau.ops.primitive import Primitive, primitive
 from flambeau.trace.meta import Meta
+from flambeau.trace.overlap import may_repeat
 
 
 def _view(m: Meta, shape: tuple[int, ...], strides: tuple[int, ...], offset: int | None = None) -> list[Value]:
@@ -48,14 +49,14 @@ def view_strides(m: Meta, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 def _reshape_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
     m = metas[0]
-    strides = view_strides(m, attrs["shape"])
+    strides = attrs.get("strides") or view_strides(m, attrs["shape"])
     assert strides is not None, "the operation checks that the view is possible"
     return _view(m, attrs["shape"], strides)
 
 
 @primitive("reshape", _reshape_rule)
 def reshape(c, g):
-    """attr shape; only where no copy is needed."""
+    """attr shape; only where no copy is needed. attr strides, where PyTorch has a rule of its own for those of size 1."""
     return g.reshape(c.shape(0))
 
 
@@ -218,7 +219,13 @@ def as_strided(c, g):
     flat = put(zeros_of((storage,), g._meta.dtype), index.reshape(-1), g.reshape(-1), mode="add")
     starts = [c.at(slot) for slot, _ in value.dynamic]
     attrs = {"shape": tuple(value.shape), "strides": value.strides, "offset": value.offset}
-    grad = as_strided_dynamic(flat, starts, attrs, tuple([multiplier for _, multiplier in value.dynamic]))
+    multipliers = tuple([multiplier for _, multiplier in value.dynamic])
+    if may_repeat(value.shape, value.strides):  # the elements of one place share its gradient
+        places = as_strided_dynamic(iota(shape=(storage,), dim=0), starts, attrs, multipliers).reshape(-1)
+        real = flat._meta.dtype.to_real() if flat._meta.dtype.is_complex else flat._meta.dtype
+        count = put(zeros_of((storage,), real), places, zeros_of((value.numel,), real) + 1, mode="add")
+        flat = flat / count.clamp_min(1)
+    grad = as_strided_dynamic(flat, starts, attrs, multipliers)
     return (grad,) + (None,) * (c.count - 1)
 
 

@@ -1,0 +1,69 @@
+"""Writes whose source shares memory with what is written: as if the source had been copied first, whatever copies the compiler has dropped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau as ft
+from tests.engine import overlapping_writes
+
+
+@pytest.mark.parametrize("seed", range(0, 120, 20))
+def test_random_programs_are_as_numpy_on_copies(seed: int) -> None:
+    for number in range(seed, seed + 20):
+        overlapping_writes.run(number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 3000, 100))
+def test_many_random_programs(seed: int) -> None:
+    for number in range(seed, seed + 100):
+        overlapping_writes.run(number)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "complex64"])
+@pytest.mark.parametrize("observed", [False, True])
+def test_moves_along_a_vector(dtype: str, observed: bool) -> None:
+    for n in (2, 5, 16, 17, 31, 64, 100, 1000, 70000):
+        for by in (1, 2, 3, 15, 16, 17, 40):
+            if by >= n:
+                continue
+            for forward in (True, False):
+                t = ft.arange(n).to(getattr(ft, dtype))
+                a = np.arange(n).astype(dtype)
+                if observed:
+                    t.sum().item()
+                low, high = (slice(by, None), slice(None, -by))
+                to, source = (low, high) if forward else (high, low)
+                t[to] = t[source].clone()
+                a[to] = a[source].copy()
+                assert np.array_equal(t.numpy(), a), (n, by, forward)
+
+
+def test_rows_columns_and_turned_blocks() -> None:
+    for rows, columns in ((9, 40), (40, 9), (33, 33), (300, 70)):
+        whole = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+        n = min(rows, columns) - 1
+        for to, source, turned in (
+            (np.s_[1:], np.s_[:-1], False), (np.s_[:, 1:], np.s_[:, :-1], False), (np.s_[1:, 1:], np.s_[:-1, :-1], False),
+            (np.s_[1:, :-1], np.s_[:-1, 1:], False), (np.s_[:n, :n], np.s_[1 : n + 1, :n], True), (np.s_[:n, :n], np.s_[:n, :n], True),
+            (np.s_[1::2], np.s_[: rows - 1 : 2][: len(range(1, rows, 2))], False),
+        ):  # fmt: skip
+            a, t = whole.copy(), ft.tensor(whole)
+            for _ in range(3):  # again, on what the first has written
+                a[to] = a[source].T.copy() if turned else a[source].copy()
+                t[to] = t[source].T.clone() if turned else t[source].clone()
+            assert np.array_equal(t.numpy(), a), (rows, columns, to, source)
+
+
+def test_a_copy_that_outlives_the_write_is_the_old_value() -> None:
+    for n in (40, 5000):
+        t = ft.arange(float(n))
+        before = t.clone()
+        after = t.clone()
+        after[1:] = t[:-1]
+        t[2:] = t[:-2].clone()
+        assert before.tolist() == list(range(n))
+        assert after.tolist() == [0, *range(n - 1)]
+        assert t.tolist() == [0, 1, *range(n - 2)]
