@@ -59,5 +59,6 @@ def test_integer_tensors_of_no_dims_select_views() -> None:
             x[m.tensor(5)]
         with pytest.raises(IndexError, match="out of bounds for dimension 0 with size 5"):
             x[m.tensor(-6)] = 1
+    x = ft.arange(60.0).reshape(5, 4, 3)
     for _ in range(3):
         assert [x[i, 0, 0].item() for i in ft.tensor([3, 1, 4, 1])] == [36.0, 12.0, 48.0, 12.0]
