@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import CellType, FunctionType, MethodType
@@ -17,14 +18,14 @@ class _Checkpoint(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, function: Callable[..., Any], captured: Sequence[Any], preserve: bool, contexts: Any, kwargs: dict[str, Any], *inputs: Any
+        ctx: Any, function: Callable[..., Any], captured: Sequence[Any], preserve: bool, contexts: Any, layout: Any, anchor: Any, *inputs: Any
     ) -> Any:
         from flambeau.ops.random import default_generator
 
         ctx.function = function
         ctx.captured = captured  # the last of the inputs, as the function holds them
         args = inputs[: len(inputs) - len(captured)]
-        ctx.kwargs = kwargs
+        ctx.layout = layout
         ctx.autocast = local.main.autocast
         ctx.state = (default_generator.clone_state(), default_generator.drawn) if preserve else None
         ctx.is_tensor = [hasattr(a, "_meta") for a in args]
@@ -32,7 +33,7 @@ class _Checkpoint(Function):
         ctx.save_for_backward(*[a for a in args if hasattr(a, "_meta")])
         first, ctx.again = contexts
         with first:
-            return function(*args, **kwargs)
+            return _call(function, layout, args)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -56,7 +57,7 @@ class _Checkpoint(Function):
         try:
             local.main.set_autocast(ctx.autocast)
             with enable_grad(), ctx.again:
-                outputs = ctx.function(*args, **ctx.kwargs)
+                outputs = _call(ctx.function, ctx.layout, args)
         finally:
             local.main.set_autocast(outside)
             if ctx.state is not None:
@@ -76,7 +77,36 @@ class _Checkpoint(Function):
             found = {id(t): d for t, d in zip(wanted, with_leaves, strict=True)}
         if pairs and parameters and not again:
             run([o for o, _ in pairs], [d for _, d in pairs], False, False, parameters)
-        return (None, None, None, None, None, *[found.get(id(a)) if hasattr(a, "_meta") else None for a in (*args, *ctx.captured)])
+        return (None, None, None, None, None, None, *[found.get(id(a)) if hasattr(a, "_meta") else None for a in (*args, *ctx.captured)])
+
+
+def _call(function: Callable[..., Any], layout: Any, leaves: Sequence[Any]) -> Any:
+    args, kwargs = _rebuilt(layout, iter(leaves))
+    return function(*args, **kwargs)
+
+
+def _flattened(x: Any, leaves: list[Any], deep: bool) -> Any:
+    """The layout of nested arguments, for `_rebuilt`; what stands in them is added to `leaves`. Without `deep`: of (args, kwargs) only."""
+    if type(x) in (list, tuple) or (isinstance(x, tuple) and hasattr(x, "_fields")):
+        make = type(x)._make if hasattr(x, "_fields") else type(x)  # type: ignore[union-attr]
+        return make, [_flattened(y, leaves, deep) if deep else _leaf(y, leaves) for y in x]
+    if type(x) is dict:
+        return (lambda values, keys=tuple(x): dict(zip(keys, values, strict=True))), [
+            _flattened(y, leaves, deep) if deep else _leaf(y, leaves) for y in x.values()
+        ]  # fmt: skip
+    return _leaf(x, leaves)
+
+
+def _leaf(x: Any, leaves: list[Any]) -> None:
+    leaves.append(x)
+
+
+def _rebuilt(layout: Any, leaves: Iterator[Any]) -> Any:
+    """Arguments as they were, of other leaves."""
+    if layout is None:
+        return next(leaves)
+    make, parts = layout
+    return make([_rebuilt(part, leaves) for part in parts])
 
 
 def _leaves_of(pairs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -141,29 +171,42 @@ def checkpoint(
     """function(*args) whose intermediate values are computed again in the backward pass instead of being kept.
 
     Without `use_reentrant`, the gradients of what the function holds can be asked for by autograd.grad, and be differentiated again.
-    `context_fn()` gives two blocks: the first run is inside the one, the run in the backward pass inside the other.
+    `context_fn()` gives two blocks: the first run is inside the one, the run in the backward pass inside the other. With it, gradients
+    reach parameters only if an argument requires gradients, too; there are no keyword arguments (ValueError) and no `context_fn`.
     """
     from flambeau.autograd.modes import is_grad_enabled
     from flambeau.ops.creation import empty
 
+    if use_reentrant is None:
+        warnings.warn(
+            "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, calling checkpoint without "
+            "use_reentrant will raise an exception. use_reentrant=False is recommended, but if you need to preserve the current default behavior, "
+            "you can pass use_reentrant=True. Refer to docs for more details on the differences between the two variants.", stacklevel=2,
+        )  # fmt: skip
+        use_reentrant = True
+    if use_reentrant and kwargs:
+        raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+    if use_reentrant and (context_fn is not None or debug):
+        raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+    if use_reentrant and not any(getattr(a, "requires_grad", False) for a in args):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
     if not is_grad_enabled():
         return function(*args, **kwargs)
+    if use_reentrant:
+        layout = (tuple, [_flattened(args, leaves := [], False), (lambda _: {}, [])])
+        return _Checkpoint.apply(function, [], preserve_rng_state, (nullcontext(), nullcontext()), layout, None, *leaves)
+    contexts = context_fn() if context_fn is not None else (nullcontext(), nullcontext())
+    leaves = []
+    layout = (tuple, [_flattened(args, leaves, True), _flattened(kwargs, leaves, True)])
+    given = {id(a) for a in leaves}
+    held = captured_by([function, args, kwargs])
+    if not held:  # what no gradient can be asked of is computed as it stands
+        with contexts[0]:
+            return function(*args, **kwargs)
     # a graph needs a differentiable input even where only parameters inside want gradients
     anchor = empty(0, requires_grad=True)
-    contexts = context_fn() if context_fn is not None else (nullcontext(), nullcontext())
-    given = {id(a) for a in args}
-    captured = [] if use_reentrant else [t for t in captured_by(function) if id(t) not in given]
-    return _Checkpoint.apply(_Anchored(function), captured, preserve_rng_state, contexts, kwargs, anchor, *args, *captured)
-
-
-class _Anchored:
-    """Drops the anchor argument."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    def __call__(self, anchor: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+    captured = [t for t in held if id(t) not in given]
+    return _Checkpoint.apply(function, captured, preserve_rng_state, contexts, layout, anchor, *leaves, *captured)
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any) -> Any:

@@ -21,6 +21,7 @@ from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_look, remembered_setter, remembered_with_axis
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
+from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.mutation import assign, into
 from flambeau.trace.recorder import Trace, local
@@ -453,6 +454,8 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     d = dim_of(dim, input._meta.ndim)
     position = _check_index(index, "gather")
     x, i = _lift(input), _lift(position)
+    if not index._meta.numel:  # PyTorch takes an empty index of any shape
+        return tied(prim.zeros_of(tuple(index._meta.shape), input.dtype), input)  # type: ignore[no-any-return]
     if x._meta.ndim != i._meta.ndim:
         raise RuntimeError(
             f"Index tensor must have the same number of dimensions as input tensor: {index._meta.ndim} and {input._meta.ndim}"
@@ -465,6 +468,8 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, mode: str, name: str) -
     d = dim_of(dim, input._meta.ndim)
     position = _lift(_check_index(index, name))
     x = _lift(input)
+    if not index._meta.numel:  # of any shape: nothing is written
+        return prim.copy(input, strides=contiguous_of(input)._meta.strides)
     if x._meta.ndim != position._meta.ndim:
         raise RuntimeError(
             f"{name}(): Index tensor must have the same number of dimensions as self tensor: {index._meta.ndim} and {input._meta.ndim}"

@@ -203,7 +203,7 @@ addmv = _with_base("addmv", (2, 1), "beta * input + alpha * (mat @ vec).")
 baddbmm = _with_base("baddbmm", (3, 3), "beta * input + alpha * (batch1 @ batch2), for each matrix of the batch.")
 
 
-@operation(method=True, inplace=True, out=True)
+@operation(method=True, out=True)
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * the sum of all products of the batch."""
     _need("addbmm", batch1, 3, "batch1")

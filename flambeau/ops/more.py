@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import foreach, joining, numeric
-from flambeau.ops.linear import addmm, mm
+from flambeau.ops.linear import addbmm, addmm, mm
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
+from flambeau.trace.mutation import assign
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -79,6 +80,14 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
     grown[:capacity] = self.as_strided((capacity,), (1,), self.storage_offset())
     self._take(grown.view(shape))
     return self
+
+
+def addbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """In-place form of `addbmm`; as PyTorch's, it resizes a tensor that is repeated along dims of the result."""
+    result = addbmm(self, batch1, batch2, beta=beta, alpha=alpha)
+    if tuple(result.shape) != tuple(self.shape):
+        resize_(self, tuple(result.shape))
+    return assign(self, result, "addbmm_", True)
 
 
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
@@ -307,7 +316,7 @@ def install(namespace: dict[str, Any], cls: Any) -> None:
         functions[f.__name__] = methods[f.__name__] = f
     for f in (fill, is_signed, scalar_tensor, empty_permuted, bartlett_window):
         functions[f.__name__] = f
-    for f in (resize_, fill_diagonal_, apply_, map_, is_set_to, new_empty_strided):
+    for f in (addbmm_, resize_, fill_diagonal_, apply_, map_, is_set_to, new_empty_strided):
         methods[f.__name__] = f
     functions |= {"row_stack": joining.row_stack, "trapz": numeric.trapz, "spmm": mm}
     functions |= foreach.functions()

@@ -113,16 +113,24 @@ class Optimizer:
 
     _scalars: tuple[str, ...] = ("step",)  # states that are numbers here and 0-d tensors in files
 
+    _step_pre: OrderedDict[int, Hook]
+    _step_post: OrderedDict[int, Hook]
+    _hooks: dict[str, OrderedDict[int, Hook]]
+    _opt_called: bool
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """With what a step needs, also in a subclass whose `__init__` does not call this class's (a wrapper of another optimizer)."""
+        self = super().__new__(cls)
+        self._step_pre, self._step_post, self._hooks = OrderedDict(), OrderedDict(), defaultdict(OrderedDict)
+        self._opt_called = False
+        return self
+
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if defaults.get("fused") and defaults.get("differentiable"):
             raise RuntimeError("`fused` does not support `differentiable`")
         if defaults.get("fused") and defaults.get("foreach"):
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
         self.defaults = defaults
-        self._step_pre: OrderedDict[int, Hook] = OrderedDict()
-        self._step_post: OrderedDict[int, Hook] = OrderedDict()
-        self._hooks: dict[str, OrderedDict[int, Hook]] = defaultdict(OrderedDict)
-        self._opt_called = False
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "

@@ -74,12 +74,24 @@ def _embedding(input: Tensor, weight: Tensor, padding_idx: int = -1) -> Tensor:
     return torch.where(frozen, rows.detach(), rows)
 
 
+@functional
+def _embedding_by_frequency(input: Tensor, weight: Tensor, padding_idx: int) -> Tensor:
+    """The rows, whose gradients are divided by how often their index occurs: values of the rows as they are, and slopes of scaled ones."""
+    index = input.to(torch.int64)
+    ones = torch.ones_like(index)
+    counts = primitives().put_rows(torch.zeros(weight.shape[0], dtype=torch.int64), index.reshape(-1), ones.reshape(-1), dim=0, mode="add")
+    share = 1.0 / primitives().take_rows(counts, index, dim=0).to(weight.dtype)
+    rows = _embedding(input, weight, padding_idx)
+    return rows.detach() + (rows - rows.detach()) * share.unsqueeze(-1)
+
+
 def embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
     scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Tensor:  # fmt: skip
     """Rows of `weight` (rows, width) by index: input of any shape, result (*input.shape, width).
 
+    `scale_grad_by_freq`: the gradient of a row is divided by how often its index occurs.
     The row `padding_idx` gets no gradient. `max_norm`: rows that are looked up are first scaled, in place, to that norm at
     most. A row index outside the table is an IndexError.
     """
@@ -91,10 +103,12 @@ def embedding(
             raise AssertionError("Padding_idx must be within num_embeddings")
         if padding_idx < 0:
             padding_idx += rows
-    if scale_grad_by_freq:
-        raise NotImplementedError("embedding: scale_grad_by_freq=True is not supported; scale the gradient yourself")
     if max_norm is not None:
         _renormalise(weight, input, max_norm, norm_type)
+    if scale_grad_by_freq and weight.requires_grad and torch.is_grad_enabled():
+        if sparse:
+            raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+        return _embedding_by_frequency(input, weight, padding_idx)
     if sparse and weight.requires_grad and torch.is_grad_enabled():
         from flambeau.sparse.embedding import SparseLookUp
 
@@ -143,6 +157,8 @@ def embedding_bag(
     """Sums, means or maxima of embedding rows over bags: input (bags, n), or 1-D with the bags' starts in `offsets`."""
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
+    if mode == "max" and (scale_grad_by_freq or sparse):
+        raise ValueError(f"max mode does not support {'scaling the gradient by the frequency' if scale_grad_by_freq else 'sparse weights'}")
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError(
             f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got {mode=})."

@@ -381,7 +381,7 @@ def gaussian_nll_loss(
     if tuple(variance.shape) != tuple(input.shape):
         if tuple(input.shape[:-1]) == tuple(variance.shape):
             variance = variance.unsqueeze(-1)
-        elif tuple(input.shape[:-1]) != tuple(variance.shape[:-1]) or variance.shape[-1] != 1:
+        elif input.ndim != variance.ndim or sum([n for m, n in zip(input.shape, variance.shape, strict=True) if m != n]) != 1:  # PyTorch's rule
             raise ValueError("gaussian_nll_loss(): var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"gaussian_nll_loss(): {reduction} is not valid")

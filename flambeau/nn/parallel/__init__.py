@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from flambeau.nn.parallel.data_parallel import DataParallel, data_parallel, gather, parallel_apply, replicate, scatter
+from flambeau.nn.parallel.data_parallel import DataParallel, data_parallel
 from flambeau.nn.parallel.distributed import DistributedDataParallel
+from flambeau.nn.parallel.parallel_apply import parallel_apply
+from flambeau.nn.parallel.replicate import replicate
+from flambeau.nn.parallel.scatter_gather import gather, scatter
 
 DistributedDataParallelCPU = DistributedDataParallel
 

@@ -11,9 +11,9 @@ class Broadcast:
     @staticmethod
     def apply(target_gpus: Any, *inputs: Any) -> tuple[Any, ...]:
         """The inputs, once for each device."""
-        from flambeau.nn.parallel.data_parallel import _on_cpu
+        from flambeau.nn.parallel.scatter_gather import on_cpu
 
-        return inputs * _on_cpu(target_gpus)
+        return inputs * on_cpu(target_gpus)
 
 
 class ReduceAddCoalesced:
@@ -32,7 +32,7 @@ class Gather:
     @staticmethod
     def apply(target_device: Any, dim: int, *inputs: Any) -> Any:
         """The inputs concatenated."""
-        from flambeau.nn.parallel.data_parallel import gather
+        from flambeau.nn.parallel.scatter_gather import gather
 
         return gather(list(inputs), target_device, dim)
 
@@ -43,6 +43,6 @@ class Scatter:
     @staticmethod
     def apply(target_gpus: Any, chunk_sizes: Any, dim: int, input: Any) -> tuple[Any, ...]:
         """A chunk for each device."""
-        from flambeau.nn.parallel.data_parallel import scatter
+        from flambeau.nn.parallel.scatter_gather import scatter
 
         return tuple(scatter(input, target_gpus, dim))
