@@ -226,7 +226,7 @@ _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d cosine_similarity "
     "hardshrink "
-    "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm selu threshold ".split()
+    "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm selu".split()
 )
 _LAZY_NAMES = {
     "compile": "flambeau.compiling", "save": "flambeau.io", "load": "flambeau.io", "autocast": "flambeau.amp", "GradScaler": "flambeau.amp",
@@ -277,7 +277,7 @@ _LAZY_NAMES |= dict.fromkeys(
     "flambeau.nn.functional.native",
 )
 _LAZY_NAMES |= dict.fromkeys(
-    "softmax log_softmax dropout alpha_dropout feature_alpha_dropout rrelu layer_norm group_norm max_pool1d max_pool2d kl_div "
+    "softmax log_softmax threshold dropout alpha_dropout feature_alpha_dropout rrelu layer_norm group_norm max_pool1d max_pool2d kl_div "
     "cosine_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss".split(), "flambeau.nn.functional.native_names"
 )  # fmt: skip
 _LAZY_NAMES["lobpcg"] = "flambeau.ops.linalg.lobpcg"

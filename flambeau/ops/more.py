@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 VIEWS = "transpose squeeze unsqueeze t swapaxes swapdims as_strided".split()
 COPIES = "alias as_strided detach diagonal expand narrow permute select split squeeze t transpose unbind unfold unsqueeze view".split()
-INPLACE = "gcd lcm float_power put masked_scatter index_reduce".split()
+INPLACE = "gcd lcm put masked_scatter index_reduce".split()
 
 
 # -- in-place views -------------------------------------------------------------------------------------------------

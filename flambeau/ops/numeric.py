@@ -340,6 +340,17 @@ def float_power(input: Any, exponent: Any) -> Any:
     return input**exponent
 
 
+def float_power_(input: Any, exponent: Any) -> Any:
+    """In-place form of `float_power`: the tensor must have its result's dtype."""
+    from flambeau.trace.mutation import replace
+
+    is_complex = any(x.is_complex() if hasattr(x, "_meta") else isinstance(x, complex) for x in (input, exponent))
+    kind = dtypes.complex128 if is_complex else dtypes.float64
+    if input.dtype is not kind:
+        raise RuntimeError(f"the base given to float_power_ has dtype {input.dtype.name} but the operation's result requires dtype {kind.name}")
+    return replace(float_power, input, (exponent,), {}, "float_power_")
+
+
 @operation(method=True, inplace=True, out=True)  # type: ignore[untyped-decorator]
 def ldexp(input: Tensor, other: Tensor | Number) -> Tensor:
     """input * 2 ** other."""
@@ -425,5 +436,5 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     return total  # type: ignore[no-any-return]
 
 
-METHODS = (cov, corrcoef, histogram, cross, dist, float_power, frexp, gcd, lcm)
+METHODS = (cov, corrcoef, histogram, cross, dist, float_power, float_power_, frexp, gcd, lcm)
 FUNCTIONS = (*METHODS, histogramdd, trapezoid, cumulative_trapezoid, gradient, vander)

@@ -178,20 +178,35 @@ def _make(shape: tuple[int, ...], d: dtype, generator: Any, kind: str, requires_
     return t.requires_grad_() if requires_grad else t
 
 
+def _drawn_into(out: Any, shape: tuple[int, ...], d: dtype | None, name: str, draw: Any) -> Any:
+    """`out` with new elements, drawn in the order of its addresses."""
+    if d not in (None, out.dtype):
+        raise RuntimeError(f"{name}(): dtype {d.name} does not match dtype of out parameter ({out.dtype.name})")  # type: ignore[union-attr]
+    if tuple(out.shape) == shape:
+        return draw(out)
+    from flambeau.ops.creation import empty
+
+    return into(out, draw(empty(shape, dtype=out.dtype)), name)
+
+
 @draws
 def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Uniform numbers in [0, 1)."""
-    t = _make(sizes_of(sizes if size is None else (size,)), _floating(dtype, "rand"), generator, "uniform", requires_grad, device)
-    return into(out, t, "rand")
+    shape = sizes_of(sizes if size is None else (size,))
+    if out is not None and not out.is_complex():
+        return _drawn_into(out, shape, dtype, "rand", lambda t: uniform_(t, generator=generator))  # type: ignore[no-any-return]
+    return into(out, _make(shape, _floating(dtype, "rand"), generator, "uniform", requires_grad, device), "rand")
 
 
 @draws
 def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers of the standard normal distribution."""
-    t = _make(sizes_of(sizes if size is None else (size,)), _floating(dtype, "randn"), generator, "normal", requires_grad, device)
-    return into(out, t, "randn")
+    shape = sizes_of(sizes if size is None else (size,))
+    if out is not None and not out.is_complex():
+        return _drawn_into(out, shape, dtype, "randn", lambda t: normal_(t, generator=generator))  # type: ignore[no-any-return]
+    return into(out, _make(shape, _floating(dtype, "randn"), generator, "normal", requires_grad, device), "randn")
 
 
 @draws
@@ -242,9 +257,10 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | N
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     devices.check(device)
+    if out is not None:
+        return _drawn_into(out, sizes_of((size,)), dtype, "randint", lambda t: random_(t, low, high, generator=generator))  # type: ignore[no-any-return]
     d = dtype or dtypes.int64
-    t = _filled(sizes_of((size,)), d, lambda a, n: _state(generator).integers(a, n, d, low, high))
-    return into(out, t, "randint")
+    return _filled(sizes_of((size,)), d, lambda a, n: _state(generator).integers(a, n, d, low, high))  # type: ignore[no-any-return]
 
 
 @draws

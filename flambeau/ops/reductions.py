@@ -66,10 +66,18 @@ def sum_(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum with NaN counted as zero."""
     x = convert(input, dtype or (dtypes.int64 if input.dtype.category < 2 else input.dtype))
+    _no_complex("nansum", input)
+    if input.dtype.is_floating_point and not x.dtype.is_floating_point:
+        raise NotImplementedError(f'"nansum_cpu" not implemented for {x.dtype.name}: floating elements cannot be summed in it; give a floating dtype')
     if x.dtype.is_floating_point:
         x = prim.where(prim.isnan(x), 0.0, x)
     dims = reduce_dims(dim, x._meta.ndim, "nansum")
     return keep(_reduced(prim.sum, x, dims), x, dims, keepdim)
+
+
+def _no_complex(name: str, x: Any) -> None:
+    if x.dtype.is_complex:
+        raise RuntimeError(f"{name} on CPU does not support complex inputs; use it on .real and .imag")
 
 
 def _floating(x: Any, dtype: Any, name: str) -> Any:
@@ -107,6 +115,7 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 @operation(method=True, out=True)
 def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The mean of the elements that are not NaN."""
+    _no_complex("nanmean", input)
     x = _floating(input, dtype, "nanmean")
     dims = reduce_dims(dim, x._meta.ndim, "nanmean")
     bad = prim.isnan(x)
@@ -435,6 +444,8 @@ def _scan_function(name: str, text: str) -> Any:
 
     def body(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
         kind = dtype or (dtypes.int64 if input.dtype.category < 2 else input.dtype)
+        if kind is dtypes.bool_:
+            raise NotImplementedError(f'"{name}_out_cpu" not implemented for bool: give an integer dtype')
         return _scan(primitive, convert(input, kind), dim)
 
     body.__doc__ = text

@@ -39,6 +39,8 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     """The indices of all nonzero elements in row-major order: (n, ndim), or one vector a dim with as_tuple."""
     from flambeau.runtime import select
 
+    if as_tuple and out is not None:
+        raise TypeError(f"nonzero(): argument 'out' must be Tensor, not {type(out).__name__}: with as_tuple=True there is no out=")
     if as_tuple and input.ndim == 0:
         return nonzero(input.unsqueeze(0), as_tuple=True)
     x, address = _dense(input)

@@ -144,7 +144,11 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         )
         from flambeau.trace.mutation import into
 
-        source += ["    if out is not None:", f"        return into(out, not_cast(OP.function)({call}), OP.name)"]
+        source.append("    if out is not None:")
+        if "dtype" in names:  # computed in the dtype of `out`
+            inferred = " and input.dtype.category >= 2" * op.name.endswith("mean")  # of whole numbers there is no mean, whatever `out` is
+            source.append(f"        if dtype is None and hasattr(out, 'dtype'){inferred}: dtype = out.dtype")
+        source += [f"        return into(out, not_cast(OP.function)({call}), OP.name)"]
         scope |= {"into": into, "not_cast": not_cast}
     immediately = [
         "        l_ = tr_.state.immediate",
@@ -282,16 +286,34 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
     first, *rest = arguments
     given = ", ".join([n for n in rest if n not in named])
     source = [f"def {name.replace('.', '_')}({head}):", *named_otherwise]
+    if op.name == "abs":
+        source.append(f"    if {first}.is_complex(): raise RuntimeError('In-place abs is not supported for complex tensors: the result is real; use abs')")
     if function is op.function:  # what `replace` does, where the edge is known
         source += [
             "    if step_ is not None:", f"        t_ = step_({', '.join(arguments)})", f"        if t_ is not None: return assign({first}, t_, NAME, True)",
         ]  # fmt: skip
     source.append(f"    return replace(function, {first}, ({given}{',' if given else ''}), {{{', '.join(f'{n!r}: {n}' for n in named)}}}, NAME)")
     inplace = lazy("\n".join(source), name, scope)
+    if op.name.startswith("logical_"):
+        return _outside_history(inplace, name)
     inplace.__name__ = inplace.__qualname__ = name
     inplace.__doc__ = f"In-place form of `{op.name}`: the result replaces the values of the first argument, which is returned."
     inplace.__module__ = op.body.__module__
     return inplace  # type: ignore[no-any-return]
+
+
+def _outside_history(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """An in-place function whose result is never differentiable: it may write to a leaf, and leaves the history of what it writes as it was."""
+
+    def inplace(input: Any, *args: Any, **kwargs: Any) -> Any:
+        from flambeau.autograd.modes import no_grad
+
+        with no_grad():
+            return function(input, *args, **kwargs)
+
+    inplace.__name__ = inplace.__qualname__ = name
+    inplace.__doc__ = f"In-place form of `{name[:-1]}`: the result replaces the values of the first argument, which is returned; its history stays."
+    return inplace
 
 
 def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:

@@ -489,15 +489,19 @@ _EXACT = frozenset(
     "ormqr permute_copy float_power qr slice_scatter triangular_solve nan_to_num isposinf isneginf svd gather index_copy index_select index_add "
     "index_reduce sort msort take scatter scatter_add scatter_reduce randn ones zeros full empty eye normal bernoulli histogram histc bucketize "
     "searchsorted unfold_copy renorm squeeze_copy take_along_dim unsqueeze_copy transpose_copy t_copy tril triu logcumsumexp where nonzero amax amin "
-    "argmax argmin nanmean norm det linalg.cholesky cholesky_ex vecdot eigh eigvalsh ldl_factor ldl_solve multi_dot matrix_norm slogdet vector_norm lu_factor "
-    "lu_factor_ex inv inv_ex solve solve_ex solve_triangular svdvals".split()
+    "argmax argmin norm det linalg.cholesky cholesky_ex vecdot eigh eigvalsh ldl_factor ldl_solve multi_dot matrix_norm slogdet vector_norm lu_factor "
+    "lu_factor_ex ldl_factor_ex inv inv_ex solve solve_ex solve_triangular svdvals avg_pool2d avg_pool3d linear hardshrink split_with_sizes_copy".split()
 )
 
 
 def write_over(target: Tensor, source: Tensor, name: str) -> None:
     """The `out=` rule: resize `target` to the result's shape if it differs, then overwrite it."""
+    if not hasattr(target, "_meta"):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(target).__name__}")
     if (name in _EXACT or name.rsplit(".", 1)[-1].removeprefix("linalg_") in _EXACT) and source._meta.dtype is not target._meta.dtype:
         raise RuntimeError(f"{name}(): Expected out tensor to have dtype {source._meta.dtype.name}, but got {target._meta.dtype.name} instead")
+    if name in ("any", "all") and target._meta.dtype not in (dtypes.bool_, dtypes.uint8):
+        raise RuntimeError(f"{name} only supports bool tensor for result, got: {target._meta.dtype.name}")
     if not can_cast(source._meta.dtype, target._meta.dtype):
         raise (TypeError if name == "cat" else RuntimeError)(
             f"{name}: result type {source._meta.dtype.name} can't be cast to the desired output type "
@@ -531,7 +535,9 @@ def into(out: Any, result: Any, name: str) -> Any:
     if isinstance(result, tuple):
         if not isinstance(out, (tuple, list)) or len(out) != len(result):
             raise TypeError(f"{name}(): argument 'out' must be a tuple of {len(result)} tensors, not {type(out).__name__}")
-        for target, source in zip(out, result, strict=True):
+        memory = [t._storage for t in out if hasattr(t, "_meta")]
+        sources = [s.clone() if s._storage is not None and s._storage in memory else s for s in result]  # an input that is a result, too
+        for target, source in zip(out, sources, strict=True):
             write_over(target, source, name)
         return type(result)(*out) if hasattr(result, "_fields") else tuple(out)
     write_over(out, result, name)

@@ -97,7 +97,7 @@ def _given_out(kind: str) -> Callable[[Any, Function], Function]:
                 raise RuntimeError("more than one element of the written-to tensor refers to a single memory location")
             # where memory overlaps an input's, some functions of PyTorch read what they have written: ours must give what belongs there
             place = "same" if kind in ("shifted", "input") and module is torch else kind
-            outs = [_out_of(module, t, place if i == 0 or place != "input" else "same", args) for i, t in enumerate(_flat(plain))]
+            outs = [_out_of(module, t, place if i == 0 or place not in ("input", "shifted") else "same", args) for i, t in enumerate(_flat(plain))]
             given = outs[0] if isinstance(plain, module.Tensor) else tuple(outs)
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")

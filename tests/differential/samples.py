@@ -49,6 +49,8 @@ def case_of(value: Any) -> Any:
         return describe(value)
     if isinstance(value, torch.Size):
         return tuple(value)
+    if isinstance(value, torch.nn.Module):  # one of PyTorch's as an argument
+        raise Unsupported
     if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
         return Named(str(value).removeprefix("torch."))
     if isinstance(value, torch.device):

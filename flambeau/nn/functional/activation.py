@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Number, Tensor, functional, primitives, replace, widen
+from flambeau.nn.functional.engine import Number, Tensor, functional, functional_with_out, primitives, replace, widen
 
 
 @functional
@@ -102,7 +102,7 @@ def selu_(input: Tensor) -> Tensor:
     return _write(_selu, input)
 
 
-@functional
+@functional_with_out
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x), Phi the normal distribution function (or its tanh approximation). Hendrycks and Gimpel, 2016."""
     x = widen(input)
@@ -132,7 +132,7 @@ def _softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return torch.where(large, x, torch.log1p(torch.exp(torch.where(large, 0, scaled))) / beta)
 
 
-@functional
+@functional_with_out
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x > threshold."""
     return _softplus(widen(input), beta, threshold).to(input.dtype)
@@ -155,7 +155,7 @@ def log_sigmoid(x: Tensor) -> Tensor:
     return torch.where(negative, x, 0) - torch.log1p(torch.exp(torch.where(negative, x, -x)))
 
 
-@functional
+@functional_with_out
 def logsigmoid(input: Tensor) -> Tensor:
     """log(1 / (1 + exp(-x))), without overflow."""
     return log_sigmoid(widen(input)).to(input.dtype)
@@ -212,13 +212,13 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     return _write(_hardswish, input) if inplace else _hardswish(input)
 
 
-@functional
+@functional_with_out
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0."""
     return torch.where(torch.abs(input) <= lambd, 0, input)
 
 
-@functional
+@functional_with_out
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, 0 where |x| <= lambd."""
     if lambd < 0:

@@ -25,6 +25,11 @@ def functional(body: Body) -> Body:
     return cast(Body, operation(body, name=f"nn.functional.{body.__name__.lstrip('_')}", public=False))
 
 
+def functional_with_out(body: Body) -> Body:
+    """The same for what PyTorch's C++ functions are: with `out=`."""
+    return cast(Body, operation(body, name=f"nn.functional.{body.__name__}", public=False, out=True))
+
+
 def primitives() -> Any:
     """The primitives' namespace; asked for inside bodies, so that importing nn does not load them."""
     from flambeau.ops import primitives as prim

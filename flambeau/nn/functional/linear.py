@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
+from flambeau.nn.functional.engine import Tensor, functional, functional_with_out, primitives, widen
 from flambeau.ops.remembered import remembered
 
 
-@functional
+@functional_with_out
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias: input (..., in_features), weight (out_features, in_features) or (in_features,), bias (out_features)."""
     if weight.ndim not in (1, 2):

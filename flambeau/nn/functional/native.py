@@ -12,8 +12,10 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.nn.functional import recurrent
+from flambeau.ops.named import public
 from flambeau.ops.tied import tied_to
 from flambeau.tensor import Tensor
+from flambeau.trace.mutation import into
 
 REDUCTIONS = ("none", "mean", "sum")
 _SAMPLING = ("bilinear", "nearest", "bicubic")
@@ -37,6 +39,7 @@ def instance_norm(
     return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
+@public("native_batch_norm")
 def native_batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool,
     momentum: float, eps: float,
@@ -217,9 +220,13 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     return v.norm(pow, dim=tuple([d for d in range(v.ndim) if d != kept]), keepdim=True)
 
 
-def split_with_sizes_copy(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    """Copies of the parts of split."""
-    return [part.clone() for part in input.split(list(split_sizes), dim)]
+def split_with_sizes_copy(input: Tensor, split_sizes: Sequence[int], dim: int = 0, *, out: Sequence[Tensor] | None = None) -> list[Tensor] | None:
+    """Copies of the parts of split; written to the tensors of `out`, if given."""
+    parts = input.split(list(split_sizes), dim)
+    if out is None:
+        return [part.clone() for part in parts]
+    into(out, tuple(parts), "split_with_sizes_copy")
+    return None
 
 
 def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:

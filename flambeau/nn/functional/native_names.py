@@ -11,6 +11,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.nn.functional.native import REDUCTIONS
+from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
 from flambeau.tensor import Tensor
 
@@ -32,14 +33,22 @@ def _dim(name: str, dim: Any, axis: int | None) -> Any:
     return axis
 
 
+@public("softmax")
 def softmax(input: Tensor, dim: Any = MISSING, dtype: Any = None, *, axis: int | None = None) -> Tensor:
     """exp(x) / sum of exp(x) along `dim`; computed in `dtype` if given."""
     return F.softmax(input, _dim("softmax", dim, axis), 3, dtype)
 
 
+@public("log_softmax")
 def log_softmax(input: Tensor, dim: Any = MISSING, dtype: Any = None, *, axis: int | None = None) -> Tensor:
     """log(softmax(x)) along `dim`; computed in `dtype` if given."""
     return F.log_softmax(input, _dim("log_softmax", dim, axis), 3, dtype)
+
+
+@public("threshold")
+def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+    """nn.functional.threshold."""
+    return F.threshold(input, threshold, value)
 
 
 def dropout(input: Tensor, p: float, train: bool) -> Tensor:

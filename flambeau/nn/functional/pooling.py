@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Tensor, entries, functional, primitives, widen
+from flambeau.nn.functional.engine import Tensor, entries, functional, functional_with_out, primitives, widen
 
 Size = int | Sequence[int]
 
@@ -210,7 +210,7 @@ def avg_pool1d(
     return _average("avg_pool1d", input, 1, kernel_size, None if stride == () else stride, padding, ceil_mode, count_include_pad, None)
 
 
-@functional
+@functional_with_out
 def avg_pool2d(
     input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
@@ -219,7 +219,7 @@ def avg_pool2d(
     return _average("avg_pool2d", input, 2, kernel_size, None if stride == () else stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@functional
+@functional_with_out
 def avg_pool3d(
     input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,

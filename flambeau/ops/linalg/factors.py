@@ -135,7 +135,11 @@ def _reflectors(name: str, A: Any, tau: Any) -> list[tuple[Any, Any]]:
     require_same_dtype(name, A, tau)
     m, n = A._meta.shape[-2:]
     k = tau._meta.shape[-1]
-    if m < n or n < k:
+    if name == "ormqr":  # of a wide matrix, too
+        if min(m, n) < k:
+            raise RuntimeError(f"ormqr: input of shape {tuple(A.shape)} must have at least as many rows and columns as the {k} factors")
+        A = A.narrow(-1, 0, k)
+    elif m < n or n < k:
         raise RuntimeError(f"{name}: input of shape {tuple(A.shape)} must have at least as many rows as columns, and as many columns as the {k} factors")
     lower = A.tril(-1).narrow(-1, 0, k) + identity(m, A.dtype).narrow(1, 0, k)
     return [(lower.narrow(-1, i, 1), tau.narrow(-1, i, 1).unsqueeze(-1)) for i in range(k)]

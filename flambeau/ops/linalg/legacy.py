@@ -33,6 +33,7 @@ geqrf = public("geqrf")(_geqrf)
 ormqr = public("ormqr")(_ormqr)
 
 
+@public("slogdet")
 def slogdet(input: Tensor) -> Any:
     """(sign, logabsdet) of the determinant of each square matrix."""
     return systems._slogdet(input, return_type("slogdet", "sign", "logabsdet"))

@@ -60,15 +60,20 @@ def matrix_norm(input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: b
         return vector_norm_op(x, 2.0, (row, column), keepdim, None)
     if ord in ("nuc", 2, -2):
         s = svdvals(x.movedim((row, column), (-2, -1)))
-        result = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
+        result = s.sum(-1) if ord == "nuc" else _greatest(s, -1) if ord == 2 else s.amin(-1)
         return result.unsqueeze(min(row, column)).unsqueeze(max(row, column)) if keepdim else result
     if ord not in (1, -1, INFINITY, -INFINITY):
         raise RuntimeError(f"{name}: Order {ord} not supported; it must be 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
     if abs(ord) == INFINITY:
         row, column = column, row
     sums = x.abs().sum(row, keepdim=True)
-    extreme = sums.amax(column, keepdim=True) if ord > 0 else sums.amin(column, keepdim=True)
+    extreme = _greatest(sums, column, True) if ord > 0 else sums.amin(column, keepdim=True)
     return extreme if keepdim else extreme.squeeze((row, column))
+
+
+def _greatest(x: Any, dim: int, keepdim: bool = False) -> Any:
+    """The greatest of norms along a dim; 0 where there are none."""
+    return x.amax(dim, keepdim=keepdim) if x._meta.shape[dim] else x.sum(dim, keepdim=keepdim)
 
 
 @public("linalg.norm")
