@@ -148,7 +148,7 @@ def _from_list(data: Any, d: dtype) -> Tensor:
         array = numpy.array(data, dtype=numpy.dtype(work.numpy_name)).reshape(shape if isinstance(data, list) else ())
     except OverflowError as error:
         wide = numpy.array(data) if d is dtypes.uint8 else numpy.array(256)
-        if wide.dtype.kind == "i" and -256 < wide.min() and wide.max() < 256:  # negative numbers wrap
+        if wide.dtype.kind == "i" and wide.min() > -256 and wide.max() < 256:  # negative numbers wrap
             return copy_of_array(wide.astype(numpy.uint8), d)
         raise RuntimeError(f"value cannot be converted to type {d.name} without overflow") from error
     except (TypeError, ValueError) as error:

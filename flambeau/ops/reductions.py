@@ -444,7 +444,7 @@ def _scan_function(name: str, text: str) -> Any:
 
     def body(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
         kind = dtype or (dtypes.int64 if input.dtype.category < 2 else input.dtype)
-        if kind is dtypes.bool_:
+        if kind is dtypes.bool_ and input._meta.numel and input._meta.ndim:
             raise NotImplementedError(f'"{name}_out_cpu" not implemented for bool: give an integer dtype')
         return _scan(primitive, convert(input, kind), dim)
 
