@@ -394,8 +394,7 @@ def _weights(node: Node, q: Array, k: Array, rest: Sequence[Array]) -> tuple[Arr
     p = node.attr("dropout")
     if p == 0.0:
         return scores, np.ones(())
-    kept = philox(int(rest[-2]), int(rest[-1]), scores.shape) >= np.float32(p)
-    return scores, kept / (1.0 - p) if p < 1.0 else np.zeros(scores.shape)
+    return scores, rest[-1] / (1.0 - p) if p < 1.0 else np.zeros(scores.shape)
 
 
 def _attention(node: Node, xs: list[Array], d: dtype) -> tuple[Array, Array]:

@@ -27,7 +27,7 @@ class _Checkpoint(Function):
         args = inputs[: len(inputs) - len(captured)]
         ctx.layout = layout
         ctx.autocast = local.main.autocast
-        ctx.state = (default_generator.clone_state(), default_generator.drawn) if preserve else None
+        ctx.state = default_generator.state.clone() if preserve else None
         ctx.is_tensor = [hasattr(a, "_meta") for a in args]
         ctx.others = [None if hasattr(a, "_meta") else a for a in args]
         ctx.save_for_backward(*[a for a in args if hasattr(a, "_meta")])
@@ -50,10 +50,10 @@ class _Checkpoint(Function):
                 continue
             t = next(tensors)
             args.append(t if again else t.detach().requires_grad_(t.requires_grad))
-        now = (g.clone_state(), g.drawn)
+        now = g.state
         outside = local.main.autocast
-        if ctx.state is not None:
-            _restore(g, ctx.state)
+        if ctx.state is not None:  # as long as nothing is freed, the backward pass may come again
+            g.state = ctx.state.clone()
         try:
             local.main.set_autocast(ctx.autocast)
             with enable_grad(), ctx.again:
@@ -61,7 +61,7 @@ class _Checkpoint(Function):
         finally:
             local.main.set_autocast(outside)
             if ctx.state is not None:
-                _restore(g, now)
+                g.state = now
         pairs = [
             (o, d)
             for o, d in zip(outputs if isinstance(outputs, (tuple, list)) else (outputs,), grads, strict=True)
@@ -157,11 +157,6 @@ def _is_filled(cell: CellType) -> bool:
         return cell.cell_contents is not None
     except ValueError:  # a name that the enclosing function has not assigned yet
         return False
-
-
-def _restore(generator: Any, state: Any) -> None:
-    saved, drawn = state
-    generator._seed, generator.state, generator.drawn = saved._seed, saved.state.clone(), drawn
 
 
 def checkpoint(

@@ -164,7 +164,7 @@ def _contract(node: Node, xs: list[Value]) -> Result:
 def _attention(node: Node, xs: list[Value]) -> Result:
     gradient = node.op == "attention_gradient"
     masked, drops = bool(node.attr("masked")), node.attr("dropout") > 0.0
-    count = (6 if gradient else 3) + masked + 2 * drops
+    count = (6 if gradient else 3) + masked + drops
     _require(len(xs) == count, f"{node.op}: {len(xs)} inputs, must be {count}")
     node.attr("scale")
     node.attr("causal")
@@ -181,7 +181,8 @@ def _attention(node: Node, xs: list[Value]) -> Result:
         _require(mask.shape == (*rows, k.shape[-2]), f"{node.op}: mask {mask.shape}, must be {(*rows, k.shape[-2])}")
         _require(mask.dtype is dtypes.bool_ or mask.dtype is wide, f"{node.op}: mask of {mask.dtype.name}")
     if drops:
-        _require(all(x.dtype is dtypes.int64 and x.shape == () for x in xs[-2:]), f"{node.op}: seed and offset: int64, 0-d")
+        kept, weights = xs[-1], (*rows, k.shape[-2])
+        _require(kept.shape == weights and kept.dtype is dtypes.bool_, f"{node.op}: kept {kept.dtype.name} {kept.shape}, must be bool {weights}")
     if not gradient:
         return [(out, kind), (rows, wide)]
     _require(xs[0].shape == out and xs[0].dtype is kind, f"{node.op}: gradient {xs[0].shape}, must be {out}")

@@ -70,14 +70,14 @@ CONTRACT: Final = frozenset(
     )
 )
 # Attention: weights = softmax(scale q k^T, masked); attrs scale, causal (query i attends keys up to i), masked, dropout (the
-# probability that a weight becomes 0; the others are divided by 1 - dropout; its counters are those of random_uniform over the
-# weights' shape). Equal leading dims. mask, if `masked`: (..., L, S), bool (false: may not attend) or added, of lse's dtype.
-# seed, offset: int64 0-d, if dropout > 0. lse, delta: float64 for float64, else float32.
+# probability with which weights become 0; the others are divided by 1 - dropout). Equal leading dims. mask, if `masked`: (..., L, S),
+# bool (false: may not attend) or added, of lse's dtype. kept, if dropout > 0: (..., L, S), bool (false: the weight becomes 0).
+# lse, delta: float64 for float64, else float32.
 ATTENTION: Final = frozenset(
     (
-        "attention",  # (q (..., L, E), k (..., S, E), v (..., S, V), [mask], [seed, offset]) -> (weights v (..., L, V),
+        "attention",  # (q (..., L, E), k (..., S, E), v (..., S, V), [mask], [kept]) -> (weights v (..., L, V),
         #               lse (..., L)): the log of the sum of exponentials; +inf where nothing may be attended
-        "attention_gradient",  # (g (..., L, V), q, k, v, lse, delta (..., L), [mask], [seed, offset]) -> gradients of q, k, v;
+        "attention_gradient",  # (g (..., L, V), q, k, v, lse, delta (..., L), [mask], [kept]) -> gradients of q, k, v;
         #                        delta: sum over V of g * output, less the gradient of lse
     )
 )

@@ -118,7 +118,7 @@ class VmapLevel(Level):
                 inner.append([t._inner if f else t for t, f in zip(a, flags, strict=True)])
             else:
                 inner.append(a)
-        random = "seed" in op.names and _draws(op, args)
+        random = "seed" in op.names
         if random and self.randomness == "error":
             refuse_random()
         if not found and not (random and self.randomness == "different"):
@@ -196,14 +196,6 @@ def aligned_below(x: Any, ndim: int) -> Any:
     return x
 
 
-def _draws(op: Any, args: Sequence[Any]) -> bool:
-    """Whether an operation that takes a seed uses it."""
-    for name, a in zip(op.names, args, strict=True):
-        if name in ("p", "dropout_p", "dropout"):
-            return bool(a)
-    return True
-
-
 def refuse_random() -> None:
     """The error of randomness="error"."""
     raise RuntimeError(
@@ -264,8 +256,8 @@ class BatchExpansion(Expansion):
         items = [self.item(t) for t in inputs]
         flags = tuple([flag for _, flag in items])
         tensors = [t for t, _ in items]
-        if any(flags) or (self.different and (primitive.name == "random_uniform" or attrs.get("dropout", 0) > 0)):
-            result = run_in(self.outer, batch, (primitive, attrs, tensors, flags, self.size, self.different))
+        if any(flags) or (self.different and primitive.name == "random_uniform"):
+            result = run_in(self.outer, batch, (primitive, attrs, tensors, flags, self.size))
             flag = True
         else:
             result = self.outer.record(primitive, tensors, attrs)

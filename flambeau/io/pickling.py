@@ -31,12 +31,10 @@ def restore_tensor(
     return t.requires_grad_() if requires_grad else t
 
 
-def restore_generator(seed: int, drawn: int, state: bytes) -> Any:
+def restore_generator(state: bytes) -> Any:
     """A generator in a state that was pickled."""
     from flambeau.ops.random import Generator
 
     made = Generator()
-    made._seed = seed
-    made.drawn = drawn
     made.state.set_state(state)
     return made

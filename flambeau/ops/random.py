@@ -30,8 +30,6 @@ class Generator:
     def __init__(self, device: Any = "cpu") -> None:
         devices.check(device)
         self.state = MersenneState()
-        self._seed = 67280421310721
-        self.drawn = 0  # elements drawn from the counter-based stream (dropout) since the last seed
 
     @property
     def device(self) -> devices.Device:
@@ -43,21 +41,19 @@ class Generator:
         seed = int(seed)
         if not -0x8000_0000_0000_0000 <= seed <= 0xFFFF_FFFF_FFFF_FFFF:
             raise RuntimeError(f"Overflow when unpacking long long: seed {seed} must fit into 64 bits")
-        self._seed = seed % (1 << 64)
-        self.drawn = 0
-        self.state.seed(self._seed)
+        self.state.seed(seed % (1 << 64))
         return self
 
     def initial_seed(self) -> int:
         """The seed of the current stream."""
-        return self._seed
+        return self.state.initial_seed
 
     def seed(self) -> int:
         """Seed from the operating system's randomness; returns the seed."""
         import secrets
 
         self.manual_seed(secrets.randbits(53))
-        return self._seed
+        return self.initial_seed()
 
     def get_state(self) -> Tensor:
         """The state as a uint8 tensor in PyTorch's layout."""
@@ -78,12 +74,11 @@ class Generator:
     def __reduce__(self) -> Any:
         from flambeau.io.pickling import restore_generator
 
-        return restore_generator, (self._seed, self.drawn, self.state.get_state())
+        return restore_generator, (self.state.get_state(),)
 
     def clone_state(self) -> Generator:
         """A new generator in the same state."""
         made = Generator()
-        made._seed = self._seed
         made.state = self.state.clone()
         return made
 
@@ -126,16 +121,6 @@ def draws(function: F) -> F:
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
-
-
-def next_stream(count: int) -> tuple[int, int]:
-    """(seed, offset) of the next `count` elements of the counter-based stream that dropout uses inside kernels."""
-    if type(local.trace) is not Trace and not isinstance(local.trace, Fragment):
-        count = local.trace.stream(count)
-    g = default_generator
-    offset = g.drawn
-    g.drawn = offset + count
-    return g._seed & 0x7FFF_FFFF_FFFF_FFFF, offset
 
 
 def _filled(shape: tuple[int, ...], d: dtype, fill: Any) -> Tensor:

@@ -312,7 +312,7 @@ def _uncommon(t: Any) -> bool:
 def _drawn() -> int:
     from flambeau.ops.random import default_generator
 
-    return default_generator.drawn
+    return default_generator.state.counter
 
 
 def remembered(function: Function, numpy: bool = False, writes: bool = False, nothing: bool = False, looks: bool = False) -> Function:

@@ -17,6 +17,7 @@ How PyTorch composes the rest from these (the callers' part):
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 import threading
 from collections.abc import Callable
@@ -29,8 +30,11 @@ DEFAULT_SEED: Final = 67280421310721  # PyTorch's (c10::detail::... default_rng_
 _WORDS: Final = 624
 # get_state(): seed u64, left i32, seeded i32, next u64, 624 words as u64, normal x, y, rho as double, whether normal y
 # is valid i32 (padded), then the cached float normal (never used on the CPU today) and whether it is valid (padded).
-_STATE: Final = struct.Struct("<QiiQ624QdddiIfB3x")
+# PyTorch writes 0 to x and rho and does not read them; here x's place holds how much was drawn from the counter-based stream.
+_STATE: Final = struct.Struct("<QiiQ624QQddiIfB3x")
 STATE_BYTES: Final = 5056
+# States of PyTorch before 1.6 end before the float normal, and keep a pair's angle (x) and radius (rho) for its second number.
+_OLD_STATE: Final = struct.Struct("<QiiQ624QdddiI")
 # Ranges from here on take 64-bit draws (PyTorch 2.13: fewer bits would favour small numbers by 2^-4 and more).
 _WIDE_RANGE: Final = 1 << 28
 
@@ -75,7 +79,10 @@ def _signed(number: int) -> int:
 
 
 class MersenneState:
-    """The state of one mt19937 generator, and the fills that draw from it."""
+    """The state of one mt19937 generator, and the fills that draw from it; and the position in the counter-based stream of the same seed."""
+
+    initial_seed: int
+    counter: int  # elements drawn from the counter-based stream since the seed was given
 
     def __init__(self, seed: int = DEFAULT_SEED) -> None:
         self._start(_Native())
@@ -103,26 +110,39 @@ class MersenneState:
             native.words[:] = words
             native.left, native.next = 1, 0
             native.cached, native.has_cached = 0.0, 0
+            self.counter = 0
+
+    def count(self, elements: int) -> int:
+        """The position of the next `elements` of the counter-based stream, which are taken."""
+        with self.lock:
+            position = self.counter
+            self.counter = position + elements
+        return position
 
     def get_state(self) -> bytes:
         """The 5056 bytes of `torch.Generator().get_state()`."""
         with self.lock:
             n = self._native
             return _STATE.pack(
-                self.initial_seed, n.left, 1, n.next, *n.words, 0.0, n.cached if n.has_cached else 0.0, 0.0,
+                self.initial_seed, n.left, 1, n.next, *n.words, self.counter, n.cached if n.has_cached else 0.0, 0.0,
                 n.has_cached, 0, 0.0, 0,
             )  # fmt: skip
 
     def set_state(self, state: bytes) -> None:
         """Continue from what `get_state` (this one or PyTorch's) gave. RuntimeError if it is not such a state."""
-        if len(state) != STATE_BYTES:
+        if len(state) == _OLD_STATE.size:
+            fields = _OLD_STATE.unpack(state)
+            x, _, rho, valid = fields[4 + _WORDS : 8 + _WORDS]
+            counter, normal_y = 0, rho * math.sin(2.0 * math.pi * x) if valid else 0.0
+        elif len(state) == STATE_BYTES:
+            fields = _STATE.unpack(state)
+            counter, normal_y, _, valid = fields[4 + _WORDS : 8 + _WORDS]
+        else:
             raise RuntimeError(
                 f"RNG state is wrong size: expected {STATE_BYTES} bytes of a CPU generator's state, got {len(state)}; "
                 "pass what get_state() returned"
             )
-        fields = _STATE.unpack(state)
         seed, left, _, following = fields[:4]
-        normal_y, valid = fields[4 + _WORDS + 1], fields[4 + _WORDS + 3]
         if not (1 <= left <= _WORDS and 0 <= following <= _WORDS and left + following in (1, _WORDS + 1)):
             raise RuntimeError(f"Invalid mt19937 state: left {left} and next {following} do not belong together")
         with self.lock:
@@ -131,12 +151,13 @@ class MersenneState:
             native.words[:] = fields[4 : 4 + _WORDS]
             native.left, native.next = left, following
             native.cached, native.has_cached = normal_y, int(bool(valid))
+            self.counter = counter
 
     def clone(self) -> MersenneState:
         """Another generator in the same state."""
         other = MersenneState.__new__(MersenneState)
         with self.lock:
-            other.initial_seed = self.initial_seed
+            other.initial_seed, other.counter = self.initial_seed, self.counter
             other._start(_Native.from_buffer_copy(self._native))
         return other
 

@@ -55,7 +55,7 @@ def cases(
     inputs = [operand(rng, (*batch, *s), d, is_plain) for s in ((length, head), (source, head), (source, value))]
     rest = [mask_of(rng, mask, batch, length, source, wide)] if mask else []
     if dropout:
-        rest += [((), (), 0, np.array([number], np.int64), dtypes.int64) for number in (1234567890123, 77)]
+        rest.append(plain(rng.random((*batch, length, source)) >= dropout, dtypes.bool_))
     attrs: dict[str, Any] = {"causal": causal, "dropout": dropout, "masked": bool(mask), "scale": 1.0 / math.sqrt(head)}
     outs = [((*batch, length, value), d), ((*batch, length), wide)]
     forward = Case("attention", [*inputs, *rest], outs, attrs)

@@ -17,7 +17,7 @@ from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.attention_backward import OFFSETS as BACKWARD_OFFSETS
 from flambeau.compiler.kernels.attention_backward import OPERANDS as BACKWARD_OPERANDS
 from flambeau.compiler.kernels.attention_backward import backward_module
-from flambeau.compiler.kernels.attention_body import word_names
+from flambeau.compiler.kernels.attention_body import PANELS, word_names
 from flambeau.compiler.kernels.attention_forward import OFFSETS as FORWARD_OFFSETS
 from flambeau.compiler.kernels.attention_forward import OPERANDS as FORWARD_OPERANDS
 from flambeau.compiler.kernels.attention_forward import forward_module
@@ -76,7 +76,7 @@ class _Problem:
         self.facts = Facts(
             element, width, host.vector_bits, tile_rows(host.registers), BLOCK // width if parts else block_vectors(self.length, width),
             bool(node.attr("causal")), mask_kind, "none" if mask is None else _unit(mask), node.attr("dropout") > 0.0,
-            tuple(_unit(self.values[key]) for key in packed), max(2, len(self.batch)), name,
+            _unit(self.values["kept"]) if "kept" in self.values else "none", tuple(_unit(self.values[key]) for key in packed), max(2, len(self.batch)), name,
             parts,
         )  # fmt: skip
         self.blocks = ceil_div(self.length, self.facts.lanes)
@@ -121,9 +121,9 @@ class _Problem:
         """The kernel's words, in order."""
         p = float(self.node.attr("dropout"))
         words: dict[str, Word] = {
-            "seed": 0, "offset": 0, "length": self.length, "source": self.source, "head": self.head, "value": self.value,
+            "length": self.length, "source": self.source, "head": self.head, "value": self.value,
             "heads": self.heads, "blocks": self.blocks, "key_block": key_block, "scale": _bits(self.node.attr("scale")),
-            "keep_scale": _bits(1.0 / (1.0 - p) if p < 1.0 else 0.0), "drop": _bits(p),
+            "keep_scale": _bits(1.0 / (1.0 - p) if p < 1.0 else 0.0),
         }  # fmt: skip
         for name in operands:
             o = self.values.get(name)
@@ -134,8 +134,6 @@ class _Problem:
         for d, (size, strides) in enumerate(batch):
             words[f"size{d}"] = size
             words |= {f"{name}_batch{d}": strides.get(name, 0) for name in operands}
-        if self.facts.dropout:
-            words["seed"], words["offset"] = (Address(self.graph.root(i)) for i in self.node.inputs[-2:])
         words |= given
         return [words[name] for name in word_names(self.facts, operands, offsets)]
 
@@ -178,8 +176,14 @@ def _emit(write: object, facts: Facts, key: str) -> str:
 
 
 def _optional(node: Node, at: int) -> dict[str, int]:
-    """The mask's value, if the node has one."""
-    return {"mask": node.inputs[at]} if node.attr("masked") else {}
+    """The values with a number for each weight that the node has."""
+    names = [name for name, there in (("mask", node.attr("masked")), ("kept", node.attr("dropout") > 0.0)) if there]
+    return dict(zip(names, node.inputs[at:], strict=True))
+
+
+def _panels(facts: Facts, key_block: int) -> dict[str, int]:
+    """Areas of the panels of what there is for each weight."""
+    return {area: key_block * facts.lanes if facts.weight_element(name) is not None else 0 for name, area in PANELS.items()}
 
 
 def _forward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
@@ -198,7 +202,7 @@ def _forward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
     areas, scratch = problem.areas({
         "keys": rows * problem.head_pitch, "values": rows * problem.value_pitch, "queries": problem.head_pitch * lanes,
         "scores": key_block * lanes, "result": problem.value_pitch * lanes, "statistics": 3 * lanes,
-        "panel": key_block * lanes if facts.mask != "none" else 0,
+        **_panels(facts, key_block),
     })  # fmt: skip
     given = areas | {
         "scratch": Scratch(scratch), "scratch_bytes": scratch, "resident": int(resident),
@@ -232,7 +236,7 @@ def _unit_forward(problem: _Problem, node: Node, node_index: int) -> Kernel:
     }  # fmt: skip
     areas, scratch = problem.areas({
         "scores": key_block * lanes, "result": group * problem.value_pitch * lanes, "statistics": group * 3 * lanes,
-        "panel": key_block * lanes if facts.mask != "none" else 0, "block_sums": BLOCK * lanes,
+        **_panels(facts, key_block), "block_sums": BLOCK * lanes,
         "staging": BLOCK * max(problem.head_pitch, problem.value_pitch), **{name: nbytes // 4 for name, nbytes in tiles.items()},
         **problem.plain_areas({"keys": key_block * problem.head_pitch, "values": key_block * problem.value_pitch,
                                "queries": problem.head_pitch * lanes}),
@@ -272,7 +276,7 @@ def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
     areas, scratch = problem.areas({
         "key_sums": rows * problem.head_pitch, "value_sums": rows * problem.value_pitch,
         "weights": key_block * lanes, "slopes": key_block * lanes, "query_sums": group * problem.head_pitch * lanes,
-        "panel": key_block * lanes if facts.mask != "none" else 0,
+        **_panels(facts, key_block),
         **problem.plain_areas({
             "keys": held * problem.head_pitch, "values": held * problem.value_pitch,
             "queries": problem.head_pitch * lanes, "query_rows": queries * problem.head_pitch,

@@ -20,9 +20,9 @@ from flambeau.compiler.kernels.attention_body import Body
 from flambeau.compiler.kernels.attention_tiles import Facts, store_rows
 from flambeau.compiler.kernels.matmul_micro import store_part
 
-OPERANDS = ("q", "k", "v", "g", "lse", "delta", "mask", "dq", "dk", "dv")
+OPERANDS = ("q", "k", "v", "g", "lse", "delta", "mask", "kept", "dq", "dk", "dv")
 OFFSETS = (
-    "keys values key_sums value_sums queries query_rows gradients gradient_rows weights slopes query_sums panel head_pitch "
+    "keys values key_sums value_sums queries query_rows gradients gradient_rows weights slopes query_sums panel kept_panel head_pitch "
     "value_pitch parts part_keys dq_part"
 ).split()
 SUM_ELEMENTS = 1024  # a unit of `sum_module`
@@ -38,7 +38,6 @@ class Backward(Body):
         super().__init__(facts, OPERANDS, self.offsets)
         c = self.c
         self.areas = {name: self.area(name) for name in OFFSETS[:11]}
-        self.panel = self.area("panel") if facts.mask != "none" else None
         self.length, self.source, self.head_size = c.word("length"), c.word("source"), c.word("head")
         self.value_size, self.head_pitch, self.value_pitch = c.word("value"), c.word("head_pitch"), c.word("value_pitch")
 
@@ -135,9 +134,7 @@ class Backward(Body):
         lanes, width = facts.lanes, facts.width
         padded = self.round_up(keys)
         head_pitch, value_pitch = self.head_pitch, self.value_pitch
-        if self.panel is not None:
-            mask = arrays["mask"].at(c.word("mask_row") * q0 + c.word("mask_column") * k0)
-            self.pack("mask", mask, count, keys, self.panel)
+        self.pack_masks(arrays, q0, k0, count, keys)
         cuts = self.ranges(q0, k0, padded)
         pieces = list(enumerate(zip(cuts, cuts[1:], strict=False)))
         first = k0 - start
@@ -152,7 +149,7 @@ class Backward(Body):
                     "rows", "set", used - v, facts.vectors - v, high - low, steps, (rows.at(low * pitch), pitch),
                     (columns.at(v * width), lanes), (out.at(low * lanes + v * width), lanes),
                 )  # fmt: skip
-        c.for_(0, used, lambda v: self.slopes(head, arrays, v, q0, count, k0, padded, keys))
+        c.for_(0, used, lambda v: self.slopes(arrays, v, q0, count, k0, padded, keys))
         for v, (low, high) in pieces:
             # Queries before vector v may not attend these keys.
             for left, right, pitch, sums in (
@@ -195,7 +192,7 @@ class Backward(Body):
         c.when(rows.gt(0) & steps.gt(0), both)
 
     def slopes(
-        self, head: Lanes, arrays: dict[str, Array], v: Lanes, q0: Lanes, count: Lanes, k0: Lanes, padded: Lanes, keys: Lanes
+        self, arrays: dict[str, Array], v: Lanes, q0: Lanes, count: Lanes, k0: Lanes, padded: Lanes, keys: Lanes
     ) -> None:
         """Scores and products g v^T of vector v to weights and slopes."""
         c, facts, a = self.c, self.facts, self.areas
@@ -205,18 +202,17 @@ class Backward(Body):
         mask = c.tail_mask(count - lane, width)
         lse, delta = (arrays[name].load(q0 + lane, width, mask) for name in ("lse", "delta"))
         scale = c.splat(self.scale, width)
-        counters = self.counters(head, v, q0, k0) if facts.dropout else None
 
         def group(row: Lanes, edge: bool) -> None:
             for r in range(tile):
                 at = (row + r) * facts.lanes + lane
                 score = a["weights"].load(at, width) * scale
                 if edge:
-                    score = self.masked(score, row + r, v, q0, k0, keys, self.panel)
+                    score = self.masked(score, row + r, v, q0, k0, keys)
                 weight, product = self.weight(score - lse), a["slopes"].load(at, width)
                 kept = weight
-                if counters is not None:
-                    factor = self.kept(counters, row + r)
+                if facts.dropout:
+                    factor = self.kept(row + r, v)
                     kept, product = weight * factor, product * factor
                 a["weights"].store(at, kept)
                 a["slopes"].store(at, weight * (product - delta))

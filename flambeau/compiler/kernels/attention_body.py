@@ -17,12 +17,13 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.emit.code import Array, Code, Operand
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.emit.math_exp import exp_split, scale
-from flambeau.compiler.emit.philox import random_uniform
 from flambeau.compiler.kernels.attention_tiles import PRODUCT_ARGUMENTS, VECTORS, Facts, copy_rows, product
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_pack import pack
 
-SIZES = "length source head value heads blocks key_block scratch scratch_bytes scale keep_scale drop".split()
+SIZES = "length source head value heads blocks key_block scratch scratch_bytes scale keep_scale".split()
+
+PANELS = {"mask": "panel", "kept": "kept_panel"}  # operands with a number for each weight: where a block of them lies in scratch
 
 LEAST_EXPONENT = {"float": -86.0, "double": -707.0}  # e^x is normal from here on
 
@@ -30,7 +31,7 @@ LEAST_EXPONENT = {"float": -86.0, "double": -707.0}  # e^x is normal from here o
 def word_names(facts: Facts, operands: Sequence[str], offsets: Sequence[str]) -> list[str]:
     """Names of the words: addresses of the operands, sizes, strides of a row and of an element, offsets into a worker's
     scratch, then for each batch dim its size and the operands' strides."""
-    names = [*operands, "seed", "offset", *SIZES]
+    names = [*operands, *SIZES]
     names += [f"{o}_{what}" for o in operands for what in ("row", "column")] + list(offsets)
     for d in range(facts.batch_dims):
         names += [f"size{d}", *(f"{o}_batch{d}" for o in operands)]
@@ -50,17 +51,15 @@ class Body:
         worker = c.named("i64", "%worker") * c.word("scratch_bytes")
         self._scratch = c.array("scratch", "i8").after_bytes(worker)
         self.scale = self.number("scale")
-        self.seed = self.offset = c.i64(0)
-        if facts.dropout:
-            self.seed, self.offset = c.array("seed", "i64")[0], c.array("offset", "i64")[0]
-            self.keep_scale, self.drop = self.number("keep_scale"), self.number("drop", "float")
+        self.keep_scale = self.number("keep_scale")
+        self.panels = {name: self.area(area) for name, area in PANELS.items() if facts.weight_element(name) is not None}
         self._iota = c.iota("i64", facts.width)
 
     # -- words ------------------------------------------------------------------------------------------------------
-    def number(self, name: str, element: str = "") -> Lanes:
+    def number(self, name: str) -> Lanes:
         """A word that holds the bits of a double, as a number of the compute type."""
         value = self.c.word(name).as_float()
-        return value if (element or self.facts.compute) == "double" else value.to("float", "fptrunc")
+        return value if self.facts.compute == "double" else value.to("float", "fptrunc")
 
     def area(self, name: str) -> Array:
         """A part of this worker's scratch."""
@@ -80,8 +79,9 @@ class Body:
 
     def memory_of(self, operand: str) -> str:
         """LLVM type of an operand's elements in memory."""
-        if operand == "mask":
-            return self.facts.mask_element.memory
+        of_weights = self.facts.weight_element(operand)
+        if of_weights is not None:
+            return of_weights.memory
         return self.facts.compute if operand in ("lse", "delta") else self.facts.element.memory
 
     def row(self, arrays: dict[str, Array], operand: str, index: Operand) -> Array:
@@ -111,8 +111,10 @@ class Body:
                 self._define_pack(facts.element, unit, f"pack_{name}")
             if f"copy_{name}" in operands:
                 self.define(partial(copy_rows, facts=facts, unit=unit == "k", name=f"copy_{name}"))
-        if facts.mask != "none":
-            self._define_pack(facts.mask_element, facts.mask_unit, "pack_mask")
+        for name, unit in (("mask", facts.mask_unit), ("kept", facts.kept_unit)):
+            element = facts.weight_element(name)
+            if element is not None:
+                self._define_pack(element, unit, f"pack_{name}")
 
     def _define_pack(self, element: Element, unit: str, name: str) -> None:
         facts = self.facts
@@ -150,6 +152,11 @@ class Body:
         """`count` rows of an operand, transposed: a panel of `facts.lanes`."""
         row, column = self.c.word(f"{operand}_row"), self.c.word(f"{operand}_column")
         self.call(f"pack_{operand}", source, row, column, count, self.c.i64(steps), target)
+
+    def pack_masks(self, arrays: dict[str, Array], q0: Lanes, k0: Lanes, count: Lanes, keys: Lanes) -> None:
+        """What there is for each weight of a block of queries and keys."""
+        for name, panel in self.panels.items():
+            self.pack(name, arrays[name].at(self.c.word(f"{name}_row") * q0 + self.c.word(f"{name}_column") * k0), count, keys, panel)
 
     def copy(
         self, operand: str, source: Array, rows: Operand, columns: Operand, target: Array, pitch: Operand, all_rows: Operand = 0
@@ -200,14 +207,13 @@ class Body:
         return plain & -facts.rows
 
     def masked(
-        self, score: Lanes, row: Lanes, v: Lanes, first_query: Lanes, first_key: Lanes, keys: Lanes, panel: Array | None
+        self, score: Lanes, row: Lanes, v: Lanes, first_query: Lanes, first_key: Lanes, keys: Lanes
     ) -> Lanes:
         """The scaled scores of a key with vector v of the queries; -inf where they may not attend."""
         c, facts = self.c, self.facts
         hidden = float("-inf")
-        if panel is not None:
-            element = facts.mask_element
-            values = panel.at(0, element.compute).load(row * facts.lanes + v * facts.width, facts.width)
+        if facts.mask != "none":
+            values = self._of_weights("mask", row, v)
             score = values.ne(0).select(score, hidden) if facts.mask == "bool" else score + values
         first = first_key + row - (first_query + v * facts.width) if facts.causal else c.i64(0)
         first = row.lt(keys).select(c.min(first, facts.width), facts.width)  # the first lane that may attend
@@ -230,15 +236,13 @@ class Body:
         return x.lt(low).select(0.0, scale(p, n))
 
     # -- dropout ----------------------------------------------------------------------------------------------------
-    def counters(self, head: Lanes, v: Lanes, first_query: Lanes, first_key: Lanes) -> Lanes:
-        """Numbers of the weights of key `first_key` and vector v: row-major over (heads, length, source)."""
-        c, facts = self.c, self.facts
-        first = (head * c.word("length") + first_query + v * facts.width) * c.word("source") + first_key
-        return self._iota * c.splat(c.word("source"), facts.width) + c.splat(first, facts.width)
+    def kept(self, row: Lanes, v: Operand) -> Lanes:
+        """1 / (1 - p) where the weights of a key and vector v stay, 0 where they are dropped."""
+        return self._of_weights("kept", row, v).ne(0).select(self.c.splat(self.keep_scale, self.facts.width), 0.0)
 
-    def kept(self, counters: Lanes, row: Lanes) -> Lanes:
-        """1 / (1 - p) where the weight stays, 0 where it is dropped."""
-        c, width = self.c, self.facts.width
-        index = counters + c.splat(row, width)
-        uniform = Lanes(c.b, "float", width, random_uniform(c.b, self.seed.name, self.offset.name, index.name, width))
-        return uniform.ge(c.splat(self.drop, width)).select(c.splat(self.keep_scale, width), 0.0)
+    def _of_weights(self, name: str, row: Lanes, v: Operand) -> Lanes:
+        """What a panel holds for a key and vector v."""
+        facts, element = self.facts, self.facts.weight_element(name)
+        assert element is not None
+        lane = v * facts.width
+        return self.panels[name].at(0, element.compute).load(row * facts.lanes + lane, facts.width)

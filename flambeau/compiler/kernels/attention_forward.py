@@ -21,8 +21,8 @@ from flambeau.compiler.kernels.attention_body import Body
 from flambeau.compiler.kernels.attention_tiles import Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
 
-OPERANDS = ("q", "k", "v", "out", "lse", "mask")
-OFFSETS = "keys values queries scores result statistics panel resident head_pitch value_pitch".split()
+OPERANDS = ("q", "k", "v", "out", "lse", "mask", "kept")
+OFFSETS = "keys values queries scores result statistics panel kept_panel resident head_pitch value_pitch".split()
 
 
 class Forward(Body):
@@ -37,7 +37,6 @@ class Forward(Body):
         self.scores, self.result = self.area("scores"), self.area("result")
         self.maxima = self.area("statistics")
         self.sums, self.factors = self.maxima.at(facts.lanes), self.maxima.at(2 * facts.lanes)
-        self.panel = self.area("panel") if facts.mask != "none" else None
         self.resident = c.word("resident").ne(0)
         self.length, self.source, self.head_size = c.word("length"), c.word("source"), c.word("head")
         self.value_size, self.head_pitch, self.value_pitch = c.word("value"), c.word("head_pitch"), c.word("value_pitch")
@@ -120,9 +119,7 @@ class Forward(Body):
         first_row = self.resident.select(k0, 0)
         key_rows = self.keys.at(first_row * self.head_pitch)
         value_rows = self.values.at(first_row * self.value_pitch)
-        if self.panel is not None:
-            mask = arrays["mask"].at(c.word("mask_row") * q0 + c.word("mask_column") * k0)
-            self.pack("mask", mask, count, keys, self.panel)
+        self.pack_masks(arrays, q0, k0, count, keys)
         cuts = self.ranges(q0, k0, padded)
         lanes = facts.lanes
         for v, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
@@ -130,7 +127,7 @@ class Forward(Body):
                 "rows", "set", used - v, facts.vectors - v, high - low, self.head_size, (key_rows.at(low * self.head_pitch), self.head_pitch),
                 (self.queries.at(v * facts.width), lanes), (self.scores.at(low * lanes + v * facts.width), lanes),
             )  # fmt: skip
-        c.for_(0, used, lambda v: self.softmax(head, v, q0, k0, padded, keys))
+        c.for_(0, used, lambda v: self.softmax(v, q0, k0, padded, keys))
         for v, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
             low, high = c.min(low, keys), c.min(high, keys)
             store, at = ("add", v * facts.width) if v else ("scale", 0)
@@ -147,11 +144,11 @@ class Forward(Body):
             else:  # also without a key: the sums of earlier blocks must be scaled
                 add()
 
-    def softmax(self, head: Lanes, v: Lanes, q0: Lanes, k0: Lanes, padded: Lanes, keys: Lanes) -> None:
+    def softmax(self, v: Lanes, q0: Lanes, k0: Lanes, padded: Lanes, keys: Lanes) -> None:
         """Scores of vector v to exponentials; its maximum, sum and the factor of what was summed before."""
         rows = self.rows_of_vector(v, q0, k0, padded)
         shift = self.maximum(v, q0, k0, rows, keys)
-        self.add_total(v, self.weights(head, v, q0, k0, rows, shift))
+        self.add_total(v, self.weights(v, rows, shift))
 
     def maximum(self, v: Lanes, q0: Lanes, k0: Lanes, rows: Lanes, keys: Lanes) -> Lanes:
         """Scale and mask the scores of vector v; what is subtracted from them before the exponential, which is also noted."""
@@ -167,7 +164,7 @@ class Forward(Body):
                 at = (row + r) * facts.lanes + lane
                 score = self.scores.load(at, width) * scale
                 if edge:
-                    score = self.masked(score, row + r, v, q0, k0, keys, self.panel)
+                    score = self.masked(score, row + r, v, q0, k0, keys)
                 self.scores.store(at, score)
                 found.append(score)
             while len(found) > 1:
@@ -187,12 +184,11 @@ class Forward(Body):
         lane, width = v * self.facts.width, self.facts.width
         self.sums.store(lane, self.sums.load(lane, width).fma(self.factors.load(lane, width), total))
 
-    def weights(self, head: Lanes, v: Lanes, q0: Lanes, k0: Lanes, rows: Lanes, shift: Lanes) -> Lanes:
+    def weights(self, v: Lanes, rows: Lanes, shift: Lanes) -> Lanes:
         """Scores of vector v to exponentials, in place; their sums."""
         c, facts = self.c, self.facts
         width, tile, lane = facts.width, facts.rows, v * facts.width
         total = c.cell(facts.compute, 0.0, width)
-        counters = self.counters(head, v, q0, k0) if facts.dropout else None
 
         def weights(row: Lanes) -> None:
             found = []
@@ -200,8 +196,8 @@ class Forward(Body):
                 at = (row + r) * facts.lanes + lane
                 weight = self.weight(self.scores.load(at, width) - shift)
                 found.append(weight)
-                if counters is not None:
-                    weight = weight * self.kept(counters, row + r)
+                if facts.dropout:
+                    weight = weight * self.kept(row + r, v)
                 self.scores.store(at, weight)
             while len(found) > 1:
                 found = [a + b for a, b in zip(found[::2], found[1::2], strict=True)]

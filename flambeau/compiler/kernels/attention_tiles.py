@@ -35,6 +35,7 @@ class Facts:
     mask: str  # "none", "bool" or "add"
     mask_unit: str
     dropout: bool
+    kept_unit: str
     units: tuple[str, ...]  # of q, k, v (and the output's gradient)
     batch_dims: int
     name: str  # "attention" or "attention_gradient"
@@ -43,7 +44,7 @@ class Facts:
     def key(self) -> str:
         return (
             f"{self.name}:{self.element.name}:{self.width}x{self.rows}x{self.vectors}:{self.vector_bits}:{'causal' if self.causal else 'all'}"
-            f":{self.mask}:{self.mask_unit}:{'dropout' if self.dropout else 'sure'}:{','.join(self.units)}:{self.batch_dims}"
+            f":{self.mask}:{self.mask_unit}:{f'dropout {self.kept_unit}' if self.dropout else 'sure'}:{','.join(self.units)}:{self.batch_dims}"
             + (f":parts{self.parts}" if self.parts else "")
         )
 
@@ -60,12 +61,13 @@ class Facts:
     def tile(self) -> Tile:
         return Tile(self.rows, self.vectors, self.width)
 
-    @property
-    def mask_element(self) -> Element:
-        """In scratch a mask is bytes widened to i32, or numbers of the compute type."""
-        if self.mask == "bool":
-            return Element("bool", "i8", "i32", 1, 4)
-        return Element(self.compute, self.compute, self.compute, self.element.compute_bytes, self.element.compute_bytes)
+    def weight_element(self, name: str) -> Element | None:
+        """Elements of an operand with a number for each weight, "mask" or "kept", None where there is none: in scratch they are bytes
+        widened to i32, or numbers of the compute type."""
+        if name == "mask" and self.mask == "add":
+            return Element(self.compute, self.compute, self.compute, self.element.compute_bytes, self.element.compute_bytes)
+        there = self.mask == "bool" if name == "mask" else name == "kept" and self.dropout
+        return Element("bool", "i8", "i32", 1, 4) if there else None
 
 
 def tile_rows(registers: int) -> int:

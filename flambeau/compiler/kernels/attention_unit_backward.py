@@ -218,9 +218,7 @@ class UnitBackward(Unit, Backward):
         c, a, lanes = self.c, self.areas, self.facts.lanes
         q0, count, i = queries
         panels = self.blocks_of(keys)
-        if self.panel is not None:
-            mask = arrays["mask"].at(c.word("mask_row") * q0 + c.word("mask_column") * k0)
-            self.pack("mask", mask, count, keys, self.panel)
+        self.pack_masks(arrays, q0, k0, count, keys)
         # All of a block is computed, also where there are no queries or keys: the unit reads it.
         for left, right, steps, out in (
             ("key_panels", "query_panels", self.head_steps, a["weights"]), ("value_panels", "gradient_panels", self.value_steps, a["slopes"])
@@ -231,7 +229,7 @@ class UnitBackward(Unit, Backward):
                 self.products(steps, *operands, out.at(p * (BLOCK * lanes)), BLOCK, BLOCK)
 
             c.for_(0, panels, scores)
-        self.slope_lines(head, arrays, queries, k0, keys, panels)
+        self.slope_lines(arrays, queries, k0, keys, panels)
 
         def query_sums(d: Lanes) -> None:
             left = self.steps_at("key_turned", (index * self.head_steps + d) * self.key_steps)
@@ -241,7 +239,7 @@ class UnitBackward(Unit, Backward):
         c.for_(0, self.head_steps, query_sums)
 
     def slope_lines(
-        self, head: Lanes, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], k0: Lanes, keys: Lanes, panels: Lanes
+        self, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], k0: Lanes, keys: Lanes, panels: Lanes
     ) -> None:  # fmt: skip
         """Scores and products g v^T to weights and slopes, as operands."""
         c, facts, a = self.c, self.facts, self.areas
@@ -251,7 +249,6 @@ class UnitBackward(Unit, Backward):
         for v in range(facts.vectors):
             mask = c.tail_mask(count - v * WIDTH, WIDTH)
             statistics.append(tuple(arrays[name].load(q0 + v * WIDTH, WIDTH, mask) for name in ("lse", "delta")))
-        counters = [self.counters(head, c.i64(v), q0, k0) for v in range(facts.vectors)] if facts.dropout else []
         Parts = tuple[str, ...]
 
         def one(row: Lanes, v: int, edge: bool) -> tuple[Parts, Parts]:
@@ -260,11 +257,11 @@ class UnitBackward(Unit, Backward):
             at = row * lanes + v * WIDTH
             score = a["weights"].load(at, WIDTH) * scale
             if edge:
-                score = self.masked(score, row, c.i64(v), q0, k0, keys, self.panel)
+                score = self.masked(score, row, c.i64(v), q0, k0, keys)
             weight, product = self.weight(score - lse), a["slopes"].load(at, WIDTH)
             kept = weight
-            if counters:
-                factor = self.kept(counters[v], row)
+            if facts.dropout:
+                factor = self.kept(row, v)
                 kept, product = weight * factor, product * factor
             return self.numbers.split(kept.name), self.numbers.split((weight * (product - delta)).name)
 

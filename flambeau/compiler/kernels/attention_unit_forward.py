@@ -165,9 +165,7 @@ class UnitForward(Unit, Forward):
         panel_bytes = self.head_steps * self.step_bytes
         query_panel = self.bytes_of("query_panels").at(i * panel_bytes)
         panels = self.blocks_of(keys)
-        if self.panel is not None:
-            mask = arrays["mask"].at(c.word("mask_row") * q0 + c.word("mask_column") * k0)
-            self.pack("mask", mask, count, keys, self.panel)
+        self.pack_masks(arrays, q0, k0, count, keys)
 
         def scores(p: Lanes) -> None:
             sums = self.scores.at(p * (BLOCK * lanes))
@@ -176,7 +174,7 @@ class UnitForward(Unit, Forward):
         def softmax(v: Lanes) -> None:
             rows = panels * BLOCK
             shift = self.maximum(v, q0, k0, rows, keys)
-            self.add_total(v, self.weight_lines(head, v, q0, k0, panels, shift))
+            self.add_total(v, self.weight_lines(v, panels, shift))
 
         def results(p: Lanes) -> None:
             left = value_panels.at(p * self.key_steps * self.step_bytes)
@@ -195,16 +193,15 @@ class UnitForward(Unit, Forward):
         c.for_(0, self.used_vectors(count), softmax)
         c.for_(0, self.value_steps, results)
 
-    def weight_lines(self, head: Lanes, v: Lanes, q0: Lanes, k0: Lanes, panels: Lanes, shift: Lanes) -> Lanes:
+    def weight_lines(self, v: Lanes, panels: Lanes, shift: Lanes) -> Lanes:
         """Scores of vector v to weights, right operands; their sums."""
         c, lanes = self.c, self.facts.lanes
         total = c.cell("float", 0.0, WIDTH)
-        counters = self.counters(head, v, q0, k0) if self.facts.dropout else None
 
         def weight(row: Operand) -> tuple[Lanes, Lanes]:
             """Before and after dropout."""
-            found = self.weight(self.scores.load(self.c.i64(row) * lanes + v * WIDTH, WIDTH) - shift)
-            return found, found if counters is None else found * self.kept(counters, c.i64(row))
+            found = self.weight(self.scores.load(c.i64(row) * lanes + v * WIDTH, WIDTH) - shift)
+            return found, found * self.kept(c.i64(row), v) if self.facts.dropout else found
 
         def panel(p: Lanes) -> None:
             tile = self.weight_panel.at(p * self.step_bytes)

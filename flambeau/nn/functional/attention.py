@@ -8,9 +8,9 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.activation import softmax
-from flambeau.nn.functional.dropout import _keep
-from flambeau.nn.functional.engine import Number, Tensor, functional, primitives, widen
-from flambeau.ops.random import next_stream
+from flambeau.nn.functional.dropout import noise
+from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
+from flambeau.ops.dropout_masks import kept
 
 # So few queries are vectors times matrices: bound by reading the keys and values, which the kernel would copy first.
 # Measured (8 heads, 1,024 keys of 64, 2 threads): one query 107 against 480 us, 4 queries 175 against 280, 16 queries alike.
@@ -18,8 +18,7 @@ FEW_QUERIES = 4
 
 
 def _composition(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float, seed: Number,
-    offset: Number, p: float,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float, keep: Tensor | None, p: float,
 ) -> Tensor:  # fmt: skip
     """softmax(q k^T scale + mask) v; query (..., L, E), key (..., S, E), value (..., S, V)."""
     length, source = query.shape[-2], key.shape[-2]
@@ -37,15 +36,13 @@ def _composition(
     if mask is not None:
         total = torch.where(total == 0, 1, total)
     weights = e / total
-    if p > 0.0:
-        kept = _keep(seed, offset, weights.shape, p)
-        weights = torch.where(kept, weights * (1.0 / (1.0 - p)), 0)
+    if keep is not None:
+        weights = weights * noise(keep, p, weights.dtype)
     return torch.matmul(weights, value)
 
 
 def _kernel(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float, seed: Number,
-    offset: Number, p: float,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float, keep: Tensor | None, p: float,
 ) -> Tensor:  # fmt: skip
     """The same as one primitive, which never keeps the weights."""
     prim = primitives()
@@ -55,17 +52,17 @@ def _kernel(
     if mask is not None:
         wide = mask if mask.dtype == torch.bool else mask.to(prim.statistics_dtype(query.dtype))
         rest.append(wide.expand(*query.shape[:-1], key.shape[-2]))
-    if p > 0.0:
-        rest += [seed, offset]
+    if keep is not None:
+        rest.append(keep.expand(*query.shape[:-1], key.shape[-2]))
     out, _ = prim.attention(
-        query, key, value, *rest, causal=is_causal, dropout=p, masked=mask is not None, scale=float(scale)
+        query, key, value, *rest, causal=is_causal, dropout=0.0 if keep is None else p, masked=mask is not None, scale=float(scale)
     )
     return out  # type: ignore[no-any-return]
 
 
 @functional
 def _scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, seed: Number, offset: Number, dropout_p: float,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, keep: Tensor | None, dropout_p: float,
     is_causal: bool, scale: float | None, enable_gqa: bool,
 ) -> Tensor:  # fmt: skip
     name = "scaled_dot_product_attention"
@@ -95,11 +92,12 @@ def _scaled_dot_product_attention(
         if groups > 1:  # (..., heads of key, groups, L, E): views, in which the groups share their keys
             query = query.unflatten(-3, (key.shape[-3], groups))
             key, value = key.unsqueeze(-3), value.unsqueeze(-3)
+            keep = None if keep is None else keep.unflatten(-3, (key.shape[-4], groups))
             if attn_mask is not None and attn_mask.ndim > 2:
                 split = (key.shape[-4], groups) if attn_mask.shape[-3] > 1 else (1, 1)
                 attn_mask = attn_mask.unflatten(-3, split)
     factor = 1.0 / math.sqrt(max(1, query.shape[-1])) if scale is None else scale
-    arguments = (attn_mask, is_causal, factor, seed, offset, dropout_p)
+    arguments = (attn_mask, is_causal, factor, keep, dropout_p)
     composed = query.shape[-2] <= FEW_QUERIES or not all((query.numel(), key.numel(), value.numel()))
     if composed or not query.is_floating_point() or (attn_mask is not None and attn_mask.requires_grad):
         y = _composition(widen(query), widen(key), widen(value), *arguments).to(query.dtype)
@@ -117,13 +115,26 @@ def scaled_dot_product_attention(
     query (N, ..., L, E), key (N, ..., S, E), value (N, ..., S, V); attn_mask broadcasts to (N, ..., L, S): bool (true: may
     attend) or added. `scale` defaults to 1 / sqrt(E). `enable_gqa`: key and value may have fewer heads (dimension -3).
     """
-    if dropout_p > 0.0:
-        seed, offset = next_stream(math.prod(query.shape[:-1]) * key.shape[-2])
+    keep = _keep(query, key, dropout_p, enable_gqa) if dropout_p > 0.0 else None
+    return _scaled_dot_product_attention(query, key, value, attn_mask, keep, dropout_p, is_causal, scale, enable_gqa)
+
+
+def _keep(query: Tensor, key: Tensor, p: float, grouped: bool) -> Tensor | None:
+    """Which weights (..., L, S) stay; None of operands that the operation will refuse, and of those without weights."""
+    if p > 1.0:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if min(query.ndim, key.ndim) < 2:
+        return None
+    if query.shape[:-2] == key.shape[:-2]:
+        batch = query.shape[:-2]
+    elif grouped:
+        batch = (*torch.broadcast_shapes(query.shape[:-3], key.shape[:-3]), *query.shape[-3:-2])
     else:
-        seed = offset = 0
-    return _scaled_dot_product_attention(
-        query, key, value, attn_mask, seed, offset, dropout_p, is_causal, scale, enable_gqa
-    )
+        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    shape = (*batch, query.shape[-2], key.shape[-2])
+    if not math.prod(shape):
+        return None
+    return kept(shape, p) if p < 1.0 else torch.zeros(shape, dtype=torch.bool)
 
 
 def canonical_mask(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:

@@ -1,38 +1,54 @@
-"""Dropout in its forms, over a counter-based stream: reproducible from the seed, independent of the number of threads."""
+"""Dropout in its forms, over the masks of ops/dropout_masks.py: PyTorch's masks for the same seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Number, Tensor, functional, primitives, replace
-from flambeau.ops.random import next_stream
+from flambeau.nn.functional.engine import Tensor, functional, primitives, replace
+from flambeau.ops.dropout_masks import kept
+from flambeau.trace.recorder import Trace, local
+
+_float = struct.Struct("f")
 
 
-def _keep(seed: Number, offset: Number, shape: Sequence[int], p: float) -> Tensor:
-    """A bool mask that is true with probability 1 - p."""
-    return primitives().random_uniform(seed, offset, shape=tuple(shape)) >= p  # type: ignore[no-any-return]
+def _rounded(x: float) -> float:
+    """As float32."""
+    return _float.unpack(_float.pack(x))[0]  # type: ignore[no-any-return]
 
 
-@functional
-def _dropout(input: Tensor, seed: Number, offset: Number, p: float, dims: int) -> Tensor:
-    """Zero with probability p, scale what stays by 1 / (1 - p); the mask spans the first `dims` dimensions."""
-    shape = tuple(input.shape[:dims]) + (1,) * (input.ndim - dims)
+def kept_scale(p: float, d: torch.dtype) -> float:
+    """1 / (1 - p) as PyTorch divides: in double for float64, else in float32."""
     if p == 1.0:
-        return input * 0
-    return torch.where(_keep(seed, offset, shape, p), input * (1.0 / (1.0 - p)), 0)
+        return 0.0
+    return 1.0 / (1.0 - p) if d == torch.float64 else _rounded(1.0 / _rounded(1.0 - p))
+
+
+def noise(keep: Tensor, p: float, d: torch.dtype) -> Tensor:
+    """What dropout multiplies elements of dtype `d` by, inside a body."""
+    prim = primitives()
+    return torch.where(keep, prim.constant(kept_scale(p, d), d), prim.constant(0.0, d))
 
 
 @functional
-def _alpha_dropout(input: Tensor, seed: Number, offset: Number, p: float, dims: int) -> Tensor:
+def _dropout(input: Tensor, keep: Tensor, p: float) -> Tensor:
+    """Zero where `keep` is false, scale the rest by 1 / (1 - p)."""
+    return input * noise(keep, p, input.dtype)
+
+
+@functional
+def _alpha_dropout(input: Tensor, keep: Tensor, p: float) -> Tensor:
     """Dropout that keeps mean and variance of SELU activations. Klambauer et al., 2017."""
-    shape = tuple(input.shape[:dims]) + (1,) * (input.ndim - dims)
-    if p == 1.0:
-        return input * 0
     alpha = 1.7580993408473766  # minus the limit of SELU at minus infinity: its scale times its alpha
     a = 1.0 / ((alpha * alpha * p + 1) * (1 - p)) ** 0.5
-    keep = _keep(seed, offset, shape, p)
-    return torch.where(keep, input * a + alpha * a * p, -alpha * a * (1 - p))
+    mask = keep.to(input.dtype)
+    return input * (mask * a) + ((mask - 1) * (alpha * a) + alpha * a * p)
+
+
+@functional
+def _nothing(input: Tensor) -> Tensor:
+    return input * 0
 
 
 def _check(p: float) -> None:
@@ -40,54 +56,76 @@ def _check(p: float) -> None:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
+def _refusal(d: torch.dtype) -> Exception:
+    if d.is_complex:
+        return NotImplementedError(f'"bernoulli_scalar_cpu_" not implemented for {d.name}: dropout needs real floating numbers')
+    return RuntimeError(f"dropout: result type Float can't be cast to the desired output type {d.name}: give it floating numbers")
+
+
+def mask_of(input: Tensor, p: float) -> Tensor:
+    """Which elements of `input` dropout keeps: drawn in the order of the addresses that a tensor like it has."""
+    m = input._meta
+    dense = m.is_contiguous or type(local.trace) is not Trace or not m.is_dense
+    return kept(m.shape, p, None if dense else m.strides)
+
+
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """While training, zero each element with probability p and divide the others by 1 - p."""
-    return _apply(_dropout, input, p, training, inplace, input.ndim)
+    return _apply(_dropout, input, p, training, inplace, False)
 
 
-def _apply(function: Callable[..., Tensor], input: Tensor, p: float, training: bool, inplace: bool, dims: int) -> Tensor:
+def _apply(function: Callable[..., Tensor], input: Tensor, p: float, training: bool, inplace: bool, channels: bool) -> Tensor:
     _check(p)
-    if not training or p == 0.0:
+    if not training or p == 0.0 or not input._meta.numel:
         return input
-    seed, offset = next_stream(input.numel())
-    if inplace:
-        return replace(function, input, (seed, offset, p, dims), {}, function.__name__.lstrip("_") + "_")
-    return function(input, seed, offset, p, dims)
+    name = f"{function.__name__.lstrip('_')}_"
+    if p == 1.0:
+        return replace(_nothing, input, (), {}, name) if inplace else _nothing(input)
+    if not input.is_floating_point():
+        raise _refusal(input.dtype)
+    if channels:
+        shape = input._meta.shape
+        if len(shape) < 2:
+            raise RuntimeError(f"Feature dropout requires at least 2 dimensions in the input, got shape {tuple(shape)}")
+        keep = kept((*shape[:2], *[1] * (len(shape) - 2)), p)
+    else:
+        keep = mask_of(input, p)
+    return replace(function, input, (keep, p), {}, name) if inplace else function(input, keep, p)
 
 
-def _channels(name: str, input: Tensor, p: float, training: bool, inplace: bool, unbatched: int) -> Tensor:
+def _channels(input: Tensor, p: float, training: bool, inplace: bool, batched: int) -> Tensor:
     """Whole channels: the mask spans batch and channel (only the channel for an input without a batch)."""
-    if input.ndim not in (unbatched, unbatched + 1):
-        raise RuntimeError(
-            f"{name}: Expected {unbatched}D or {unbatched + 1}D input, but received a {input.ndim}D input of shape "
-            f"{tuple(input.shape)}"
-        )
-    return _apply(_dropout, input, p, training, inplace, 1 if input.ndim == unbatched else 2)
+    if input.ndim == batched:
+        return _apply(_dropout, input, p, training, inplace, True)
+    result = _apply(_dropout, input.unsqueeze(0), p, training, inplace, True)
+    return input if inplace else result.squeeze(0)
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of (N, C, L) or (C, L)."""
-    return _channels("dropout1d", input, p, training, inplace, 2)
+    if input.ndim not in (2, 3):
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input of shape {tuple(input.shape)}")
+    return _channels(input, p, training, inplace, 3)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of (N, C, H, W); as in PyTorch the first two dimensions share the mask, also of a 3-D input."""
-    return _apply(_dropout, input, p, training, inplace, min(2, input.ndim))
+    return _apply(_dropout, input, p, training, inplace, True)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of (N, C, D, H, W) or (C, D, H, W)."""
-    return _channels("dropout3d", input, p, training, inplace, 4)
+    return _channels(input, p, training, inplace, 5)
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout for SELU networks."""
-    return _apply(_alpha_dropout, input, p, training, inplace, input.ndim)
+    return _apply(_alpha_dropout, input, p, training, inplace, False)
 
 
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Alpha dropout of whole channels."""
-    return _apply(_alpha_dropout, input, p, training, inplace, min(2, input.ndim))
+    return _apply(_alpha_dropout, input, p, training, inplace, True)
 
 
 __all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]

@@ -15,10 +15,9 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
     if "device" not in inspect.signature(module_cls).parameters:
         raise RuntimeError("Module must support a 'device' arg to skip initialization")
     generator = torch.default_generator
-    state, drawn = generator.state.get_state(), generator.drawn
+    state = generator.state.clone()
     try:
         module = module_cls(*args, **kwargs)
     finally:
-        generator.state.set_state(state)
-        generator.drawn = drawn
+        generator.state = state
     return module.to_empty(device=kwargs.get("device", "cpu"))

@@ -10,9 +10,9 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Value, contiguous_strides
-from flambeau.ops.primitive import primitive, same_dtype
+from flambeau.ops.primitive import constant, primitive, same_dtype
 from flambeau.ops.primitives.contract import matmul
-from flambeau.ops.primitives.pointwise import exp_weight, random_uniform
+from flambeau.ops.primitives.pointwise import exp_weight
 from flambeau.trace.meta import Meta
 
 
@@ -72,8 +72,7 @@ def _weights(c: Any, q: Any, k: Any, lse: Any) -> tuple[Any, Any]:
     p = c.attrs["dropout"]
     if p == 0.0:
         return weights, 1.0
-    kept = random_uniform(c.input(c.count - 2), c.input(c.count - 1), shape=tuple(scores.shape)) >= p
-    return weights, torch.where(kept, 1.0 / (1.0 - p), 0.0).to(weights.dtype)
+    return weights, torch.where(c.input(c.count - 1), constant(1.0 / (1.0 - p) if p < 1.0 else 0.0, weights.dtype), constant(0.0, weights.dtype))
 
 
 @primitive("attention_gradient", _gradient_rule)

@@ -6,7 +6,6 @@ A rule is `rule(c, *inputs) -> result or tuple of results`. `inputs` are the ten
     c.name, c.apply(*inputs, **attrs)   the primitive
     c.attrs                             its attributes, for tensors without the batch
     c.size                              how many samples the batch has
-    c.different                         whether each sample draws random numbers of its own
     c.ndim(i), c.shape(i)               of input i, without the batch
 
 Most rules are one of four: pointwise (dims of size one align the inputs), shifted (the attributes that name dims count from the
@@ -32,10 +31,10 @@ RULES: dict[str, Callable[..., Any]] = {}
 class BatchContext:
     """What a batching rule sees of one application of a primitive."""
 
-    __slots__ = ("apply", "attrs", "batched", "different", "inputs", "name", "size")
+    __slots__ = ("apply", "attrs", "batched", "inputs", "name", "size")
 
     def __init__(
-        self, primitive: Primitive, attrs: dict[str, Any], inputs: list[Any], batched: tuple[bool, ...], size: int, different: bool
+        self, primitive: Primitive, attrs: dict[str, Any], inputs: list[Any], batched: tuple[bool, ...], size: int
     ) -> None:  # fmt: skip
         self.name = primitive.name
         self.apply = primitive
@@ -43,7 +42,6 @@ class BatchContext:
         self.inputs = inputs
         self.batched = batched
         self.size = size
-        self.different = different
 
     def ndim(self, i: int) -> int:
         return self.inputs[i]._meta.ndim - self.batched[i]  # type: ignore[no-any-return]
@@ -62,10 +60,10 @@ class BatchContext:
 
 
 def batch(
-    primitive: Primitive, attrs: dict[str, Any], inputs: list[Any], batched: tuple[bool, ...], size: int, different: bool = False
+    primitive: Primitive, attrs: dict[str, Any], inputs: list[Any], batched: tuple[bool, ...], size: int
 ) -> Any:  # fmt: skip
-    """Record a primitive over inputs of which some have a batch; every result has it. `different`: random numbers for each sample."""
-    c = BatchContext(primitive, attrs, inputs, batched, size, different)
+    """Record a primitive over inputs of which some have a batch; every result has it."""
+    c = BatchContext(primitive, attrs, inputs, batched, size)
     rule = RULES.get(primitive.name)
     if rule is None:
         if primitive.name not in POINTWISE:
@@ -320,15 +318,8 @@ def _pool(c: BatchContext, *inputs: Any) -> Any:
 
 @_rule("attention", "attention_gradient")
 def _attention(c: BatchContext, *inputs: Any) -> Any:
-    """One more leading dim of everything but the seed and the offset of the random numbers."""
-    random = c.attrs["dropout"] > 0
-    count = len(inputs) - (2 if random else 0)
-    if any(c.batched[count:]):
-        raise RuntimeError("vmap: a random operation's seed must be one number for all samples")
-    if random and not c.different:  # the masks follow from the places in the whole: each sample is a whole of its own
-        samples = [c.apply(*[view.select(c.repeated(i), dim=0, index=k) for i in range(count)], *inputs[count:], **c.attrs) for k in range(c.size)]
-        return tuple([move.concatenate(*[x.unsqueeze(0) for x in results], dim=0) for results in zip(*samples, strict=True)])
-    return c.apply(*[c.repeated(i) for i in range(count)], *inputs[count:], **c.attrs)
+    """One more leading dim of everything."""
+    return c.apply(*c.all(), **c.attrs)
 
 
 def without_rule() -> list[str]:
