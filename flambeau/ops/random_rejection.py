@@ -1,4 +1,4 @@
-"""Random tensors whose distribution's parameters are tensors, drawn by rejection: gamma, Dirichlet, Poisson, binomial.
+"""Random tensors whose draws depend on the values of tensors: gamma, Dirichlet, Poisson, binomial (by rejection), slopes of rrelu.
 
 PyTorch's CPU stream for the same seed. Draws happen at the call, in row-major order, from the parameters' values. A gradient of a gamma or
 Dirichlet number with respect to its parameters is the implicit one (implicit_gradients.py); of a count it is 0.
@@ -102,6 +102,19 @@ def sample_dirichlet(self: Tensor, generator: Any = None) -> Tensor:
     if self.requires_grad:
         return _Draw.apply(draw, _dirichlet_gradient, self)  # type: ignore[no-any-return]
     return draw(self)
+
+
+@draws
+def rrelu_slopes(input: Tensor, lower: float, upper: float, generator: Any = None) -> Tensor:
+    """What rrelu multiplies by while training: numbers of [lower, upper) where `input` is at most 0, drawn in row-major order, else 1.
+
+    Of the input's dtype; of float32 for 16 bits."""
+    if not input.dtype.is_floating_point:
+        raise NotImplementedError(f'"rrelu_with_noise_out_cpu" not implemented for {input.dtype.name}: the input must be a floating tensor')
+    dense = input.detach().contiguous()  # type: ignore[attr-defined]
+    d = dtypes.float64 if input.dtype is dtypes.float64 else dtypes.float32
+    source = dense.data_ptr(), input.dtype
+    return _filled(tuple(input.shape), d, lambda a, n: _state(generator).rrelu(a, n, d, *source, float(lower), float(upper)))
 
 
 @draws

@@ -51,7 +51,7 @@ class _Native(ctypes.Structure):
 _functions: dict[str, Callable[..., int]] = {}
 _draw = 0  # address of the function that all fills draw words with
 # Argument words after the addresses of the state, the target and `draw`: d a double, q an integer.
-_PACK: Final = {layout: struct.Struct("=qqq" + layout).pack_into for layout in ("", "q", "qq", "qqqq", "dd")}
+_PACK: Final = {layout: struct.Struct("=qqq" + layout).pack_into for layout in ("", "q", "qq", "qqqq", "dd", "qdd")}
 _ARGUMENT_BYTES: Final = 56
 
 
@@ -273,6 +273,11 @@ class MersenneState:
     def binomial(self, address: int, numel: int, d: dtype, count_address: int, probability_address: int) -> None:
         """`binomial(count, prob)`: `numel` dense counts and probabilities of the floating dtype `d`."""
         self._rejected("binomial", address, numel, d, count_address, probability_address)
+
+    def rrelu(self, address: int, numel: int, d: dtype, input_address: int, input_dtype: dtype, low: float, high: float) -> None:
+        """Slopes of rrelu: `numel` elements of the floating dtype `d`, 1 where the dense input is greater than 0 or NaN, else of [low, high)."""
+        facts = {"d": d, "source": input_dtype}
+        self._run(f"random:rrelu:{d.name}:{input_dtype.name}", "emit_rrelu", facts, address, numel, "qdd", input_address, low, high)
 
 
 def full_range(d: dtype) -> tuple[int, bool]:

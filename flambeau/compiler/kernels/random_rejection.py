@@ -1,6 +1,6 @@
-"""PyTorch's CPU random numbers that are drawn by rejection: gamma, Poisson and binomial, one element after another.
+"""PyTorch's CPU random numbers whose count depends on values: gamma, Poisson and binomial (by rejection), and rrelu's slopes.
 
-Fills as in random.py (same words, same state), for distributions whose parameters are tensors: the words after `draw` are the
+Fills as in random.py (same words, same state), one element after another, for distributions whose parameters are tensors: the words after `draw` are the
 addresses of dense parameters. How many numbers an element draws depends on what was drawn, so the order of draws, the formulas
 and the precision of each step are ATen's (Distributions.h, Distributions.cpp), and results agree but for rounding in the last place of
 log and its like. Parameters for which ATen would draw for ever (NaN, a shape of -1, an infinite rate) give NaN, or the rate.
@@ -40,6 +40,26 @@ def _parameter(s: Stream, name: str, d: dtype, i: Lanes) -> Lanes:
 
 def _double(value: Lanes) -> Lanes:
     return value.to("double", "fpext")
+
+
+def emit_rrelu(key: str, d: dtype, source: dtype) -> str:
+    """Words: input (address, of `source`), low, high (doubles). The slopes of rrelu: an element of [low, high) where the input is at most 0,
+    else 1, for which nothing is drawn. Not fused, as ATen computes it in a file without such instructions."""
+    s = Stream(["input", "low", "high"])
+    c = s.c
+    low, high = s.double("low"), s.double("high")
+    if d is not _DOUBLE:
+        low, high = (x.to("float", "fptrunc").to("double", "fpext") for x in (low, high))
+    scale = high - low
+    slope = c.cell("double")
+
+    def one(i: Lanes) -> None:
+        slope.set(1.0)
+        c.when(s.cast(source, _DOUBLE, _parameter(s, "input", source, i)).le(0.0), lambda: slope.set(s.single() * scale + low))
+        s.store(d, i, s.cast(_DOUBLE, d, slope.get()))
+
+    c.for_(0, s.count, one)
+    return s.finish(key)
 
 
 def emit_gamma(key: str, d: dtype) -> str:

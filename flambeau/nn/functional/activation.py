@@ -8,6 +8,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Number, Tensor, functional, functional_with_out, primitives, replace, widen
+from flambeau.ops.random_rejection import rrelu_slopes
 
 
 @functional
@@ -304,7 +305,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 @functional
 def _rrelu(input: Tensor, slope: Tensor) -> Tensor:
-    return torch.where(input <= 0, input * slope, input)
+    return (widen(input) * slope).to(input.dtype)
 
 
 def rrelu(
@@ -315,7 +316,12 @@ def rrelu(
         raise RuntimeError(f"rrelu(): Lower bound should be less than or equal to the upper bound, got {lower} and {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper)
+    return rrelu_by(None, input, lower, upper, inplace)
+
+
+def rrelu_by(generator: Any, input: Tensor, lower: float, upper: float, inplace: bool = False) -> Tensor:
+    """rrelu while training, its slopes from a generator."""
+    slope = rrelu_slopes(input, lower, upper, generator)
     return _write(_rrelu, input, slope) if inplace else _rrelu(input, slope)
 
 

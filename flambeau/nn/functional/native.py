@@ -12,6 +12,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.nn.functional import recurrent
+from flambeau.nn.functional.dropout import mask_of
 from flambeau.ops.named import public
 from flambeau.ops.tied import tied_to
 from flambeau.tensor import Tensor
@@ -103,10 +104,10 @@ def native_group_norm(
 # -- dropout ------------------------------------------------------------------------------------------------------
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     """(the input after dropout, which elements were kept)."""
-    if train is False or p == 0:
+    if train is False or not input.numel():
         return input.clone(), torch.ones_like(input, dtype=torch.bool)
-    kept = F.dropout(torch.ones_like(input), p, True)
-    return input * kept, kept.ne(0)
+    keep = mask_of(input, p)
+    return input * (keep.to(input.dtype) * (1.0 / (1.0 - p) if p < 1.0 else 0.0)), keep
 
 
 def _in_place(function: Any) -> Any:
@@ -119,8 +120,8 @@ def _in_place(function: Any) -> Any:
 
 
 def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """Dropout of whole channels."""
-    return F.dropout1d(input, p, train) if input.ndim <= 3 else F.dropout2d(input, p, train) if input.ndim == 4 else F.dropout3d(input, p, train)
+    """Dropout of whole channels: the mask spans the first two dimensions."""
+    return F.dropout2d(input, p, train)
 
 
 dropout_, alpha_dropout_, feature_alpha_dropout_ = _in_place(F.dropout), _in_place(F.alpha_dropout), _in_place(F.feature_alpha_dropout)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import flambeau as torch
 from flambeau.nn import functional as F
+from flambeau.nn.functional.activation import rrelu_by
 from flambeau.nn.functional.native import REDUCTIONS
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
@@ -70,8 +70,7 @@ def rrelu(input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333
     """nn.functional.rrelu; slopes are drawn from `generator`, if given."""
     if generator is None or not training:
         return F.rrelu(input, lower, upper, training)
-    slope = torch.empty_like(input, requires_grad=False).uniform_(lower, upper, generator=generator)
-    return torch.where(input <= 0, input * slope, input)
+    return rrelu_by(generator, input, lower, upper)
 
 
 def layer_norm(

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, NoReturn
 
 import flambeau as torch
-from flambeau.nn.functional.activation import rrelu
+from flambeau.nn.functional.activation import rrelu, rrelu_by
 from flambeau.nn.functional.convolution import conv1d
 from flambeau.nn.functional.linear import channel_shuffle
 from flambeau.tensor import Tensor
@@ -25,7 +25,7 @@ def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
 def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, generator: Any = None) -> Tensor:
     """rrelu in place."""
-    return rrelu(input, lower, upper, training, True)
+    return rrelu_by(generator, input, lower, upper, True) if training else rrelu(input, lower, upper, False, True)
 
 
 def grouped_mm(
