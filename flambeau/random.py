@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from flambeau.ops.dropout_masks import dropout_stream
 from flambeau.ops.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
-__all__ = ["default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state", "thread_safe_generator"]
+__all__ = ["default_generator", "dropout_stream", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state", "thread_safe_generator"]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flambeau import devices, dtypes
 from flambeau.dtypes import dtype
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
+_ROOT_OF_TWO: Final = math.sqrt(2.0)
 
 
 class Generator:
@@ -150,7 +151,7 @@ def _make(shape: tuple[int, ...], d: dtype, generator: Any, kind: str, requires_
     devices.check(device)
     state = _state(generator)
     if d.is_complex:
-        scale = math.sqrt(0.5)
+        scale = 1.0 / _ROOT_OF_TWO
         real = d.to_real()
         fill = (lambda a, n: state.normal(a, 2 * n, real, 0.0, scale)) if kind == "normal" else (
             lambda a, n: state.uniform(a, 2 * n, real)
@@ -178,20 +179,26 @@ def _drawn_into(out: Any, shape: tuple[int, ...], d: dtype | None, name: str, dr
 def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Uniform numbers in [0, 1)."""
-    shape = sizes_of(sizes if size is None else (size,))
-    if out is not None and not out.is_complex():
+    shape = _shape("rand", sizes, size)
+    if out is not None:
         return _drawn_into(out, shape, dtype, "rand", lambda t: uniform_(t, generator=generator))  # type: ignore[no-any-return]
-    return into(out, _make(shape, _floating(dtype, "rand"), generator, "uniform", requires_grad, device), "rand")
+    return _make(shape, _floating(dtype, "rand"), generator, "uniform", requires_grad, device)  # type: ignore[no-any-return]
 
 
 @draws
 def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers of the standard normal distribution."""
-    shape = sizes_of(sizes if size is None else (size,))
-    if out is not None and not out.is_complex():
+    shape = _shape("randn", sizes, size)
+    if out is not None:
         return _drawn_into(out, shape, dtype, "randn", lambda t: normal_(t, generator=generator))  # type: ignore[no-any-return]
-    return into(out, _make(shape, _floating(dtype, "randn"), generator, "normal", requires_grad, device), "randn")
+    return _make(shape, _floating(dtype, "randn"), generator, "normal", requires_grad, device)  # type: ignore[no-any-return]
+
+
+def _shape(name: str, sizes: tuple[Any, ...], size: Any) -> tuple[int, ...]:
+    if not sizes and size is None:
+        raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
+    return sizes_of(sizes if size is None else (size,))
 
 
 @draws
@@ -199,9 +206,9 @@ def rand_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, 
               memory_format: Any = None, generator: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """rand with the shape, dtype and memory order of `input`."""
     d = _floating(dtype or input.dtype, "rand_like")
-    if input._meta.is_contiguous or d.is_complex or memory_format is not None:
+    if input._meta.is_contiguous and memory_format is None:
         return rand(tuple(input.shape), dtype=d, device=device, requires_grad=requires_grad, generator=generator)
-    t = uniform_(_like(input, d), generator=generator)
+    t = uniform_(_like(input, d, memory_format), generator=generator)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -210,17 +217,17 @@ def randn_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None,
                memory_format: Any = None, generator: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """randn with the shape, dtype and memory order of `input`."""
     d = _floating(dtype or input.dtype, "randn_like")
-    if input._meta.is_contiguous or d.is_complex or memory_format is not None:
+    if input._meta.is_contiguous and memory_format is None:
         return randn(tuple(input.shape), dtype=d, device=device, requires_grad=requires_grad, generator=generator)
-    t = normal_(_like(input, d), generator=generator)
+    t = normal_(_like(input, d, memory_format), generator=generator)
     return t.requires_grad_() if requires_grad else t
 
 
-def _like(input: Tensor, d: dtype) -> Tensor:
-    """Memory in the order of `input`'s: the elements are drawn in the order of the addresses."""
+def _like(input: Tensor, d: dtype, memory_format: Any = None) -> Tensor:
+    """Memory in the order of `input`'s, or of a memory format: the elements are drawn in the order of the addresses."""
     from flambeau.ops.creation import empty_like
 
-    return empty_like(input, dtype=d)
+    return empty_like(input, dtype=d, memory_format=memory_format)
 
 
 @draws
@@ -245,7 +252,9 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | N
     if out is not None:
         return _drawn_into(out, sizes_of((size,)), dtype, "randint", lambda t: random_(t, low, high, generator=generator))  # type: ignore[no-any-return]
     d = dtype or dtypes.int64
-    return _filled(sizes_of((size,)), d, lambda a, n: _state(generator).integers(a, n, d, low, high))  # type: ignore[no-any-return]
+    _check_bounds(d, low, high)
+    t = _filled(sizes_of((size,)), d, lambda a, n: _state(generator).integers(a, n, d, low, high))
+    return t.requires_grad_() if requires_grad else t
 
 
 @draws
@@ -253,9 +262,11 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: dty
     """randint with the shape, dtype and memory order of `input`."""
     low, high = (0, low) if high is None else (low, high)
     d = dtype or input.dtype
-    if input._meta.is_contiguous:
-        return randint(low, high, tuple(input.shape), dtype=d)
-    return random_(_like(input, d), low, high)
+    memory_format = options.pop("memory_format", None)
+    if input._meta.is_contiguous and memory_format is None:
+        return randint(low, high, tuple(input.shape), dtype=d, **options)
+    t = random_(_like(input, d, memory_format), low, high, generator=options.get("generator"))
+    return t.requires_grad_() if options.get("requires_grad") else t
 
 
 @draws
@@ -278,11 +289,17 @@ def _fill_in_place(self: Tensor, fill: Any, name: str) -> Tensor:
     if m.is_contiguous:
         drawn = _filled(tuple(m.shape), m.dtype, fill)
     else:
-        order = sorted(range(m.ndim), key=lambda d: (-m.strides[d], d))
+        order = _order(self)
         drawn = _filled(tuple([m.shape[d] for d in order]), m.dtype, fill)
         drawn = drawn.permute(sorted(range(m.ndim), key=order.__getitem__))  # type: ignore[attr-defined]
     assign(self, drawn, name)
     return self
+
+
+def _order(x: Tensor) -> list[int]:
+    """The dims of a tensor, the one with the longest steps in memory first."""
+    strides = x._meta.strides
+    return sorted(range(len(strides)), key=lambda d: (-strides[d], d))
 
 
 @draws
@@ -305,13 +322,15 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = N
 @draws
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with normally distributed numbers."""
-    d = _floating(self.dtype, "normal_")
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if not self._meta.numel:
+        return self
+    d = _floating(self.dtype, "normal_")
     if d.is_complex:  # half of the variance for each part
         from flambeau.ops.elementwise import view_as_real
 
-        normal_(view_as_real(self), mean, std * 0.5**0.5, generator=generator)  # type: ignore[operator]
+        normal_(view_as_real(self), mean, std / _ROOT_OF_TWO, generator=generator)  # type: ignore[operator]
         return self
     dense = self._meta.is_contiguous
     return _fill_in_place(self, lambda p, n: _state(generator).normal(p, n, d, float(mean), float(std), contiguous=dense), "normal_")
@@ -333,7 +352,8 @@ def _drawn(self: Tensor, name: str, method: str, *parameters: float, generator: 
 @draws
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with exponentially distributed numbers of the rate `lambd`. RuntimeError unless that is positive and the dtype floating."""
-    _continuous(self.dtype, "Exponential")
+    if self._meta.numel:
+        _continuous(self.dtype, "Exponential")
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     return _drawn(self, "exponential_", "exponential", lambd, generator=generator)
@@ -344,6 +364,8 @@ def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Fill with the number of trials until the first success of probability p. RuntimeError unless that is inside (0, 1)."""
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+    if self._meta.numel and (self.dtype.category == 0 or self.dtype.is_complex):
+        raise NotImplementedError(f'"geometric_cpu" not implemented for {self.dtype.name}: counts need an integer or floating dtype')
     return _drawn(self, "geometric_", "geometric", p, generator=generator)
 
 
@@ -359,9 +381,11 @@ def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator:
 @draws
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Tensor:
     """Fill with exp of normal numbers of this mean and deviation. RuntimeError unless the deviation is positive and the dtype floating."""
-    _floating(self.dtype, "log_normal_cpu")
     if not std > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
+    if not self._meta.numel:
+        return self
+    _floating(self.dtype, "log_normal_cpu")
     return _drawn(self, "log_normal_", "log_normal", mean, std, generator=generator)
 
 
@@ -380,7 +404,20 @@ def random_(self: Tensor, *bounds: int, generator: Any = None, **named: Any) -> 
         high = full_range(d)[0]
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    _check_bounds(d, int(low), int(high))
     return _fill_in_place(self, lambda p, n: _state(generator).integers(p, n, d, int(low), int(high)), "random_")
+
+
+def _check_bounds(d: dtype, low: int, high: int) -> None:
+    """Whether the integers of [low, high) are numbers of a dtype. Of a floating one too large ones are rounded."""
+    if d.is_complex:
+        raise RuntimeError(f"random_: check_random_bounds handles only integral, floating-point and boolean types, got {d.name}")
+    if not d.is_floating_point:
+        count = full_range(d)[0]
+        least = -count if d.is_signed and d.category else 0
+        for name, number in (("from", low), ("to - 1", high - 1)):
+            if not least <= number < count:
+                raise RuntimeError(f"random_: {name} is out of bounds for {d.name}: {number} is not in [{least}, {count - 1}]")
 
 
 @draws
@@ -395,7 +432,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 
 def _draw_each(target: Tensor, p: Tensor, generator: Any) -> Tensor:
-    dense = p.detach().contiguous()  # type: ignore[attr-defined]
+    dense = p.detach().permute(_order(target)).contiguous()  # type: ignore[attr-defined]  # in the order of the draws
     address = dense.data_ptr()
     return _fill_in_place(
         target, lambda a, n: _state(generator).bernoulli_each(a, n, target.dtype, address, dense.dtype), "bernoulli_"
@@ -405,14 +442,19 @@ def _draw_each(target: Tensor, p: Tensor, generator: Any) -> Tensor:
 @draws
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None, out: Any = None) -> Tensor:
     """1 with the probability that each element of `input` gives (or with probability p), else 0."""
-    from flambeau.ops.creation import empty_like
+    from flambeau.ops.creation import empty
 
-    target = empty_like(input) if out is None else out
-    if p is not None:
-        return bernoulli_(target, p, generator=generator)
-    if not input.dtype.is_floating_point:
+    if p is None and not input.dtype.is_floating_point:
         raise RuntimeError(f"bernoulli expects floating-point probabilities, got {input.dtype}")
-    return tied_to(_draw_each(target, input, generator), input)
+
+    def draw(target: Tensor) -> Tensor:
+        return _draw_each(target, input, generator) if p is None else bernoulli_(target, p, generator=generator)  # type: ignore[no-any-return]
+
+    shape = tuple(input.shape)
+    if out is not None:
+        return _drawn_into(out, shape, None, "bernoulli", draw)  # type: ignore[no-any-return]
+    drawn = draw(empty(shape, dtype=input.dtype))
+    return tied_to(drawn, input) if p is None else drawn
 
 
 @draws
@@ -422,10 +464,10 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
     if size is not None:
         from flambeau.ops.creation import empty
 
+        if out is not None:
+            return _drawn_into(out, sizes_of((size,)), dtype, "normal", lambda t: normal_(t, mean, std, generator=generator))  # type: ignore[no-any-return]
         t = normal_(empty(size, dtype=dtype, device=device), mean, std, generator=generator)
-        if requires_grad:
-            t.requires_grad_()
-        return into(out, t, "normal")
+        return t.requires_grad_() if requires_grad else t
     from flambeau.ops.shape import broadcast_tensors
 
     shape_of = [x for x in (mean, std) if hasattr(x, "_meta")]
@@ -445,8 +487,6 @@ def _constant(x: Any) -> Any:
 @draws
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None, out: Any = None) -> Tensor:
     """Indices drawn with the (unnormalised) probabilities in the rows of `input`."""
-    from flambeau.ops.creation import empty
-
     if input.ndim not in (1, 2):
         raise RuntimeError("multinomial(): prob_dist must be 1 or 2 dim")
     if out is not None and out.dtype is not dtypes.int64:
@@ -462,7 +502,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     if not bool((p.sum(-1) > 0).all()):
         raise RuntimeError("multinomial(): invalid multinomial distribution (sum of probabilities <= 0)")
     if not replacement or num_samples == 1:
-        q = exponential_(empty(tuple(p.shape), dtype=p.dtype), 1.0, generator=generator)
+        q = exponential_(_like(input, p.dtype), 1.0, generator=generator)
         ratio = p / q
         drawn = ratio.argmax(-1, True) if num_samples == 1 else ratio.topk(num_samples, -1)[1]
         return into(out, drawn, "multinomial")

@@ -17,7 +17,6 @@ How PyTorch composes the rest from these (the callers' part):
 from __future__ import annotations
 
 import ctypes
-import math
 import struct
 import threading
 from collections.abc import Callable
@@ -33,8 +32,6 @@ _WORDS: Final = 624
 # PyTorch writes 0 to x and rho and does not read them; here x's place holds how much was drawn from the counter-based stream.
 _STATE: Final = struct.Struct("<QiiQ624QQddiIfB3x")
 STATE_BYTES: Final = 5056
-# States of PyTorch before 1.6 end before the float normal, and keep a pair's angle (x) and radius (rho) for its second number.
-_OLD_STATE: Final = struct.Struct("<QiiQ624QdddiI")
 # Ranges from here on take 64-bit draws (PyTorch 2.13: fewer bits would favour small numbers by 2^-4 and more).
 _WIDE_RANGE: Final = 1 << 28
 
@@ -130,18 +127,13 @@ class MersenneState:
 
     def set_state(self, state: bytes) -> None:
         """Continue from what `get_state` (this one or PyTorch's) gave. RuntimeError if it is not such a state."""
-        if len(state) == _OLD_STATE.size:
-            fields = _OLD_STATE.unpack(state)
-            x, _, rho, valid = fields[4 + _WORDS : 8 + _WORDS]
-            counter, normal_y = 0, rho * math.sin(2.0 * math.pi * x) if valid else 0.0
-        elif len(state) == STATE_BYTES:
-            fields = _STATE.unpack(state)
-            counter, normal_y, _, valid = fields[4 + _WORDS : 8 + _WORDS]
-        else:
+        if len(state) != STATE_BYTES:
             raise RuntimeError(
                 f"RNG state is wrong size: expected {STATE_BYTES} bytes of a CPU generator's state, got {len(state)}; "
                 "pass what get_state() returned"
             )
+        fields = _STATE.unpack(state)
+        counter, normal_y, _, valid = fields[4 + _WORDS : 8 + _WORDS]
         seed, left, _, following = fields[:4]
         if not (1 <= left <= _WORDS and 0 <= following <= _WORDS and left + following in (1, _WORDS + 1)):
             raise RuntimeError(f"Invalid mt19937 state: left {left} and next {following} do not belong together")

@@ -322,7 +322,7 @@ def rrelu(
 def rrelu_by(generator: Any, input: Tensor, lower: float, upper: float, inplace: bool = False) -> Tensor:
     """rrelu while training, its slopes from a generator."""
     slope = rrelu_slopes(input, lower, upper, generator)
-    return _write(_rrelu, input, slope) if inplace else _rrelu(input, slope)
+    return _write(_rrelu, input, slope) if inplace else _rrelu(input.contiguous(), slope)
 
 
 def _softmax_dim(ndim: int) -> int:
@@ -375,7 +375,7 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 def gumbel_softmax(logits: Tensor, tau: Number = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """A sample from the Gumbel-softmax distribution (Jang et al., 2017); with `hard`, one-hot with the soft gradient."""
-    gumbels = -torch.empty_like(logits, requires_grad=False).exponential_().log()
+    gumbels = -torch.empty_like(logits, requires_grad=False, memory_format=torch.contiguous_format).exponential_().log()
     soft = softmax((logits + gumbels) / tau, dim)
     if not hard:
         return soft
