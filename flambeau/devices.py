@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau.foreign import refuse
+
 _KNOWN = ("cpu", "cuda", "mps", "xpu", "meta", "hpu", "mtia", "vulkan", "xla", "ipu")
 
 
@@ -60,6 +62,7 @@ def check(device: Any) -> None:
     """RuntimeError unless tensors can be made on this device."""
     if device is None:
         return
+    refuse((device,), "the argument `device`")
     device = Device(device)
     if device.type != "cpu":
         raise RuntimeError(f"no {device.type} device: flambeau runs on the CPU so far; use device='cpu'")

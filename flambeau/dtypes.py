@@ -81,6 +81,8 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
     a, b = type1, type2
     if a is b:
         return a
+    if not (isinstance(a, dtype) and isinstance(b, dtype)):
+        raise TypeError(f"promote_types(): arguments must be torch.dtype, not {type(a).__name__} and {type(b).__name__}")
     if a.category < b.category:
         a, b = b, a
     if a.category != b.category:

@@ -6,6 +6,7 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.dtypes import dtype
+from flambeau.foreign import refuse
 
 # dtype name -> (bits, eps, largest, smallest normal, smallest subnormal, decimal digits); IEEE 754 and the bfloat16 format
 _FLOATS = {
@@ -20,6 +21,7 @@ class finfo:
     """Limits of a floating dtype: bits, eps, max, min, tiny (smallest_normal), resolution."""
 
     def __init__(self, type: dtype | None = None) -> None:
+        refuse((type,), "finfo()")
         d = (type or dtypes.get_default_dtype()).to_real()
         if not d.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
@@ -162,6 +164,7 @@ def set_default_dtype(d: dtype) -> None:
     """Make d (a floating dtype) the dtype of new floating tensors."""
     from flambeau.trace.evaluate import synchronize
 
+    refuse((d,), "set_default_dtype()")
     synchronize()
     dtypes.set_default_dtype(d)
     synchronize()

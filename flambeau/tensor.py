@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from flambeau import dtypes, layouts
 from flambeau.devices import CPU, Device
 from flambeau.dtypes import dtype
+from flambeau.foreign import refuse
 from flambeau.runtime import memory
 from flambeau.trace import recorder
 from flambeau.trace.evaluate import observe, observed
@@ -257,6 +258,7 @@ class Tensor:
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             if not isinstance(value, Tensor):
+                refuse((value,), "Tensor.grad")
                 raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value).__name__}")
             if tuple(value._meta.shape) != tuple(self._meta.shape):
                 raise RuntimeError(
@@ -528,6 +530,7 @@ class Tensor:
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
+            refuse((value,), "Tensor.data")
             raise TypeError(f"data must be a Tensor, not {type(value).__name__}")
         from flambeau.trace.mutation import replace_data
 

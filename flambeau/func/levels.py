@@ -35,7 +35,7 @@ _new: Any = object.__new__
 class LevelTensor(Tensor):
     """A tensor of a level, around a tensor of what is below the level."""
 
-    __torch_function__ = disabled_torch_function  # type: ignore[assignment]
+    __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
     _gen = _slot = -1  # no trace has it
     _storage = _immediate = None
     _level: Level

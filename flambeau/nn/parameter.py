@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import flambeau as torch
+from flambeau.foreign import refuse
 from flambeau.ops.dispatch import PLAIN, Overridable, disabled_torch_function, parameter_of
 from flambeau.tensor import Tensor, prepare
 from flambeau.trace import recorder
@@ -20,6 +21,7 @@ class Parameter(Tensor):
         if data is None:
             data = torch.empty(0)
         elif not isinstance(data, Tensor):
+            refuse((data,), "Parameter()")
             raise TypeError(f"Parameter: expected a Tensor as data, got {type(data).__name__}")
         elif isinstance(data, Overridable) and not issubclass(cls, type(data)):
             made = data.detach()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import devices, dtypes
 from flambeau.dtypes import dtype
+from flambeau.foreign import refuse
 from flambeau.layouts import strided
 from flambeau.ops import primitives as prim
 from flambeau.ops.from_data import from_any, tensor
@@ -459,6 +460,7 @@ def zero_(input: Tensor) -> Tensor:
 def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
     """Overwrite the elements with those of `other`, broadcast and cast as needed."""
     if not hasattr(other, "_meta"):
+        refuse((other,), "copy_()")
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
     return assign(self, other, "copy_")
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
+from flambeau.foreign import called, is_foreign, is_theirs
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
 from flambeau.trace.recorder import Fragment, local
@@ -68,6 +69,8 @@ class DisableTorchFunction(AbstractContextManager[None]):
 
 def disabled_torch_function(func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """The `__torch_function__` of classes that do not answer: the plain function."""
+    if is_theirs(func):
+        raise called(func)
     with DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))
 
@@ -92,7 +95,7 @@ def overloaded(arguments: Iterable[Any]) -> list[Any]:
     for a in arguments:
         for b in a if type(a) in (list, tuple) else (a,):
             cls = type(b)
-            if cls in PLAIN or not overrides(b) or any(type(f) is cls for f in found):
+            if cls in PLAIN or not overrides(b) or is_foreign(b) or any(type(f) is cls for f in found):
                 continue
             place = next((i for i, f in enumerate(found) if issubclass(cls, type(f))), len(found))
             found.insert(place, b)
@@ -303,6 +306,8 @@ def torch_function(
 ) -> Any:
     """Tensor's own `__torch_function__`: the plain function, its results as tensors of the subclass."""
     kwargs = kwargs or {}
+    if is_theirs(func):
+        raise called(func)
     if not all(issubclass(cls, t) for t in types):
         return NotImplemented
     with DisableTorchFunctionSubclass():

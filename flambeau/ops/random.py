@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flambeau import devices, dtypes
 from flambeau.dtypes import dtype
+from flambeau.foreign import refuse
 from flambeau.layouts import strided
 from flambeau.ops.shape import sizes_of
 from flambeau.ops.tied import tied_to
@@ -137,6 +138,7 @@ def _filled(shape: tuple[int, ...], d: dtype, fill: Any) -> Tensor:
 
 
 def _state(generator: Any) -> MersenneState:
+    refuse((generator,), "the argument `generator`")
     return (generator or default_generator).state
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
+from flambeau.foreign import refuse
 from flambeau.layouts import layout
 from flambeau.ops.registry import Operation
 from flambeau.ops.wrapper import MISSING, heading, lazy
@@ -265,6 +266,7 @@ def _missed(state: State, call: KnownCall, gen: int) -> None:
 
 def _run(form: Form, args: tuple[Any, ...]) -> Any:
     """The function itself, and the call is remembered."""
+    refuse(args, f"{form.body.__name__}()")
     tr = local.trace
     if type(tr) is not Trace or recorder.take is None:
         return form.call(args)

@@ -16,6 +16,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flambeau.exact import number, plain_number, static
+from flambeau.foreign import refuse
 from flambeau.trace.recorder import _TENSOR, local
 
 if TYPE_CHECKING:
@@ -325,6 +326,7 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
         from flambeau.sparse.dispatch import dispatch as sparse_dispatch
 
         return sparse_dispatch(op.name, args)
+    refuse(args, f"{op.name}()")
     tensor = _TENSOR[0]
     if any(type(a) is not tensor and hasattr(a, "__torch_function__") for a in args) or any(type(a) in (list, tuple) for a in args):
         from flambeau.ops.dispatch import from_wrapper

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import flambeau as torch
 from flambeau.autograd.modes import is_grad_enabled, switch
+from flambeau.foreign import refuse
 from flambeau.nn.functional.engine import overwrite
 from flambeau.nn.modules.hooks import Hook, RemovableHandle, register
 from flambeau.nn.modules.module import clear_grad
@@ -178,6 +179,7 @@ class Optimizer:
         param_group["params"] = params
         for p in params:
             if not isinstance(p, Tensor):
+                refuse((p,), f"the optimizer {type(self).__name__}")
                 raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
             if not (p.is_leaf or p.retains_grad):
                 raise ValueError("can't optimize a non-leaf Tensor")

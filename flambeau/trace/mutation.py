@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
+from flambeau.foreign import refuse
 from flambeau.statistics import counters
 from flambeau.trace.liveness import HELD
 from flambeau.trace.meta import is_dense, meta, same_layout
@@ -497,6 +498,7 @@ _EXACT = frozenset(
 def write_over(target: Tensor, source: Tensor, name: str) -> None:
     """The `out=` rule: resize `target` to the result's shape if it differs, then overwrite it."""
     if not hasattr(target, "_meta"):
+        refuse((target,), f"{name}() (as out=)")
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(target).__name__}")
     if (name in _EXACT or name.rsplit(".", 1)[-1].removeprefix("linalg_") in _EXACT) and source._meta.dtype is not target._meta.dtype:
         raise RuntimeError(f"{name}(): Expected out tensor to have dtype {source._meta.dtype.name}, but got {target._meta.dtype.name} instead")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Node, Value
+from flambeau.foreign import refuse
 from flambeau.runtime import forking
 from flambeau.statistics import counters
 from flambeau.trace.meta import Meta, meta
@@ -571,6 +572,7 @@ class Trace:
             cut(self)
             return op.call(args)
         counters.slow_path_entries += 1
+        refuse(args, f"{op.name}()")
         before = self.state
         fragment = Fragment(self, self.grad_enabled)
         tensors: list[Tensor] = []

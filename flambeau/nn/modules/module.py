@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import flambeau as torch
+from flambeau.foreign import refuse
 from flambeau.nn.modules.hooks import (
     EVERY,
     HookMixin,
@@ -93,7 +94,8 @@ class Module(HookMixin, StateMixin):
             if self._call_hooks:
                 return self._call_with_hooks(args, kwargs)
             return self.forward(*args, **kwargs)
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
+            refuse((*args, *kwargs.values()), f"the module {type(self).__name__}")
             _locate(error, self)
             raise
 
@@ -134,6 +136,7 @@ class Module(HookMixin, StateMixin):
             members = own.get(table)
             if members is not None and name in members:
                 if value is not None:
+                    refuse((value,), f"the module {type(self).__name__} (as its {what} '{name}')")
                     raise TypeError(
                         f"cannot assign '{_typename(value)}' as {what} '{name}' (torch.nn.{kind} or None expected)"
                     )
@@ -153,6 +156,7 @@ class Module(HookMixin, StateMixin):
             else:
                 buffers[name] = registered(EVERY.buffers, self, name, value) if EVERY.buffers else value
             return
+        refuse((value,), f"the module {type(self).__name__} (as its attribute '{name}')")
         object.__setattr__(self, name, value)
 
     @staticmethod
@@ -189,6 +193,7 @@ class Module(HookMixin, StateMixin):
             raise AttributeError("cannot assign parameter before Module.__init__() call")
         self._check_name("parameter", name, self._parameters)
         if param is not None and not isinstance(param, Parameter):
+            refuse((param,), f"the module {type(self).__name__} (as its parameter '{name}')")
             raise TypeError(
                 f"cannot assign '{_typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)"
             )
@@ -205,6 +210,7 @@ class Module(HookMixin, StateMixin):
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
+            refuse((tensor,), f"the module {type(self).__name__} (as its buffer '{name}')")
             raise TypeError(
                 f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
             )
@@ -217,6 +223,7 @@ class Module(HookMixin, StateMixin):
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a child module under an attribute name."""
         if module is not None and not isinstance(module, Module):
+            refuse((module,), f"the module {type(self).__name__} (as its part '{name}')")
             raise TypeError(f"{_typename(module)} is not a Module subclass")
         self._check_name("module", name, self._modules)
         self._modules[name] = registered(EVERY.modules, self, name, module) if EVERY.modules else module

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import flambeau as torch
+from flambeau.foreign import refuse
 from flambeau.nn.modules.hooks import Hook, RemovableHandle, register
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import Tensor
@@ -163,6 +164,7 @@ class StateMixin:
     def _load_one(self, name: str, key: str, target: Any, source: Any, assign: bool) -> str | None:
         """Copy (or assign) one tensor; the error text if it does not fit."""
         if not isinstance(source, Tensor):
+            refuse((source,), f"load_state_dict() (as '{key}')")
             return (
                 f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
                 f"checkpoint but received {type(source)}"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from types import GeneratorType
 
 import flambeau as torch
+from flambeau.foreign import refuse
 from flambeau.nn.functional.engine import Number, Tensor, functional, overwrite
 
 Parameters = Tensor | Iterable[Tensor]
@@ -17,6 +18,7 @@ def _gradients(parameters: Parameters) -> list[Tensor]:
     items = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     if not items and isinstance(parameters, GeneratorType):
         warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3)
+    refuse(items, "clip_grad")
     return [p.grad for p in items if p.grad is not None]
 
 

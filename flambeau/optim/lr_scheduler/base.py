@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from flambeau.foreign import refuse
 from flambeau.optim.optimizer import Optimizer
 
 EPOCH_WARNING = (
@@ -100,6 +101,7 @@ class LRScheduler:
 def check_optimizer(optimizer: Any) -> None:
     """TypeError unless it is an optimizer."""
     if not isinstance(optimizer, Optimizer):
+        refuse((optimizer,), "a schedule of learning rates")
         raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
 
 
