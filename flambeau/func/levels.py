@@ -305,6 +305,10 @@ class Expansion(Fragment):
     def needs(self, slot: int) -> bool:
         return self.tensor_of(self.items[slot])._meta.requires_grad  # type: ignore[no-any-return]
 
+    def note(self, t: Tensor, low: int, size: int, dim: int, skip: int | None, what: str) -> None:
+        if t._gen == self.gen and hasattr(self.outer, "note"):
+            self.outer.note(self.tensor_of(self.items[t._slot]), low, size, dim, skip, what)
+
     def item(self, t: Tensor) -> Any:
         """The item of a tensor that a primitive is given."""
         if t._gen != self.gen:

@@ -16,7 +16,6 @@ from flambeau.compiler.kernel import REFUSED
 from flambeau.ops import primitives as prim
 from flambeau.ops.creation import _full
 from flambeau.ops.from_data import tensor
-from flambeau.ops.primitives.move import refuse_negative
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_look, remembered_setter, remembered_with_axis
@@ -292,9 +291,11 @@ def _index_plan(x: Any, present: tuple[bool, ...]) -> tuple[Any, int, int]:
     return prim.permute(x, dims=tuple(order)), 0, len(dims)
 
 
-def _linear(x: Any, start: int, count: int, indices: list[Any]) -> Any:
+def _linear(x: Any, start: int, count: int, indices: list[Any], present: tuple[bool, ...]) -> Any:
     """One index over the merged indexed dims. Each index is checked against its own dim by wrapping it there first."""
     shape = x._meta.shape[start : start + count]
+    for size, i, dim in zip(shape, indices, [d for d, here in enumerate(present) if here], strict=True):
+        prim.bounded(i, size, dim, wraps=True)
     if count == 1:
         return indices[0]
     linear = None
@@ -316,7 +317,7 @@ def _linear(x: Any, start: int, count: int, indices: list[Any]) -> Any:
 def _index_op(input: Tensor, indices: Sequence[Tensor], present: tuple[bool, ...]) -> Tensor:
     moved, start, count = _index_plan(input, present)
     expanded = _broadcast_indices(indices)
-    linear = _linear(moved, start, count, expanded)
+    linear = _linear(moved, start, count, expanded, present)
     m = moved._meta
     merged = as_shape(moved, (*m.shape[:start], product_of(m.shape[start : start + count]), *m.shape[start + count :]))
     return prim.take_rows(merged, linear, dim=start)
@@ -332,7 +333,7 @@ def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, present: tuple[bool, ...], mode: str) -> Tensor:
     moved, start, count = _index_plan(input, present)
     expanded = _broadcast_indices(indices)
-    linear = _linear(moved, start, count, expanded)
+    linear = _linear(moved, start, count, expanded, present)
     m = moved._meta
     merged = as_shape(moved, (*m.shape[:start], product_of(m.shape[start : start + count]), *m.shape[start + count :]))
     wanted = (*m.shape[:start], *linear._meta.shape, *m.shape[start + count :])
@@ -421,12 +422,14 @@ def _tracks(*tensors: Any) -> bool:
 # -- gather, scatter and relatives --------------------------------------------------------------------------------
 
 
-def _check_index(index: Any, name: str, wraps: bool = False) -> Any:
-    """The index as int64. `wraps`: negative ones count from the end, as only some functions of PyTorch let them."""
+def _check_index(index: Any, name: str, x: Any, dim: int | None, wraps: bool = False) -> Any:
+    """The index into a dim of x (None: into all of its elements) as int64. `wraps`: negative ones count from the end, as only some functions
+    of PyTorch let them."""
     if index.dtype not in (dtypes.int64, dtypes.int32) and index._meta.numel:
         raise RuntimeError(f"{name}(): Expected dtype int64 for index, got {index.dtype.name}; convert it with .long()")
-    position = convert(index, dtypes.int64)
-    return position if wraps else refuse_negative(position)
+    m = x._meta
+    size = m.numel if dim is None else m.shape[dim] if m.ndim else 1
+    return prim.bounded(convert(index, dtypes.int64), size, dim or 0, wraps)
 
 
 def _crop(x: Any, shape: tuple[int, ...], but: int, name: str) -> Any:
@@ -452,7 +455,7 @@ def _lift(x: Any) -> Any:
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
     d = dim_of(dim, input._meta.ndim)
-    position = _check_index(index, "gather")
+    position = _check_index(index, "gather", input, d)
     x, i = _lift(input), _lift(position)
     if not index._meta.numel:  # PyTorch takes an empty index of any shape
         return tied(prim.zeros_of(tuple(index._meta.shape), input.dtype), input)  # type: ignore[no-any-return]
@@ -466,7 +469,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
 
 def _scatter(input: Any, dim: int, index: Any, src: Any, mode: str, name: str) -> Any:
     d = dim_of(dim, input._meta.ndim)
-    position = _lift(_check_index(index, name))
+    position = _lift(_check_index(index, name, input, d))
     x = _lift(input)
     if not index._meta.numel:  # of any shape: nothing is written
         return prim.copy(input, strides=contiguous_of(input)._meta.strides)
@@ -571,7 +574,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     d = dim_of(dim, input._meta.ndim)
     if index._meta.ndim > 1:
         raise IndexError(f"index_select(): Index is supposed to be a vector, got shape {tuple(index._meta.shape)}")
-    position = _lift(_check_index(index, "index_select"))
+    position = _lift(_check_index(index, "index_select", input, d))
     if input._meta.ndim == 0:
         return as_shape(prim.take_rows(as_shape(input, (1,)), position, dim=0), ())
     return prim.take_rows(input, position, dim=d)
@@ -579,7 +582,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 def _put_rows(input: Any, dim: int, index: Any, source: Any, mode: str, name: str) -> Any:
     d = dim_of(dim, input._meta.ndim)
-    position = _lift(_check_index(index, name, wraps=name == "index_fill"))
+    position = _lift(_check_index(index, name, input, d, wraps=name == "index_fill"))
     x, s = _lift(input), _lift(source)
     expected = (*x._meta.shape[:d], position._meta.shape[0], *x._meta.shape[d + 1 :])
     if tuple(s._meta.shape) != expected:
@@ -623,16 +626,17 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements of the flattened tensor."""
     flat = as_shape(input, (input._meta.numel,))
-    return prim.take_rows(flat, _check_index(index, "take", wraps=True), dim=0)
+    return prim.take_rows(flat, _check_index(index, "take", input, None, wraps=True), dim=0)
 
 
 @operation(method=True, out=True)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with broadcasting of the other dims; over the flattened tensor without a dim."""
-    position = _check_index(indices, "take_along_dim", wraps=dim is not None)
     if dim is None:
+        position = _check_index(indices, "take_along_dim", input, None)
         return prim.gather(as_shape(input, (input._meta.numel,)), as_shape(position, (position._meta.numel,)), dim=0)
     d = dim_of(dim, input._meta.ndim)
+    position = _check_index(indices, "take_along_dim", input, d, wraps=True)
     if input._meta.ndim != indices._meta.ndim:
         raise RuntimeError(
             f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {input._meta.ndim} "

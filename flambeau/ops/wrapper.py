@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flambeau.exact import number, plain_number, static
 from flambeau.foreign import refuse
+from flambeau.trace.bounds import check
 from flambeau.trace.recorder import _TENSOR, local
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     """The public function of an operation."""
     signature = inspect.signature(op.body)
     parameters = list(signature.parameters.values())
-    scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover, "L_": _LEAST_INT, "M_": _MOST_INT}
-    scope |= {"number": number, "plain_number": plain_number, "static": static}
+    scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover, "check_": check}
+    scope |= {"L_": _LEAST_INT, "M_": _MOST_INT, "number": number, "plain_number": plain_number, "static": static}
     head, first_lines = heading(op.name, parameters, scope, numpy=True, out=op.out)
     names = [p.name for p in parameters]
     body: list[str] = []
@@ -177,6 +178,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         f"        return tr_.slow(OP, key_, ({arguments}))",
         *[f"    {line}" for line in pushes],
         "    if n_.plain:",
+        f"        if n_.bounds: check_(tr_, n_, {given})",
         "        tr_.state.next = tr_.state = n_",
         "        t_ = new(T_)",
         "        t_._gen = g_",

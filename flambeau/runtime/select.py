@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, lru_cache, partial
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -172,3 +173,55 @@ def repeat_interleave(address: int, numel: int) -> tuple[Buffer, int]:
     if total:
         _call("select:repeat", emit_repeat, numel, address, to.address)
     return to, total
+
+
+@lru_cache(maxsize=1024)
+def _rows(itemsize: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
+    """(elements of a row, bytes from row to row, rows, bytes to each block of rows) of a layout with elements."""
+    joined: list[tuple[int, int]] = []  # (stride, size) from the innermost dim on, those that follow one another as one
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size != 1 and stride != 0):
+        if joined and stride == joined[-1][0] * joined[-1][1]:
+            joined[-1] = joined[-1][0], joined[-1][1] * size
+        else:
+            joined.append((stride, size))
+    if not joined or joined[0][0] != 1:
+        joined.insert(0, (1, 1))
+    (_, count), *rows = joined
+    step, height = rows.pop(0) if rows else (0, 1)
+    blocks = product(*[range(0, stride * size, stride) for stride, size in rows])
+    return count, step * itemsize, height, tuple([sum(at) * itemsize for at in blocks])
+
+
+@cache
+def _extent_of(d: dtype, skips: bool) -> Callable[..., int]:
+    """The native function of kernels/extent.py. It keeps the GIL: what is looked at is mostly short."""
+    from flambeau.compiler.kernels.extent import emit_extent
+    from flambeau.runtime import jit
+
+    key = f"select:extent:{d.name}:{skips}"
+    signature = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    return signature(jit.function(key, partial(emit_extent, key, d, skips)))
+
+
+_Words = ctypes.c_int64 * 7
+
+
+def extent(address: int, d: dtype, shape: tuple[int, ...], strides: tuple[int, ...], skip: int | None = None) -> tuple[int, int]:
+    """(least, greatest) of integers at an address, in any layout; the greatest and the least i64 where there are none. Those that are `skip` do
+    not count."""
+    if 0 in shape:
+        return 2**63 - 1, -(2**63)
+    count, step, height, blocks = _rows(d.itemsize, shape, strides)
+    words = _Words(address, 0, step, count, skip or 0)
+    at = ctypes.addressof(words)
+    words[1] = at + 40
+    function = _extent_of(d, skip is not None)
+    if len(blocks) == 1:
+        function(at, 0, height, 0)
+        return words[5], words[6]
+    least, greatest = 2**63 - 1, -(2**63)
+    for block in blocks:
+        words[0] = address + block
+        function(at, 0, height, 0)
+        least, greatest = min(least, words[5]), max(greatest, words[6])
+    return least, greatest

@@ -7,7 +7,7 @@ takes the call's edges, and the results are put together as the body did.
 
 from __future__ import annotations
 
-from flambeau.trace.edge_code import BUILTIN, FLOAT_VALUE, Places, _begin, _here, _loud, _none, _quiet, alike, enter, hand_out, result
+from flambeau.trace.edge_code import BUILTIN, FLOAT_VALUE, Places, _begin, _here, _loud, _none, _quiet, alike, enter, hand_out, look_at_bounds, result
 from flambeau.trace.object_code import ObjectCode, module
 from flambeau.trace.recorder import MOST_GIVEN as MOST
 from flambeau.trace.write_code import writes
@@ -175,6 +175,7 @@ def call(places: Places) -> str:
         to, sources = c.element("ptr", step, 0), c.element("ptr", step, 1)
         with c.each(c.size(sources)) as (k, _):
             c.set("ptr", c.gep("ptr", given, k), c.element("ptr", made, c.integer(c.element("ptr", c.items(sources), k))))
+        look_at_bounds(c, to, given, c.size(sources), "lost")
         c.exchange(tr, "TRACE_STATE", to)
         outs = c.field(to, "STATE_OUTS")
         with c.each(c.size(outs)) as (k, _):

@@ -66,7 +66,7 @@ def _new_storage(c: ObjectCode, gen: str, slot: str) -> str:
     with c.where(c.other(s, "null")):
         none, minus, zero = c.word("NONE"), c.word("MINUS"), c.word("ZERO")
         for name, value in (
-            ("BUFFER", none), ("EXTERNAL", none), ("CUT", minus), ("GEN", gen), ("SLOT", slot), ("ORIGIN", slot), ("VERSION", zero),
+            ("BUFFER", none), ("EXTENT", none), ("EXTERNAL", none), ("CUT", minus), ("GEN", gen), ("SLOT", slot), ("ORIGIN", slot), ("VERSION", zero),
             ("HISTORY", none), ("RESULT", none), ("FAMILY", zero), ("OTHERS", none),
         ):  # fmt: skip
             c.keep(s, f"STORAGE_{name}", value)
@@ -347,6 +347,41 @@ def follow(places: Places) -> str:
     return c.finish("follow", "ptr %table, ptr %tr, ptr %state, ptr %given")
 
 
+def look_at_bounds(c: ObjectCode, state: str, given: str, count: str, bad: str) -> None:
+    """Before the trace takes an edge with bounds: Python code looks at the index values that are at hand (bounds.py)."""
+    within, unsure, none = c.new_label("within"), c.new_label("unsure"), c.word("NONE")
+    bounds = c.field(state, "STATE_BOUNDS")
+    c.refuse(c.same(bounds, c.word("EMPTY")), within)
+    with c.each(c.size(bounds)) as (i, following):
+        bound = c.element("ptr", c.items(bounds), i)
+        t = c.element("ptr", given, c.integer(c.field(bound, "BOUND_POSITION")))
+        storage = c.field(t, "TENSOR_STORAGE")
+        c.refuse(c.same(storage, none), following)  # still pending
+        c.refuse(c.same(c.field(storage, "STORAGE_BUFFER"), none), following)
+        extent = c.field(storage, "STORAGE_EXTENT")
+        c.need(c.all(c.same(extent, c.field(bound, "BOUND_KNOWN")), c.other(extent, none)), unsure)
+        c.need(c.all(
+            c.same(c.element("ptr", c.items(extent), 0), c.field(storage, "STORAGE_VERSION")), c.same(c.field(storage, "STORAGE_EXTERNAL"), none),
+            c.same(c.element("ptr", c.items(extent), 1), c.field(t, "TENSOR_META")),
+        ), unsure)  # fmt: skip
+        c.need(c.any(
+            c.same(c.field(storage, "STORAGE_GEN"), c.word("MINUS")), c.same(c.field(storage, "STORAGE_SLOT"), c.field(storage, "STORAGE_ORIGIN"))
+        ), unsure)  # fmt: skip
+    c.branch(within)
+    c.label(unsure)
+    task = c.run("ptr", "PyTuple_New", f"i64 {c.add(count, 1)}")
+    c.refuse(c.same(task, "null"), bad)
+    c.set("ptr", c.items(task), c.retain(state))
+    with c.each(count) as (i, _):
+        c.set("ptr", c.gep("ptr", c.items(task), c.add(i, 1)), c.retain(c.element("ptr", given, i)))
+    answer = c.run("ptr", "PyObject_CallOneArg", c.word("LOOK"), task)
+    c.release(task)
+    c.refuse(c.same(answer, "null"), bad)
+    c.release(answer)
+    c.branch(within)
+    c.label(within)
+
+
 def _number_of_key(c: ObjectCode, a: str, e: str, agreed: str, miss: str) -> None:
     """A number that stands in the key: (its class, itself, or its bits)."""
     c.need(c.is_one_of(e, "TUPLE"), miss)
@@ -468,6 +503,7 @@ def edge(places: Places) -> str:
     params = c.field(tr, "TRACE_PARAMS")
     with c.each(c.get("i64", numbers)) as (i, _):
         c.need(c.equal(c.run("i32", "PyList_Append", params, c.element("ptr", pushed, i)), 0, "i32"), "bad")
+    look_at_bounds(c, next_, given, c.get("i64", tensors), "bad")
     c.need(c.same(c.field(next_, "STATE_PLAIN"), c.word("TRUE")), "more")
     before = _quiet(c)
     t = _tensor(c, gen, c.field(next_, "STATE_SLOT"), c.field(next_, "STATE_META"), c.retain(none), c.retain(none), "undone")

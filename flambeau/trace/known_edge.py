@@ -26,11 +26,12 @@ from flambeau.runtime import buffers, jit, memory, native_calls, threads
 from flambeau.runtime.buffers import Buffer
 from flambeau.statistics import Counters, counters
 from flambeau.trace import buffer_code, call_code, edge_code, liveness, mutation, recorder, write_code
+from flambeau.trace.bounds import look
 from flambeau.trace.immediate import Immediate
 from flambeau.trace.meta import Meta, Size
 from flambeau.trace.object_code import FUNCTIONS, TABLE
 from flambeau.trace.recorder import Boundary, Trace, local
-from flambeau.trace.state import Out, State
+from flambeau.trace.state import Bound, Out, State
 from flambeau.trace.storage import Storage
 
 MOST_ARGUMENTS: Final = 16
@@ -60,9 +61,9 @@ def _fields() -> dict[str, int]:
     trace = local.main
     wanted: tuple[tuple[type, str, str], ...] = (
         (tensor, "gen slot meta storage immediate", "_"), (Trace, "boundaries claims gen held inputs params resolved state tensors", ""),
-        (State, "call next immediate edge slot meta root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta root slot", ""),
-        (Storage, "buffer cut external family gen history origin others result slot version", ""), (Boundary, "tensor history version", ""),
-        (Meta, "dynamic leaf offset requires_grad", ""), (Buffer, "_block _class address nbytes owner", ""), (buffers._Class, "limit", ""),
+        (State, "bounds call next immediate edge slot meta root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta root slot", ""),
+        (Storage, "buffer cut extent external family gen history origin others result slot version", ""), (Boundary, "tensor history version", ""),
+        (Bound, "known position", ""), (Meta, "dynamic leaf offset requires_grad", ""), (Buffer, "_block _class address nbytes owner", ""), (buffers._Class, "limit", ""),
         (Operation, "defaults recent", ""), (Given, "meta slot", ""), (KnownCall, "arguments function numbers result steps tail", ""),
         (Counters, "bytes_from_pool immediate_calls", ""), (Immediate, "known key block kept allocate meta", ""),
     )  # fmt: skip
@@ -110,7 +111,7 @@ def start() -> None:
     objects: dict[str, Any] = {
         "LOCALS": vars(local), "EMPTY": (), "TENSOR": recorder._TENSOR[0], "PARAMETER": recorder._PARAMETER[0] or recorder._TENSOR[0], "TRACE": Trace,
         "NONE": None, "TRUE": True, "FALSE": False, "FLOAT": float, "INT": int, "BOOL": bool, "TUPLE": tuple, "LIST": list, "SIZE": Size,
-        "STR": str, "SLICE": slice, "GIVEN": Given, "ALIAS": recorder.ALIAS, "FINISH": finish,
+        "STR": str, "SLICE": slice, "GIVEN": Given, "ALIAS": recorder.ALIAS, "FINISH": finish, "LOOK": look,
         "MINUS": -1, "ZERO": 0, "ONE": 1, "STORAGE": Storage, "BOUNDARY": Boundary, "BUFFER": Buffer, "COUNTERS": counters,
         "MARK": object(), "LISTED": object(),
     } | {f"{name.upper()}_NAME": sys.intern(f"_{name}") for name in ("key", "detached", "offset", "history", "hooks")}

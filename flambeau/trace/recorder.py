@@ -17,7 +17,9 @@ from flambeau.compiler.graph import Node, Value
 from flambeau.foreign import refuse
 from flambeau.runtime import forking
 from flambeau.statistics import counters
+from flambeau.trace.bounds import check, resolve
 from flambeau.trace.meta import Meta, meta
+from flambeau.trace.place import here
 from flambeau.trace.state import Out, State
 from flambeau.trace.storage import Storage
 
@@ -96,6 +98,7 @@ class Fragment:
         self.roots: dict[int, int] = {}  # root slot of an entered argument -> position among the tensors
         self.entered: dict[int, int] = {}  # slot of an entered argument -> position among the tensors
         self.cache: dict[int, Tensor] = {}
+        self.notes: list[tuple[int, int, int, int, int | None, str]] = []  # what index values must be (bounds.py)
 
     def add_value(self, value: Value) -> int:
         self.values.append(value)
@@ -125,6 +128,11 @@ class Fragment:
 
     def needs(self, slot: int) -> bool:
         return slot in self.requires if slot >= self.first else self.trace.needs(slot)
+
+    def note(self, t: Tensor, low: int, size: int, dim: int, skip: int | None, what: str) -> None:
+        """The values of an index tensor must be from `low` to `size` - 1, or `skip`."""
+        if t._gen == self.gen:
+            self.notes.append((t._slot, low, size, dim, skip, what))
 
     def parameter(self, kind: type) -> Tensor:
         """A new run-time scalar for a Python number of this type."""
@@ -282,6 +290,8 @@ class Trace:
     # -- known edges --------------------------------------------------------------------------------------------
     def follow(self, state: State, tensors: Sequence[Tensor]) -> Any:
         """Take the edge to `state` and hand out its results. `tensors` are the call's tensors, in order."""
+        if state.bounds:
+            check(self, state, tensors)
         if state.native:
             self.state.next = state
             if take is not None and (answer := take(state, tensors)) is not None:
@@ -595,7 +605,7 @@ class Trace:
         state = self.add_edge(key, fragment, result, tensors)
         state.depth += 1
         self.params.extend(numbers)
-        if state.plain:
+        if state.plain and not state.bounds:
             self.state.next = state
             return self.hand_out(state)
         return self.follow(state, tensors)
@@ -659,11 +669,17 @@ class Trace:
             outs.append(Out(t._slot, m, root, alias, dynamic))
         state.outs = tuple(outs)
         state.external = parent.external
+        state.place = here()
+        if fragment.notes:
+            state.bounds = resolve(fragment.notes, fragment.entered, fragment.nodes)
         if state.pack is None and outs[0].alias is None and outs[0].root == outs[0].slot:
             state.slot = outs[0].slot
             state.meta = outs[0].meta
             state.plain = not state.external
-        state.native = bool(outs) and not state.external and all(out.alias is None or out.alias < MOST_GIVEN for out in outs)
+        state.native = (
+            bool(outs) and not state.external and all(out.alias is None or out.alias < MOST_GIVEN for out in outs)
+            and all(bound.position < MOST_GIVEN for bound in state.bounds)
+        )  # fmt: skip
         state.single_view = state.pack is None and outs[0].alias is not None and not state.external
         state.views_only = parent.views_only and state.single_view and not state.requires
         parent.children[key] = state

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from flambeau.compiler.graph import Node, Value
 from flambeau.trace.meta import Meta
+from flambeau.trace.place import Place
 
 OBSERVATIONS: Final = 4
 
@@ -26,13 +27,32 @@ class Out:
         self.dynamic = dynamic  # (index into the trace's parameters, multiplier): the run-time part of the offset
 
 
+class Bound:
+    """What the values of an index tensor of an edge must be: from `low` to `size` - 1, or `skip`.
+
+    `position`: which of the tensors that the call is given. `what`: the values' name in messages. `dim`: the dimension that they index.
+    `known`: the extent (bounds.py) that was found to be within last.
+    """
+
+    __slots__ = ("dim", "known", "low", "position", "size", "skip", "what")
+
+    def __init__(self, position: int, low: int, size: int, dim: int, skip: int | None, what: str) -> None:
+        self.position = position
+        self.low = low
+        self.size = size
+        self.dim = dim
+        self.skip = skip
+        self.what = what
+        self.known: tuple[Any, ...] | None = None
+
+
 class State:
     """One node of the trie. Fields other than `children`, `plans` and what is remembered of the last calls never change once the state is made."""
 
     __slots__ = (
-        "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "leaf", "meta", "native",
-        "next", "nodes", "outs", "pack", "parameter_count", "parameters", "parent", "pending_bytes", "plain", "plans", "requires", "root_slot",
-        "single_view", "slot", "value_count", "values", "views_only", "writes",
+        "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "leaf", "meta",
+        "native", "next", "nodes", "outs", "pack", "parameter_count", "parameters", "parent", "pending_bytes", "place", "plain", "plans", "requires",
+        "root_slot", "single_view", "slot", "stepwise", "value_count", "values", "views_only", "writes",
     )  # fmt: skip
 
     def __init__(self, parent: State | None, edge: Any) -> None:
@@ -57,6 +77,9 @@ class State:
         self.requires: frozenset[int] = frozenset()  # new slots whose gradient can be asked for
         self.outs: tuple[Out, ...] = ()
         self.plain = False  # exactly one result, with a storage of its own
+        self.bounds: tuple[Bound, ...] = ()  # what index values must be, which are looked at before the edge is taken (bounds.py)
+        self.stepwise = parent is not None and parent.stepwise  # each call is tried at once (stepwise.py)
+        self.place: Place | None = None  # where the program made this call first
         self.single_view = False  # exactly one result, which shares the storage of an argument
         self.slot = -1  # of a plain result
         self.root_slot = -1  # of a new input's storage

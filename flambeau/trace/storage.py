@@ -25,12 +25,14 @@ class Storage:
     `family`: whose histories these three are: those of the tensors with this number in `_detached`. 0: of all that was never
     detached. Each detach() begins a family, which has no history until values with gradients are written to one of its tensors.
     `others`: (history, result, cut) of families that had it before.
+    `extent`: the least and greatest of the integers of one layout of it, for one version (bounds.py).
     """
 
     # At fixed places: native code reads and makes them (edge_code.py).
-    __slots__ = ("__weakref__", "buffer", "cut", "external", "family", "gen", "history", "origin", "others", "result", "slot", "version")
+    __slots__ = ("__weakref__", "buffer", "cut", "extent", "external", "family", "gen", "history", "origin", "others", "result", "slot", "version")
     buffer: Buffer | None
     gen: int
+    extent: tuple[Any, ...] | None
     external: Any
     cut: int
     slot: int
@@ -43,7 +45,7 @@ class Storage:
 
     def __init__(self, buffer: Buffer | None = None, gen: int = -1, slot: int = -1) -> None:
         self.buffer = buffer
-        self.external = self.history = self.result = self.others = None
+        self.external = self.extent = self.history = self.result = self.others = None
         self.cut = -1
         self.gen = gen
         self.slot = self.origin = slot

@@ -67,7 +67,7 @@ def _embedding(input: Tensor, weight: Tensor, padding_idx: int = -1) -> Tensor:
             f"but got {input.dtype} instead; cast it with .long()"
         )
     index = input.to(torch.int64)
-    rows = primitives().take_rows(weight, primitives().refuse_negative(index), dim=0)
+    rows = primitives().take_rows(weight, primitives().bounded(index, weight.shape[0], 0), dim=0)
     if padding_idx < 0:
         return rows  # type: ignore[no-any-return]
     frozen = (index == padding_idx).unsqueeze(-1)

@@ -71,7 +71,7 @@ def _nll(logp: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int,
     with IndexError."""
     target = target.to(torch.int64)
     counted = torch.ne(target, ignore_index)
-    index = torch.where(counted, primitives().refuse_negative(target), 0)
+    index = torch.where(counted, primitives().bounded(target, logp.shape[axis], axis, skip=ignore_index, what="Target"), 0)
     picked = -primitives().gather(logp, index.unsqueeze(axis), dim=axis).squeeze(axis)
     if weight is None:
         scale = counted.to(logp.dtype)
@@ -463,13 +463,13 @@ def cosine_embedding_loss(
 @functional
 def _multi_margin_loss(input: Tensor, target: Tensor, p: int, margin: float, weight: Tensor | None, reduction: str) -> Tensor:
     x = input if input.ndim == 2 else input.reshape(1, -1)
-    t = target.reshape(-1)
+    t = primitives().bounded(target.reshape(-1), x.shape[1], 1, what="target")
     right = primitives().gather(x, t.unsqueeze(1), dim=1)
     z = _positive(margin - right + x)
     z = z * z if p == 2 else z
     if weight is not None:
         z = z * primitives().take_rows(weight, t, dim=0).unsqueeze(1)
-    others = torch.arange(x.shape[1]) != t.unsqueeze(1)
+    others = torch.arange(x.shape[1]) != target.reshape(-1).unsqueeze(1)
     loss = torch.where(others, z, 0).sum(1) / x.shape[1]
     return _reduce(loss if input.ndim == 2 else loss.squeeze(0), reduction)
 
@@ -507,6 +507,7 @@ def _multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Te
     x = input if input.ndim == 2 else input.reshape(1, -1)
     t = target if target.ndim == 2 else target.reshape(1, -1)
     classes = x.shape[1]
+    primitives().expected(t, -1, classes, 1, what="target")
     listed = torch.cumsum((t < 0).to(torch.int64), 1) == 0  # labels stand before the first -1
     index = torch.where(listed, t, 0)
     marks = ((index.unsqueeze(2) == torch.arange(classes)) & listed.unsqueeze(2)).any(1)

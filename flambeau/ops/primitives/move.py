@@ -98,6 +98,21 @@ def scatter_view_primitive(c, g):
     return (g_base, g_source) + (None,) * (c.count - 2)
 
 
+def bounded(index: Any, size: int, dim: int, wraps: bool = False, skip: int | None = None, what: str = "index") -> Any:
+    """The index (int64) of something of this size, as kernels take it; who calls the operation looks at values that are at hand (trace/bounds.py).
+
+    `wraps`: negative values count from the end. `skip`: values that are not used, whatever the size is.
+    """
+    expected(index, -size if wraps else 0, size, dim, skip, what)
+    return index if wraps else refuse_negative(index)
+
+
+def expected(index: Any, low: int, size: int, dim: int, skip: int | None = None, what: str = "index") -> None:
+    """Who calls the operation sees to it that values that are at hand are from `low` to `size` - 1, or `skip`."""
+    if index._meta.numel:
+        local.trace.note(index, low, size, dim, skip, what)
+
+
 def refuse_negative(index: Any) -> Any:
     """The index (int64), but where it is negative out of every range: kernels would count it from the end."""
     return where(lt(index, 0), sub(index, REFUSED), index)  # also where that wraps around, it is out of range

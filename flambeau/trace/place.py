@@ -1,0 +1,72 @@
+"""Where the program made a call: file and line of the frame that is not ours, and the modules around it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from types import CodeType, FrameType
+from typing import Any, Final
+
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_MADE: Final = ("<flambeau", "<plan", "<immediate")  # texts that are compiled here
+_ours: dict[str, bool] = {}  # by file name
+MODULE_CALLS: Final[set[CodeType]] = set()  # the code that runs a module's forward (nn/modules/module.py)
+
+
+def is_ours(file: str) -> bool:
+    """Whether code of this file name belongs to the package."""
+    found = _ours.get(file)
+    if found is None:
+        found = _ours[file] = file.startswith(_MADE) or os.path.abspath(file).startswith(_PACKAGE)
+    return found
+
+
+class Place:
+    """A place in the user's program. The modules are weakly held, from the inside out, and get their path when it is asked for."""
+
+    __slots__ = ("file", "line", "modules")
+
+    def __init__(self, file: str, line: int, modules: tuple[weakref.ref[Any], ...]) -> None:
+        self.file = file
+        self.line = line
+        self.modules = modules
+
+    def module(self) -> str | None:
+        """The path of the innermost module from the outermost one, and its class; None outside of modules that still exist."""
+        modules = [m for m in [ref() for ref in self.modules] if m is not None]
+        if not modules:
+            return None
+        names = []
+        for outer, inner in zip(modules[:0:-1], modules[-2::-1], strict=True):
+            name = next((name for name, child in outer.named_modules() if child is inner and child is not outer), None)
+            if name is not None:
+                names.append(name)
+        return f"{'.'.join(names)} ({type(modules[0]).__name__})" if names else type(modules[0]).__name__
+
+    def __str__(self) -> str:
+        module = self.module()
+        return f"at {self.file}:{self.line}" + ("" if module is None else f", in module {module}")
+
+
+def here() -> Place:
+    """The place of the call that is under way in this thread."""
+    frame: FrameType | None = sys._getframe(1)
+    file, line = "<no Python frame>", 0
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not is_ours(name):
+            file, line = name, frame.f_lineno
+            break
+        frame = frame.f_back
+    modules: list[weakref.ref[Any]] = []
+    walk: FrameType | None = sys._getframe(1)
+    last: Any = None
+    while walk is not None:
+        if walk.f_code in MODULE_CALLS:
+            module = walk.f_locals.get("self")
+            if module is not None and module is not last:
+                last = module
+                modules.append(weakref.ref(module))
+        walk = walk.f_back
+    return Place(file, line, tuple(modules))
