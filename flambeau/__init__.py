@@ -7,6 +7,7 @@ from typing import Any
 
 from flambeau import dtypes as _dtypes
 from flambeau import statistics as _statistics
+from flambeau import tracebacks as _tracebacks
 from flambeau.devices import Device as device
 from flambeau.dtypes import (
     bfloat16,
@@ -229,6 +230,7 @@ _FROM_FUNCTIONAL = frozenset(
     "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm selu".split()
 )
 _LAZY_NAMES = {
+    "set_sync": "flambeau.errors", "is_sync": "flambeau.errors", "set_traceback": "flambeau.errors",
     "compile": "flambeau.compiling", "save": "flambeau.io", "load": "flambeau.io", "autocast": "flambeau.amp", "GradScaler": "flambeau.amp",
     "vmap": "flambeau.func", "Tag": "flambeau.library",
 }  # fmt: skip
@@ -308,6 +310,7 @@ for _name in (
     setattr(Tensor, _name, _lazy_method(_name, "flambeau.sparse.methods"))
 spmm = linear.mm
 del _name
+_tracebacks.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ from flambeau.trace.existing import from_storage as from_storage
 from flambeau.trace.meta import Meta, Size, meta
 from flambeau.trace.recorder import TRACE_SLOTS, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
+from flambeau.tracebacks import shorten
 
 _new: Callable[[type], Any] = object.__new__
 _detach: Any = None  # functions of modules that need this one, once they are wanted: to import takes 0.4 us even where it is done
@@ -339,37 +340,49 @@ class Tensor:
 
     def item(self) -> Any:
         """The value of a one-element tensor as a Python number."""
-        m = self._meta
-        if m.numel != 1:
-            raise RuntimeError(f"item(): a Tensor with {m.numel} elements cannot be converted to Scalar (shape {tuple(m.shape)})")
-        call = self._immediate
-        if call is not None:  # `observed`, without a call of it where nothing is pending
-            tr = local.main
-            if call[1] == tr.gen:
-                if tr.state is tr.root and not tr.held:
-                    tr.gen += TRACE_SLOTS
-                else:
-                    observed(self)
-        storage = self._storage
-        if storage is None or storage.gen >= 0 or storage.buffer is None:
-            storage = observe(self)
-        return memory.READERS[m.dtype](
-            storage.buffer.address + (self._offset if m.dynamic else m.offset) * m.dtype.itemsize  # type: ignore[union-attr]
-        )
+        try:
+            m = self._meta
+            if m.numel != 1:
+                raise RuntimeError(f"item(): a Tensor with {m.numel} elements cannot be converted to Scalar (shape {tuple(m.shape)})")
+            call = self._immediate
+            if call is not None:  # `observed`, without a call of it where nothing is pending
+                tr = local.main
+                if call[1] == tr.gen:
+                    if tr.state is tr.root and not tr.held:
+                        tr.gen += TRACE_SLOTS
+                    else:
+                        observed(self)
+            storage = self._storage
+            if storage is None or storage.gen >= 0 or storage.buffer is None:
+                storage = observe(self)
+            return memory.READERS[m.dtype](
+                storage.buffer.address + (self._offset if m.dynamic else m.offset) * m.dtype.itemsize  # type: ignore[union-attr]
+            )
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def tolist(self) -> Any:
         """The values as nested Python lists (a number for a 0-d tensor)."""
-        if self._meta.ndim == 0:
-            return self.item()
-        return memory.to_list(self)
+        try:
+            if self._meta.ndim == 0:
+                return self.item()
+            return memory.to_list(self)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def numpy(self, *, force: bool = False) -> Any:
         """A NumPy array that shares this tensor's memory."""
-        if self.requires_grad:
-            if not force:
-                raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-            return self.detach().numpy()
-        return memory.to_numpy(self)
+        try:
+            if self.requires_grad:
+                if not force:
+                    raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+                return self.detach().numpy()
+            return memory.to_numpy(self)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The namespace of the array API standard."""
@@ -414,20 +427,32 @@ class Tensor:
         return LEGACY[NAME_OF_DTYPE[self.dtype]]
 
     def __bool__(self) -> bool:
-        m = self._meta
-        if m.numel != 1:
-            if m.numel == 0:
-                raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
-            raise RuntimeError(
-                f"Boolean value of Tensor with more than one value is ambiguous (shape {tuple(m.shape)}); use .any() or .all()"
-            )
-        return bool(self.item())
+        try:
+            m = self._meta
+            if m.numel != 1:
+                if m.numel == 0:
+                    raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+                raise RuntimeError(
+                    f"Boolean value of Tensor with more than one value is ambiguous (shape {tuple(m.shape)}); use .any() or .all()"
+                )
+            return bool(self.item())
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def __int__(self) -> int:
-        return int(self.item())
+        try:
+            return int(self.item())
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def __float__(self) -> float:
-        return float(self.item())
+        try:
+            return float(self.item())
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def __complex__(self) -> complex:
         return complex(self.item())
@@ -456,9 +481,13 @@ class Tensor:
         return id(self)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        from flambeau.printing import tensor_repr
+        try:
+            from flambeau.printing import tensor_repr
 
-        return tensor_repr(self)
+            return tensor_repr(self)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def __format__(self, spec: str) -> str:
         if self._meta.ndim == 0 and type(self) is Tensor:
@@ -587,11 +616,15 @@ class Tensor:
     ) -> None:  # fmt: skip
         """Accumulate gradients of this tensor into the leaves that it depends on; `gradient` has this tensor's shape."""
         global _backward
-        if _backward is None:
-            from flambeau.autograd.engine import backward as _backward
-        if isinstance(inputs, Tensor):
-            inputs = (inputs,)
-        _backward((self,), (gradient,), bool(retain_graph), create_graph, inputs)
+        try:
+            if _backward is None:
+                from flambeau.autograd.engine import backward as _backward
+            if isinstance(inputs, Tensor):
+                inputs = (inputs,)
+            _backward((self,), (gradient,), bool(retain_graph), create_graph, inputs)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
         """Call `hook(gradient)` whenever the gradient of this tensor is computed; what it returns replaces it."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, MappingView
 from typing import TYPE_CHECKING, Any
 
+from flambeau.tracebacks import shorten
+
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
@@ -23,32 +25,40 @@ def _list(x: Any) -> list[Any]:
 def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
              grad_variables: Any = None, inputs: Any = None) -> None:  # fmt: skip
     """Accumulate the gradients of `tensors`, weighted by `grad_tensors`, into the leaves' `.grad`."""
-    from flambeau.autograd import engine
+    try:
+        from flambeau.autograd import engine
 
-    roots = _list(tensors)
-    grads = [None] * len(roots) if grad_tensors is None else _list(grad_tensors)
-    engine.backward(roots, grads, bool(retain_graph), create_graph, None if inputs is None else _list(inputs))
+        roots = _list(tensors)
+        grads = [None] * len(roots) if grad_tensors is None else _list(grad_tensors)
+        engine.backward(roots, grads, bool(retain_graph), create_graph, None if inputs is None else _list(inputs))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
          only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
          materialize_grads: bool = False) -> tuple[Tensor | None, ...]:  # fmt: skip
     """The gradients of the sum of `outputs` (weighted by `grad_outputs`) with respect to `inputs`; touches no `.grad`."""
-    from flambeau.autograd import engine
-    from flambeau.layouts import strided
-    from flambeau.ops.creation import zeros_like
+    try:
+        from flambeau.autograd import engine
+        from flambeau.layouts import strided
+        from flambeau.ops.creation import zeros_like
 
-    roots, wanted = _list(outputs), _list(inputs)
-    grads = [None] * len(roots) if grad_outputs is None else _list(grad_outputs)
-    retain = create_graph if retain_graph is None else retain_graph
-    sparse = [t if t.layout is not strided else None for t in wanted]  # what is differentiated of these are their values
-    values = [t if s is None else s._data for t, s in zip(wanted, sparse, strict=True)]
-    found = engine.grad(roots, values, grads, retain, create_graph, bool(allow_unused) or materialize_grads, is_grads_batched)
-    if any(s is not None for s in sparse):
-        found = tuple([g if s is None or g is None else s._with(g) for g, s in zip(found, sparse, strict=True)])
-    if materialize_grads:
-        return tuple([zeros_like(t) if g is None else g for g, t in zip(found, wanted, strict=True)])
-    return found
+        roots, wanted = _list(outputs), _list(inputs)
+        grads = [None] * len(roots) if grad_outputs is None else _list(grad_outputs)
+        retain = create_graph if retain_graph is None else retain_graph
+        sparse = [t if t.layout is not strided else None for t in wanted]  # what is differentiated of these are their values
+        values = [t if s is None else s._data for t, s in zip(wanted, sparse, strict=True)]
+        found = engine.grad(roots, values, grads, retain, create_graph, bool(allow_unused) or materialize_grads, is_grads_batched)
+        if any(s is not None for s in sparse):
+            found = tuple([g if s is None or g is None else s._with(g) for g, s in zip(found, sparse, strict=True)])
+        if materialize_grads:
+            return tuple([zeros_like(t) if g is None else g for g, t in zip(found, wanted, strict=True)])
+        return found
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def Variable(data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:

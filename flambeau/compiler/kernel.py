@@ -15,7 +15,15 @@ REFUSED: Final = 1 << 62
 
 
 class IndexRangeError(IndexError, RuntimeError):
-    """An index value out of range, found by a kernel. PyTorch raises IndexError or RuntimeError, depending on the function."""
+    """An index value out of range. PyTorch raises IndexError or RuntimeError, depending on the function.
+
+    Of one that a kernel has found: `value`, the size that it must be below, and the failing step of its plan. `located`: its text names the place.
+    """
+
+    value = 0
+    bound: int | None = None
+    step: int | None = None
+    located = False
 
 
 def refused_index(value: int) -> int:

@@ -268,7 +268,10 @@ class _Assembly:
             step = steps[indices[code - 1]]
             assert isinstance(step, Kernel)
             text = step.fails or f"{step.name}: index {{value}} is out of bounds for dimension with size {{bound}}"
-            raise IndexRangeError(text.format(value=refused_index(record[1]), bound=record[2]))
+            value, bound = refused_index(record[1]), record[2]
+            error = IndexRangeError(text.format(value=value, bound=bound))
+            error.value, error.bound, error.step = value, bound, indices[code - 1]
+            raise error
 
         return fail
 
@@ -291,7 +294,11 @@ class _Assembly:
             return host.numpy_view(memory, value, value.offset + moved)
 
         def run(io: Sequence[Any], owner: Any) -> None:
-            host.call(step, [array(i, io, owner) for i in step.inputs], [array(i, io, owner) for i in step.outputs])
+            try:
+                host.call(step, [array(i, io, owner) for i in step.inputs], [array(i, io, owner) for i in step.outputs])
+            except Exception as error:
+                error.step = self.plan.steps.index(step)  # type: ignore[attr-defined]  # for trace/salvage.py
+                raise
 
         return run
 

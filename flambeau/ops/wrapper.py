@@ -19,6 +19,7 @@ from flambeau.exact import number, plain_number, static
 from flambeau.foreign import refuse
 from flambeau.trace.bounds import check
 from flambeau.trace.recorder import _TENSOR, local
+from flambeau.tracebacks import shorten
 
 if TYPE_CHECKING:
     from flambeau.ops.registry import Operation
@@ -218,7 +219,7 @@ def lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
     def build(*args: Any, **kwargs: Any) -> Any:
         made: dict[str, Any] = {}
         scope["T_"] = _TENSOR[0]
-        exec(compile(source, f"<flambeau operation {name}>", "exec"), scope, made)
+        exec(compile(_shortening(source), f"<flambeau operation {name}>", "exec"), scope, made)
         (real,) = made.values()
         target = scope["target_"]
         target.__defaults__, target.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
@@ -229,13 +230,23 @@ def lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
                 scope["step_"] = _equip(scope["OP"])
         return target(*args, **kwargs)
 
-    scope["build"] = build
+    scope["build"], scope["shorten_"] = build, shorten
     scope["target_"] = stub = FunctionType(_STUB, scope)  # ops/instrument.py puts a copy there while the function itself asks others
     return stub
 
 
+def _shortening(source: str) -> str:
+    """The source of a function whose errors have no frames of ours (tracebacks.py)."""
+    head, *lines = source.split("\n")
+    return "\n".join([head, "    try:", *[f"    {line}" for line in lines], "    except BaseException as error_:", "        shorten_(error_)", "        raise"])
+
+
 def _stub(*args: Any, **kwargs: Any) -> Any:
-    return build(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 - in the scope that the stub is given
+    try:
+        return build(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 - in the scope that the stub is given
+    except BaseException as error:
+        shorten_(error)  # type: ignore[name-defined]  # noqa: F821
+        raise
 
 
 _STUB = _stub.__code__

@@ -25,6 +25,7 @@ from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor
 from flambeau.trace.evaluate import step_boundary
+from flambeau.tracebacks import shorten
 
 ParamsT = Iterable[Any]
 Body = TypeVar("Body", bound=Callable[..., Any])
@@ -93,18 +94,22 @@ def _hooked(step: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(step)
     def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        for pre in (*_GLOBAL_PRE.values(), *self._step_pre.values()) if _GLOBAL_PRE or self._step_pre else ():
-            changed = pre(self, (self, *args), kwargs)
-            if changed is not None:
-                if not (isinstance(changed, tuple) and len(changed) == 2):
-                    raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
-                args, kwargs = changed[0][1:], changed[1]
-        result = step(self, *args, **kwargs)
-        for post in (*self._step_post.values(), *_GLOBAL_POST.values()) if _GLOBAL_POST or self._step_post else ():
-            post(self, (self, *args), kwargs)
-        self._opt_called = True
-        step_boundary()
-        return result
+        try:
+            for pre in (*_GLOBAL_PRE.values(), *self._step_pre.values()) if _GLOBAL_PRE or self._step_pre else ():
+                changed = pre(self, (self, *args), kwargs)
+                if changed is not None:
+                    if not (isinstance(changed, tuple) and len(changed) == 2):
+                        raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
+                    args, kwargs = changed[0][1:], changed[1]
+            result = step(self, *args, **kwargs)
+            for post in (*self._step_post.values(), *_GLOBAL_POST.values()) if _GLOBAL_POST or self._step_post else ():
+                post(self, (self, *args), kwargs)
+            self._opt_called = True
+            step_boundary()
+            return result
+        except BaseException as error:
+            shorten(error)
+            raise
 
     return run
 

@@ -86,6 +86,7 @@ def to_numpy(t: Tensor, read_only: bool = False) -> Any:
     )
     if storage.external is not True and m.numel:
         storage.external = weakref.ref(_ultimate_base(array))
+        storage.extent = None  # NumPy may write to it
     return array
 
 

@@ -64,7 +64,7 @@ def check(tr: Trace, state: State, tensors: Sequence[Tensor]) -> None:
             if gen >= 0 and (gen != tr.gen or storage.slot != storage.origin):
                 continue  # what is pending, here or in another thread, writes to it before this call
             known = storage.extent
-            if known is None or known[0] != storage.version or known[1] is not t._meta or known[2] != bound.skip:
+            if known is None or known[0] != storage.version or known[1] is not t._meta or known[2] != bound.skip or storage.external is not None:
                 known = _look(t, storage, bound.skip)
             if known[3] < bound.low or known[4] >= bound.size:
                 known = _look(t, storage, bound.skip)  # a write that is not counted (`.data`, NumPy's) may have changed them
@@ -120,7 +120,9 @@ _PUBLIC: Final = {"index": "x[...]", "index_put_value": "x[...] = y", "scatter_v
 
 def refusal(state: State, bound: Bound, value: int) -> IndexRangeError:
     """The error of an index value that the call, which is under way, is given."""
-    return IndexRangeError(f"{text(state, bound, value)}\n[{here()}]")
+    error = IndexRangeError(f"{text(state, bound, value)}\n[{here()}]")
+    error.located = True
+    return error
 
 
 def text(state: State, bound: Bound, value: int) -> str:

@@ -356,7 +356,7 @@ def look_at_bounds(c: ObjectCode, state: str, given: str, count: str, bad: str) 
         bound = c.element("ptr", c.items(bounds), i)
         t = c.element("ptr", given, c.integer(c.field(bound, "BOUND_POSITION")))
         storage = c.field(t, "TENSOR_STORAGE")
-        c.refuse(c.same(storage, none), following)  # still pending
+        c.refuse(c.any(c.same(storage, none), c.same(storage, "null")), following)  # still pending
         c.refuse(c.same(c.field(storage, "STORAGE_BUFFER"), none), following)
         extent = c.field(storage, "STORAGE_EXTENT")
         c.need(c.all(c.same(extent, c.field(bound, "BOUND_KNOWN")), c.other(extent, none)), unsure)

@@ -146,13 +146,16 @@ def _flush(tr: Trace, reason: str) -> None:
         alive = alive_among(tensors)
     plan: TracePlan | None = state.plans.get(alive)
     inputs, params = tr.inputs, tr.params
+    gen = tr.gen
     if plan is None:
         started = perf_counter_ns()
         try:
             plan = add_plan(tr, state, tensors, alive)
-        except BaseException:
-            _release(tr)
+        except Exception as error:
+            graph = graph_of(state)
+            wanted = results_of(gen, graph.values, set(graph.inputs) | set(final_roots(state).values()), tensors, alive)
             tr.reset()  # what cannot be compiled must not stand in the way of what comes next
+            _fail(error, None, state, tensors, wanted, collect(inputs, gen), params)
             raise
         for observer in OBSERVERS:
             observer(plan, reason)
@@ -163,7 +166,7 @@ def _flush(tr: Trace, reason: str) -> None:
         if not state.countdown:
             learn(tr, state, tensors)
     boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
-    plan.last = gen = tr.gen
+    plan.last = gen
     tr.reset()
     counters.operations_recorded += state.depth
     counters.traces_run += 1
@@ -175,20 +178,47 @@ def _flush(tr: Trace, reason: str) -> None:
     try:
         buffers: list[Buffer] = plan.run(given, params) if PROFILER is None else PROFILER.run(plan, state, given, params, reason)
     except BaseException as error:
-        for position, _ in plan.assign:
-            t = tensors[position]
-            t._gen = -1
-            if t._storage is None:
-                t._storage = Storage()
-            t._storage.gen = -1
-        if isinstance(error, Exception) and "memory" not in str(error):
-            from flambeau.trace.salvage import salvage
-
-            salvage(plan, state, tensors, given, params)
+        outputs = plan.graph.outputs
+        _fail(error, plan.plan, state, tensors, [(position, outputs[index]) for position, index in plan.assign], given, params)
         raise
     deliver(tensors, plan.assign, buffers)
     if plan.keep is not None:
         plan.keep(plan, state, tensors, inputs, buffers, boundaries, custom, hooked, params)
+
+
+def _fail(
+    error: BaseException, plan: Any, state: State, tensors: list[Tensor], results: list[tuple[int, int]], given: list[Any], params: list[Any]
+) -> None:  # fmt: skip
+    """A trace, which has ended, could not run: its results (position among the tensors, root slot) have no values, but those that can be saved."""
+    for position, _ in results:
+        t = tensors[position]
+        t._gen = -1
+        if t._storage is None:
+            t._storage = Storage()
+        t._storage.gen = -1
+    if isinstance(error, Exception):
+        from flambeau.trace.salvage import salvage
+
+        try:
+            salvage(error, plan, state, tensors, results, given, params)
+        except Exception as another:  # the first error is the one to tell
+            error.add_note(f"What else was pending is lost, too: {another!r}")
+
+
+def results_of(gen: int, values: list[Any], external: set[int], tensors: list[Tensor], alive: Any) -> list[tuple[int, int]]:
+    """(position among the tensors, root slot) of each living tensor that the trace of this generation has to give a buffer."""
+    found = []
+    for position, (t, lives) in enumerate(zip(tensors, alive, strict=True)):
+        if not lives:
+            continue
+        storage = t._storage
+        root = t._slot if storage is None else storage.slot  # before the generation: see Trace.slot_of
+        if storage is not None and storage.gen != gen:
+            continue  # its storage has been replaced since, or another thread has it now
+        assert values[root].base is None, "a storage's slot is a root"
+        if root not in external:
+            found.append((position, root))
+    return found
 
 
 def add_plan(tr: Trace, state: State, tensors: list[Tensor], alive: Any) -> TracePlan:
@@ -211,7 +241,6 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
     graph.updates = [(i, final[slot]) for i, slot in enumerate(graph.inputs) if slot in final]
     external = set(graph.inputs) | {slot for i, slot in graph.updates}
     index_of: dict[int, int] = {}
-    assign: list[tuple[int, int]] = []
 
     def output(root: int) -> int:
         index = index_of.get(root)
@@ -220,18 +249,7 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
             graph.outputs.append(root)
         return index
 
-    for position, (t, lives) in enumerate(zip(tensors, alive, strict=True)):
-        if not lives:
-            continue
-        storage = t._storage
-        root = t._slot if storage is None else storage.slot  # before the generation: see Trace.slot_of
-        if storage is not None and storage.gen != tr.gen:
-            continue  # its storage has been replaced since, or another thread has it now
-        base = graph.values[root].base
-        assert base is None, "a storage's slot is a root"
-        if root in external:
-            continue
-        assign.append((position, output(root)))
+    assign = [(position, output(root)) for position, root in results_of(tr.gen, graph.values, external, tensors, alive)]
     from flambeau.autograd.segment import keep_history, plan_history
 
     history = plan_history(tr, state, graph, tensors, alive, output)
@@ -359,7 +377,13 @@ def evaluate_elsewhere(t: Tensor) -> Storage:
     graph.outputs.append(root)
     plan = compile_graph(graph)
     held: list[Any] = [s.buffer for s in inputs[: len(graph.inputs)]]
-    buffers = plan.run(held, params[: len(graph.parameters)])
+    try:
+        buffers = plan.run(held, params[: len(graph.parameters)])
+    except Exception as error:
+        from flambeau.trace.salvage import locate_run
+
+        locate_run(error, plan, state)
+        raise
     if tr.gen != gen and t._storage is not None and t._storage.gen < 0 and t._storage.buffer is not None:
         return t._storage  # the owner was faster
     if storage is None:

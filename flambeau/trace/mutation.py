@@ -16,6 +16,7 @@ from flambeau.foreign import refuse
 from flambeau.statistics import counters
 from flambeau.trace.liveness import HELD
 from flambeau.trace.meta import is_dense, meta, same_layout
+from flambeau.trace.place import here
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import State
 from flambeau.trace.storage import ORDER, Storage
@@ -438,6 +439,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
     own = operation.first_value if fresh and operation is not None else state.first_value
     state.info = Assignment(root_slot, result["root"], keeps, own, target._slot, replaced)
     state.external = tr.state.external
+    state.place = here()
     state.depth += 1
     assert state.parent is not None
     state.parent.children[key] = state

@@ -7,6 +7,7 @@ Slow path (`Trace.slow`): the call's body runs over placeholders inside a Fragme
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +22,14 @@ from flambeau.trace.bounds import check, resolve
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.place import here
 from flambeau.trace.state import Out, State
+from flambeau.trace.stepwise import Beside, try_call
 from flambeau.trace.storage import Storage
 
 if TYPE_CHECKING:
     from flambeau.ops.primitive import Primitive
     from flambeau.tensor import Tensor
 
-IN, ALIAS, GRAD_MODE, AUTOCAST, CUSTOM = "in", "alias", "grad mode", "autocast", "custom"
+IN, ALIAS, GRAD_MODE, AUTOCAST, CUSTOM, STEPWISE = "in", "alias", "grad mode", "autocast", "custom", "stepwise"
 DEPTH_LIMIT = 4096  # recorded calls pending at most
 PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked for
 BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
@@ -211,6 +213,7 @@ class Trace:
         self.hooked: dict[int, Tensor] = {}
         self.faces: dict[int, int] = {}
         self.inference = False
+        self.beside: Beside | None = None  # what `set_sync` has computed (stepwise.py)
         self.claims: list[tuple[Any, ...]] | None = None  # of a trace of finalizers (finalizers.py)
         self.looks = 0  # how often a value or an offset has decided what was recorded: such calls are not remembered (ops/remembered.py)
         self.held = False  # a call of several edges is under way: shared memory may wait for its end
@@ -296,6 +299,8 @@ class Trace:
             self.state.next = state
             if take is not None and (answer := take(state, tensors)) is not None:
                 return answer
+        elif state.stepwise:
+            try_call(self, state)
         self.state = state
         gen = self.gen
         outs = state.outs
@@ -670,14 +675,14 @@ class Trace:
         state.outs = tuple(outs)
         state.external = parent.external
         state.place = here()
-        if fragment.notes:
+        if fragment.notes and hasattr(key[0], "kinds"):
             state.bounds = resolve(fragment.notes, fragment.entered, fragment.nodes)
         if state.pack is None and outs[0].alias is None and outs[0].root == outs[0].slot:
             state.slot = outs[0].slot
             state.meta = outs[0].meta
-            state.plain = not state.external
+            state.plain = not (state.external or state.stepwise)
         state.native = (
-            bool(outs) and not state.external and all(out.alias is None or out.alias < MOST_GIVEN for out in outs)
+            bool(outs) and not (state.external or state.stepwise) and all(out.alias is None or out.alias < MOST_GIVEN for out in outs)
             and all(bound.position < MOST_GIVEN for bound in state.bounds)
         )  # fmt: skip
         state.single_view = state.pack is None and outs[0].alias is not None and not state.external
@@ -721,6 +726,11 @@ class Trace:
         self.autocast = lower
         self._change_mode((AUTOCAST, lower))
 
+    def set_stepwise(self, mode: bool) -> None:
+        """Whether each call is tried at once (stepwise.py): an edge of its own, like grad mode."""
+        if mode != self.state.stepwise:
+            self._change_mode((STEPWISE, mode)).stepwise = mode
+
     def _change_mode(self, key: Any) -> State:
         """Go where the modes are the new ones; the next trace starts there, too."""
         if self.state.parent is None:
@@ -736,11 +746,11 @@ class Trace:
         return state
 
     def _root_for_mode(self) -> State:
-        mode = (self.grad_enabled, self.autocast, dtypes.get_default_dtype())
+        mode = (self.grad_enabled, self.autocast, dtypes.get_default_dtype(), SYNC[0])
         root = self.roots.get(mode)
         if root is None:
             root = self.roots[mode] = State(None, None)
-            root.grad_enabled = self.grad_enabled
+            root.grad_enabled, root.stepwise = self.grad_enabled, SYNC[0]
         return root
 
 
@@ -750,6 +760,7 @@ take: Any = None  # `Trace.follow` in native code, or None (known_edge.py)
 
 TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 TRACES: dict[int, Trace] = {}
+SYNC = [os.environ.get("FLAMBEAU_SYNC", "") not in ("", "0")]  # whether traces try each call at once: set_sync
 LOCALS: dict[int, dict[str, Any]] = {}  # by a thread's number: its dictionary of `local`
 SHARING = threading.RLock()  # held while a tensor is made known to one of several traces
 forking.keep_out(SHARING)

@@ -1,100 +1,103 @@
-"""After a run that failed (an index out of range in one operation): what does not need the failing one is computed."""
+"""After a failure, of a run or of the making of a plan: what does not need what has failed is computed, and the error gets its place."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import Graph
+from flambeau.compiler.kernel import IndexRangeError
 from flambeau.trace.state import State
+from flambeau.trace.stepwise import locate, run_all
 from flambeau.trace.storage import Storage
 
 if TYPE_CHECKING:
     from flambeau.compiler.plan import Plan
+    from flambeau.runtime.buffers import Buffer
     from flambeau.tensor import Tensor
-    from flambeau.trace.evaluate import TracePlan
 
-# Primitives whose run can end in an error: those that follow indices, and the host's decompositions.
-_FALLIBLE = frozenset(("gather", "scatter", "take_rows", "put_rows", "put", "host_call"))
-_UNKNOWN = -1
-MAX_RUNS = 32  # sets of fallible operations that are tried, each by a plan of its own
+# Primitives that follow indices.
+_INDEXED = frozenset(("gather", "scatter", "take", "take_rows", "put_rows", "put"))
 
 
-def salvage(plan: TracePlan, state: State, tensors: list[Tensor], inputs: list[Any], params: list[Any]) -> None:
-    """Compute what can be of the values that a failed plan should have made, those that share their fallible operations
-    together; then do the writes to memory that exists (`inputs`, which the failed run has left as it was) that the program
-    made before the operation that fails: what it wrote after it, an eager program would not have reached. Where the run may
-    have written already, because one kernel makes the new content and something that the failing one reads, nothing is tried."""
-    from flambeau.compiler.pipeline import compile_graph
+def salvage(
+    error: Exception, plan: Plan | None, state: State, tensors: list[Tensor], results: Sequence[tuple[int, int]], inputs: list[Any], params: list[Any]
+) -> None:  # fmt: skip
+    """Compute what can be of the `results` (position among the tensors, root slot) that a plan should have made, call by call; then do the writes
+    to memory that exists (`inputs`) that the program made before the call that fails: what it wrote after it, an eager program would not have
+    reached. `plan`: what was running; None if nothing has run."""
     from flambeau.trace.evaluate import contents_of, graph_of
 
-    whole = graph_of(state)
+    graph = graph_of(state)
+    path = state.path()
     writes = contents_of(state)
-    needs = _fallible_below(whole, _perhaps_written(plan.plan))
-    groups: dict[frozenset[int], dict[int, list[Tensor]]] = {}
-    for position, _ in plan.assign:
+    written = {} if plan is None else _written(plan, error, inputs)
+    wanted = {root for _, root in results} | {root for slot in graph.inputs for root in writes.get(slot, ())}
+    contents, failure = run_all(path, graph.values, inputs, params, wanted, written)
+    for position, root in results:
         t = tensors[position]
-        root = t._slot if t._storage is None or t._storage.slot < 0 else t._storage.slot
-        groups.setdefault(needs.get(root, frozenset()), {}).setdefault(root, []).append(t)
-    for slot in whole.inputs:
+        buffer = contents.get(root)
+        if buffer is not None:
+            if t._storage is None:
+                t._storage = Storage()
+            t._storage.gen = -1
+            t._storage.buffer = buffer
+    failing = None if plan is None else _failing(plan, error, path)
+    if failing is None and failure is not None:
+        failing = failure.state
+    if failing is not None:
+        locate(error, failing)
+    end = len(path) if failing is None else path.index(failing)
+    state_of = {slot: index for index, s in enumerate(path) for node in s.nodes for slot in node.outputs}
+    for i, slot in enumerate(graph.inputs):
+        last = None
         for root in writes.get(slot, ()):
-            groups.setdefault(needs.get(root, frozenset()), {}).setdefault(root, [])
-    sound: set[int] = {_UNKNOWN}
-    possible = [(fallible, wanted) for fallible, wanted in groups.items() if _UNKNOWN not in fallible]
-    for fallible, wanted in sorted(possible, key=lambda item: len(item[0]))[:MAX_RUNS]:
-        graph = graph_of(state)
-        graph.outputs = list(wanted)
-        try:
-            buffers = compile_graph(graph).run(inputs, params)
-        except Exception:  # the failing operation is among them: these values stay without
-            continue
-        sound |= fallible
-        for buffer, owners in zip(buffers, wanted.values(), strict=True):
-            for t in owners:
-                if t._storage is None:
-                    t._storage = Storage()
-                t._storage.gen = -1
-                t._storage.buffer = buffer
-    failing = min(frozenset().union(*groups) - sound, default=0)
-    made_by = {value: index for index, node in enumerate(whole.nodes) for value in node.outputs}
-    last: dict[int, int] = {}  # by input: its last content before the failing operation
-    for i, slot in enumerate(whole.inputs):
-        for root in writes.get(slot, ()):
-            if made_by.get(root, -1) < failing and _UNKNOWN not in needs.get(root, ()):
-                last[i] = root
-    if last:
-        graph = graph_of(state)
-        graph.outputs = list(dict.fromkeys(last.values()))
-        contents = dict(zip(graph.outputs, compile_graph(graph).run(inputs, params), strict=True))
-        for i, root in last.items():
-            ctypes.memmove(inputs[i].address, contents[root].address, inputs[i].nbytes)
+            if state_of.get(root, end) < end and root in contents:
+                last = root
+        if last is not None and contents[last] is not inputs[i]:
+            ctypes.memmove(inputs[i].address, contents[last].address, inputs[i].nbytes)
 
 
-def _fallible_below(graph: Graph, unknown: set[int]) -> dict[int, frozenset[int]]:
-    """For every value that needs some: the fallible nodes that it needs, and _UNKNOWN if it needs an input that is."""
-    needs: dict[int, frozenset[int]] = {graph.inputs[i]: frozenset((_UNKNOWN,)) for i in unknown}
-    for index, node in enumerate(graph.nodes):
-        found = frozenset((index,)) if node.op in _FALLIBLE else frozenset()
-        for value in node.inputs:
-            found |= needs.get(value, frozenset()) | needs.get(graph.root(value), frozenset())
-        if found:
-            for value in node.outputs:
-                needs[value] = found
-    return needs
+def locate_run(error: Exception, plan: Plan, state: State) -> None:
+    """Let the error of a run name the place of the call that fails."""
+    found = _failing(plan, error, state.path())
+    if found is not None:
+        locate(error, found)
 
 
-def _perhaps_written(plan: Plan) -> set[int]:
-    """Inputs whose new content a kernel writes that must run before some fallible one."""
-    graph = plan.graph
-    written = {root: i for i, root in graph.updates}
-    early: set[int] = set()  # values that fallible nodes need
-    for node in reversed(graph.nodes):
-        if node.op in _FALLIBLE or any(value in early for value in node.outputs):
-            early.update(node.inputs)
-            early.update(graph.root(value) for value in node.inputs)
-    found: set[int] = set()
-    for step in plan.steps:
-        made = {value for index in step.nodes for value in graph.nodes[index].outputs}
-        if made & early:
-            found.update(written[root] for root in made if root in written)
+def _failing(plan: Plan, error: Exception, path: Sequence[State]) -> State | None:
+    """The state whose call the failing step of a run belongs to."""
+    index = getattr(error, "step", None)
+    if index is None:
+        return None
+    graph: Graph = plan.graph
+    nodes = [graph.nodes[i] for i in plan.steps[index].nodes]
+    indexed = [node for node in nodes if node.op in _INDEXED]
+    made = {slot for node in indexed or nodes for slot in node.outputs}
+    found = next((state for state in path if any(state.first_value <= slot < state.value_count for slot in made)), None)
+    if found is None:
+        return None
+    # A gradient follows the indices of the call that it belongs to.
+    indices = {node.inputs[1] for node in found.nodes if node.op in _INDEXED and not made.isdisjoint(node.outputs)}
+    return next((state for state in path if any(node.op in _INDEXED and node.inputs[1] in indices for node in state.nodes)), found)
+
+
+def _written(plan: Plan, error: Exception, inputs: Sequence[Buffer]) -> dict[int, Buffer | None]:
+    """What a run that has failed has written over, by the root of the new content: (its buffer, or None if it is not known what is there)."""
+    index = getattr(error, "step", None)
+    if index is None and not isinstance(error, IndexRangeError):
+        return {}  # memory was asked for before anything ran
+    now = plan.phases[index] if index is not None else -1
+    roots = dict(plan.interface.updates)
+    phases: dict[int, list[int]] = {}  # of the steps that write to an input
+    for step, phase in zip(plan.steps, plan.phases, strict=True):
+        for root in step.writes:
+            kind, at = plan.placement.places[root]
+            if kind == "input":
+                phases.setdefault(at, []).append(phase)
+    found: dict[int, Buffer | None] = {}
+    for at, when in phases.items():
+        if min(when) <= now or index is None:
+            found[roots[at]] = inputs[at] if max(when) < now else None
     return found

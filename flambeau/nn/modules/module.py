@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import flambeau as torch
+from flambeau.compiler.kernel import IndexRangeError
 from flambeau.foreign import refuse
 from flambeau.nn.modules.hooks import (
     EVERY,
@@ -29,6 +30,8 @@ from flambeau.nn.modules.hooks import (
 from flambeau.nn.modules.state import StateMixin
 from flambeau.nn.parameter import Buffer, Parameter, is_lazy
 from flambeau.tensor import Tensor
+from flambeau.trace.place import MODULE_CALLS
+from flambeau.tracebacks import shorten
 
 _HOOK_TABLES = (
     "_backward_pre_hooks",
@@ -94,9 +97,11 @@ class Module(HookMixin, StateMixin):
             if self._call_hooks:
                 return self._call_with_hooks(args, kwargs)
             return self.forward(*args, **kwargs)
-        except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
-            refuse((*args, *kwargs.values()), f"the module {type(self).__name__}")
-            _locate(error, self)
+        except BaseException as error:
+            if isinstance(error, (RuntimeError, ValueError, IndexError, TypeError, AttributeError)):
+                refuse((*args, *kwargs.values()), f"the module {type(self).__name__}")
+                _locate(error, self)
+            shorten(error)
             raise
 
     # -- attributes -----------------------------------------------------------------------------------------------
@@ -516,13 +521,16 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
     return device, dtype, non_blocking
 
 
+MODULE_CALLS.add(Module.__call__.__code__)
+
+
 def _locate(error: Exception, module: Module) -> None:
     """Add the module's path, from the outermost module that the error passes, as the last line of its message.
 
     Runs only while an exception unwinds: each module prepends the path under which it holds the module below. Only plain
     exceptions with one text are changed, so that a user's own exception classes keep their arguments.
     """
-    if type(error) not in (RuntimeError, ValueError, IndexError, TypeError):
+    if type(error) not in (RuntimeError, ValueError, IndexError, TypeError, IndexRangeError) or getattr(error, "located", False):
         return
     found = error.__dict__.get("_flambeau_path")
     if found is None:
