@@ -113,6 +113,7 @@ class _Builder:
         self.shared: set[tuple[int, int]] = set()  # (write, read) pairs of starts_as that are settled
         self.late_copies: list[tuple[int, int]] = []  # (source root, stand-in of the external buffer)
         self.reordered = False  # whether an edge goes against the order of ranks
+        self.early: set[int] | None = None  # values that the steps that can fail need
         latest: dict[int, list[int]] = {}  # the writers since whose writes nobody wrote again
         since: dict[int, list[int]] = {}  # their readers
         group_of: list[int] = []
@@ -136,6 +137,7 @@ class _Builder:
                             self.edge(earlier, index)
                     latest[root] = [index]
         self.refine_ranks()
+        self.fallible = self.unproved()
 
     def refine_ranks(self) -> None:
         """Ranks that respect the data. A step is wanted just before the first step that needs it, however late its last
@@ -269,6 +271,8 @@ class _Builder:
 
     def write_in_place(self, position: int, target: int, value: int) -> bool:
         """Try to let `value`, and the values that it starts as, live in the buffer of input `position`."""
+        if self.overtakes(value):
+            return False
         chain = [value]
         links: list[tuple[list[int], int]] = []  # (readers that must come before, step)
         copy_from: int | None = None
@@ -308,6 +312,22 @@ class _Builder:
         self.shared.update(zip(chain, chain[1:], strict=False))
         self.shared.add((head, target))
         return True
+
+    def overtakes(self, value: int) -> bool:
+        """Whether a step makes this value together with what a step that can fail needs, which does not need the value itself: the program
+        writes it after what fails."""
+        fallible = self.fallible
+        if not fallible:
+            return False
+        if self.early is None:
+            self.early = set()
+            nodes = {i for f in fallible for i in self.steps[f].nodes}
+            for i in range(len(self.graph.nodes) - 1, -1, -1):
+                node = self.graph.nodes[i]
+                if i in nodes or not self.early.isdisjoint(node.outputs):
+                    self.early.update(node.inputs)
+                    self.early.update([self.graph.root(v) for v in node.inputs])
+        return value not in self.early and any(not (self.descendants(w) - {w}).isdisjoint(fallible) for w in self.writers.get(value, ()))
 
     def starts_as(self, root: int) -> int | None:
         """The value as which `root`'s buffer must start, if any."""

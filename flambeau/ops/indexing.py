@@ -631,12 +631,15 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 @operation(method=True, out=True)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """gather with broadcasting of the other dims; over the flattened tensor without a dim."""
+    """gather with broadcasting of the other dims, indices modulo the size; over the flattened tensor without a dim, where they must be inside."""
     if dim is None:
         position = _check_index(indices, "take_along_dim", input, None)
         return prim.gather(as_shape(input, (input._meta.numel,)), as_shape(position, (position._meta.numel,)), dim=0)
     d = dim_of(dim, input._meta.ndim)
-    position = _check_index(indices, "take_along_dim", input, d, wraps=True)
+    if indices.dtype not in (dtypes.int64, dtypes.int32) and indices._meta.numel:
+        raise RuntimeError(f"take_along_dim(): Expected dtype int64 for indices, got {indices.dtype.name}; convert them with .long()")
+    # modulo the size, as PyTorch takes them
+    position = prim.remainder(convert(indices, dtypes.int64), prim.constant(max(input._meta.shape[d] if input._meta.ndim else 1, 1), dtypes.int64))
     if input._meta.ndim != indices._meta.ndim:
         raise RuntimeError(
             f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {input._meta.ndim} "

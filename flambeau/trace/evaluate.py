@@ -153,7 +153,9 @@ def _flush(tr: Trace, reason: str) -> None:
             plan = add_plan(tr, state, tensors, alive)
         except Exception as error:
             graph = graph_of(state)
-            wanted = results_of(gen, graph.values, set(graph.inputs) | set(final_roots(state).values()), tensors, alive)
+            final = final_roots(state)
+            external = set(graph.inputs) | {final[slot] for slot in graph.inputs if slot in final}
+            wanted = results_of(gen, graph.values, external, tensors, alive)
             tr.reset()  # what cannot be compiled must not stand in the way of what comes next
             _fail(error, None, state, tensors, wanted, collect(inputs, gen), params)
             raise

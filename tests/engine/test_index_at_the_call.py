@@ -32,7 +32,7 @@ CASES: dict[str, tuple[Call, Any, Any, int]] = {
     "embedding_bag": (lambda m, i: m.nn.functional.embedding_bag(i, m.ones(5, 2)), [[0, 4]], [[1, 5]], 5),
     "gather": (lambda m, i: m.ones(2, 3).gather(1, i), [[0], [2]], [[0], [3]], 3),
     "gather negative": (lambda m, i: m.ones(2, 3).gather(1, i), [[0], [2]], [[0], [-1]], 3),
-    "take_along_dim": (lambda m, i: m.take_along_dim(m.ones(2, 3), i, 1), [[0], [2]], [[0], [3]], 3),
+    "take_along_dim": (lambda m, i: m.take_along_dim(m.ones(3), i), [[0], [2]], [[0], [3]], 3),
     "scatter": (lambda m, i: m.zeros(2, 3).scatter(1, i, 1.0), [[0], [2]], [[0], [3]], 3),
     "scatter_": (lambda m, i: m.zeros(2, 3).scatter_(1, i, 1.0), [[0], [2]], [[0], [3]], 3),
     "scatter of a tensor": (lambda m, i: m.zeros(2, 3).scatter(1, i, m.ones(2, 1)), [[0], [2]], [[0], [-1]], 3),
