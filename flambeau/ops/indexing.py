@@ -294,8 +294,9 @@ def _index_plan(x: Any, present: tuple[bool, ...]) -> tuple[Any, int, int]:
 def _linear(x: Any, start: int, count: int, indices: list[Any], present: tuple[bool, ...]) -> Any:
     """One index over the merged indexed dims. Each index is checked against its own dim by wrapping it there first."""
     shape = x._meta.shape[start : start + count]
-    for size, i, dim in zip(shape, indices, [d for d, here in enumerate(present) if here], strict=True):
-        prim.bounded(i, size, dim, wraps=True)
+    if 0 not in (*x._meta.shape[:start], *x._meta.shape[start + count :]):  # else nothing is looked up
+        for size, i, dim in zip(shape, indices, [d for d, here in enumerate(present) if here], strict=True):
+            prim.bounded(i, size, dim, wraps=True)
     if count == 1:
         return indices[0]
     linear = None
@@ -429,7 +430,10 @@ def _check_index(index: Any, name: str, x: Any, dim: int | None, wraps: bool = F
         raise RuntimeError(f"{name}(): Expected dtype int64 for index, got {index.dtype.name}; convert it with .long()")
     m = x._meta
     size = m.numel if dim is None else m.shape[dim] if m.ndim else 1
-    return prim.bounded(convert(index, dtypes.int64), size, dim or 0, wraps)
+    position = convert(index, dtypes.int64)
+    if dim is not None and m.ndim and 0 in (*m.shape[:dim], *m.shape[dim + 1 :]):  # nothing is looked up
+        return position if wraps else prim.refuse_negative(position)
+    return prim.bounded(position, size, dim or 0, wraps)
 
 
 def _crop(x: Any, shape: tuple[int, ...], but: int, name: str) -> Any:
