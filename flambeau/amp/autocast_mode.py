@@ -168,7 +168,11 @@ class autocast:
         self._before.append((s.enabled[device], s.dtype[device], s.cache_enabled))
         s.enabled[device], s.dtype[device], s.cache_enabled = self._enabled, self.fast_dtype, self._cache_enabled
         s.nesting += 1
-        _apply()
+        try:
+            _apply()
+        except BaseException:  # the block is not entered
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: Any) -> None:

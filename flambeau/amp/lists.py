@@ -72,11 +72,11 @@ def _casting(op: Operation, lower: dtypes.dtype) -> Callable[..., Any]:
 
 def _run_inside(body: Callable[..., Any], lower: dtypes.dtype, args: Sequence[Any]) -> Any:
     fragment = local.trace
-    fragment.autocast = lower
+    before, fragment.autocast = fragment.autocast, lower
     try:
         return body(*args)
     finally:
-        fragment.autocast = None
+        fragment.autocast = before
 
 
 def _listed_padding(input: Any, pad: Sequence[int], mode: str) -> bool:

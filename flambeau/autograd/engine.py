@@ -251,9 +251,13 @@ class Engine:
             self._check_versions(segment, state.info)
             if not self.retain:
                 segment.freed |= state.info.used
-        tr.params.extend(extra)
         info = state.info
-        results = tr.follow(state, [*gradients, *entered])
+        try:
+            tr.params.extend(extra)
+            results = tr.follow(state, [*gradients, *entered])
+        except BaseException:
+            tr.drop_numbers()
+            raise
         return dict(zip(info.slots, results, strict=True))
 
     def _check_versions(self, segment: Segment, info: StageInfo) -> None:
@@ -479,8 +483,10 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
 
             with_mode = engine.tr.grad_enabled
             engine.tr.set_grad_enabled(False)
-            g = unit_gradient(t)
-            engine.tr.set_grad_enabled(with_mode)
+            try:
+                g = unit_gradient(t)
+            finally:
+                engine.tr.set_grad_enabled(with_mode)
         elif tuple(g.shape[1:] if engine.batched else g.shape) != tuple(t.shape):
             raise RuntimeError(
                 f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}; "

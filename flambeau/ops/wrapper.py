@@ -230,22 +230,28 @@ def lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
                 scope["step_"] = _equip(scope["OP"])
         return target(*args, **kwargs)
 
-    scope["build"], scope["shorten_"] = build, shorten
+    scope["build"], scope["failed_"] = build, failed
     scope["target_"] = stub = FunctionType(_STUB, scope)  # ops/instrument.py puts a copy there while the function itself asks others
     return stub
 
 
+def failed(error: BaseException) -> None:
+    """After an error in a public function: run-time numbers that it has left for an edge that was not taken are not the next one's."""
+    local.main.drop_numbers()
+    shorten(error)
+
+
 def _shortening(source: str) -> str:
-    """The source of a function whose errors have no frames of ours (tracebacks.py)."""
+    """The source of a function that ends in `failed` where it raises."""
     head, *lines = source.split("\n")
-    return "\n".join([head, "    try:", *[f"    {line}" for line in lines], "    except BaseException as error_:", "        shorten_(error_)", "        raise"])
+    return "\n".join([head, "    try:", *[f"    {line}" for line in lines], "    except BaseException as error_:", "        failed_(error_)", "        raise"])
 
 
 def _stub(*args: Any, **kwargs: Any) -> Any:
     try:
         return build(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 - in the scope that the stub is given
     except BaseException as error:
-        shorten_(error)  # type: ignore[name-defined]  # noqa: F821
+        failed_(error)  # type: ignore[name-defined]  # noqa: F821
         raise
 
 

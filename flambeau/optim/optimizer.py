@@ -237,10 +237,10 @@ class Optimizer:
             with torch.enable_grad():
                 loss = closure()
         records = bool(self.defaults.get("differentiable", False))
-        _records.on = records
         before = is_grad_enabled()
-        switch(records)
         try:
+            _records.on = records
+            switch(records)
             for group in self.param_groups:
                 params = [p for p in group["params"] if p._grad is not None]
                 if True in [p._grad.is_sparse for p in params]:

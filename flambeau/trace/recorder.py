@@ -261,6 +261,10 @@ class Trace:
 
                 flush(self, "external memory")
 
+    def drop_numbers(self) -> None:
+        """After an error: forget run-time numbers of an edge that was not taken."""
+        del self.params[self.state.parameter_count :]
+
     def values(self) -> list[Value]:
         """All values of the path so far, by slot."""
         state: State | None = self.state
@@ -434,11 +438,11 @@ class Trace:
             key = _INPUTS.setdefault(key, key)
             if not m.dynamic and not external and leaf == m.requires_grad:
                 t._key = key
-        if m.dynamic:
-            self.params.append(t._offset - m.offset)
         state = self.state.children.get(key)
         if state is None:
             state = self._register(key, m, leaf)
+        if m.dynamic:
+            self.params.append(t._offset - m.offset)
         self.state.next = state
         self.state = state
         if state.inputs:

@@ -202,7 +202,7 @@ def try_call(tr: Trace, state: State) -> None:
     except BaseException as error:
         for slot in state.parameters:
             steps.parameters.pop(slot, None)
-        del tr.params[tr.state.parameter_count :]
+        tr.drop_numbers()
         if isinstance(error, Exception):
             locate(error, state)
         raise
