@@ -99,8 +99,9 @@ def ndtri(x: Any) -> Any:
 def entr(x: Any) -> Any:
     positive = prim.gt(x, 0.0)
     safe = prim.where(positive, x, 1.0)
-    # at 0 the gradient is -log(0) - 1 = inf, as PyTorch's
-    edge = prim.where(prim.eq(x, 0.0), 0.0, either(prim.isnan(x), NAN, -INFINITY, x))
+    zero = prim.eq(x, 0.0)
+    rise = prim.sqrt(prim.where(zero, x, 1.0))  # 0 at 0, and its gradient inf, as -log(0) - 1 and PyTorch's is
+    edge = prim.where(zero, rise, either(prim.isnan(x), NAN, -INFINITY, x))
     return prim.where(positive, -safe * prim.log(safe), edge)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.activation import log_sigmoid, log_softmax_values
-from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
+from flambeau.nn.functional.engine import Tensor, functional, primitives, refuse_gradients, widen
 
 
 def _reduce(loss: Tensor, reduction: str) -> Tensor:
@@ -69,6 +69,7 @@ def _class_axis(name: str, input: Tensor, target: Tensor) -> int:
 def _nll(logp: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     """(weighted loss, weight, is counted) of each target. A class outside [0, C) that is not ignore_index stops the run
     with IndexError."""
+    refuse_gradients("nll_loss2d_forward" if logp.ndim > 2 else "nll_loss_forward", weight=weight)
     target = target.to(torch.int64)
     counted = torch.ne(target, ignore_index)
     index = torch.where(counted, primitives().bounded(target, logp.shape[axis], axis, skip=ignore_index, what="Target"), 0)
@@ -190,6 +191,7 @@ def linear_cross_entropy(
 
 @functional
 def _binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    refuse_gradients("binary_cross_entropy", weight=weight)
     if tuple(target.shape) != tuple(input.shape):
         raise ValueError(
             f"binary_cross_entropy: Using a target size ({target.shape}) that is different to the input size ({input.shape}) "
@@ -219,6 +221,7 @@ def binary_cross_entropy(
 def _binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, pos_weight: Tensor | None
 ) -> Tensor:
+    refuse_gradients("binary_cross_entropy_with_logits", weight=weight, pos_weight=pos_weight)
     if tuple(target.shape) != tuple(input.shape):
         raise ValueError(
             f"binary_cross_entropy_with_logits: Target size ({target.shape}) must be the same as input size ({input.shape})"
@@ -250,7 +253,7 @@ def _kl_div(input: Tensor, target: Tensor, reduction: str, log_target: bool) -> 
         some = torch.ne(target, 0)  # a negative target is no probability: NaN, as in PyTorch
         loss = torch.where(some, target * torch.log(torch.where(some, target, 1)), target * 0) - target * input
     if reduction == "batchmean":
-        return loss.sum() / input.shape[0]
+        return loss.sum() / input.shape[0] if input.ndim else loss.sum()
     return _reduce(loss, reduction)
 
 
@@ -432,6 +435,7 @@ def margin_ranking_loss(
 
 @functional
 def _soft_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
+    refuse_gradients("soft_margin_loss", target=target)
     return _reduce(-log_sigmoid(target * input), reduction)
 
 
@@ -462,6 +466,7 @@ def cosine_embedding_loss(
 
 @functional
 def _multi_margin_loss(input: Tensor, target: Tensor, p: int, margin: float, weight: Tensor | None, reduction: str) -> Tensor:
+    refuse_gradients("multi_margin_loss", weight=weight)
     x = input if input.ndim == 2 else input.reshape(1, -1)
     t = primitives().bounded(target.reshape(-1), x.shape[1], 1, what="target")
     right = primitives().gather(x, t.unsqueeze(1), dim=1)

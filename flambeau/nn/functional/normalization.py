@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Number, Tensor, functional, overwrite, widen
+from flambeau.nn.functional.engine import Number, Tensor, functional, overwrite, refuse_gradients, widen
 from flambeau.ops.remembered import remembered_writes
 
 
@@ -122,6 +122,7 @@ def _batch_norm_eval(
     input: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:
     _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    refuse_gradients("native_batch_norm", running_mean=running_mean, running_var=running_var)
     shape = (1, -1) + (1,) * (input.ndim - 2)
     scale = torch.rsqrt(_exactly(running_var) + eps).reshape(shape)
     if weight is not None:
@@ -137,6 +138,7 @@ def _batch_norm_train(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """(normalised input, new running mean, new running variance); the last two only where there were old ones."""
     _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    refuse_gradients("native_batch_norm", running_mean=running_mean, running_var=running_var)
     dims = (0, *range(2, input.ndim))
     x = _exactly(input)
     variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)

@@ -166,6 +166,8 @@ def ormqr(input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, tran
     """Q C, C Q, or with Q^H, for C = input3 and the full Q of the reflectors `input` with factors `input2` that geqrf gives."""
     reflectors = _reflectors("ormqr", input, input2)
     x: Any = input3
+    if not reflectors:
+        return tied(contiguous_copy(x), input, input2)  # type: ignore[no-any-return]
     # Q = H_1 ... H_k: Q x applies H_k first, x Q applies H_1 first; the adjoint turns the order around.
     order = reflectors if left == transpose else reflectors[::-1]
     for v, t in order:

@@ -329,7 +329,7 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
     return lstsq_result(
         solution, residuals,
         rank if driver != "gels" else input.new_empty((0,), dtype=dtypes.int64),
-        singular if driver in ("gelsd", "gelss") else input.new_empty((0,), dtype=input.dtype.to_real()),
+        singular.detach() if driver in ("gelsd", "gelss") else input.new_empty((0,), dtype=input.dtype.to_real()),
     )  # fmt: skip
 
 
