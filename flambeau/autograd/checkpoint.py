@@ -85,20 +85,19 @@ def _call(function: Callable[..., Any], layout: Any, leaves: Sequence[Any]) -> A
     return function(*args, **kwargs)
 
 
-def _flattened(x: Any, leaves: list[Any], deep: bool) -> Any:
-    """The layout of nested arguments, for `_rebuilt`; what stands in them is added to `leaves`. Without `deep`: of (args, kwargs) only."""
-    if type(x) in (list, tuple) or (isinstance(x, tuple) and hasattr(x, "_fields")):
-        make = type(x)._make if hasattr(x, "_fields") else type(x)  # type: ignore[union-attr]
-        return make, [_flattened(y, leaves, deep) if deep else _leaf(y, leaves) for y in x]
-    if type(x) is dict:
-        return (lambda values, keys=tuple(x): dict(zip(keys, values, strict=True))), [
-            _flattened(y, leaves, deep) if deep else _leaf(y, leaves) for y in x.values()
-        ]  # fmt: skip
-    return _leaf(x, leaves)
-
-
-def _leaf(x: Any, leaves: list[Any]) -> None:
+def _flattened(x: Any, leaves: list[Any], depth: int = -1) -> Any:
+    """The layout of nested arguments, for `_rebuilt`; what stands in them, `depth` levels down or wherever it is, is added to `leaves`."""
+    named = isinstance(x, tuple) and hasattr(x, "_fields")
+    if depth and (named or type(x) in (list, tuple, dict)):
+        parts = x.values() if type(x) is dict else x
+        make: Any = partial(_keyed, tuple(x)) if type(x) is dict else type(x)._make if named else type(x)  # type: ignore[attr-defined]
+        return make, [_flattened(part, leaves, depth - 1) for part in parts]
     leaves.append(x)
+    return None
+
+
+def _keyed(keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, values, strict=True))
 
 
 def _rebuilt(layout: Any, leaves: Iterator[Any]) -> Any:
@@ -187,12 +186,12 @@ def checkpoint(
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
     if not is_grad_enabled():
         return function(*args, **kwargs)
+    leaves: list[Any] = []
     if use_reentrant:
-        layout = (tuple, [_flattened(args, leaves := [], False), (lambda _: {}, [])])
+        layout = (tuple, [_flattened(args, leaves, 1), _flattened({}, leaves)])
         return _Checkpoint.apply(function, [], preserve_rng_state, (nullcontext(), nullcontext()), layout, None, *leaves)
     contexts = context_fn() if context_fn is not None else (nullcontext(), nullcontext())
-    leaves = []
-    layout = (tuple, [_flattened(args, leaves, True), _flattened(kwargs, leaves, True)])
+    layout = (tuple, [_flattened(args, leaves), _flattened(kwargs, leaves)])
     given = {id(a) for a in leaves}
     held = captured_by([function, args, kwargs])
     if not held:  # what no gradient can be asked of is computed as it stands
