@@ -239,7 +239,9 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
         floating = any(isinstance(v, float) for v in (start, end, step))
         dtype = (dtypes.get_default_dtype() if floating else dtypes.int64) if out is None else out.dtype
     if dtype is dtypes.int64:  # as if the numbers were whole from the start; other dtypes count with the given ones
-        start, end, step = int(start), int(end), int(step) or 1
+        if not int(step):
+            raise ValueError(f"arange(): step must be nonzero: {step} is 0 as an int64")
+        start, end, step = int(start), int(end), int(step)
     integral = all(isinstance(v, int) for v in (start, end, step))
     length = -(-(end - start) // step) if integral else math.ceil((end - start) / step)
     check_memory((length,), dtype)

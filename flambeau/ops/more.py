@@ -204,9 +204,14 @@ def _copy_of_view(name: str) -> Any:
     def call(input: Tensor, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         from flambeau.queries import contiguous_format
         from flambeau.trace.mutation import into
+        from flambeau.trace.recorder import name_operation
 
         method = {"alias": "view_as", "view": "reshape"}.get(name, name)  # a copy of any view, whether or not there is one
-        made = getattr(input, method)(*((input,) if name == "alias" else args), **kwargs)
+        try:
+            made = getattr(input, method)(*((input,) if name == "alias" else args), **kwargs)
+        except Exception as error:
+            name_operation(error, name + "_copy")
+            raise
         if out is None:
             parts = [x.clone(memory_format=contiguous_format) for x in (made if isinstance(made, tuple) else (made,))]
             return tuple(parts) if isinstance(made, tuple) else parts[0]

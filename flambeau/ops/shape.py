@@ -509,6 +509,8 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     d = dim_of(dim, m.ndim)
     if m.ndim == 0:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if hasattr(start, "_meta") and (start.ndim or start._meta.dtype.category != 1):
+        raise RuntimeError(f"narrow(): start must be an 0-dim integral Tensor, got {start.dtype} of shape {tuple(start.shape)}.")
     start, length, size = int(start), int(length), m.shape[d]
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")

@@ -78,6 +78,8 @@ class Adafactor(Optimizer):
         })  # fmt: skip
 
     def _update(self, group: Group, params: list[Tensor]) -> None:
+        if any(p.is_complex() for p in params):
+            raise RuntimeError("Adafactor does not support complex parameters")
         def start(p: Tensor) -> dict[str, Any]:
             if p.is_complex():
                 raise RuntimeError("Adafactor does not support complex parameters")
@@ -155,6 +157,8 @@ class Muon(Optimizer):
                 raise ValueError(f"Muon only supports 2D parameters whereas we found a parameter with size: {p.size()}")
 
     def _update(self, group: Group, params: list[Tensor]) -> None:
+        if any(p.is_complex() for p in params):
+            raise RuntimeError("Muon does not support complex parameters")
         if any(p.is_complex() for p in params):
             raise RuntimeError("Muon does not support complex parameters")
         if group["ns_steps"] >= 100:

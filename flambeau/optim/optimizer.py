@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import deepcopy
@@ -194,7 +195,15 @@ class Optimizer:
             param_group.setdefault(name, default)
         seen = {id(p) for group in self.param_groups for p in group["params"]}
         if len({id(p) for p in params}) != len(params):
-            raise ValueError("optimizer contains a parameter group with duplicate parameters")
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; see "
+                "github.com/pytorch/pytorch/issues/40967 for more information", stacklevel=3,
+            )  # fmt: skip
+        if any(("param_names" in param_group) != ("param_names" in group) for group in self.param_groups):
+            raise ValueError(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"{'with names' if 'param_names' in param_group else 'without names'} to the optimizer"
+            )
         if any(id(p) in seen for p in params):
             raise ValueError("some parameters appear in more than one parameter group")
         self.param_groups.append(param_group)
@@ -247,8 +256,10 @@ class Optimizer:
                     sparse = [p for p in params if p._grad.is_sparse]
                     params = [p for p in params if not p._grad.is_sparse]
                     self._update_sparse(group, sparse)
-                if params:
-                    self._update(group, params)
+                while params:  # what is in the group twice has two updates, one after the other
+                    once = [*{id(p): p for p in params}.values()]
+                    self._update(group, once)
+                    params = [] if len(once) == len(params) else _without(params, once)
         finally:
             switch(before)
             _records.on = False
@@ -383,6 +394,18 @@ class Optimizer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def _without(params: list[Tensor], once: list[Tensor]) -> list[Tensor]:
+    """The parameters but for one occurrence of each."""
+    left = {id(p) for p in once}
+    rest = []
+    for p in params:
+        if id(p) in left:
+            left.discard(id(p))
+        else:
+            rest.append(p)
+    return rest
 
 
 def check(**values: Any) -> None:

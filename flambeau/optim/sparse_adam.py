@@ -42,6 +42,8 @@ class SparseAdam(Optimizer):
     def __init__(
         self, params: ParamsT, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, maximize: bool = False
     ) -> None:
+        if isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
         if not lr > 0.0:
             raise ValueError(f"Invalid learning rate: {lr}")
         if not eps > 0.0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import signal
 import sys
 from pathlib import Path
@@ -88,7 +89,9 @@ def main(arguments: list[str]) -> int:
             known[made.label, made.form] = made
     part, parts = map(int, options.part.split("/"))
     made: list[Variant] = []  # type: ignore[no-redef]
-    for label in options.operators or sorted(set(OPERATORS) - INTERNAL)[part - 1 :: parts]:
+    labels = sorted(set(OPERATORS) - INTERNAL)
+    random.Random(options.seed).shuffle(labels)  # what a run that is cut short has seen is a sample
+    for label in options.operators or labels[part - 1 :: parts]:
         for form in options.forms:
             variant = known.get((label, form)) or run(label, form, options.samples, options.seed)
             if options.log is not None and (label, form) not in known:

@@ -93,6 +93,8 @@ def _check_weight(name: str, weight: Tensor | None, classes: int) -> None:
 def _nll_loss(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str) -> Tensor:
     axis = _class_axis("nll_loss", input, target)
     _check_weight("nll_loss", weight, input.shape[axis])
+    if weight is not None and weight.dtype is not input.dtype:
+        raise RuntimeError(f"nll_loss: expected scalar type {input.dtype.name} but found {weight.dtype.name}: the weight must have the input's dtype")
     loss, scale, _ = _nll(widen(input), target, weight, ignore_index, axis)
     if reduction == "mean":
         return (loss.sum() / scale.sum()).to(input.dtype)
@@ -124,6 +126,8 @@ def _cross_entropy(
     if weight is not None:
         weights = weight.to(logp.dtype).reshape((-1,) + (1,) * (input.ndim - axis - 1))
     if probabilities:
+        if ignore_index >= 0:
+            raise RuntimeError(f"cross_entropy: ignore_index is not supported for floating point target (got {ignore_index}); set those weights to 0")
         share = target.to(logp.dtype)
         if label_smoothing > 0:
             share = share * (1 - label_smoothing) + label_smoothing / classes

@@ -53,6 +53,12 @@ class _ZeroPadNd(_ConstantPadNd):
 class _CircularPadNd(_PadNd):
     _mode = "circular"
 
+    def forward(self, input: Tensor) -> Tensor:
+        low = self._dims + 1
+        if input.ndim not in (low, low + 1):
+            raise ValueError(f"expected {low}D or {low + 1}D input (got {input.ndim}D input)")
+        return super().forward(input)
+
 
 class _ReflectionPadNd(_PadNd):
     _mode = "reflect"

@@ -49,6 +49,9 @@ class RNNBase(Module):
                 raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
             if value <= 0:
                 raise ValueError(f"{name} must be greater than zero, but got {value}")
+        for name, value in (("bias", bias), ("batch_first", batch_first)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} should be of type bool, got: {type(value).__name__}")
         if num_layers <= 0:
             raise ValueError("num_layers must be greater than zero")
         if proj_size < 0:
