@@ -16,12 +16,15 @@ from flambeau.trace.recorder import local
 
 
 def _number_dtype(d: dtype) -> dtype:
-    """A Python number's dtype in promotion: floats count as the default dtype."""
-    if d.is_floating_point:
-        return dtypes.get_default_dtype()
-    if d.is_complex:
-        return dtypes.get_default_dtype().to_complex()
-    return d
+    """A Python number's dtype in promotion: floats count as the default dtype, but among themselves inside a body they keep their precision."""
+    if d.category < 2:
+        return d
+    real = dtypes.float64 if _among_numbers() else dtypes.get_default_dtype()
+    return real.to_complex() if d.is_complex else real
+
+
+def _among_numbers() -> bool:
+    return getattr(local.trace, "numbers", False)
 
 
 def result_type(*operands: Any) -> dtype:
@@ -31,7 +34,7 @@ def result_type(*operands: Any) -> dtype:
     wrapped: dtype | None = None
     for x in operands:
         if isinstance(x, (int, float, complex)):
-            d = dtypes.of_number(x)
+            d = _number_dtype(dtypes.of_number(x))
             wrapped = d if wrapped is None else promote_types(wrapped, d)
             continue
         m = x._meta
@@ -90,7 +93,7 @@ def promote_float(*operands: Any) -> list[Any]:
     """The same, with integers and booleans taken to the default floating dtype."""
     d = result_type(*operands)
     if d.category < 2:
-        d = dtypes.get_default_dtype()
+        d = dtypes.float64 if _among_numbers() else dtypes.get_default_dtype()
     return [convert(x, d) for x in operands]
 
 

@@ -14,6 +14,7 @@ from flambeau.optim.optimizer import (
     Tensor,
     assign,
     check,
+    filled_like,
     is_zero,
     number,
     update,
@@ -123,7 +124,7 @@ class Adagrad(Optimizer):
 
     @staticmethod
     def _start(group: Group, p: Tensor) -> dict[str, Any]:
-        return {"step": 0.0, "sum": torch.full_like(p, group["initial_accumulator_value"], requires_grad=False)}
+        return {"step": 0.0, "sum": filled_like(p, group["initial_accumulator_value"])}
 
     def share_memory(self) -> None:
         """Nothing to do: see docs/differences.md."""

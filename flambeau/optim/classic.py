@@ -14,7 +14,9 @@ from flambeau.optim.optimizer import (
     Tensor,
     assign,
     check,
+    filled_like,
     is_zero,
+    kept,
     number,
     update,
     zeros_like_all,
@@ -32,8 +34,7 @@ def rprop_update(
         if maximize:
             g = -g
         product = g * old
-        factor = torch.where(product > 0, eta_plus, torch.where(product < 0, eta_minus, 1.0))
-        size = (size * factor.to(size.dtype)).clamp(smallest, largest)
+        size = torch.where(product > 0, size * eta_plus, torch.where(product < 0, size * eta_minus, size)).clamp(smallest, largest)
         g = torch.where(product < 0, 0, g)
         new[0].append(p - torch.sign(g) * size)
         new[1].append(g)
@@ -59,7 +60,7 @@ class Rprop(Optimizer):
 
     def _update(self, group: Group, params: list[Tensor]) -> None:
         def start(p: Tensor) -> dict[str, Any]:
-            size = torch.full_like(p, number(group["lr"]), requires_grad=False)
+            size = filled_like(p, number(group["lr"]))
             return {"step": 0.0, "prev": zeros_like_all([p])[0], "step_size": size}
 
         for some, grads, states in self._cohorts(params, lambda s: True, start):
@@ -109,7 +110,7 @@ class ASGD(Optimizer):
         lr = number(group["lr"])
 
         def start(p: Tensor) -> dict[str, Any]:
-            return {"step": 0.0, "eta": lr, "mu": 1.0, "ax": zeros_like_all([p])[0]}
+            return {"step": 0.0, "eta": kept(lr), "mu": 1.0, "ax": zeros_like_all([p])[0]}
 
         for some, grads, states in self._cohorts(params, lambda s: (s["step"], s["eta"], s["mu"]), start):
             averages = [s["ax"] for s in states]
@@ -120,5 +121,5 @@ class ASGD(Optimizer):
             assign([*some, *averages], new)
             for state in states:
                 state["step"] = t
-                state["eta"] = lr / (1 + group["lambd"] * lr * t) ** group["alpha"]
-                state["mu"] = 1 / max(1, t - group["t0"])
+                state["eta"] = kept(lr / (1 + group["lambd"] * lr * t) ** group["alpha"])
+                state["mu"] = kept(1 / max(1, t - group["t0"]))

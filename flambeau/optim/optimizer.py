@@ -14,6 +14,7 @@ import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import deepcopy
+from struct import pack, unpack
 from typing import Any, TypeVar, cast
 
 import flambeau as torch
@@ -42,16 +43,37 @@ required = _Required()
 
 
 def update(body: Body) -> Body:
-    """Make a function over lists of tensors one recorded edge; it returns the new values as one flat list."""
-    edge: Any = operation(body, name=f"optim.{body.__name__}", public=False)
+    """Make a function over lists of tensors one recorded edge; it returns the new values as one flat list, for each parameter as many.
+
+    Complex numbers are pairs of real ones to it, as in PyTorch.
+    """
+
+    @functools.wraps(body)
+    def of_reals(*args: Any) -> Any:
+        first = args[0]
+        if isinstance(first, Tensor) or not any(t.is_complex() for t in first):
+            return body(*args)
+        pairs = [[torch.view_as_real(t) if t.is_complex() else t for t in a] if _holds_tensors(a) else a for a in args]
+        return [_complex(new) if first[i % len(first)].is_complex() else new for i, new in enumerate(body(*pairs))]
+
+    edge: Any = operation(of_reals, name=f"optim.{body.__name__}", public=False)
 
     @functools.wraps(body)
     def call(*args: Any) -> Any:
         if getattr(_records, "on", False):  # a learning rate may be a tensor; gradients need the old values, which are written over
-            return body(*[[t.clone() for t in a] if isinstance(a, (list, tuple)) else a for a in args])
+            return of_reals(*[[t.clone() for t in a] if _holds_tensors(a) else a for a in args])
         return edge(*args)
 
     return cast(Body, call)
+
+
+def _holds_tensors(a: Any) -> bool:
+    return isinstance(a, (list, tuple)) and all(isinstance(t, Tensor) for t in a)
+
+
+def _complex(pairs: Tensor) -> Tensor:
+    """Complex numbers of their real and imaginary parts, which are the last dim."""
+    return torch.complex(pairs.select(-1, 0), pairs.select(-1, 1))
 
 
 _records = threading.local()  # .on: the step under way is part of the history of gradients
@@ -74,6 +96,20 @@ def is_zero(x: Any) -> bool:
 def zeros_like_all(params: Sequence[Tensor]) -> list[Tensor]:
     """A tensor of zeros for each parameter."""
     return [torch.zeros_like(p, requires_grad=False) for p in params]
+
+
+def _kept_dtype() -> Any:
+    return torch.float64 if torch.get_default_dtype() is torch.float64 else torch.float32
+
+
+def kept(value: float) -> float:
+    """A number of a state, rounded as in PyTorch, where it is a 0-d tensor. Files then hold all of it, and a resumed run goes on with the same numbers."""
+    return value if _kept_dtype() is torch.float64 else float(unpack("f", pack("f", value))[0])
+
+
+def filled_like(p: Tensor, value: float) -> Tensor:
+    """A state whose every number is `value`, both parts of complex ones."""
+    return torch.full_like(p, complex(value, value) if p.is_complex() else value, requires_grad=False)
 
 
 _GLOBAL_PRE: OrderedDict[int, Hook] = OrderedDict()
@@ -344,7 +380,7 @@ class Optimizer:
         return result
 
     def _to_file(self, key: str, value: Any) -> Any:
-        return torch.tensor(float(value), dtype=torch.float32) if key in self._scalars else value
+        return torch.tensor(float(value), dtype=_kept_dtype()) if key in self._scalars else value
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over groups' options and states; tensors are cast to their parameter's dtype."""

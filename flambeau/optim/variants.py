@@ -15,6 +15,7 @@ from flambeau.optim.optimizer import (
     assign,
     check,
     is_zero,
+    kept,
     number,
     update,
     zeros_like_all,
@@ -129,7 +130,7 @@ class NAdam(Optimizer):
             t = states[0]["step"] + 1
             mu = beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"]))
             mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((t + 1) * group["momentum_decay"]))
-            product = states[0]["mu_product"] * mu
+            product = kept(states[0]["mu_product"] * kept(mu))
             m, v = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
             new = nadam_update(
                 some, grads, m, v, lr * (1 - mu) / (1 - product), lr * mu_next / (1 - product * mu_next), 1 - beta2**t,

@@ -85,6 +85,7 @@ class Fragment:
 
     held = False
     nested = False  # whether the operation that is being expanded was called by another one's body
+    numbers = False  # whether that call is of Python numbers alone
 
     def __init__(self, trace: Trace, grad_enabled: bool) -> None:
         self.gen = trace.next_generation()
@@ -150,11 +151,16 @@ class Fragment:
         )
 
     def slow(self, op: Any, key: Any, args: Sequence[Any]) -> Any:
-        before, self.nested = self.nested, True
+        before = self.nested, self.numbers
+        self.nested, self.numbers = True, of_numbers(op, args)
         try:
-            return (op.apply if self.autocast is None else casting_body(op, self.autocast))(*args)
+            result = (op.apply if self.autocast is None else casting_body(op, self.autocast))(*args)
+            if self.numbers and isinstance(result, _TENSOR[0]) and not result._meta.wrapped:
+                m = result._meta
+                result = self.placeholder(result._slot, meta(m.shape, m.strides, m.dtype, m.offset, m.requires_grad, m.leaf, True, m.dynamic))
+            return result
         finally:
-            self.nested = before
+            self.nested, self.numbers = before
 
     def follow(self, state: State, tensors: Sequence[Tensor]) -> Any:
         raise AssertionError("a fragment has no known edges")
@@ -876,6 +882,19 @@ def next_index() -> int:
 _indices = itertools.count()
 _fragments = itertools.count()
 local = _Local()
+
+
+def of_numbers(op: Any, args: Sequence[Any]) -> bool:
+    """Whether all operands of a call inside a body are Python numbers: then it is arithmetic in their own precision, and its result is a number."""
+    found = False
+    for kind, a in zip(op.kinds, args, strict=True):
+        if kind == "tensors":
+            return False
+        if kind not in ("static", "number") and a is not None:
+            found = True
+            if not (isinstance(a, (int, float, complex)) or a._meta.wrapped):
+                return False
+    return found
 
 
 def name_operation(error: Exception, name: str) -> None:

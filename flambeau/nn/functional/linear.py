@@ -211,7 +211,9 @@ def embedding_bag(
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along `dim`; the two broadcast."""
     dtype = torch.promote_types(x1.dtype, x2.dtype)
-    x1, x2 = torch.broadcast_tensors(widen(x1), widen(x2))
+    if not dtype.is_floating_point:
+        raise RuntimeError(f"cosine_similarity: expected common_dtype to be floating point, yet common_dtype is {dtype} (of {x1.dtype} and {x2.dtype})")
+    x1, x2 = torch.broadcast_tensors(widen(x1.to(dtype)), widen(x2.to(dtype)))
     floor = eps * eps
     n1 = torch.sqrt((x1 * x1).sum(dim, keepdim=True).clamp(min=floor))
     n2 = torch.sqrt((x2 * x2).sum(dim, keepdim=True).clamp(min=floor))
