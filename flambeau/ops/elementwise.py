@@ -275,7 +275,7 @@ def _clamp(x: Any, low: Any, high: Any) -> Any:
         if bound is None:
             continue
         out = beyond(x, bound)
-        if bound._meta.dtype.is_floating_point and not bound._meta.wrapped:
+        if bound._meta.dtype.is_floating_point:
             out = prim.bitwise_or(out, prim.isnan(bound))
         x = prim.where(out, bound, x)
     return x

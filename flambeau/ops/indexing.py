@@ -602,7 +602,7 @@ def _put_rows(input: Any, dim: int, index: Any, source: Any, mode: str, name: st
 @operation(method=True, inplace=True, out=True)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """A copy with alpha * source added to the entries of one dim that index names."""
-    s = source if isinstance(alpha, int) else prim.mul(source, convert(alpha, source.dtype))
+    s = source if not hasattr(alpha, "_meta") and alpha == 1 else prim.mul(source, convert(alpha, source.dtype))
     return _put_rows(input, dim, index, s, "add", "index_add")  # type: ignore[no-any-return]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
-from flambeau.ops.promotion import convert
+from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_shape, dim_of
@@ -162,10 +162,10 @@ def _affine(base: Any, product: Any, beta: Any, alpha: Any) -> Any:
         return convert(_affine(base, product, beta, alpha), narrow)
     if not (isinstance(alpha, (int, float)) and alpha == 1):
         product = prim.mul(product, convert(alpha, product.dtype))
-    if isinstance(beta, (int, float)) and beta == 0:
-        return product
     if not (isinstance(beta, (int, float)) and beta == 1):
-        base = prim.mul(base, convert(beta, product.dtype))
+        beta = convert(beta, product.dtype)
+        nothing = prim.constant(-0.0 if product.dtype.is_floating_point else 0, product.dtype)  # what is added changes no bit
+        base = prim.mul(prim.where(prim.eq(beta, 0), nothing, base), beta)
     return prim.add(product, base)
 
 
@@ -217,8 +217,12 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, a
 @operation(method=True, inplace=True, out=True)
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
-    product = as_shape(vec1, (vec1._meta.shape[0], 1)) * vec2
-    return _affine(input, product, beta, alpha)
+    kind = result_type(input, vec1, vec2)
+    for what, number in (("beta", beta), ("alpha", alpha)):
+        if isinstance(number, bool) and kind is not dtypes.bool_:
+            raise RuntimeError(f"addr(): Boolean {what} only supported for Boolean results, but the result is {kind}; give a number")
+    product = prim.mul(convert(as_shape(vec1, (vec1._meta.shape[0], 1)), kind), convert(vec2, kind))
+    return _affine(convert(input, kind), product, beta, alpha)
 
 
 @operation(name="tensordot_dims")

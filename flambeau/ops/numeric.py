@@ -31,30 +31,41 @@ frexp_result = return_type("frexp", "mantissa", "exponent")
 
 
 # -- integrals and derivatives ----------------------------------------------------------------------------------------
-def _panels(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
-    """The areas of the trapezoids between neighbouring samples of a dim."""
-    d = dim_of(dim, y.ndim)
+def _pairs(y: Tensor, d: int) -> Any:
+    """The sums of neighbouring samples of a dim."""
     n = y.shape[d]
-    means = (y.narrow(d, 1, n - 1) + y.narrow(d, 0, n - 1)) / 2
-    if x is None:
-        return means * dx
+    return y.narrow(d, 1, n - 1) + y.narrow(d, 0, n - 1)
+
+
+def _widths(y: Tensor, x: Any, d: int) -> Any:
+    """The distances of neighbouring samples of a dim."""
+    n = y.shape[d]
     if x.ndim == 1:
         if x.shape[0] != n:
             raise RuntimeError(
                 f"trapezoid: There must be one `x` value for each sample point: got {x.shape[0]} for dim {d} of shape {tuple(y.shape)}"
             )
-        widths = x.diff().reshape([-1 if i == d else 1 for i in range(y.ndim)])
-    else:
-        widths = x.diff(dim=d - y.ndim)
-    return means * widths
+        return (x[1:] - x[:-1]).reshape([-1 if i == d else 1 for i in range(y.ndim)])
+    return x.narrow(d - y.ndim, 1, n - 1) - x.narrow(d - y.ndim, 0, n - 1)
+
+
+def _refuse_bools(name: str, y: Tensor, x: Any) -> None:
+    if x is not None and dtypes.bool_ in (x.dtype, y.dtype):
+        raise RuntimeError(f"{name}: received a bool input for `x` or `y`, but bool is not supported")
+    if y.dtype is dtypes.bool_:
+        raise RuntimeError(f"{name}: received a bool input for `y`, but bool is not supported")
 
 
 @numpy_names
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Any:
     """The integral of samples along a dim by the trapezoidal rule; positions `x`, or spacing `dx`."""
-    if y.shape[dim_of(dim, y.ndim)] == 0:
-        return y.sum(dim) * 1.0
-    return _panels(y, x, dx, dim).sum(dim)
+    _refuse_bools("trapezoid", y, x)
+    d = dim_of(dim, y.ndim)
+    if y.shape[d] == 0:
+        return y.sum(d) * 1.0
+    if x is None:
+        return (y.sum(d) - (y.select(d, 0) + y.select(d, -1)) * 0.5) * dx
+    return (_pairs(y, d) * _widths(y, x, d)).sum(d) / 2
 
 
 trapz = trapezoid
@@ -62,9 +73,11 @@ trapz = trapezoid
 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Any:
     """The integrals up to each sample but the first."""
-    if not y.shape[dim]:
+    _refuse_bools("cumulative_trapezoid", y, x)
+    d = dim_of(dim, y.ndim)
+    if not y.shape[d]:
         return y.new_zeros(y.shape)
-    return _panels(y, x, dx, dim).cumsum(dim)
+    return ((dx / 2 if x is None else _widths(y, x, d) / 2) * _pairs(y, d)).cumsum(d)
 
 
 @numpy_names

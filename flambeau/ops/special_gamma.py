@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from flambeau import dtypes
 from flambeau.ops import primitives as prim
-from flambeau.ops.promotion import in_float32, need_tensor, promote_float
+from flambeau.ops.promotion import convert, in_float32, need_tensor, promote_float
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import as_shape
 from flambeau.ops.special import trigamma
@@ -24,7 +25,6 @@ _EULER_MACLAURIN = (
     1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18,
 )  # fmt: skip
 _DIRECT = 10  # terms that are summed one by one for q > 0
-_DIRECT_BELOW = 24  # for q < 0: the formula needs q + terms well above 0
 
 
 def _power(base: Any, s: Any) -> Any:
@@ -54,23 +54,28 @@ def _hurwitz(s: Any, q: Any, terms: int) -> Any:
 def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """Hurwitz's zeta function: the sum over k >= 0 of (other + k) ** -input; inf at 1, NaN below 1.
 
-    other <= 0: inf at integers; elsewhere `input` must be an integer (else NaN), and other > -14. Gradients reach `other` only.
+    other <= 0: inf at integers; elsewhere `input` must be an integer (else NaN). NaN at an infinite `other`, as in PyTorch. Gradients reach `other` only.
     """
     need_tensor("zeta", input, other)
-    order, q = promote_float(input, other)
-    s = prim.detach(order)
-    inside = prim.gt(s, 1.0)
-    s = prim.where(inside, s, 2.0)
+    given, q = promote_float(input, other)
+    s = prim.detach(given)
+    inside = prim.bitwise_and(prim.gt(s, 1.0), prim.lt(s, INFINITY))
+    order = prim.where(inside, s, 2.0)
     positive = prim.gt(q, 0.0)
-    value = _hurwitz(s, prim.where(positive, q, 1.0), _DIRECT)
     pole = prim.bitwise_and(prim.bitwise_not(positive), prim.eq(q, prim.floor(q)))
     usual = prim.bitwise_or(positive, pole)
-    below = _hurwitz(s, prim.where(usual, 0.5, prim.maximum(q, -14.0)), _DIRECT_BELOW)
-    known = prim.bitwise_and(prim.eq(s, prim.floor(s)), prim.gt(q, -14.0))
-    value = prim.where(pole, INFINITY, prim.where(positive, value, prim.where(known, below, NAN)))
-    one = prim.eq(order, 1.0)
-    value = prim.where(inside, value, prim.where(one, prim.constant(INFINITY, value.dtype), NAN))
-    return tied(prim.where(prim.bitwise_or(prim.isnan(q), prim.isnan(s)), NAN, value), order, refused="zeta")  # type: ignore[no-any-return]
+    left = prim.where(usual, -0.5, q)
+    # The terms with negative bases are those of two other sums, with the sign of an even or odd order.
+    least = prim.detach(prim.ceil(left)) - left
+    right = _hurwitz(order, prim.where(usual, prim.where(positive, q, 1.0), 1.0 - least), _DIRECT)
+    mirrored = _hurwitz(order, least, _DIRECT) - _hurwitz(order, 1.0 - left, _DIRECT)
+    sign = prim.where(prim.eq(prim.remainder(order, 2.0), 0.0), prim.constant(1.0, q.dtype), -1.0)
+    below = prim.where(prim.eq(order, prim.floor(order)), right + sign * mirrored, NAN)
+    value = prim.where(pole, INFINITY, prim.where(positive, prim.where(prim.lt(q, INFINITY), right, NAN), below))
+    # Of an infinite order: powers of a base below 1, the one of 1, and what PyTorch has for the others.
+    infinite = prim.where(prim.lt(q, 1.0), INFINITY, prim.where(prim.eq(q, 1.0), prim.constant(1.0, q.dtype), NAN))
+    value = prim.where(inside, value, prim.where(prim.eq(s, 1.0), INFINITY, prim.where(prim.eq(s, INFINITY), infinite, NAN)))
+    return tied(prim.where(prim.bitwise_or(prim.isnan(q), prim.isnan(s)), NAN, value), given, refused="zeta")  # type: ignore[no-any-return]
 
 
 def _cotangent_derivative(n: int) -> list[int]:
@@ -108,7 +113,7 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
     mirrored = (-1.0) ** n * usual - math.pi ** (n + 1) * other
     pole = prim.bitwise_and(prim.le(x, 0.0), prim.eq(x, prim.floor(x)))
     mirrored = prim.where(pole, INFINITY * (1 if n % 2 else -1), mirrored)
-    return prim.where(reflect, mirrored, usual)  # type: ignore[no-any-return]
+    return prim.where(prim.eq(x, INFINITY), NAN, prim.where(reflect, mirrored, usual))  # type: ignore[no-any-return]
 
 
 def polygamma(n: int, input: Tensor, *, out: Any = None) -> Any:
@@ -127,6 +132,24 @@ _STEP = 1 / 16
 _NODES = 128  # v from -4 to 4
 _STIRLING = 10.0  # from here on the logarithm of D is computed without its large terms
 _STIRLING_SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)  # Abramowitz and Stegun 6.1.41
+
+
+_UNIFORM = 1e8  # from here on by Temme's expansion: the integrals lose half of a's digits
+
+
+def _by_erfc(a: Any, x: Any, upper: bool) -> Any:
+    """P(a, x) or Q(a, x) for large a: Temme's uniform expansion (DLMF 8.12.3 to 8.12.11), its first coefficient."""
+    m = prim.minimum(prim.maximum((x - a) / a, -0.01), 0.01)  # beyond it is 0 or 1 to all digits
+    series: Any = 0.0
+    for k in range(9, 0, -1):  # (m - log(1 + m)) / m^2
+        series = series * -m + 1 / (k + 1)
+    eta = m * prim.sqrt(2.0 * series)
+    first: Any = 0.0
+    for c in reversed((-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600)):
+        first = first * eta + c
+    rest = prim.exp(-0.5 * a * eta * eta) / prim.sqrt(2 * math.pi * a) * first
+    side = 1.0 if upper else -1.0
+    return 0.5 * prim.erfc(eta * prim.sqrt(0.5 * a) * side) + rest * side
 
 
 def _log_d(a: Any, x: Any) -> Any:
@@ -173,14 +196,19 @@ def _incomplete(a: Any, x: Any, upper: bool) -> Any:
     safe_a, safe_x = prim.where(inside, a, 1.0), prim.detach(live)
     shape = tuple(prim.add(safe_a, safe_x)._meta.shape)
     safe_a, safe_x = (y if tuple(y._meta.shape) == shape else prim.expand(y, shape=shape) for y in (safe_a, safe_x))
+    huge = prim.ge(safe_a, _UNIFORM)
+    by_erfc = _by_erfc(prim.where(huge, safe_a, _UNIFORM), safe_x, upper)
+    whole_a = safe_a
+    safe_a, safe_x = prim.where(huge, 1.0, safe_a), prim.where(huge, 1.0, safe_x)
     below = prim.le(safe_x, safe_a)
     d = prim.exp(_log_d(safe_a, safe_x))
     x_below, x_above = prim.minimum(safe_x, safe_a), prim.maximum(safe_x, safe_a)
     low = d * (1 + x_below * _integral(safe_a, x_below, False))
     high = d * safe_a / x_above * _integral(safe_a, x_above, True)
     value = prim.where(below, 1 - low, high) if upper else prim.where(below, low, 1 - high)
+    value = prim.where(huge, by_erfc, value)
     sign = -1.0 if upper else 1.0
-    value = with_derivative(value, live, lambda y: sign * prim.exp((safe_a - 1) * prim.log(y) - y - prim.lgamma(safe_a)))
+    value = with_derivative(value, live, lambda y: sign * prim.exp((whole_a - 1) * prim.log(y) - y - prim.lgamma(whole_a)))
     zero, one = prim.constant(0.0, kind), prim.constant(1.0, kind)
     at_zero, at_infinity = (one, zero) if upper else (zero, one)
     # x = 0: P is 0, but for a = 0; a = 0: P is 1; NaN where an argument is negative or NaN, or both are at the same end
@@ -193,20 +221,22 @@ def _incomplete(a: Any, x: Any, upper: bool) -> Any:
     return prim.where(inside, value, edge)
 
 
+def _in_doubles(input: Any, other: Any, upper: bool, refused: str) -> Any:
+    """In float64: the terms are as large as a, and cancel."""
+    a, x = promote_float(input, other)
+    return tied(convert(_incomplete(convert(a, dtypes.float64), convert(x, dtypes.float64), upper), a.dtype), a, refused=refused)
+
+
 @operation(name="igamma", out=True, public=False)
-@in_float32
 def gammainc(input: Tensor, other: Tensor) -> Tensor:
     """P(a, x): the regularised lower incomplete gamma function of a = input, x = other. Its gradient reaches x only."""
-    a, x = promote_float(input, other)
-    return tied(_incomplete(a, x, False), a, refused="igamma: input")  # type: ignore[no-any-return]
+    return _in_doubles(input, other, False, "igamma: input")  # type: ignore[no-any-return]
 
 
 @operation(name="igammac", out=True, public=False)
-@in_float32
 def gammaincc(input: Tensor, other: Tensor) -> Tensor:
     """Q(a, x) = 1 - P(a, x), accurate where it is small."""
-    a, x = promote_float(input, other)
-    return tied(_incomplete(a, x, True), a, refused="igammac: input")  # type: ignore[no-any-return]
+    return _in_doubles(input, other, True, "igammac: input")  # type: ignore[no-any-return]
 
 
 igamma, igammac = gammainc, gammaincc

@@ -1,7 +1,7 @@
 """Orthogonal polynomials of an order that is a number or a tensor: three-term recurrences. No gradients, as in PyTorch.
 
-The recurrence runs to the largest order, so a tensor of orders is looked at. Chebyshev polynomials of high order inside
-[-1, 1] are cosines and sines. An order below 0 gives 0.
+Of low orders they are compositions; a tensor of orders is looked at. Of high ones, Chebyshev polynomials inside [-1, 1] are cosines and sines,
+and all others loops of native code, which run at once. An order below 0 gives 0, and so does one that no int64 holds, NaN among them.
 """
 
 from __future__ import annotations
@@ -10,17 +10,23 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.arithmetic import where as torch_where
 from flambeau.ops.creation import full as filled
-from flambeau.ops.promotion import promote_float
+from flambeau.ops.promotion import promote_float, result_type
 from flambeau.ops.registry import operation
+from flambeau.ops.shape import broadcast_tensors
 from flambeau.ops.special_bessel import either
+from flambeau.runtime import select
+from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-_LONG = 40  # from this order on, Chebyshev polynomials are computed in closed form
+_LONG = 40  # from this order on, polynomials are no compositions of their recurrence
+_HERMITE = {dtypes.float32: 128, dtypes.float64: 512}  # PyTorch has NaN from Hermite polynomials of a higher order
 
 # p_1 as (factor of x, constant), and p_{k+1} from x, k, p_k, p_{k-1}
 Recurrence = Callable[[Any, int, Any, Any], Any]
@@ -61,38 +67,62 @@ def _select(x: Any, n: Any, top: int, first: tuple[int, int], step: Recurrence) 
 
 
 def _closed(kind: str, x: Any, n: Any) -> Any:
-    """A Chebyshev polynomial of a high order, by the angle whose cosine is x; outside [-1, 1] by hyperbolic functions."""
-    inside = prim.le(prim.abs(x), 1.0)
-    angle = prim.acos(prim.where(inside, x, 0.0))
-    size = prim.acosh(prim.where(inside, 2.0, prim.abs(x)))
+    """A Chebyshev polynomial of a high order in [-1, 1], by the angle whose cosine is x."""
+    edge = prim.eq(prim.abs(x), 1.0)
+    angle = prim.acos(prim.where(prim.lt(prim.abs(x), 1.0), x, 0.0))
     even = prim.eq(prim.remainder(n, 2.0), 0.0)
     sign = either(prim.bitwise_or(even, prim.gt(x, 0.0)), 1.0, -1.0, x)
     if kind == "t":
-        return prim.where(inside, prim.cos(n * angle), sign * prim.cosh(n * size))
+        return prim.where(edge, sign, prim.cos(n * angle))
     if kind == "u":
-        sine = prim.sin(angle)
-        edge = prim.eq(prim.abs(x), 1.0)
-        value = prim.sin((n + 1) * angle) / prim.where(edge, 1.0, sine)
-        return prim.where(edge, sign * (n + 1), prim.where(inside, value, sign * (prim.sinh((n + 1) * size) / prim.sinh(size))))
+        return prim.where(edge, sign * (n + 1), prim.sin((n + 1) * angle) / prim.where(edge, 1.0, prim.sin(angle)))
     # V_n = U_n - U_{n-1}, W_n = U_n + U_{n-1}
     other = _closed("u", x, n - 1)
     return _closed("u", x, n) - other if kind == "v" else _closed("u", x, n) + other
 
 
+def _high(name: str, x: Tensor, n: Tensor) -> Any:
+    """p_n(x) for int64 orders n, some of them high; x and n have one shape."""
+    first, step = RECURRENCES[name]
+    apart, value = x.new_zeros(x.shape, dtype=dtypes.bool_), x  # elements that need no loop, and what they are
+    if name.startswith("chebyshev"):
+        apart = (x.abs() <= 1) & (n >= _LONG)
+        value = CLOSED[name[-1]](x, n.clamp(min=_LONG).to(x.dtype))
+    elif name == "legendre_polynomial_p":
+        apart = (x.abs() == 1) & (n > 0)
+        value = torch_where((x > 0) | (n % 2 == 0), filled((), 1.0, dtype=x.dtype), filled((), -1.0, dtype=x.dtype))
+    elif name.startswith("hermite"):
+        apart = n > _HERMITE[x.dtype]
+        value = filled((), math.nan, dtype=x.dtype)
+    data, orders = x.contiguous(), n.masked_fill(apart, 0).contiguous()
+    buffer = select.recurrence(name, first, step, data.data_ptr(), orders.data_ptr(), x.dtype, x.numel())
+    return torch_where(apart, value, from_buffer(buffer, tuple(x.shape), x.dtype))
+
+
+def _make_closed(kind: str) -> Any:
+    def body(x: Tensor, n: Tensor) -> Tensor:
+        return _closed(kind, x, n)  # type: ignore[no-any-return]
+
+    return operation(name=f"special_chebyshev_closed_{kind}", public=False)(body)
+
+
+CLOSED = {kind: _make_closed(kind) for kind in "tuvw"}
+
+
+def _whole(n: Tensor) -> Tensor:
+    """Orders as int64, by C's conversion, which gives what does not fit its least number."""
+    if not n.dtype.is_floating_point:
+        return n.to(dtypes.int64)
+    return torch_where(n.abs() < 2.0**63, n, -1.0).to(dtypes.int64)
+
+
 def _make(name: str, shifted: bool) -> Any:
     first, step = RECURRENCES[name]
-    kind = name[-1] if name.startswith("chebyshev") else ""
     full = ("shifted_" if shifted else "") + name
 
     def values(x: Any, n: Any, top: int) -> Any:
         x = prim.detach(x)
-        if shifted:
-            x = 2 * x - 1
-        if kind and top >= _LONG:
-            order = prim.constant(top, x.dtype) if not hasattr(n, "_meta") else prim.cast(n, dtype=x.dtype) if n.dtype is not x.dtype else n
-            low = _select(x, n, _LONG - 1, first, step) if hasattr(n, "_meta") else x * 0
-            return prim.where(prim.ge(order, float(_LONG)), _closed(kind, x, prim.maximum(order, float(_LONG))), low)
-        return _select(x, n, top, first, step)
+        return _select(2 * x - 1 if shifted else x, n, top, first, step)
 
     def of_number(x: Tensor, n: int) -> Tensor:
         (y,) = promote_float(x)
@@ -106,11 +136,21 @@ def _make(name: str, shifted: bool) -> Any:
     many = operation(name=f"special_{full}_orders", public=False)(of_tensor)
 
     def function(input: Any, n: Any, *, out: Any = None) -> Any:
-        if hasattr(n, "_meta"):
-            x = input if hasattr(input, "_meta") else filled((), float(input), dtype=n.dtype if n.dtype.is_floating_point else None)
-            result = many(x, n, math.trunc(n.detach().max().item()) if n.numel() else 0)
-        else:
+        if not hasattr(n, "_meta") and abs(n) < _LONG:
             result = one(input, math.trunc(n))
+        else:
+            order = n.detach() if hasattr(n, "_meta") else filled((), n, dtype=dtypes.float64 if isinstance(n, float) else dtypes.int64)
+            x = input if hasattr(input, "_meta") else filled((), float(input), dtype=order.dtype if order.dtype.is_floating_point else None)
+            whole = _whole(order)
+            top = int(whole.max().item()) if whole.numel() else 0
+            if top < _LONG and order is n:
+                result = many(x, torch_where(whole < 0, -1, whole).to(n.dtype), max(top, -1))
+            else:
+                kind = result_type(x, order) if order is n else x.dtype
+                kind = kind if kind.is_floating_point else dtypes.get_default_dtype()
+                wide = dtypes.float64 if kind is dtypes.float64 else dtypes.float32
+                y, whole = broadcast_tensors(x.detach().to(wide), whole)
+                result = _high(name, 2 * y - 1 if shifted else y, whole).to(kind)
         return into(out, result, one.operation.name)
 
     function.__name__ = function.__qualname__ = full

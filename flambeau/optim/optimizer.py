@@ -45,12 +45,16 @@ required = _Required()
 def update(body: Body) -> Body:
     """Make a function over lists of tensors one recorded edge; it returns the new values as one flat list, for each parameter as many.
 
-    Complex numbers are pairs of real ones to it, as in PyTorch.
+    Complex numbers are pairs of real ones to it, as in PyTorch; 16 bits are computed in float32 and rounded once.
     """
 
     @functools.wraps(body)
     def of_reals(*args: Any) -> Any:
         first = args[0]
+        kinds = {t.dtype for a in args if _holds_tensors(a) for t in a}
+        if len(kinds) == 1 and kinds <= {torch.float16, torch.bfloat16}:
+            (kind,) = kinds
+            return [new.to(kind) for new in body(*[[t.to(torch.float32) for t in a] if _holds_tensors(a) else a for a in args])]
         if isinstance(first, Tensor) or not any(t.is_complex() for t in first):
             return body(*args)
         pairs = [[torch.view_as_real(t) if t.is_complex() else t for t in a] if _holds_tensors(a) else a for a in args]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flambeau.dtypes import bool_, dtype, int64
 from flambeau.runtime.buffers import Buffer, allocate
@@ -76,6 +76,16 @@ def masked_select(address: int, mask_address: int, itemsize: int, numel: int) ->
         key = f"select:masked:{itemsize}"
         _call(key, partial(emit_masked, nbytes=itemsize), numel, address, mask_address, to.address)
     return to, found
+
+
+def recurrence(name: str, first: tuple[int, int], step: Callable[..., Any], address: int, orders: int, d: dtype, numel: int) -> Buffer:
+    """Polynomials of x and an order each, by their recurrence (see emit_recurrence), which is known by its name."""
+    from flambeau.compiler.kernels.select import emit_recurrence
+
+    to = allocate(d.itemsize * numel)
+    if numel:
+        _call(f"select:recurrence:{name}:{d.name}", partial(emit_recurrence, d=d, first=first, step=step), numel, address, orders, to.address)
+    return to
 
 
 class Unique(NamedTuple):

@@ -6,7 +6,7 @@ their number of results back. Counting comes first, so that the caller can alloc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flambeau.compiler.emit import convert
 from flambeau.compiler.emit.code import OF_BYTES, Array, Code
@@ -265,3 +265,27 @@ def emit_repeat(key: str) -> str:
     return s.finish(key, written.get())
 
 
+
+
+def emit_recurrence(key: str, d: dtype, first: tuple[int, int], step: Callable[[Lanes, Lanes, Lanes, Lanes], Lanes]) -> str:
+    """Words: x, n, to. p_n(x) for each pair of x (of dtype d) and n (int64), by p_0 = 1, p_1 = first[0] x + first[1], and
+    p_{k+1} = step(x, k, p_k, p_{k-1}); 0 for n < 0. A NaN stays one, so it ends there."""
+    s = _Selection(["x", "n", "to"])
+    c, element = s.c, "float" if d.itemsize == 4 else "double"
+    x, n, to = c.array("x", element), c.array("n", "i64"), c.array("to", element)
+
+    def one(i: Lanes) -> None:
+        at, top = x.load(i), n.load(i)
+        before, p, k = c.cell(element, 1.0), c.cell(element, at * float(first[0]) + float(first[1])), c.cell("i64", 1)
+
+        def next_one() -> None:
+            now = p.get()
+            p.set(step(at, k.get().to(element, "sitofp"), now, before.get()))
+            before.set(now)
+            k.add(1)
+
+        c.while_(lambda: k.get().lt(top) & ~p.get().isnan(), next_one)
+        to.store(i, top.lt(1).select(top.lt(0).select(c.value(element, 0.0), 1.0), p.get()))
+
+    c.for_(0, s.count, one)
+    return s.finish(key)

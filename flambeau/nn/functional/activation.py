@@ -166,6 +166,8 @@ def logsigmoid(input: Tensor) -> Tensor:
 def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
+    if math.isnan(min_val) or math.isnan(max_val):
+        return torch.full_like(input, math.nan)
     return torch.where(input <= min_val, min_val, torch.where(input >= max_val, max_val, input)).to(input.dtype)
 
 

@@ -636,8 +636,14 @@ def ctc_loss(
                 finals[n] = torch.logsumexp(ends, 0)
     losses = [-f if f is not None else lp.new_zeros(()) for f in finals]
     loss = torch.stack(losses)
+    # PyTorch's gradient is that of the scores under log_softmax: the probabilities less what the labels take of them.
+    used = (torch.arange(steps).unsqueeze(1) < torch.tensor(times)).unsqueeze(2)
+    mass = torch.where(used, torch.exp(lp), 0.0).sum((0, 2))
+    loss = loss + (mass - mass.detach())
     impossible = loss > -floor / 2
-    loss = torch.where(impossible, 0.0 if zero_infinity else math.inf, loss)
+    # What no path leads to is infinite, and has no gradient: 0 times the infinite slope of a root at 0.
+    wild = 0.0 if zero_infinity else math.inf + torch.sqrt(torch.where(impossible, mass - mass.detach(), 1.0)) * 0.0
+    loss = torch.where(impossible, wild, loss)
     if reduction == "mean":
         return (loss / torch.tensor([max(s, 1) for s in sizes], dtype=loss.dtype)).mean()
     loss = loss if batched or reduction == "sum" else loss.squeeze(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import flambeau as torch
@@ -141,6 +142,9 @@ def _batch_norm_train(
     refuse_gradients("native_batch_norm", running_mean=running_mean, running_var=running_var)
     dims = (0, *range(2, input.ndim))
     x = _exactly(input)
+    if not input.numel():  # nothing has no mean: the running statistics stay
+        y = _per_channel(x, weight, bias).to(input.dtype)
+        return (y,) if running_mean is None or running_var is None else (y, running_mean.clone(), running_var.clone())
     variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
     y = _scaled(x - mean, torch.rsqrt(variance + eps), weight, bias).to(input.dtype)
     if running_mean is None or running_var is None:
@@ -206,7 +210,7 @@ def _instance_norm(
     y = _scaled(x - mean, torch.rsqrt(variance + eps), weight, bias).to(input.dtype)
     if running_mean is None or running_var is None:
         return (y,)
-    count = input.numel() // (input.shape[0] * input.shape[1])
+    count = math.prod(input.shape[2:])
     unbiased = (variance.detach() * count / (count - 1)).mean((0, *dims))
     new_mean = running_mean * (1 - momentum) + mean.detach().mean((0, *dims)) * momentum
     return y, new_mean.to(running_mean.dtype), (running_var * (1 - momentum) + unbiased * momentum).to(running_var.dtype)
@@ -223,6 +227,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 def _local_response_norm(input: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
     c = input.shape[1]
     squares = input * input
+    whole = not input.is_floating_point() and not input.is_complex()  # of integers PyTorch's mean is an integer
     total = squares
     for shift in range(-(size // 2), (size - 1) // 2 + 1):
         if shift == 0 or abs(shift) >= c:
@@ -230,7 +235,8 @@ def _local_response_norm(input: Tensor, size: int, alpha: float, beta: float, k:
         part = squares.narrow(1, max(shift, 0), c - abs(shift))
         edge = torch.zeros_like(squares.narrow(1, 0, abs(shift)))
         total = total + torch.cat([part, edge] if shift > 0 else [edge, part], 1)
-    return input / torch.pow(total * (alpha / size) + k, beta)
+    mean = torch.div(total, size, rounding_mode="trunc") * alpha if whole else total * (alpha / size)
+    return input / torch.pow(mean + k, beta)
 
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]
