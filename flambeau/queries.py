@@ -106,11 +106,12 @@ def numel(input: Any) -> int:
 def result_type(*operands: Any, **named: Any) -> dtype:
     """The dtype of an arithmetic operation on both (tensors or numbers), which may be called tensor, other, scalar, scalar1 and scalar2."""
     from flambeau.ops.promotion import result_type as rule
+    from flambeau.ops.wrapper import from_numpy_scalar
 
     given = [*operands, *[named.pop(name) for name in ("scalar1", "tensor", "other", "scalar2", "scalar") if name in named]]
     if named or len(given) != 2:
         raise TypeError(f"result_type() takes two operands, got {len(given)}" + (f" and the unknown {sorted(named)}" if named else ""))
-    return rule(*given)
+    return rule(*map(from_numpy_scalar, given))
 
 
 def can_cast(from_: dtype, to: dtype) -> bool:

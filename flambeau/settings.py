@@ -13,7 +13,19 @@ from flambeau.cpu import Event as _CpuEvent
 from flambeau.cpu import Stream as _CpuStream
 from flambeau.devices import Device
 
-SymInt, SymFloat, SymBool = int, float, bool  # a size is a number here; `isinstance(n, (int, torch.SymInt))` says so
+
+class SymInt:
+    """A whole number that is not known before a program runs. Every size is known here, so nothing is one."""
+
+
+class SymFloat:
+    """A floating number that is not known before a program runs. Nothing is one."""
+
+
+class SymBool:
+    """A truth value that is not known before a program runs. Nothing is one."""
+
+
 _warns_always = [False]
 
 

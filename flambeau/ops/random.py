@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -260,9 +261,13 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | N
 
 
 @draws
-def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: dtype | None = None, **options: Any) -> Tensor:
-    """randint with the shape, dtype and memory order of `input`."""
-    low, high = (0, low) if high is None else (low, high)
+def randint_like(input: Tensor, low: int | None = None, high: int | None = None, *, dtype: dtype | None = None, **options: Any) -> Tensor:
+    """randint with the shape, dtype and memory order of `input`: randint_like(input, high) or randint_like(input, low, high)."""
+    if high is None:
+        low, high = None, low
+    if high is None:
+        raise TypeError("randint_like() missing 1 required positional arguments: \"high\"")
+    low, high = int(low or 0), int(high)
     d = dtype or input.dtype
     memory_format = options.pop("memory_format", None)
     if input._meta.is_contiguous and memory_format is None:
@@ -276,6 +281,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: dtype = d
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """A random permutation of 0 .. n - 1."""
     devices.check(device)
+    n = operator.index(n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     t = _filled((n,), dtypes.int64, lambda a, m: _state(generator).permutation(a, m))

@@ -19,7 +19,7 @@ from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 from flambeau.layouts import layout
 from flambeau.ops.registry import Operation
-from flambeau.ops.wrapper import MISSING, heading, lazy
+from flambeau.ops.wrapper import MISSING, from_numpy_scalar, heading, lazy
 from flambeau.queries import memory_format
 from flambeau.trace import recorder
 from flambeau.trace.meta import Meta, Size
@@ -32,6 +32,7 @@ _REST: Final = 64 * recorder.TRACE_SLOTS  # generations: traces until it does
 _MOST_STEPS: Final = 24
 _ENTERED: Final = (IN, ALIAS)  # how tensors become known to a trace
 _WRITTEN: Final = (ASSIGN, GRAD_MODE)  # of a tail
+_NUMBERS: Final = frozenset(("int", "float", "bool", "complex", "Number", "None"))  # annotations of parameters that take numbers only
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -75,7 +76,7 @@ class KnownCall:
 class Form:
     """A remembered function: its body, how its arguments come, and whether it writes to some of them."""
 
-    __slots__ = ("body", "first", "names", "spread", "tensors", "writes")
+    __slots__ = ("body", "first", "names", "numbers", "spread", "tensors", "writes")
 
     def __init__(self, body: Callable[..., Any], writes: bool) -> None:
         self.body = body
@@ -86,11 +87,18 @@ class Form:
         self.names = tuple([p.name for p in parameters if p.kind is p.KEYWORD_ONLY])  # of the last ones, which go by name
         self.first = len(parameters) - len(self.names)
         self.tensors = tuple(["Tensor" in str(p.annotation) for p in parameters])
+        self.numbers = tuple([_NUMBERS.issuperset(str(p.annotation).split(" | ")) for p in parameters])
 
     def call(self, args: tuple[Any, ...]) -> Any:
-        """The function itself."""
+        """The function itself. Where it takes a number, it also takes a tensor without dims; and NumPy's scalars anywhere."""
+        args = tuple([a if a.__class__ in _PLAIN or a is None else self._number(a, number) for a, number in zip(args, self.numbers, strict=True)])
         given = args[: self.first] if self.spread < 0 else (*args[: self.spread], *args[self.spread])
         return self.body(*given, **dict(zip(self.names, args[self.first :], strict=True))) if self.names else self.body(*given)
+
+
+    @staticmethod
+    def _number(a: Any, number: bool) -> Any:
+        return a.item() if number and isinstance(a, _TENSOR[0]) and a.ndim == 0 else from_numpy_scalar(a)
 
 
 class _Unknown(Exception):

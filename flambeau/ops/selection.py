@@ -7,6 +7,7 @@ What has a gradient (masked_select, repeat_interleave of a tensor) is an ordinar
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -156,6 +157,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
 
     if not input.dtype.is_floating_point:
         raise RuntimeError(f'"histogram_cpu" not implemented for {input.dtype.name}: convert it to floating point first')
+    bins = operator.index(bins)
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
     if min == max and input.numel():

@@ -268,6 +268,8 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Dimensions moved to new places; the others keep their order."""
     ndim = input._meta.ndim
     src, dst = dims_of(source, ndim, "movedim"), dims_of(destination, ndim, "movedim")
+    if ndim == 0:  # its one dim may be named, but is not there
+        return prim.permute(input, dims=())
     if len(src) != len(dst):
         raise RuntimeError(f"movedim: Invalid source or destination dims: source ({src}) should contain the same number of dims as destination ({dst})")
     order = [d for d in range(ndim) if d not in src]
@@ -699,7 +701,7 @@ def _flip(input: Tensor, dims: tuple[int, ...]) -> Tensor:
     m = input._meta
     found = dims_of(dims, m.ndim, "flip")
     x = input
-    for d in found:
+    for d in found if m.ndim else ():
         if m.shape[d] > 1:
             index = prim.sub(prim.constant(m.shape[d] - 1, dtypes.int64), prim.iota(shape=(m.shape[d],), dim=0))
             x = prim.take_rows(x, index, dim=d)

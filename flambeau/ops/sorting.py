@@ -415,6 +415,8 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     if n < 0:
         raise RuntimeError(f"diff(): order must be non-negative but got {n}")
     parts = [x for x in (prepend, input, append) if x is not None and (n or x is input)]
+    if input._meta.ndim == 0:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
     d = dim_of(dim, input._meta.ndim)
     x = prim.concatenate(*parts, dim=d) if len(parts) > 1 else input
     for _ in range(min(n, x._meta.shape[d])):

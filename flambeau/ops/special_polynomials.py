@@ -50,7 +50,9 @@ RECURRENCES: dict[str, tuple[tuple[int, int], Recurrence]] = {
 
 def _select(x: Any, n: Any, top: int, first: tuple[int, int], step: Recurrence) -> Any:
     """p_n(x) for the orders n (a tensor, or the number `top`)."""
-    p: Any = x * 0 + 1
+    shape = tuple(x._meta.shape)
+    nothing = prim.full_of(shape, prim.constant(0, x.dtype))
+    p: Any = prim.full_of(shape, prim.constant(1, x.dtype))
     values = [(0, p)]
     if top > 0:
         before, p = p, x * first[0] + first[1]
@@ -59,8 +61,8 @@ def _select(x: Any, n: Any, top: int, first: tuple[int, int], step: Recurrence) 
             before, p = p, step(x, k, p, before)
             values.append((k + 1, p))
     if not hasattr(n, "_meta"):
-        return values[-1][1] if top >= 0 else x * 0
-    result: Any = x * 0
+        return values[-1][1] if top >= 0 else nothing
+    result: Any = nothing
     for k, value in values:
         result = prim.where(prim.eq(n, prim.constant(k, n.dtype)), value, result)
     return result

@@ -364,8 +364,8 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
         b = a
         if kind in ("operand", "operand?", "exponent", "number") and not isinstance(a, (tensor, int, float, complex)):
             if isinstance(a, numbers.Number) or (hasattr(a, "item") and getattr(a, "ndim", 1) == 0):
-                b = a.item() if hasattr(a, "item") else a
-            elif a is not None and hasattr(a, "__index__"):
+                b = from_numpy_scalar(a)
+            elif a is not None and hasattr(a, "__index__") and not getattr(a, "ndim", 0):
                 b = a.__index__()
         elif kind == "number" and isinstance(a, tensor) and a._meta.ndim == 0:
             b = a.item()
@@ -418,6 +418,14 @@ def _freeze(a: Any) -> Any:
     if not isinstance(a, (int, float, complex)) and hasattr(a, "__index__"):
         return a.__index__()
     return _plain(a)
+
+
+def from_numpy_scalar(a: Any) -> Any:
+    """NumPy's scalars (and arrays without dims) as Python's numbers; its bool is a float, as to PyTorch. Anything else, tensors too, as it is."""
+    if not hasattr(a, "item") or getattr(a, "ndim", 1) != 0 or isinstance(a, _TENSOR[0]):
+        return a
+    value = a.item()
+    return float(value) if value.__class__ is bool else value
 
 
 def _plain(a: Any) -> Any:

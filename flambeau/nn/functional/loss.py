@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import flambeau as torch
@@ -237,7 +238,7 @@ def _binary_cross_entropy_with_logits(
         loss = (1 - t) * x - ((pos_weight - 1) * t + 1) * log_sigmoid(x)
     if weight is not None:
         loss = loss * weight
-    return _reduce(loss, reduction).to(input.dtype)
+    return _reduce(loss, reduction).to(target.dtype if target.is_floating_point() else input.dtype)
 
 
 def binary_cross_entropy_with_logits(
@@ -272,16 +273,18 @@ def kl_div(
 # -- regression ---------------------------------------------------------------------------------------------------
 
 
-def _regression(values: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """values(difference, *static) -> loss of each element, made an operation over (input, target, weight)."""
+def _regression(values: Callable[..., Tensor], bools: bool = True) -> Callable[..., Tensor]:
+    """values(difference, *static) -> loss of each element, made an operation over (input, target, weight); with `bools` one may be of truth values."""
 
     def body(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, parameter: Any) -> Tensor:
-        loss = values(widen(input) - widen(target), parameter)
+        kind = torch.promote_types(input.dtype, target.dtype)
+        x, t = (v.to(kind) if bools and v.dtype == torch.bool and kind.is_floating_point else v for v in (input, target))
+        loss = values(widen(x) - widen(t), parameter)
         if weight is not None:
             loss = loss * weight
             if reduction == "mean":
                 return loss.sum() / weight.expand_as(loss).sum()
-        return _reduce(loss, reduction).to(torch.promote_types(input.dtype, target.dtype))
+        return _reduce(loss, reduction).to(kind)
 
     body.__name__ = values.__name__
     body.__doc__ = values.__doc__
@@ -293,7 +296,7 @@ def _mse_values(d: Tensor, parameter: None) -> Tensor:
     return d * d
 
 
-@_regression
+@partial(_regression, bools=False)
 def _l1_values(d: Tensor, parameter: None) -> Tensor:
     return torch.abs(d)
 
