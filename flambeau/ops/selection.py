@@ -75,30 +75,19 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
     return into(out, found, "masked_select")
 
 
-def _values_with_gradients(input: Tensor, dim: int, found: Any) -> Any:
-    """The different values as a selection of where each comes first."""
-    count = input.shape[dim]
-    inverse = _tensor(found.inverse, (count,))
-    at = inverse.new_zeros(found.n).scatter_reduce(0, inverse, inverse.new_tensor(range(count)), "amin", include_self=False)
-    return input.index_select(dim, at)
-
-
 def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int | None) -> Any:
     if input.dtype.is_complex:
         raise RuntimeError(f'"unique" not implemented for {input.dtype.name}: complex numbers have no order')
     if dim is None:
         x, address = _dense(input)
         found = function(address, x.dtype, x.numel())
-        values = _values_with_gradients(input.reshape(-1), 0, found) if input.requires_grad else _tensor(found.values, (found.n,), x.dtype)
+        values = _tensor(found.values, (found.n,), x.dtype)
         rows: tuple[int, ...] = tuple(x.shape)
     else:
         d = dim_of(dim, input.ndim)
         x, address = _dense(input.movedim(d, 0))
         found = function(address, x.dtype, x.shape[0], math.prod(x.shape[1:]))
-        if input.requires_grad:
-            values = _values_with_gradients(input, d, found)
-        else:
-            values = _tensor(found.values, (found.n, *x.shape[1:]), x.dtype).movedim(0, d)
+        values = _tensor(found.values, (found.n, *x.shape[1:]), x.dtype).movedim(0, d)
         rows = (x.shape[0],)
     wanted = [tied_to(values, input, refused=function.__name__)]
     if inverse:
