@@ -90,8 +90,14 @@ class Form:
         self.numbers = tuple([_NUMBERS.issuperset(str(p.annotation).split(" | ")) for p in parameters])
 
     def call(self, args: tuple[Any, ...]) -> Any:
-        """The function itself. Where it takes a number, it also takes a tensor without dims; and NumPy's scalars anywhere."""
-        args = tuple([a if a.__class__ in _PLAIN or a is None else self._number(a, number) for a, number in zip(args, self.numbers, strict=True)])
+        """The function itself."""
+        return self._call(self.plain(args))
+
+    def plain(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Where it takes a number, it also takes a tensor without dims; and NumPy's scalars anywhere."""
+        return tuple([a if a.__class__ in _PLAIN or a is None else self._number(a, number) for a, number in zip(args, self.numbers, strict=True)])
+
+    def _call(self, args: tuple[Any, ...]) -> Any:
         given = args[: self.first] if self.spread < 0 else (*args[: self.spread], *args[self.spread])
         return self.body(*given, **dict(zip(self.names, args[self.first :], strict=True))) if self.names else self.body(*given)
 
@@ -314,6 +320,14 @@ def _run(form: Form, args: tuple[Any, ...]) -> Any:
     return result
 
 
+def _again(form: Form, error: Exception, args: tuple[Any, ...]) -> Any:
+    """A call that has failed, with its numbers as Python's, if some were not."""
+    plain = form.plain(args)
+    if all(a is b for a, b in zip(args, plain, strict=True)):
+        raise error
+    return _run(form, plain)
+
+
 def _uncommon(t: Any) -> bool:
     """Whether a write to a tensor may do more than it says: hooks, or a history of its own."""
     return t._hooks is not None or t._retains_grad
@@ -333,7 +347,7 @@ def remembered(function: Function, numpy: bool = False, writes: bool = False, no
     its calls are learned as those of operations (trace/immediate.py): this is asked first.
     """
     signature = inspect.signature(function)
-    scope: dict[str, Any] = {"run": _run, "FORM": Form(function, writes), "OP": function, "step_": None, "LOCAL": local, "TRACE": Trace}
+    scope: dict[str, Any] = {"run": _run, "FORM": Form(function, writes), "OP": function, "again": _again, "step_": None, "LOCAL": local, "TRACE": Trace}
     name = function.__name__
     parameters = list(signature.parameters.values())
     head, named_otherwise = heading(name, parameters, scope, numpy)
@@ -342,7 +356,9 @@ def remembered(function: Function, numpy: bool = False, writes: bool = False, no
     handed_on = ", ".join([forms.get(p.kind, "{0}").format(p.name) for p in parameters])
     # Calls that are learned where the trace is now are looked for by the operations.
     learned = ["    tr_ = LOCAL.trace", "    if tr_.__class__ is TRACE and tr_.state.immediate is not None:"]
-    learned += [f"        OP({handed_on})", "        return"] if nothing else [f"        return OP({handed_on})"]
+    learned += ["        try:", *([f"            OP({handed_on})", "            return"] if nothing else [f"            return OP({handed_on})"])]
+    learned += ["        except (AttributeError, TypeError) as error:", f"            {'' if nothing else 'return '}again(FORM, error, ({given},))"]
+    learned += ["            return"] if nothing else []
     source = [f"def {name}({head}):", *named_otherwise, *(learned if looks else ())]
     source += ["    if step_ is not None:", f"        t_ = step_({given})", f"        if t_ is not None: return{'' if nothing else ' t_'}"]
     source += () if looks else learned

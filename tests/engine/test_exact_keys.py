@@ -46,7 +46,7 @@ UNLIKE: dict[str, tuple[Any, ...]] = {
 }
 # Values of other classes that a body gets as Python's own numbers.
 CONVERTED: tuple[tuple[Any, Any], ...] = (
-    (np.float32(1), 1.0), (np.float64(-0.0), -0.0), (np.int64(1), 1), (np.bool_(True), True), (Unit(1), 1.0), (np.array(0.5), 0.5),
+    (np.float32(1), 1.0), (np.float64(-0.0), -0.0), (np.int64(1), 1), (Unit(1), 1.0), (np.array(0.5), 0.5),
     ((np.int64(0), 1), (0, 1)), ([0, 1], (0, 1)),
 )  # fmt: skip
 

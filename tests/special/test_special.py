@@ -95,7 +95,7 @@ def test_no_gradient_as_in_pytorch(name: str) -> None:
 # -- gamma --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5, 9])
 def test_polygamma(n: int) -> None:
-    positive = np.abs(LINE)[np.abs(LINE) > 0]
+    positive = np.abs(LINE)[(np.abs(LINE) > 0) & (np.abs(LINE) < math.inf)]  # at infinity PyTorch has NaN
     close(ft.special.polygamma(n, ft.tensor(positive)), S.polygamma(n, positive), 1e-12)
     negative = np.linspace(-9.9, 0.4, 57)
     theirs = torch.special.polygamma(n, torch.tensor(negative)).numpy()
