@@ -17,6 +17,7 @@ from flambeau.trace.existing import from_storage as from_storage
 from flambeau.trace.meta import Meta, Size, meta
 from flambeau.trace.recorder import TRACE_SLOTS, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
+from flambeau.trace.strides import has_format
 from flambeau.tracebacks import shorten
 
 _new: Callable[[type], Any] = object.__new__
@@ -175,11 +176,8 @@ class Tensor:
         return self._meta.numel * self._meta.dtype.itemsize
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
-        """Whether the elements lie in row-major order without gaps."""
-        m = self._meta
-        if memory_format is not None and getattr(memory_format, "name", "") == "channels_last":
-            return m.ndim == 4 and m.strides == _channels_last(m.shape)
-        return m.is_contiguous
+        """Whether the elements lie in the order of the memory format, by default row-major, without gaps."""
+        return self._meta.is_contiguous if memory_format is None else has_format(self._meta, memory_format)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a floating one."""
@@ -651,8 +649,8 @@ class Tensor:
 
     # -- devices ------------------------------------------------------------------------------------------------
     def cpu(self, memory_format: Any = None) -> Tensor:
-        """This tensor: it is on the CPU."""
-        return self
+        """This tensor, which is on the CPU, or a copy where it has not the memory format."""
+        return self if memory_format is None else self.to(memory_format=memory_format)  # type: ignore[attr-defined, no-any-return]
 
     def cuda(self, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> NoReturn:
         """There is no CUDA device yet: raises AssertionError, as PyTorch's CPU build does."""
@@ -678,11 +676,6 @@ class Tensor:
     def get_device(self) -> int:
         """-1: the CPU."""
         return -1
-
-
-def _channels_last(shape: Sequence[int]) -> tuple[int, ...]:
-    n, c, h, w = shape
-    return (h * w * c, 1, w * c, c)
 
 
 def normalize_dim(dim: int, ndim: int) -> int:

@@ -215,7 +215,7 @@ def _laid_out(tangent: Any, primal: Any) -> Any:
     m = primal._meta
     if tangent._meta.strides == m.strides and not isinstance(tangent, BatchedTensor):
         return tangent
-    from flambeau.ops.creation import _relayout
+    from flambeau.ops.shape import _relayout
 
     strides = m.strides if is_dense(m.shape, m.strides) else contiguous_strides(m.shape)
     return tangent if tangent._meta.strides == strides else _relayout(tangent, strides)

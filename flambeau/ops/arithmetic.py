@@ -8,6 +8,8 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert, need_tensor, promote, promote_float, result_type
 from flambeau.ops.registry import Exponent, Number, operation
+from flambeau.ops.result_strides import over_operands, over_tensors
+from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -35,6 +37,7 @@ def _scaled_sum(combine: Any, a: Any, b: Any, alpha: Any, d: dtypes.dtype) -> An
 
 
 @operation(method=True, inplace=True, out=True)
+@over_operands
 def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """input + alpha * other, with broadcasting and type promotion."""
     d = result_type(input, other)
@@ -56,6 +59,7 @@ def _refuse_bool(a: Any, b: Any) -> None:
 
 
 @operation(method=True, inplace=True, out=True, aliases=("subtract",))
+@over_operands
 def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """input - alpha * other, with broadcasting and type promotion."""
     d = result_type(input, other)
@@ -64,6 +68,7 @@ def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) ->
 
 
 @operation(method=True)
+@over_operands
 def rsub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """other - alpha * input."""
     need_tensor("rsub", input)
@@ -73,6 +78,7 @@ def rsub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -
 
 
 @operation(method=True, inplace=True, out=True, aliases=("multiply",))
+@over_operands
 def mul(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """input * other, with broadcasting and type promotion."""
     d = result_type(input, other)
@@ -90,6 +96,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 @operation(method=True, inplace=True, out=True, aliases=("divide",))
+@over_operands
 def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
     """input / other; true division unless `rounding_mode` is "floor" or "trunc"."""
     if rounding_mode is None:
@@ -102,18 +109,21 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
 
 
 @operation(method=True, inplace=True, out=True)
+@over_operands
 def true_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """input / other as floating numbers."""
     return _quotient(input, other)
 
 
 @operation(method=True, inplace=True, out=True)
+@over_operands
 def floor_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """The quotient rounded towards minus infinity."""
     return prim.div_floor(*promote(input, other))
 
 
 @operation(method=True, inplace=True, out=True)
+@over_operands
 def remainder(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """The remainder with the sign of `other`, as Python's %."""
     need_tensor("remainder", input, other)
@@ -121,6 +131,7 @@ def remainder(input: Tensor | Number, other: Tensor | Number) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@over_operands
 def fmod(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """The remainder with the sign of `input`, as C's fmod."""
     need_tensor("fmod", input)
@@ -147,6 +158,7 @@ def _power(x: Any, exponent: float) -> Any:
 
 
 @operation(name="pow", method=True, inplace=True, out=True)
+@over_tensors
 def pow_(input: Tensor | Exponent, exponent: Tensor | Exponent) -> Tensor:
     """input ** exponent; integers to negative powers raise RuntimeError."""
     need_tensor("pow", input, exponent)
@@ -156,21 +168,14 @@ def pow_(input: Tensor | Exponent, exponent: Tensor | Exponent) -> Tensor:
         if d.category == 1 and exponent < 0:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
         if exponent == 0:
-            return prim.copy(prim.expand(prim.constant(1, d), shape=tuple(a.shape)), strides=_dense_strides(a))
+            return prim.full_of(tuple(a.shape), prim.constant(1, d))
         short = _power(a, exponent) if d.is_floating_point or exponent in (2, 3) else None
         if short is a:
-            short = prim.copy(a, strides=_dense_strides(a))
+            short = prim.copy(a, strides=like_strides(a.shape, a._meta.strides))
         if short is not None:
             return short
     b = convert(exponent, d)
     return prim.pow(a, b)
-
-
-def _dense_strides(a: Any) -> tuple[int, ...]:
-    from flambeau.compiler.graph import contiguous_strides
-
-    m = a._meta
-    return m.strides if m.is_dense and m.strides == contiguous_strides(m.shape) else contiguous_strides(m.shape)
 
 
 def _comparison(name: str, alias: tuple[str, ...], text: str) -> Any:
@@ -184,7 +189,7 @@ def _comparison(name: str, alias: tuple[str, ...], text: str) -> Any:
         return primitive(convert(input, d), convert(other, d))
 
     compare.__doc__ = f"input {text} other, elementwise: a bool tensor."
-    return operation(name=name, aliases=alias, method=True, inplace=True, out=True)(compare)
+    return operation(name=name, aliases=alias, method=True, inplace=True, out=True)(over_operands(compare))
 
 
 eq = _comparison("eq", (), "==")
@@ -207,7 +212,7 @@ def _two(name: str, text: str, public: str | None = None, floats: bool = False, 
         return primitive(a, b)
 
     body.__doc__ = text
-    return operation(name=public or name, method=True, inplace=True, out=True, aliases=aliases)(body)
+    return operation(name=public or name, method=True, inplace=True, out=True, aliases=aliases)(over_operands(body))
 
 
 maximum = _two("maximum", "The larger of two elements; NaN wins.")
@@ -220,6 +225,7 @@ nextafter = _two("nextafter", "The next representable number after input in the 
 
 
 @operation(method=True, inplace=True, out=True)
+@over_operands
 def copysign(input: Tensor, other: Tensor | Number) -> Tensor:
     """The magnitude of input with the sign of other."""
     return prim.copysign(*promote_float(input, other))
@@ -236,7 +242,7 @@ def _bits(name: str, text: str) -> Any:
         return primitive(convert(input, d), convert(other, d))
 
     body.__doc__ = text
-    return operation(name=name, method=True, inplace=True, out=True)(body)
+    return operation(name=name, method=True, inplace=True, out=True)(over_operands(body))
 
 
 bitwise_and = _bits("bitwise_and", "input & other; logical and for booleans.")
@@ -253,7 +259,7 @@ def _shift(primitive: Any, public: str, text: str) -> Any:
         return primitive(convert(input, d), convert(other, d))
 
     body.__doc__ = text
-    return operation(name=public, method=True, inplace=True, out=True)(body)
+    return operation(name=public, method=True, inplace=True, out=True)(over_operands(body))
 
 
 bitwise_left_shift = _shift(prim.shift_left, "bitwise_left_shift", "input << other.")
@@ -270,7 +276,7 @@ def _logic(primitive: Any, public: str, text: str) -> Any:
         return primitive(_truth(input), _truth(other))
 
     body.__doc__ = text
-    return operation(name=public, method=True, inplace=True, out=True)(body)
+    return operation(name=public, method=True, inplace=True, out=True)(over_operands(body))
 
 
 logical_and = _logic(prim.bitwise_and, "logical_and", "Whether both elements are nonzero.")
@@ -293,6 +299,7 @@ def bitwise_not(input: Tensor) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@over_tensors
 def lerp(input: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
     """input + weight * (end - input), evaluated from the nearer end so that weight 1 gives `end` exactly."""
     if input.dtype is not end.dtype:
@@ -317,6 +324,7 @@ def _plus_scaled(combine: Any, a: Any, b: Any, c: Any, factor: Any, d: dtypes.dt
 
 
 @operation(method=True, inplace=True, out=True)
+@over_tensors
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     d = result_type(input, tensor1, tensor2)
@@ -324,6 +332,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
 
 @operation(method=True, inplace=True, out=True)
+@over_tensors
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 / tensor2; integers are refused, as in PyTorch."""
     d = result_type(input, tensor1, tensor2)
@@ -333,6 +342,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
 
 @operation(out=True)
+@over_operands
 def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """input where condition holds, else other."""
     if condition.dtype is dtypes.uint8:

@@ -23,6 +23,7 @@ from flambeau.queries import preserve_format
 from flambeau.runtime.buffers import allocate
 from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import assign, into
+from flambeau.trace.strides import format_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -38,6 +39,11 @@ def _check_sizes(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 @operation(name="full_values")
 def _full(value: Number, shape: tuple[int, ...], dtype: Any) -> Tensor:
     return prim.full_of(shape, convert(value, dtype))
+
+
+@operation(name="full_like_values")
+def _full_like(value: Number, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]) -> Tensor:
+    return prim.copy(prim.expand(convert(value, dtype), shape=shape), strides=strides)
 
 
 def check_memory(shape: Sequence[int], d: dtype) -> None:
@@ -59,20 +65,24 @@ def full(
     shape = _check_sizes("full", (size,) if isinstance(size, int) else sizes_of((size,)))
     if dtype is None:
         dtype = fill_value.dtype if hasattr(fill_value, "_meta") else dtypes.of_number(fill_value)
-    if hasattr(fill_value, "_meta"):
-        fill_value = fill_value.item()
-    check_memory(shape, dtype)
-    if isinstance(fill_value, complex) and not dtype.is_complex:
-        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
-    if dtype.category == 1 and isinstance(fill_value, float):
-        fill_value = int(fill_value)
-    result = _full(fill_value, shape, dtype)
     if out is not None:
         from flambeau.trace.mutation import write_over
 
-        write_over(out, result, "full")
+        write_over(out, _filled(shape, fill_value, dtype, None, False), "full")
         return out  # type: ignore[no-any-return]
-    return _finish(result, requires_grad)  # type: ignore[no-any-return]
+    return _filled(shape, fill_value, dtype, None, requires_grad)
+
+
+def _filled(shape: tuple[int, ...], value: Any, d: dtype, strides: tuple[int, ...] | None, requires_grad: bool) -> Any:
+    """A new tensor with a number in every element."""
+    if hasattr(value, "_meta"):
+        value = value.item()
+    check_memory(shape, d)
+    if isinstance(value, complex) and not d.is_complex:
+        raise RuntimeError(f"value cannot be converted to type {d.name} without overflow")
+    if d.category == 1 and isinstance(value, float):
+        value = int(value)
+    return _finish(_full(value, shape, d) if strides is None else _full_like(value, shape, d, strides), requires_grad)
 
 
 def _constant_maker(name: str, value: int, text: str) -> Any:
@@ -116,10 +126,7 @@ def empty(
         from flambeau.sparse.construct import without_elements
 
         return without_elements(shape, layout, d, requires_grad)
-    strides = None
-    if getattr(memory_format, "name", "") == "channels_last" and len(shape) == 4:
-        n, c, h, w = shape
-        strides = (h * w * c, 1, w * c, c)
+    strides = None if memory_format is None else format_strides(shape, None, memory_format)
     if out is not None:
         if dtype not in (None, out.dtype):
             raise RuntimeError(f"empty(): dtype {d.name} does not match dtype of out parameter ({out.dtype.name})")
@@ -161,21 +168,11 @@ def _like(name: str, value: int, text: str) -> Any:
         d = dtype or m.dtype
         if layout is not strided and (layout or input.layout) is not strided:
             return sparse_like(input, name, layout, d, requires_grad)
-        result = _full(value, tuple(m.shape), d)
-        if m.is_dense and not m.is_contiguous:
-            result = _relayout(result, m.strides)
-        return _finish(input._lift(result), requires_grad)
+        return _finish(input._lift(_full_like(value, tuple(m.shape), d, format_strides(tuple(m.shape), m.strides, memory_format))), requires_grad)
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = text
     return remembered(make)
-
-
-@operation(name="relayout")
-def _relayout(input: Tensor, strides: tuple[int, ...]) -> Tensor:
-    from flambeau.trace.mutation import _normal_strides
-
-    return prim.copy(input, strides=_normal_strides(input._meta.shape, strides))
 
 
 zeros_like = _like("zeros_like", 0, "Zeros with the shape and dtype of `input`.")
@@ -191,20 +188,19 @@ def unit_gradient(input: Tensor) -> Tensor:
 @remembered
 def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
               requires_grad: bool = False, memory_format: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
-    """`fill_value` with the shape and dtype of `input`."""
-    return input._lift(full(tuple(input.shape), fill_value, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad))
+    """`fill_value` with the shape, dtype and order of dims of `input`."""
+    m = input._meta
+    return input._lift(_filled(tuple(m.shape), fill_value, dtype or m.dtype, format_strides(tuple(m.shape), m.strides, memory_format), requires_grad))
 
 
 def empty_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
                memory_format: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
-    """Uninitialised memory with the shape, dtype and (if dense) strides of `input`."""
+    """Uninitialised memory with the shape, dtype and order of dims of `input`."""
     m = input._meta
     if layout is not strided and (layout or input.layout) is not strided:
         return sparse_like(input, "empty_like", layout, dtype or m.dtype, requires_grad)
-    if m.is_dense and not m.is_contiguous and memory_format is None:
-        return input._lift(empty_strided(m.shape, m.strides, dtype=dtype or m.dtype, device=device, requires_grad=requires_grad))
-    made = empty(tuple(m.shape), dtype=dtype or m.dtype, device=device, requires_grad=requires_grad, memory_format=memory_format)
-    return input._lift(made)
+    strides = format_strides(tuple(m.shape), m.strides, memory_format)
+    return input._lift(empty_strided(m.shape, strides, dtype=dtype or m.dtype, device=device, requires_grad=requires_grad))
 
 
 @operation(name="arange_values")
@@ -500,7 +496,7 @@ _LEGACY_NAMES = {
 
 def _converter(name: str, d: dtype) -> Any:
     def convert_to(self: Tensor, memory_format: Any = preserve_format) -> Any:
-        return self.to(d)  # type: ignore[attr-defined]
+        return self.to(d, memory_format=memory_format)  # type: ignore[attr-defined]
 
     convert_to.__name__ = convert_to.__qualname__ = name
     convert_to.__doc__ = f"The same values as {d.name}; the tensor itself if it has that dtype."

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.primitive import pointwise_strides
 from flambeau.ops.promotion import convert, in_float32, need_tensor, promote_float, result_type
 from flambeau.ops.registry import Number, operation
+from flambeau.ops.result_strides import like_input, over_operands, over_tensors, with_number
 from flambeau.ops.tied import tied
 from flambeau.trace.recorder import OffsetNeeded
 
@@ -74,8 +76,6 @@ def _any_function(name: str, text: str, aliases: tuple[str, ...] = (), integers_
 
 
 def _strides_like(x: Any) -> tuple[int, ...]:
-    from flambeau.ops.primitive import pointwise_strides
-
     return pointwise_strides([x._meta], tuple(x.shape))
 
 
@@ -145,6 +145,7 @@ def positive(input: Tensor) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@with_number
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians."""
     (x,) = promote_float(input)
@@ -152,6 +153,7 @@ def deg2rad(input: Tensor) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@with_number
 def rad2deg(input: Tensor) -> Tensor:
     """Radians to degrees."""
     (x,) = promote_float(input)
@@ -223,6 +225,7 @@ def isneginf(input: Tensor) -> Tensor:
 
 
 @operation(method=True)
+@like_input
 def isreal(input: Tensor) -> Tensor:
     """Whether the imaginary part is zero."""
     return prim.eq(prim.imag_part(input), 0) if input.dtype.is_complex else prim.full_of(tuple(input.shape), prim.constant(True, dtypes.bool_))
@@ -237,6 +240,7 @@ def signbit(input: Tensor) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@like_input
 def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN and infinities replaced by numbers: 0 and the dtype's largest and smallest, unless given."""
     if not input.dtype.is_floating_point:
@@ -256,6 +260,7 @@ LARGEST = {
 
 
 @operation(method=True, inplace=True, out=True, aliases=("clip",))
+@over_tensors
 def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """Each element limited to [min, max]; NaN stays NaN. Either bound may be missing, not both."""
     if min is None and max is None:
@@ -282,6 +287,7 @@ def _clamp(x: Any, low: Any, high: Any) -> Any:
 
 
 @operation(method=True, inplace=True, out=True)
+@over_tensors
 def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
     """Each element at least `min`."""
     d = result_type(input, min)
@@ -289,6 +295,7 @@ def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@over_tensors
 def clamp_max(input: Tensor, max: Tensor | Number) -> Tensor:
     """Each element at most `max`."""
     d = result_type(input, max)
@@ -302,6 +309,7 @@ def relu(input: Tensor) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@over_operands
 @in_float32
 def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """x * log(y), 0 where x is 0 (NaN where y is NaN)."""
@@ -321,6 +329,7 @@ def _ordered(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 @operation(method=True, out=True)
+@over_operands
 @in_float32
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(exp(x) + exp(y)) without overflow."""
@@ -334,6 +343,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 
 
 @operation(method=True, out=True)
+@over_operands
 @in_float32
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2^x + 2^y) without overflow."""
@@ -343,6 +353,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@over_operands
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 for negative x, 1 for positive x, `values` at 0."""
     if input.dtype is not values.dtype:

@@ -1,8 +1,8 @@
 """torch.fft: discrete Fourier transforms over one or more dims, as host calls.
 
 Every function pads or cuts its dims, then records one of the three transforms of compiler/kernels/host_fft.py. The
-transforms are linear, so each is the gradient of another; the results are contiguous. 16-bit inputs are refused, integers
-are taken to the default floating dtype.
+transforms are linear, so each is the gradient of another; the transformed dims of a result are the fastest in memory. 16-bit
+inputs are refused, integers are taken to the default floating dtype.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.layouts import strided
 from flambeau.ops import primitives as prim
+from flambeau.ops.primitive import laid_out
 from flambeau.ops.primitives.host import call_host, gradient
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
 from flambeau.ops.shape import dim_of, roll
 from flambeau.trace.mutation import into
+from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -30,17 +32,54 @@ _BACKWARD = {None: "full", "backward": "full", "forward": "none", "ortho": "orth
 # -- the three transforms -----------------------------------------------------------------------------------------
 def _c2c(x: Any, dims: tuple[int, ...], forward: bool, scale: str) -> Any:
     shape = tuple(x._meta.shape)
-    return call_host("fft_c2c", (x,), (shape, x.dtype.to_complex()), axes=dims, forward=forward, scale=scale)
+    result = call_host("fft_c2c", (x,), (shape, x.dtype.to_complex()), axes=dims, forward=forward, scale=scale)
+    return laid_out(result, _strides(x._meta.strides, shape, _sorted(x._meta.strides, dims)))
 
 
 def _r2c(x: Any, dims: tuple[int, ...], scale: str) -> Any:
     shape = [n // 2 + 1 if d == dims[-1] else n for d, n in enumerate(x._meta.shape)]
-    return call_host("fft_r2c", (x,), (tuple(shape), x.dtype.to_complex()), axes=dims, scale=scale)
+    result = call_host("fft_r2c", (x,), (tuple(shape), x.dtype.to_complex()), axes=dims, scale=scale)
+    return laid_out(result, _strides(x._meta.strides, tuple(shape), (*_sorted(x._meta.strides, dims[:-1]), dims[-1])))
 
 
 def _c2r(x: Any, dims: tuple[int, ...], size: int, scale: str) -> Any:
     shape = [size if d == dims[-1] else n for d, n in enumerate(x._meta.shape)]
-    return call_host("fft_c2r", (x,), (tuple(shape), x.dtype.to_real()), axes=dims, size=size, scale=scale)
+    result = call_host("fft_c2r", (x,), (tuple(shape), x.dtype.to_real()), axes=dims, size=size, scale=scale)
+    strides = x._meta.strides
+    if len(dims) > 1:  # the others first, as complex numbers
+        strides = _strides(strides, tuple(x._meta.shape), _sorted(strides, dims[:-1]))
+    return laid_out(result, _strides(strides, tuple(shape), dims[-1:]))
+
+
+def _sorted(strides: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
+    """The dims from the slowest to the fastest."""
+    return tuple(sorted(dims, key=lambda d: -strides[d]))
+
+
+def _others(ndim: int, dims: Sequence[int]) -> list[int]:
+    """The dims that are not transformed, as C++'s std::partition leaves them: that decides among dims of equal strides."""
+    order = list(range(ndim))
+    first, last = 0, ndim
+    while first < last:
+        if order[first] not in dims:
+            first += 1
+            continue
+        last -= 1
+        if order[last] not in dims:
+            order[first], order[last] = order[last], order[first]
+            first += 1
+    return order[:first]
+
+
+def _strides(strides: tuple[int, ...], shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a transform along `dims`: these are the fastest, the last one first, as PyTorch transforms one batch of
+    contiguous signals; the others are in the order that they have in the input."""
+    order = (*_sorted(strides, _others(len(shape), dims)), *dims)
+    out, step = [0] * len(shape), 1
+    for d in reversed(order):
+        out[d] = step
+        step *= max(shape[d], 1)
+    return tuple(out)
 
 
 @gradient("fft_c2c")
@@ -133,6 +172,10 @@ def _lengths(name: str, x: Any, s: Any, dim: Any) -> tuple[tuple[int, ...], tupl
     return dims, sizes
 
 
+def _conj(x: Any) -> Any:
+    return laid_out(prim.conj_physical(x), like_strides(x._meta.shape, x._meta.strides))
+
+
 # -- one dim ------------------------------------------------------------------------------------------------------
 def _complex_transform(name: str, forward: bool, text: str) -> Any:
     def body(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
@@ -178,7 +221,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     scale = _norm("hfft", norm, True)
     x = _input("hfft", input, complex=True)
     d, size = _length("hfft", x, dim, _real_size(x, dim, n))
-    return _c2r(prim.conj_physical(_resized(x, d, size // 2 + 1)), (d,), size, scale)  # type: ignore[no-any-return]
+    return _c2r(_conj(_resized(x, d, size // 2 + 1)), (d,), size, scale)  # type: ignore[no-any-return]
 
 
 @operation(name="fft_ihfft", out=True, public=False)
@@ -187,7 +230,7 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     scale = _norm("ihfft", norm, False)
     x = _input("ihfft", input, real=True)
     d, size = _length("ihfft", x, dim, n)
-    return prim.conj_physical(_r2c(_resized(x, d, size), (d,), scale))  # type: ignore[no-any-return]
+    return _conj(_r2c(_resized(x, d, size), (d,), scale))  # type: ignore[no-any-return]
 
 
 # -- several dims -------------------------------------------------------------------------------------------------
@@ -202,6 +245,8 @@ def _fftn(name: str, input: Any, s: Any, dim: Any, norm: Any) -> Any:
     scale = _norm(name, norm, forward)
     x = _input(name, input)
     dims, sizes = _lengths(name, x, s, dim)
+    if not x.dtype.is_complex:  # PyTorch makes it complex, in a dense tensor
+        x = laid_out(prim.alias(x), like_strides(x._meta.shape, x._meta.strides)) if not x._meta.is_dense else x
     if not dims:
         return convert(x, x.dtype.to_complex())
     return _c2c(_resize_all(x, dims, sizes), dims, forward, scale)
@@ -215,8 +260,15 @@ def _rfftn(name: str, input: Any, s: Any, dim: Any, norm: Any) -> Any:
     dims, sizes = _lengths(name, x, s, dim)
     if not dims:
         raise RuntimeError(f"{name} must transform at least one axis")
-    made = _r2c(_resize_all(x, dims, sizes), dims, scale)
-    return prim.conj_physical(made) if hermitian else made
+    x = _resize_all(x, dims, sizes)
+    made = _r2c(x, dims, scale)
+    if not hermitian:
+        return made
+    shape = tuple(made._meta.shape)
+    strides = _strides(x._meta.strides, shape, dims[-1:])
+    if len(dims) > 1:  # PyTorch transforms the last dim first here
+        strides = _strides(strides, shape, _sorted(strides, dims[:-1]))
+    return laid_out(prim.conj_physical(made), strides)
 
 
 def _irfftn(name: str, input: Any, s: Any, dim: Any, norm: Any) -> Any:
@@ -231,7 +283,7 @@ def _irfftn(name: str, input: Any, s: Any, dim: Any, norm: Any) -> Any:
     if last < 1:
         raise RuntimeError(f"Invalid number of data points ({last}) specified ({name}, shape {tuple(x.shape)})")
     x = _resize_all(x, dims, (*sizes[:-1], last // 2 + 1))
-    return _c2r(prim.conj_physical(x) if hermitian else x, dims, last, scale)
+    return _c2r(_conj(x) if hermitian else x, dims, last, scale)
 
 
 def _over_dims(name: str, make: Callable[..., Any], two: bool, text: str) -> Any:

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flambeau import devices, dtypes
+from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
 from flambeau.ops.from_memory import check_array, dtype_of_array, finish, from_dlpack, frombuffer, is_array, over_array, over_storage
 from flambeau.runtime.buffers import allocate
 from flambeau.trace.existing import from_buffer
+from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -21,16 +23,18 @@ _WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
 def copy_of_array(array: Any, d: dtype) -> Tensor:
-    """A tensor with a copy of a NumPy array's values (of the matching NumPy dtype)."""
+    """A tensor with a copy of a NumPy array's values (of the matching NumPy dtype), its dims in the same order in memory."""
     import numpy
 
     from flambeau.runtime.memory import view_as_numpy
 
     buffer = allocate(array.size * d.itemsize)
+    steps = tuple([s // array.itemsize for s in array.strides])
+    strides = contiguous_strides(array.shape) if min(steps, default=0) < 0 else like_strides(array.shape, steps)
     if array.size:
-        raw = view_as_numpy(buffer.address, array.size * d.itemsize, buffer)
-        raw.view(numpy.dtype(d.numpy_name)).reshape(array.shape)[...] = array
-    return from_buffer(buffer, array.shape, d)  # type: ignore[no-any-return]
+        raw = view_as_numpy(buffer.address, array.size * d.itemsize, buffer).view(numpy.dtype(d.numpy_name))
+        numpy.lib.stride_tricks.as_strided(raw, array.shape, [s * d.itemsize for s in strides])[...] = array
+    return from_buffer(buffer, array.shape, d, strides)  # type: ignore[no-any-return]
 
 
 # -- nested sequences ---------------------------------------------------------------------------------------------

@@ -16,14 +16,18 @@ from flambeau.compiler.kernel import REFUSED
 from flambeau.ops import primitives as prim
 from flambeau.ops.creation import _full
 from flambeau.ops.from_data import tensor
+from flambeau.ops.primitive import laid_out
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_look, remembered_setter, remembered_with_axis
+from flambeau.ops.result_strides import like_input, row_major
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
 from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import numpy_names
+from flambeau.trace.meta import Meta, meta
 from flambeau.trace.mutation import assign, into
 from flambeau.trace.recorder import Trace, local
+from flambeau.trace.strides import iterator_strides, like_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -321,7 +325,17 @@ def _index_op(input: Tensor, indices: Sequence[Tensor], present: tuple[bool, ...
     linear = _linear(moved, start, count, expanded, present)
     m = moved._meta
     merged = as_shape(moved, (*m.shape[:start], product_of(m.shape[start : start + count]), *m.shape[start + count :]))
-    return prim.take_rows(merged, linear, dim=start)
+    return laid_out(prim.take_rows(merged, linear, dim=start), _index_strides(m, start, count, [i._meta for i in expanded]))
+
+
+def _index_strides(m: Meta, start: int, count: int, indices: list[Meta]) -> tuple[int, ...]:
+    """Strides of x[indices]: PyTorch's iterator reads x with a stride of 0 along the dims of the indices, and then those."""
+    among = indices[0].shape
+    after = m.ndim - start - count
+    shape = (*m.shape[:start], *among, *m.shape[start + count :])
+    source = meta(shape, (*m.strides[:start], *[0] * len(among), *m.strides[start + count :]), m.dtype)
+    wide = [meta((1,) * start + tuple(among) + (1,) * after, (0,) * start + i.strides + (0,) * after, i.dtype) for i in indices]
+    return iterator_strides([source, *wide], shape)
 
 
 @remembered
@@ -354,7 +368,7 @@ def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, pres
         order = [d for d, here in enumerate(present) if here]
         order += [d for d in range(m.ndim) if d not in order]
         result = prim.permute(result, dims=tuple(sorted(range(m.ndim), key=order.__getitem__)))
-    return result
+    return laid_out(result, like_strides(input._meta.shape, input._meta.strides))
 
 
 def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
@@ -523,6 +537,7 @@ _REDUCE = {"add": "add", "multiply": "prod", "sum": "add", "prod": "prod", "amax
 
 
 @operation(name="scatter_values")
+@row_major
 def _scatter_op(input: Tensor, dim: int, index: Tensor, src: Tensor | Number, mode: str, name: str) -> Tensor:
     return _scatter(input, dim, index, src, mode, name)  # type: ignore[no-any-return]
 
@@ -538,12 +553,14 @@ def scatter(
 
 
 @operation(method=True, inplace=True, out=True)
+@row_major
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy with src added at the places that index names."""
     return _scatter(input, dim, index, src, "add", "scatter_add")  # type: ignore[no-any-return]
 
 
 @operation(method=True, inplace=True, out=True)
+@row_major
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy with src combined at the places that index names: sum, prod, mean, amax or amin."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
@@ -600,6 +617,7 @@ def _put_rows(input: Any, dim: int, index: Any, source: Any, mode: str, name: st
 
 
 @operation(method=True, inplace=True, out=True)
+@row_major
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """A copy with alpha * source added to the entries of one dim that index names."""
     s = source if not hasattr(alpha, "_meta") and alpha == 1 else prim.mul(source, convert(alpha, source.dtype))
@@ -607,12 +625,14 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 
 @operation(method=True, inplace=True, out=True)
+@row_major
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with the entries of one dim that index names replaced by source."""
     return _put_rows(input, dim, index, source, "set", "index_copy")  # type: ignore[no-any-return]
 
 
 @operation(method=True, inplace=True)
+@like_input
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
     """A copy with the entries of one dim that index names set to a number."""
     d = dim_of(dim, input._meta.ndim)
@@ -661,6 +681,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 
 @operation(method=True, inplace=True)
+@row_major
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
     """A copy with a number where mask holds."""
     if mask.dtype is not dtypes.bool_:
@@ -673,6 +694,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
 
 
 @operation(method=True)
+@row_major
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy with the elements where mask holds taken, in order, from source."""
     from flambeau.ops.primitive import broadcast_shapes

@@ -15,6 +15,7 @@ from flambeau.ops.named import public
 from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_strided, cat, dim_of, flip, one_of, sizes_of, stack, tensor_split, transpose
 from flambeau.ops.wrapper import MISSING
+from flambeau.queries import contiguous_format
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -193,7 +194,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
         return flip(input, a, b)
     if turns == 3:
         return transpose(flip(input, a), a, b)
-    return input.clone()
+    return input.clone(memory_format=contiguous_format)
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Any:
@@ -203,7 +204,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Any:
 
 def _placed(input: Tensor, src: Tensor, view: Any, name: str) -> Any:
     """A copy of input in which `view` of it is replaced by src."""
-    copy = input.clone()
+    copy = _same_strides(input)
     target = view(copy)
     if tuple(target.shape) != tuple(src.shape):
         raise RuntimeError(
@@ -212,6 +213,15 @@ def _placed(input: Tensor, src: Tensor, view: Any, name: str) -> Any:
         )
     target.copy_(src)
     return copy
+
+
+def _same_strides(input: Tensor) -> Any:
+    """A copy with the very strides of input, gaps between its elements too; where elements share memory, a dense one."""
+    strides, offset = input.stride(), input.storage_offset()
+    if input._meta.is_dense or any(s == 0 and n > 1 for s, n in zip(strides, input.shape, strict=True)):
+        return input.clone()
+    length = 1 + sum([(n - 1) * s for n, s in zip(input.shape, strides, strict=True)])
+    return as_strided(as_strided(input, (length,), (1,), offset).clone(), tuple(input.shape), strides, 0)
 
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Any:
@@ -275,7 +285,7 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Any:
     found = nonzero(input)[:size]
     missing = size - found.shape[0]
     if not missing:
-        return found.contiguous()
+        return found.clone(memory_format=contiguous_format)
     return cat([found, found.new_full((missing, input.ndim), fill_value)], 0)
 
 
@@ -288,8 +298,9 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
             f"put_(): Expected source and index to have the same number of elements, but got source.numel() = "
             f"{source.numel()}, index.numel() = {index.numel()}"
         )
-    flat = input.reshape(-1).index_put((index.reshape(-1),), source.reshape(-1), accumulate)
-    return flat.reshape(input.shape)
+    target = input.clone()
+    flat = target.reshape(-1).index_put((index.reshape(-1),), source.reshape(-1), accumulate)
+    return target.copy_(flat.reshape(input.shape))
 
 
 METHODS = (

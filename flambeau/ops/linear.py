@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.primitive import laid_out
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_shape, dim_of
 from flambeau.trace.mutation import into
+from flambeau.trace.strides import iterator_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -221,8 +223,9 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
     for what, number in (("beta", beta), ("alpha", alpha)):
         if isinstance(number, bool) and kind is not dtypes.bool_:
             raise RuntimeError(f"addr(): Boolean {what} only supported for Boolean results, but the result is {kind}; give a number")
-    product = prim.mul(convert(as_shape(vec1, (vec1._meta.shape[0], 1)), kind), convert(vec2, kind))
-    return _affine(convert(input, kind), product, beta, alpha)
+    column = as_shape(vec1, (vec1._meta.shape[0], 1))
+    result = _affine(convert(input, kind), prim.mul(convert(column, kind), convert(vec2, kind)), beta, alpha)
+    return laid_out(result, iterator_strides([x._meta for x in (input, column, vec2)], tuple(result._meta.shape)))
 
 
 @operation(name="tensordot_dims")

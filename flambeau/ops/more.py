@@ -62,9 +62,10 @@ def _view_in_place(name: str) -> Any:
 
 
 def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any = None) -> Tensor:
-    """Another shape in place, contiguous: the first elements of the storage are kept, new ones are uninitialised."""
+    """Another shape in place, contiguous in the memory format: the first elements of the storage are kept, new ones are uninitialised."""
     from flambeau.ops.creation import empty
     from flambeau.ops.shape import named_sizes, sizes_of
+    from flambeau.trace.strides import format_strides
 
     shape = sizes_of(sizes) if sizes else named_sizes("resize_", "size", size)
     if self.requires_grad:
@@ -73,12 +74,12 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
         return self
     numel = math.prod(shape)
     capacity = self.untyped_storage().nbytes() // self.element_size() - self.storage_offset()
-    strides = empty((0,)).new_empty(shape).stride() if numel else (1,) * len(shape)
+    strides = format_strides(shape, None, memory_format)
     if numel <= capacity:
         return become_view(self, lambda x: x.as_strided(shape, strides, x.storage_offset()), "resize_")
     grown = empty((numel,), dtype=self.dtype)
     grown[:capacity] = self.as_strided((capacity,), (1,), self.storage_offset())
-    self._take(grown.view(shape))
+    self._take(grown.as_strided(shape, strides))
     return self
 
 
@@ -91,8 +92,17 @@ def addbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alph
 
 
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
-    """resize_ to the shape of another tensor."""
-    return resize_(input, tuple(the_template.shape))
+    """resize_ to the shape of another tensor; with preserve_format also to its memory format."""
+    from flambeau.queries import channels_last, channels_last_3d, contiguous_format, preserve_format
+    from flambeau.trace.strides import format_strides, suggests_channels_last
+
+    m = the_template._meta
+    if memory_format is preserve_format:
+        memory_format = (channels_last if m.ndim == 4 else channels_last_3d) if suggests_channels_last(m) else contiguous_format
+    result = resize_(input, tuple(m.shape))
+    if memory_format in (None, contiguous_format):
+        return result
+    return become_view(result, lambda x: x.as_strided(m.shape, format_strides(tuple(m.shape), None, memory_format), x.storage_offset()), "resize_as_")
 
 
 def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:

@@ -17,6 +17,7 @@ from flambeau.ops.promotion import convert, is_number, promote, promote_float
 from flambeau.ops.reductions import norm_of
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered_with_axis
+from flambeau.ops.result_strides import like_input, row_major
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import cat, dim_of, stack
 from flambeau.ops.tied import tied_to
@@ -309,6 +310,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Any:
 
 
 @operation(method=True, inplace=True, out=True)  # type: ignore[untyped-decorator]
+@row_major
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Each slice at an index of `dim` scaled down so that its p-norm is at most maxnorm."""
     m = input._meta
@@ -375,6 +377,7 @@ def ldexp(input: Tensor, other: Tensor | Number) -> Tensor:
 
 
 @operation(name="frexp_parts")  # type: ignore[untyped-decorator]
+@like_input
 def _frexp(input: Tensor) -> tuple[Tensor, Tensor]:
     """By the bits of IEEE 754: subnormals are first scaled into the normal range."""
     kind = input.dtype
@@ -438,6 +441,7 @@ def lcm(input: Tensor, other: Tensor) -> Any:
 
 
 @operation(method=True, inplace=True, out=True)  # type: ignore[untyped-decorator]
+@row_major
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
     if p < 1:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.compiler import graph
 from flambeau.compiler.graph import Value, contiguous_strides
-from flambeau.trace.meta import Meta
+from flambeau.trace.meta import Meta, meta, same_layout
 from flambeau.trace.recorder import Fragment, local
+from flambeau.trace.strides import iterator_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -106,45 +107,32 @@ def broadcast_shapes(name: str, shapes: list[tuple[int, ...]]) -> tuple[int, ...
 
 
 def pointwise_strides(metas: list[Meta], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a pointwise result: those of an operand that has its shape and is dense, else in its dimension order
-    (the rule of PyTorch's TensorIterator: dimensions sorted by the operands' strides, earlier operands first)."""
-    full = [m for m in metas if tuple(m.shape) == shape and not m.wrapped]
-    if not full or all(m.is_contiguous for m in full):
-        return contiguous_strides(shape)
-    if all(m.is_dense and m.strides == full[0].strides for m in full):
-        return full[0].strides
-    ndim = len(shape)
-    order = list(range(ndim - 1, -1, -1))  # fastest dimension first
+    """Strides of a pointwise result. 0-d operands do not count: what a body computes with constants is one step of PyTorch's over the
+    tensors (an operation that takes numbers as operands says so itself: `over_operands`)."""
+    return iterator_strides([m for m in metas if m.ndim or not shape], shape) if shape else ()
 
-    def compare(a: int, b: int) -> int:
-        """> 0 where dimension `a` must be slower than `b`."""
-        for m in metas:
-            skip = ndim - m.ndim
-            sa = m.strides[a - skip] if a >= skip and m.shape[a - skip] != 1 else 0
-            sb = m.strides[b - skip] if b >= skip and m.shape[b - skip] != 1 else 0
-            if sa == 0 or sb == 0:
-                continue
-            if sa != sb:
-                return 1 if sa > sb else -1
-            if shape[a] > shape[b]:
-                return 1
-        return 0
 
-    for i in range(1, ndim):  # insertion sort, as ambiguous pairs must keep their order
-        at = i
-        for j in range(i - 1, -1, -1):
-            c = compare(order[j], order[at])
-            if c > 0:
-                order[j], order[at] = order[at], order[j]
-                at = j
-            elif c < 0:
-                break
-    strides = [0] * ndim
-    step = 1
-    for d in order:
-        strides[d] = step
-        step *= max(shape[d], 1)
-    return tuple(strides)
+ANY_STRIDES = graph.POINTWISE | {"copy", "host_call"}  # primitives whose kernels write any dense layout at the same cost
+
+
+def laid_out(x: Any, strides: tuple[int, ...]) -> Any:
+    """The result `x` of an operation's body with these (dense) strides, in memory of its own. Some primitives write in any order; of others
+    strides of dims of size 1 are only another name; else it is a copy, as it is where `x` is a view of an argument."""
+    m = x._meta
+    trace = local.trace
+    if type(trace) is Fragment:
+        value = trace.value(x._slot)
+        if (x._slot if value.base is None else value.base) >= trace.first:
+            if m.strides == strides:
+                return x
+            last = trace.nodes[-1]
+            unread = x._slot in last.outputs and last.op in ANY_STRIDES
+            if value.base is None and (unread or same_layout(m.shape, m.strides, strides)):
+                value.strides = strides
+                return trace.placeholder(x._slot, meta(m.shape, strides, m.dtype, m.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic))
+    elif m.strides == strides:
+        return x
+    return PRIMITIVES["copy"](x, strides=strides)
 
 
 def same_dtype(name: str, metas: list[Meta]) -> dtypes.dtype:

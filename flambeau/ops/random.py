@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flambeau import devices, dtypes
+from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 from flambeau.layouts import strided
@@ -19,6 +20,7 @@ from flambeau.runtime.random import MersenneState, full_range
 from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
 from flambeau.trace.recorder import Fragment, Trace, local
+from flambeau.trace.strides import format_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -209,7 +211,7 @@ def rand_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, 
               memory_format: Any = None, generator: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """rand with the shape, dtype and memory order of `input`."""
     d = _floating(dtype or input.dtype, "rand_like")
-    if input._meta.is_contiguous and memory_format is None:
+    if _row_major(input, memory_format):
         return rand(tuple(input.shape), dtype=d, device=device, requires_grad=requires_grad, generator=generator)
     t = uniform_(_like(input, d, memory_format), generator=generator)
     return t.requires_grad_() if requires_grad else t
@@ -220,14 +222,20 @@ def randn_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None,
                memory_format: Any = None, generator: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """randn with the shape, dtype and memory order of `input`."""
     d = _floating(dtype or input.dtype, "randn_like")
-    if input._meta.is_contiguous and memory_format is None:
+    if _row_major(input, memory_format):
         return randn(tuple(input.shape), dtype=d, device=device, requires_grad=requires_grad, generator=generator)
     t = normal_(_like(input, d, memory_format), generator=generator)
     return t.requires_grad_() if requires_grad else t
 
 
+def _row_major(input: Tensor, memory_format: Any) -> bool:
+    """Whether a tensor like `input` is row-major: its strides are those of its sizes alone."""
+    m = input._meta
+    return format_strides(tuple(m.shape), m.strides, memory_format) == contiguous_strides(m.shape)
+
+
 def _like(input: Tensor, d: dtype, memory_format: Any = None) -> Tensor:
-    """Memory in the order of `input`'s, or of a memory format: the elements are drawn in the order of the addresses."""
+    """Memory in the order of `input`'s, or in a memory format: the elements are drawn in the order of the addresses."""
     from flambeau.ops.creation import empty_like
 
     return empty_like(input, dtype=d, memory_format=memory_format)
@@ -270,7 +278,7 @@ def randint_like(input: Tensor, low: int | None = None, high: int | None = None,
     low, high = int(low or 0), int(high)
     d = dtype or input.dtype
     memory_format = options.pop("memory_format", None)
-    if input._meta.is_contiguous and memory_format is None:
+    if _row_major(input, memory_format):
         return randint(low, high, tuple(input.shape), dtype=d, **options)
     t = random_(_like(input, d, memory_format), low, high, generator=options.get("generator"))
     return t.requires_grad_() if options.get("requires_grad") else t

@@ -197,7 +197,7 @@ def _with_indices(x: Any, arg: Any, dim: int, keepdim: bool, made: Any, name: st
     m = x._meta
     d = dim_of(dim, m.ndim)
     if m.ndim == 0:
-        return made(prim.alias(x), prim.zeros_of((), dtypes.int64))
+        return made(prim.copy(x, strides=()), prim.zeros_of((), dtypes.int64))
     _not_empty(name, x, (d,))
     index = arg(x, dims=(d,))
     wide = as_shape(index, tuple([1 if i == d else s for i, s in enumerate(m.shape)]))

@@ -46,7 +46,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
         return nonzero(input.unsqueeze(0), as_tuple=True)
     x, address = _dense(input)
     buffer, n = select.nonzero(address, x.dtype, tuple(x.shape))
-    found = _tensor(buffer, (n, x.ndim))
+    found = from_buffer(buffer, (n, x.ndim), dtypes.int64, (1, n))  # a dim's coordinates one after the other, as PyTorch's
     if as_tuple:
         return found.unbind(1)
     return into(out, found, "nonzero")

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
+from flambeau.ops.primitive import laid_out
 from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import MISSING
-from flambeau.queries import contiguous_format
+from flambeau.queries import contiguous_format, preserve_format
 from flambeau.trace.recorder import OffsetNeeded
 from flambeau.trace.storage import FAMILIES
+from flambeau.trace.strides import format_strides, has_format, like_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -115,7 +117,8 @@ def as_shape(x: Any, shape: tuple[int, ...]) -> Any:
 
 @operation(name="reshape")
 def _reshape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return as_shape(input, infer_shape(shape, input._meta.numel))
+    shape = infer_shape(shape, input._meta.numel)
+    return as_shape(input, shape) if view_strides(input._meta, shape) is None else prim.reshape(input, shape=shape)
 
 
 @remembered
@@ -139,6 +142,8 @@ def _view(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 @operation(name="view_dtype")
 def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
     m = input._meta
+    if dtype is m.dtype:
+        return prim.alias(input)
     old, new = m.dtype.itemsize, dtype.itemsize
     if old != new:
         if m.ndim == 0:
@@ -162,7 +167,7 @@ def view(input: Tensor, *shape: Any, dtype: Any = None, size: Any = MISSING) -> 
     if len(shape) == 1 and isinstance(shape[0], dtypes.dtype):
         dtype = shape[0]
     if dtype is not None:
-        return input if dtype is input.dtype else _view_dtype(input, dtype)  # type: ignore[no-any-return]
+        return _view_dtype(input, dtype)  # type: ignore[no-any-return]
     return _view(input, sizes_of(shape) if shape else named_sizes("view", "size", size))  # type: ignore[no-any-return]
 
 
@@ -326,7 +331,7 @@ def _broadcast_tensors(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     from flambeau.ops.primitive import broadcast_shapes
 
     shape = broadcast_shapes("broadcast_tensors", [x._meta.shape for x in tensors])
-    return tuple([prim.expand(x, shape=shape) for x in tensors])
+    return tuple([x if x._meta.shape == shape else prim.expand(x, shape=shape) for x in tensors])
 
 
 @remembered
@@ -342,15 +347,7 @@ def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
     dims = range(m.ndim) if dim is None else dims_of(dim, m.ndim, "squeeze")
     shape = tuple([s for d, s in enumerate(m.shape) if not (s == 1 and d in dims)])
     strides = tuple([s for d, s in enumerate(m.strides) if not (m.shape[d] == 1 and d in dims)])
-    return _restrided(input, shape, strides)
-
-
-def _restrided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A reshape that only adds or drops dimensions of size 1."""
-    if tuple(x._meta.shape) == tuple(shape):
-        return prim.alias(x)
-    result = prim.reshape(x, shape=shape)
-    return result
+    return prim.alias(input) if shape == tuple(m.shape) else prim.reshape(input, shape=shape, strides=strides)
 
 
 @operation(method=True)
@@ -364,26 +361,23 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 @operation(method=True)
 def contiguous(input: Tensor, memory_format: Any = contiguous_format) -> Tensor:
-    """The tensor itself if it is contiguous, else a row-major copy."""
+    """The tensor itself if it is contiguous in the memory format, else a copy that is."""
+    if getattr(memory_format, "name", "") == "preserve_format":
+        raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
     m = input._meta
-    if getattr(memory_format, "name", "") == "channels_last" and m.ndim == 4:
-        n, c, h, w = m.shape
-        strides = (h * w * c, 1, w * c, c)
-        return input if m.strides == strides else prim.copy(input, strides=strides)
-    return input if m.is_contiguous else prim.copy(input, strides=contiguous_strides(m.shape))
+    return input if has_format(m, memory_format) else prim.copy(input, strides=format_strides(tuple(m.shape), None, memory_format))
 
 
 @operation(method=True)
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
-    """A copy, laid out as the input if that is dense, else row-major."""
+    """A copy in the memory format; by default with the dims in the input's order, without gaps."""
     m = input._meta
-    strides = m.strides if m.is_dense else contiguous_strides(m.shape)
-    if getattr(memory_format, "name", "preserve_format") == "contiguous_format":
-        strides = contiguous_strides(m.shape)
-    if strides != contiguous_strides(m.shape):
-        from flambeau.trace.mutation import _normal_strides
+    return prim.copy(input, strides=format_strides(tuple(m.shape), m.strides, memory_format))
 
-        strides = _normal_strides(m.shape, strides)
+
+@operation(name="relayout")
+def _relayout(input: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """A copy with these dense strides."""
     return prim.copy(input, strides=strides)
 
 
@@ -400,13 +394,9 @@ def detach(input: Tensor) -> Tensor:
 
 
 @operation(name="cast")
-def _cast(input: Tensor, dtype: Any) -> Tensor:
-    return convert(input, dtype)
-
-
-@operation(name="cast_copy")
-def _cast_copy(input: Tensor, dtype: Any) -> Tensor:
-    return convert(input, dtype) if input.dtype is not dtype else prim.copy(input, strides=contiguous_strides(input._meta.shape))
+def _cast(input: Tensor, dtype: Any, memory_format: Any) -> Tensor:
+    m = input._meta
+    return laid_out(prim.cast(input, dtype=dtype), format_strides(tuple(m.shape), m.strides, memory_format))
 
 
 @remembered
@@ -434,11 +424,11 @@ def to(
             raise TypeError(f"to() received an invalid combination of arguments: got {type(a).__name__} at position {position + 1}")
     if where is not None:
         devices.check(where)
-    if dtype is None or dtype is input._meta.dtype:
-        result = input.clone() if copy else input  # type: ignore[attr-defined]
-    else:
-        result = _cast(input, dtype)
-    return result.contiguous(memory_format) if memory_format is not None else result  # type: ignore[no-any-return]
+    if dtype is not None and dtype is not input._meta.dtype:
+        return _cast(input, dtype, memory_format)  # type: ignore[no-any-return]
+    if copy or not (memory_format in (None, preserve_format) or has_format(input._meta, memory_format)):
+        return input.clone(memory_format=memory_format)  # type: ignore[attr-defined, no-any-return]
+    return input
 
 
 @remembered
@@ -705,7 +695,7 @@ def _flip(input: Tensor, dims: tuple[int, ...]) -> Tensor:
         if m.shape[d] > 1:
             index = prim.sub(prim.constant(m.shape[d] - 1, dtypes.int64), prim.iota(shape=(m.shape[d],), dim=0))
             x = prim.take_rows(x, index, dim=d)
-    return prim.copy(x, strides=contiguous_strides(m.shape)) if x is input else x
+    return laid_out(x, like_strides(m.shape, m.strides))
 
 
 @remembered
@@ -734,6 +724,8 @@ def flipud(input: Tensor) -> Tensor:
 def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """Elements moved on by `shifts` places, around the end; without dims, over the flattened tensor."""
     m = input._meta
+    if not m.numel and dims not in (None, ()):
+        return prim.copy(input, strides=like_strides(m.shape, m.strides))
     moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     if not moves:
         raise RuntimeError("roll(): `shifts` required")
@@ -821,7 +813,8 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
         zeros = prim.zeros_of((size, size), m.dtype)
         return prim.scatter_view(zeros, input, prim.diagonal(zeros, offset=diagonal, dim1=0, dim2=1))
     if m.ndim == 2:
-        return contiguous_of(prim.diagonal(input, offset=diagonal, dim1=0, dim2=1))
+        view = prim.diagonal(input, offset=diagonal, dim1=0, dim2=1)
+        return prim.copy(view, strides=contiguous_strides(view._meta.shape))
     raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {m.ndim}D")
 
 
@@ -833,7 +826,7 @@ def _triangle(x: Any, k: int, lower: bool) -> Any:
     columns = prim.iota(shape=(m.shape[-1],), dim=0)
     limit = prim.add(rows, prim.constant(k, dtypes.int64))
     keep = prim.le(columns, limit) if lower else prim.ge(columns, limit)
-    return prim.where(keep, x, 0)
+    return laid_out(prim.where(keep, x, 0), contiguous_strides(m.shape))
 
 
 @operation(method=True, inplace=True, out=True)
@@ -855,7 +848,7 @@ def _sum_to_size(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     dims = [*range(lead), *[d + lead for d, s in enumerate(shape) if s == 1 and m.shape[d + lead] != 1]]
     x = prim.cast(input, dtype=dtypes.int64) if m.dtype.category < 2 and m.dtype is not dtypes.int64 else input
     if not dims:  # of a 0-d tensor: a sum all the same, and so a new tensor
-        return prim.copy(x, strides=contiguous_strides(shape)) if x is input else x
+        return prim.copy(x, strides=like_strides(x._meta.shape, x._meta.strides)) if x is input else x
     return as_shape(prim.sum(x, dims=tuple(dims)), tuple(shape))
 
 

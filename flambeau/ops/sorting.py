@@ -12,6 +12,7 @@ from flambeau.ops.promotion import convert, promote_float
 from flambeau.ops.reductions import _pair, kthvalue_result, median_result, mode_result, nanmedian_result
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
+from flambeau.ops.result_strides import like_input
 from flambeau.ops.selection import (
     argwhere,
     bincount,
@@ -25,6 +26,7 @@ from flambeau.ops.selection import (
 from flambeau.ops.shape import as_shape, contiguous_of, dim_of, one_of
 from flambeau.ops.wrapper import MISSING, numpy_names
 from flambeau.trace.mutation import into
+from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -43,6 +45,7 @@ def _sorted(x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
 
 
 @operation(name="sort_values")
+@like_input
 def _sort(input: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
     return sort_result(*_sorted(input, dim, descending))  # type: ignore[no-any-return]
 
@@ -54,12 +57,14 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 
 
 @operation(method=True)
+@like_input
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The indices that sort along a dim."""
     return _sorted(input, dim, descending)[1]  # type: ignore[no-any-return]
 
 
 @operation(method=True, out=True)
+@like_input
 def msort(input: Tensor) -> Tensor:
     """Sorted along the first dim."""
     return _sorted(input, 0, False)[0]  # type: ignore[no-any-return]
@@ -424,7 +429,7 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
         head = prim.slice(x, dim=d, start=0, length=size - 1, step=1)
         tail = prim.slice(x, dim=d, start=1, length=size - 1, step=1)
         x = prim.ne(tail, head) if x.dtype is dtypes.bool_ else prim.sub(tail, head)
-    return prim.copy(x, strides=contiguous_strides(x._meta.shape)) if x is input else x
+    return prim.copy(x, strides=like_strides(x._meta.shape, x._meta.strides)) if x is input else x
 
 
 def install_methods(cls: Any) -> None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
-from flambeau.ops.primitive import constant
+from flambeau.ops.primitive import constant, laid_out
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
 from flambeau.trace.recorder import local
+from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -30,7 +31,8 @@ def tied(result: Any, *inputs: Any, refused: str = "") -> Any:
         if x.dtype.is_complex and not result.dtype.is_complex:
             x = prim.real_part(x)
         never = constant(False, dtypes.bool_)
-        result = prim.where(never, convert(x, result.dtype), result, **({"refused": refused} if refused else {}))
+        made = prim.where(never, convert(x, result.dtype), result, **({"refused": refused} if refused else {}))
+        result = laid_out(made, like_strides(result._meta.shape, result._meta.strides))
     return result
 
 

@@ -53,7 +53,7 @@ def count_nonzero(address: int, d: dtype, numel: int) -> int:
 
 
 def nonzero(address: int, d: dtype, shape: Sequence[int]) -> tuple[Buffer, int]:
-    """(coordinates (n, ndim), n) of the elements that are not zero, in row-major order. A 0-d tensor gives (n, 0)."""
+    """(coordinates (ndim, n), n) of the elements that are not zero, in row-major order. A 0-d tensor gives (0, n)."""
     from flambeau.compiler.kernels.select import emit_nonzero
 
     numel, ndim = prod(shape), len(shape)
@@ -61,7 +61,7 @@ def nonzero(address: int, d: dtype, shape: Sequence[int]) -> tuple[Buffer, int]:
     to = allocate(8 * found * ndim)
     if found and ndim:
         key = f"select:nonzero:{d.name}:{ndim}"
-        _call(key, partial(emit_nonzero, d=d, ndim=ndim), numel, address, to.address, *shape)
+        _call(key, partial(emit_nonzero, d=d, ndim=ndim), numel, address, to.address, found, *shape)
     return to, found
 
 

@@ -109,10 +109,10 @@ def contiguous(shape: tuple[int, ...], d: dtype) -> Meta:
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Row-major without gaps; the strides of size-1 dimensions do not matter, nor any stride of an empty tensor."""
+    if 0 in shape:
+        return True
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size == 0:
-            return True
         if size != 1:
             if stride != step:
                 return False
@@ -122,10 +122,10 @@ def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether some permutation of the dimensions is contiguous."""
+    if 0 in shape:
+        return True
     step = 1
     for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size != 1):
-        if size == 0:
-            return True
         if stride != step:
             return False
         step *= size

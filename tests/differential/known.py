@@ -34,7 +34,7 @@ KNOWN: dict[str, Known] = {
          "nn.functional.feature_alpha_dropout/with_train", "nn.functional.rrelu", "nn.functional.multi_head_attention_forward"), _DROPOUT,
     ),
     **dict.fromkeys(("svd_lowrank", "pca_lowrank", "linalg.eig", "linalg.eigh"), _RANDOM._replace(strides=False)),
-    **dict.fromkeys(("svd", "linalg.svd", "linalg.tensorinv", "contiguous"), _LAYOUT),
+    "contiguous": _LAYOUT,
     **dict.fromkeys(("cholesky_inverse", "cholesky_solve"), _ONE_TRIANGLE),
     **dict.fromkeys(("cholesky", "linalg.cholesky", "linalg.cholesky_ex"), _HERMITIAN),
     "special.ndtr": Known("PyTorch's float32 is zero in the tail, where ours has all digits", tolerance=1e-7),

@@ -56,7 +56,7 @@ def answers(
                 warnings.simplefilter("ignore")
                 found = compare(
                     case.function, *case.args, reference=torch, gradients=order, values=values, tolerance=known.tolerance,
-                    strides=known.strides and not op.name.startswith("fft."), referee=True, errors=form not in ("size", "special"),
+                    strides=known.strides, referee=True, errors=form not in ("size", "special"),
                     indices=not known.ties, **case.kwargs,
                 )  # fmt: skip
         except TookTooLong:

@@ -60,9 +60,10 @@ def emit_count(key: str, d: dtype) -> str:
 
 
 def emit_nonzero(key: str, d: dtype, ndim: int) -> str:
-    """Words: x, to, size0, size1, ... Coordinates (found, ndim) as i64 of the elements that are not zero, row-major.
+    """Words: x, to, total, size0, size1, ... Coordinates of the `total` elements that are not zero, in row-major order, as i64: all
+    first ones, then all second ones, ...
     Rows along the last dim are tested by vectors, their other coordinates are found once a row."""
-    s = _Selection(["x", "to", *(f"size{i}" for i in range(ndim))])
+    s = _Selection(["x", "to", "total", *(f"size{i}" for i in range(ndim))])
     c = s.c
     x, to, found = c.array("x", "i8"), c.array("to", "i64"), c.cell("i64")
     size = c.word(f"size{ndim - 1}")
@@ -79,7 +80,7 @@ def emit_nonzero(key: str, d: dtype, ndim: int) -> str:
             def one(lane: Lanes) -> None:
                 at = found.get()
                 for dim, coordinate in enumerate([*outer, i + lane]):
-                    to.store(at * ndim + dim, coordinate)
+                    to.store(at + c.word("total") * dim, coordinate)
                 found.set(at + 1)
 
             c.each_set(s.truth(x, d, r * size + i, lanes, mask), one)

@@ -9,9 +9,11 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn.functional.engine import Number, Tensor, functional, functional_with_out, primitives, replace, widen
 from flambeau.ops.random_rejection import rrelu_slopes
+from flambeau.ops.result_strides import like_input, over_tensors, row_major
 
 
 @functional
+@over_tensors
 def _relu(input: Tensor) -> Tensor:
     return torch.where(input <= 0, 0, input)
 
@@ -27,6 +29,7 @@ def relu_(input: Tensor) -> Tensor:
 
 
 @functional
+@over_tensors
 def _leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     return torch.where(input > 0, input, input * negative_slope)
 
@@ -52,6 +55,7 @@ def _elu_values(x: Tensor, alpha: float, scale: float, input_scale: float) -> Te
 
 
 @functional
+@over_tensors
 def _elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     return _elu_values(widen(input), alpha, 1.0, 1.0).to(input.dtype)
 
@@ -62,6 +66,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 
 @functional
+@over_tensors
 def _scaled_elu(input: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
     return _elu_values(widen(input), alpha, scale, input_scale).to(input.dtype)
 
@@ -72,6 +77,7 @@ def elu_(input: Tensor, alpha: float = 1.0, scale: float = 1, input_scale: float
 
 
 @functional
+@over_tensors
 def _celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     if alpha == 0:
         raise RuntimeError("celu: ZeroDivisionError: alpha cannot be 0 for CELU")
@@ -89,6 +95,7 @@ def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 @functional
+@over_tensors
 def _selu(input: Tensor) -> Tensor:
     return _elu_values(widen(input), 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0).to(input.dtype)
 
@@ -104,6 +111,7 @@ def selu_(input: Tensor) -> Tensor:
 
 
 @functional_with_out
+@over_tensors
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x), Phi the normal distribution function (or its tanh approximation). Hendrycks and Gimpel, 2016."""
     x = widen(input)
@@ -117,6 +125,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 @functional
+@over_tensors
 def _silu(input: Tensor) -> Tensor:
     x = widen(input)
     return (x * torch.sigmoid(x)).to(input.dtype)
@@ -134,12 +143,14 @@ def _softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 
 
 @functional_with_out
+@over_tensors
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x > threshold."""
     return _softplus(widen(input), beta, threshold).to(input.dtype)
 
 
 @functional
+@over_tensors
 def _mish(input: Tensor) -> Tensor:
     x = widen(input)
     return (x * torch.tanh(_softplus(x))).to(input.dtype)
@@ -157,12 +168,14 @@ def log_sigmoid(x: Tensor) -> Tensor:
 
 
 @functional_with_out
+@over_tensors
 def logsigmoid(input: Tensor) -> Tensor:
     """log(1 / (1 + exp(-x))), without overflow."""
     return log_sigmoid(widen(input)).to(input.dtype)
 
 
 @functional
+@like_input
 def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
@@ -182,6 +195,7 @@ def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Ten
 
 
 @functional
+@like_input
 def _relu6(input: Tensor) -> Tensor:
     return torch.where(input <= 0, 0, torch.where(input >= 6, 6, input))
 
@@ -192,6 +206,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 @functional
+@over_tensors
 def _hardsigmoid(input: Tensor) -> Tensor:
     x = widen(input)
     return torch.where(x <= -3, 0, torch.where(x >= 3, 1, x / 6 + 0.5)).to(input.dtype)
@@ -203,6 +218,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 @functional
+@over_tensors
 def _hardswish(input: Tensor) -> Tensor:
     x = widen(input)
     low, high = x <= -3, x >= 3
@@ -216,12 +232,14 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 @functional_with_out
+@over_tensors
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0."""
     return torch.where(torch.abs(input) <= lambd, 0, input)
 
 
 @functional_with_out
+@over_tensors
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, 0 where |x| <= lambd."""
     if lambd < 0:
@@ -242,6 +260,7 @@ def softsign(input: Tensor) -> Tensor:
 
 
 @functional
+@over_tensors
 def _threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     return torch.where(input <= threshold, value, input).to(input.dtype)
 
@@ -284,6 +303,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 
 @functional
+@like_input
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight * x; weight has one element, or one for each channel (dim 1)."""
     if weight.ndim > 1:
@@ -338,6 +358,7 @@ def _check_floating(name: str, x: Tensor) -> None:
 
 
 @functional
+@row_major
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """exp(x) / sum of exp(x) along `dim`; computed in `dtype` if given."""
     x = input if dtype is None else input.to(dtype)
@@ -362,6 +383,7 @@ def log_softmax_values(x: Tensor, dim: int) -> Tensor:
 
 
 @functional
+@row_major
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """log(softmax(x)) along `dim`, without underflow; computed in `dtype` if given."""
     x = input if dtype is None else input.to(dtype)

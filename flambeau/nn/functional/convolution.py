@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, entries, functional, primitives, widen
+from flambeau.ops.result_strides import as_suggested, row_major
 
 Size = int | Sequence[int]
 
@@ -141,7 +143,19 @@ def _convolve(
     return _finish(y, bias, batched, input.dtype)
 
 
+def _volumes(body: Any) -> Any:
+    """The layout of convolutions of volumes: channels last as the input or the weight is, but row-major in float64, as PyTorch's."""
+    either, plain = as_suggested(0, 1, dims=3, batch=True)(body), row_major(body)
+
+    @functools.wraps(body)
+    def call(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return (plain if input.dtype is torch.float64 else either)(input, *args, **kwargs)  # type: ignore[no-any-return]
+
+    return call
+
+
 @functional
+@as_suggested(1, dims=1, batch=True)
 def conv1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size | str = 0, dilation: Size = 1,
     groups: int = 1,
@@ -151,6 +165,7 @@ def conv1d(
 
 
 @functional
+@as_suggested(0, 1, dims=2, batch=True)
 def conv2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size | str = 0, dilation: Size = 1,
     groups: int = 1,
@@ -160,6 +175,7 @@ def conv2d(
 
 
 @functional
+@_volumes
 def conv3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size | str = 0, dilation: Size = 1,
     groups: int = 1,
@@ -227,6 +243,7 @@ def _convolve_transposed(
 
 
 @functional
+@as_suggested(1, dims=1, batch=True)
 def conv_transpose1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0,
     groups: int = 1, dilation: Size = 1,
@@ -236,6 +253,7 @@ def conv_transpose1d(
 
 
 @functional
+@as_suggested(0, 1, dims=2, batch=True)
 def conv_transpose2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0,
     groups: int = 1, dilation: Size = 1,
@@ -245,6 +263,7 @@ def conv_transpose2d(
 
 
 @functional
+@_volumes
 def conv_transpose3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0,
     groups: int = 1, dilation: Size = 1,

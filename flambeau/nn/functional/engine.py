@@ -20,9 +20,9 @@ from flambeau.trace.recorder import local
 Body = TypeVar("Body", bound=Callable[..., Any])
 
 
-def functional(body: Body) -> Body:
+def functional(body: Body, name: str | None = None) -> Body:
     """Make a composition one recorded edge, named after torch.nn.functional."""
-    return cast(Body, operation(body, name=f"nn.functional.{body.__name__.lstrip('_')}", public=False))
+    return cast(Body, operation(body, name=f"nn.functional.{name or body.__name__.lstrip('_')}", public=False))
 
 
 def functional_with_out(body: Body) -> Body:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, functional_with_out, primitives, widen
 from flambeau.ops.remembered import remembered
+from flambeau.ops.result_strides import as_suggested
 
 
 @functional_with_out
@@ -246,12 +247,20 @@ def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps
     return input / norm if out is None else torch.div(input, norm, out=out)
 
 
-def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """(N, C, ...): channels as (groups, C / groups), transposed. Zhang et al., 2017."""
+@functional
+@as_suggested()
+def _channel_shuffle(input: Tensor, groups: int) -> Tensor:
     n, c, *rest = input.shape
+    return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
+
+
+@remembered
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """(N, C, ...): channels as (groups, C / groups), transposed: a copy. Zhang et al., 2017."""
+    c = input.shape[1]
     if c % groups:
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups.")
-    return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
+    return _channel_shuffle(input, groups) if input.numel() else input.view(input.shape)
 
 
 __all__ = [

@@ -225,7 +225,7 @@ def split_with_sizes_copy(input: Tensor, split_sizes: Sequence[int], dim: int = 
     """Copies of the parts of split; written to the tensors of `out`, if given."""
     parts = input.split(list(split_sizes), dim)
     if out is None:
-        return [part.clone() for part in parts]
+        return [part.clone(memory_format=torch.contiguous_format) for part in parts]
     into(out, tuple(parts), "split_with_sizes_copy")
     return None
 

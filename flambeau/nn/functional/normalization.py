@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import flambeau as torch
 from flambeau.nn.functional.engine import Number, Tensor, functional, overwrite, refuse_gradients, widen
 from flambeau.ops.remembered import remembered_writes
+from flambeau.ops.result_strides import as_suggested, row_major
 
 
 def _standardise(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
@@ -41,6 +42,7 @@ def _check_normalized(name: str, input: Tensor, shape: Sequence[int], weight: Te
 
 
 @functional
+@row_major
 def layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -58,7 +60,7 @@ def layer_norm(
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over the last dimensions, then scale. Zhang and Sennrich, 2019; eps None: the dtype's."""
     _check_normalized("rms_norm", input, normalized_shape, weight, None)
-    x = widen(input)
+    x = widen(input.contiguous())
     dims = tuple(range(-len(normalized_shape), 0))
     if eps is None:
         eps = torch.finfo(x.dtype).eps
@@ -69,6 +71,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
 
 
 @functional
+@as_suggested()
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -118,8 +121,7 @@ def _check_channels(name: str, input: Tensor, **vectors: Tensor | None) -> None:
             )
 
 
-@functional
-def _batch_norm_eval(
+def _with_statistics(
     input: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:
     _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
@@ -132,7 +134,12 @@ def _batch_norm_eval(
     return _per_channel(y, None, bias).to(input.dtype)
 
 
+_batch_norm_eval = functional(as_suggested()(_with_statistics), "batch_norm_eval")
+_instance_norm_eval = functional(row_major(_with_statistics), "instance_norm_eval")
+
+
 @functional
+@as_suggested()
 def _batch_norm_train(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None, bias: Tensor | None,
     momentum: Number, eps: float,
@@ -189,7 +196,9 @@ def instance_norm(
 ) -> Tensor:  # fmt: skip
     """Standardise each channel of each sample of (N, C, ...) over space. Ulyanov et al., 2016."""
     if not use_input_stats:
-        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        if running_mean is None or running_var is None:
+            raise RuntimeError("instance_norm: Expected running_mean and running_var to be defined when use_input_stats is false")
+        return _instance_norm_eval(input, running_mean, running_var, weight, bias, eps)
     if input.numel() // max(input.shape[0] * input.shape[1], 1) == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
     results = _instance_norm(input, running_mean, running_var, weight, bias, momentum, eps)
@@ -199,6 +208,7 @@ def instance_norm(
 
 
 @functional
+@row_major
 def _instance_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None, bias: Tensor | None,
     momentum: Number, eps: float,
@@ -220,6 +230,8 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     """x / (k + alpha * mean of squares over `size` neighbouring channels)^beta. Krizhevsky et al., 2012."""
     if input.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    if not input.numel():
+        return input
     return _local_response_norm(input, size, alpha, beta, k)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, entries, functional, functional_with_out, primitives, widen
+from flambeau.ops.result_strides import as_suggested, row_major
 
 Size = int | Sequence[int]
 
@@ -89,6 +90,7 @@ def _max(
 
 
 @functional
+@as_suggested(dims=1)
 def _max_pool1d(
     input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool
 ) -> tuple[Tensor, Tensor]:
@@ -96,6 +98,7 @@ def _max_pool1d(
 
 
 @functional
+@as_suggested()
 def _max_pool2d(
     input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool
 ) -> tuple[Tensor, Tensor]:
@@ -103,16 +106,19 @@ def _max_pool2d(
 
 
 @functional
+@row_major
 def _max_pool1d_values(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> Tensor:
     return _max("max_pool1d", input, 1, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
 
 @functional
+@as_suggested()
 def _max_pool2d_values(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> Tensor:
     return _max("max_pool2d", input, 2, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
 
 @functional
+@as_suggested()
 def _max_pool3d(
     input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool, with_indices: bool
 ) -> Any:
@@ -202,6 +208,7 @@ def _average(
 
 
 @functional
+@as_suggested(dims=1)
 def avg_pool1d(
     input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
@@ -211,6 +218,7 @@ def avg_pool1d(
 
 
 @functional_with_out
+@as_suggested()
 def avg_pool2d(
     input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
@@ -220,6 +228,7 @@ def avg_pool2d(
 
 
 @functional_with_out
+@row_major
 def avg_pool3d(
     input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
@@ -282,21 +291,36 @@ def _adaptive_average(name: str, input: Tensor, output_size: Any, dims: int) -> 
 
 
 @functional
+@as_suggested(dims=1)
 def adaptive_avg_pool1d(input: Tensor, output_size: Size) -> Tensor:
     """Means over `output_size` windows that cover L."""
     return _adaptive_average("adaptive_avg_pool1d", input, output_size, 1)
 
 
 @functional
+@as_suggested()
 def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
     """Means over output_size windows that cover (H, W); None keeps a dimension."""
     return _adaptive_average("adaptive_avg_pool2d", input, output_size, 2)
 
 
 @functional
+@as_suggested()
+def _global_avg_pool3d(input: Tensor) -> Tensor:
+    return _adaptive_average("adaptive_avg_pool3d", input, 1, 3)
+
+
+@functional
+@row_major
+def _adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
+    return _adaptive_average("adaptive_avg_pool3d", input, output_size, 3)
+
+
 def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
     """Means over output_size windows that cover (D, H, W)."""
-    return _adaptive_average("adaptive_avg_pool3d", input, output_size, 3)
+    if _targets("adaptive_avg_pool3d", input, output_size, 3) == (1, 1, 1):
+        return _global_avg_pool3d(input)
+    return _adaptive_avg_pool3d(input, output_size)
 
 
 def _adaptive_max(name: str, input: Tensor, output_size: Any, dims: int) -> tuple[Tensor, Tensor]:
@@ -320,11 +344,13 @@ def _adaptive_max(name: str, input: Tensor, output_size: Any, dims: int) -> tupl
 
 
 @functional
+@as_suggested(dims=1)
 def _adaptive_max_pool1d(input: Tensor, output_size: Size) -> tuple[Tensor, Tensor]:
     return _adaptive_max("adaptive_max_pool1d", input, output_size, 1)
 
 
 @functional
+@as_suggested()
 def _adaptive_max_pool2d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
     targets = _targets("adaptive_max_pool2d", input, output_size, 2)
     size = input.shape[-2:]

@@ -13,6 +13,8 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, entries, functional
 from flambeau.nn.functional.pooling import _targets, max_pool3d_with_indices
+from flambeau.ops.result_strides import row_major
+from flambeau.trace.strides import suggests_channels_last
 
 Size = int | Sequence[int]
 
@@ -37,6 +39,7 @@ def _adaptive_bounds(size: int, out: int) -> list[tuple[int, int]]:
 
 
 @functional
+@row_major
 def _adaptive_max_pool3d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
     targets = _targets("adaptive_max_pool3d", input, output_size, 3)
     if not input.is_floating_point():
@@ -59,7 +62,7 @@ def adaptive_max_pool3d_with_indices(input: Tensor, output_size: Any, return_ind
     """adaptive_max_pool3d with return_indices=True."""
     targets = _targets("adaptive_max_pool3d", input, output_size, 3)
     if input.is_floating_point() and all(o and n and n % o == 0 for n, o in zip(input.shape[-3:], targets, strict=True)):
-        return max_pool3d_with_indices(input, tuple(n // o for n, o in zip(input.shape[-3:], targets, strict=True)))
+        return max_pool3d_with_indices(input.contiguous(), tuple(n // o for n, o in zip(input.shape[-3:], targets, strict=True)))  # type: ignore[attr-defined]
     return _adaptive_max_pool3d(input, output_size)
 
 
@@ -96,6 +99,7 @@ def _gathered_maxima(x: Tensor, flat: Tensor, axis: int, starts: Tensor, kernel:
 
 
 @functional
+@row_major
 def _fractional(input: Tensor, samples: Tensor, kernel: tuple[int, ...], out: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     dims = len(kernel)
     batched = input.ndim == dims + 2
@@ -214,7 +218,8 @@ def max_unpool2d(
     input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
 ) -> Tensor:
     """Puts maxima back to where max_pool2d found them; zeros elsewhere."""
-    return unpool("max_unpool2d", input, indices, kernel_size, stride, padding, output_size, 2)
+    result = unpool("max_unpool2d", input, indices, kernel_size, stride, padding, output_size, 2)
+    return result.contiguous(memory_format=torch.channels_last) if suggests_channels_last(input._meta) else result  # type: ignore[attr-defined, no-any-return]
 
 
 def max_unpool3d(

@@ -9,6 +9,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, primitives
 from flambeau.ops.remembered import remembered
+from flambeau.ops.result_strides import row_major
 from flambeau.ops.tied import tied
 
 _MODES = {4: ("bilinear", "nearest", "bicubic"), 5: ("bilinear", "nearest")}
@@ -52,6 +53,7 @@ def _cubic_weights(t: Tensor) -> list[Tensor]:
 
 
 @functional
+@row_major
 def _grid_sample(input: Tensor, grid: Tensor, mode: str, padding_mode: str, align_corners: bool) -> Tensor:
     n, c, *sizes = input.shape
     dims = len(sizes)

@@ -10,11 +10,23 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
 from flambeau.ops.remembered import remembered
+from flambeau.ops.result_strides import as_suggested
 
 # -- padding ------------------------------------------------------------------------------------------------------
 
 
 @functional
+def _crop(input: Tensor, pad: Sequence[int]) -> Tensor:
+    """A copy without what the negative numbers of `pad` cut, as no other ones are among them."""
+    x = input
+    for i in range(len(pad) // 2):
+        axis = input.ndim - 1 - i
+        x = x.narrow(axis, -pad[2 * i], x.shape[axis] + pad[2 * i] + pad[2 * i + 1])
+    return x.clone()
+
+
+@functional
+@as_suggested()
 def _pad_constant(input: Tensor, pad: Sequence[int], value: float) -> Tensor:
     x = input
     for i in range(len(pad) // 2):
@@ -46,6 +58,7 @@ def _block(x: Tensor, axis: int, size: int, value: float) -> Tensor:
 
 
 @functional
+@as_suggested()
 def _pad_by_index(input: Tensor, pad: Sequence[int], mode: str) -> Tensor:
     """Reflect, replicate or wrap: along each axis, rows are taken by a computed index."""
     x = input
@@ -92,6 +105,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             f"pad: Padding length should be less than or equal to two times the input dimension but got padding length "
             f"{len(sizes)} and input of dimension {input.ndim}"
         )
+    if mode == "constant" and max(sizes, default=0) <= 0 and all(n + a + b >= 0 for n, a, b in zip(input.shape[::-1], sizes[::2], sizes[1::2], strict=False)):
+        return _crop(input, sizes)
     if mode == "constant":
         return _pad_constant(input, sizes, 0 if value is None else value)
     if value is not None and value != 0:
@@ -157,6 +172,7 @@ def _cubic_matrix(size: int, out: int, align_corners: bool, factor: float | None
 
 
 @functional
+@as_suggested()
 def _interpolate(
     input: Tensor, size: Sequence[int], factors: Sequence[float | None], mode: str, align_corners: bool
 ) -> Tensor:
@@ -181,7 +197,7 @@ def _interpolate(
             x = torch.matmul((x.to(torch.float32) if whole else x).transpose(axis, -1), matrix).transpose(axis, -1)
             if whole:
                 x = torch.floor(x + 0.5).clamp(0, 255)
-    return x.to(input.dtype).contiguous()
+    return x.to(input.dtype)
 
 
 _MODES = {
@@ -267,6 +283,7 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
 
 
 @functional
+@as_suggested()
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(..., C * r^2, H, W) -> (..., C, H * r, W * r). Shi et al., 2016."""
     r = upscale_factor
@@ -284,6 +301,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 @functional
+@as_suggested()
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(..., C, H * r, W * r) -> (..., C * r^2, H, W)."""
     r = downscale_factor

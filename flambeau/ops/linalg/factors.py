@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
 from flambeau.ops.linalg.checks import (
     common_batch,
-    contiguous_copy,
     identity,
     public,
     raise_failures,
@@ -19,10 +19,12 @@ from flambeau.ops.linalg.checks import (
 )
 from flambeau.ops.linalg.gradients import permutation_matrix, solve_triangular_with
 from flambeau.ops.linalg.systems import batch_of
+from flambeau.ops.primitive import laid_out
 from flambeau.ops.primitives.host import call_host
 from flambeau.ops.registry import operation
 from flambeau.ops.results import return_type
 from flambeau.ops.tied import tied
+from flambeau.trace.strides import column_major_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -89,7 +91,12 @@ def _cholesky_inverse(L: Tensor, upper: bool) -> Tensor:
     require_square("cholesky_inverse", L, "L")
     unit = prim.expand(identity(L._meta.shape[-1], L.dtype), shape=tuple(L._meta.shape))
     x = solve_triangular_with(L.mH if upper else L, unit, False)
-    return x.mH @ x  # type: ignore[no-any-return]
+    return _in_columns(x.mH @ x)  # type: ignore[no-any-return]
+
+
+def _in_columns(x: Any) -> Any:
+    """A result with its columns one after the other, as LAPACK leaves it, in memory of its own."""
+    return laid_out(x, column_major_strides(tuple(x._meta.shape)))
 
 
 # -- QR -----------------------------------------------------------------------------------------------------------
@@ -108,7 +115,7 @@ def _qr(A: Tensor, mode: str, result: Any) -> tuple[Tensor, Tensor]:
         raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
     if 0 in (m, n):  # nothing to factor: R is empty, Q the first columns of the unit matrix
         q = prim.expand(identity(m, d).narrow(1, 0, k), shape=(*batch, m, k))
-        return result(*[tied(x, A) for x in (contiguous_copy(q), prim.zeros_of((*batch, k, n), d))])  # type: ignore[no-any-return]
+        return result(*[tied(_in_columns(x), A) for x in (q, prim.zeros_of((*batch, k, n), d))])  # type: ignore[no-any-return]
     return result(*call_host("qr", (A,), ((*batch, m, k), d), ((*batch, k, n), d), mode=mode))  # type: ignore[no-any-return]
 
 
@@ -152,7 +159,7 @@ def _householder_product(A: Tensor, tau: Tensor) -> Tensor:
     q: Any = prim.expand(identity(m, A.dtype).narrow(1, 0, n), shape=tuple(A._meta.shape))
     for v, t in reversed(reflectors):
         q = q - (t * v) @ (v.mH @ q)
-    return q if reflectors else tied(contiguous_copy(q), A, tau)  # type: ignore[no-any-return]
+    return _in_columns(q) if reflectors else tied(_in_columns(q), A, tau)  # type: ignore[no-any-return]
 
 
 @public("linalg.householder_product")
@@ -167,13 +174,13 @@ def ormqr(input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, tran
     reflectors = _reflectors("ormqr", input, input2)
     x: Any = input3
     if not reflectors:
-        return tied(contiguous_copy(x), input, input2)  # type: ignore[no-any-return]
+        return tied(_in_columns(x), input, input2)  # type: ignore[no-any-return]
     # Q = H_1 ... H_k: Q x applies H_k first, x Q applies H_1 first; the adjoint turns the order around.
     order = reflectors if left == transpose else reflectors[::-1]
     for v, t in order:
         scale = t.conj() if transpose else t
         x = x - (scale * v) @ (v.mH @ x) if left else x - (x @ v) @ (scale * v.mH)
-    return x  # type: ignore[no-any-return]
+    return _in_columns(x)  # type: ignore[no-any-return]
 
 
 # -- LU -----------------------------------------------------------------------------------------------------------
@@ -216,7 +223,8 @@ def _unpack(packed: Any, order: Any, result: Any) -> Any:
     m, n = packed._meta.shape[-2:]
     k = min(m, n)
     lower = packed.narrow(-1, 0, k).tril(-1) + identity(m, packed.dtype).narrow(1, 0, k)
-    return result(permutation_matrix(order, packed.dtype), lower, packed.narrow(-2, 0, k).triu())
+    upper = packed.narrow(-2, 0, k).triu()
+    return result(*[laid_out(x, contiguous_strides(tuple(x._meta.shape))) for x in (permutation_matrix(order, packed.dtype), lower, upper)])
 
 
 @operation(name="linalg_lu", public=False)

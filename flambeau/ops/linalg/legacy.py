@@ -20,6 +20,7 @@ from flambeau.ops.linalg.systems import matrix_power as matrix_power
 from flambeau.ops.named import renamed
 from flambeau.ops.results import return_type
 from flambeau.ops.tied import tied_to
+from flambeau.queries import contiguous_format
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -79,7 +80,8 @@ def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bo
     """(solution, cloned_coefficient) of A X = input, or A^T X = input, for triangular A."""
     a, side = (A.mT, not upper) if transpose else (A, upper)
     solution = systems.solve_triangular(a, input, upper=side, unitriangular=unitriangular)
-    return return_type("triangular_solve", "solution", "cloned_coefficient")(solution, tied_to(A.clone(), input))
+    cloned = A.mT.clone(memory_format=contiguous_format).mT
+    return return_type("triangular_solve", "solution", "cloned_coefficient")(solution, tied_to(cloned, input))
 
 
 @public("lu")

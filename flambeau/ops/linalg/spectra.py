@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
-from flambeau.ops.linalg.checks import contiguous_copy, identity, public, raise_failures, require_floating, require_matrix, require_square
+from flambeau.ops.linalg.checks import identity, public, raise_failures, require_floating, require_matrix, require_square
 from flambeau.ops.linalg.systems import batch_of
+from flambeau.ops.primitive import laid_out
 from flambeau.ops.primitives.host import call_host
 from flambeau.ops.registry import operation
 from flambeau.ops.results import return_type
 from flambeau.ops.tied import tied
 from flambeau.trace.recorder import local
+from flambeau.trace.strides import column_major_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -80,7 +82,8 @@ def _svd(A: Tensor, full_matrices: bool) -> tuple[Tensor, Tensor, Tensor, Tensor
         u = prim.expand(identity(m, d).narrow(1, 0, left), shape=(*batch, m, left))
         vh = prim.expand(identity(n, d).narrow(0, 0, right), shape=(*batch, right, n))
         info = prim.zeros_of(batch, dtypes.int32)
-        return *[tied(x, A) for x in (contiguous_copy(u), prim.zeros_of((*batch, 0), d.to_real()), contiguous_copy(vh))], info  # type: ignore[return-value]
+        u, vh = (tied(laid_out(x, column_major_strides(tuple(x._meta.shape))), A) for x in (u, vh))
+        return u, tied(prim.zeros_of((*batch, 0), d.to_real()), A), vh, info  # type: ignore[return-value]
     return call_host(  # type: ignore[no-any-return]
         "svd", (A,), ((*batch, m, left), d), ((*batch, k), d.to_real()), ((*batch, right, n), d), (batch, dtypes.int32),
         full_matrices=full_matrices,

@@ -20,12 +20,14 @@ from flambeau.ops.linalg.checks import (
 )
 from flambeau.ops.linalg.gradients import permutation_matrix, solve_triangular_with
 from flambeau.ops.linear import matmul_of
+from flambeau.ops.primitive import laid_out
 from flambeau.ops.primitives.host import call_host
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import as_shape
 from flambeau.ops.tied import tied, tied_to
+from flambeau.trace.strides import column_major_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -166,7 +168,8 @@ def _lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, left: bool, adjoint: bool) 
     else:
         x = solve_triangular_with(lu, p.mT @ b, False, unit=True)
         x = solve_triangular_with(lu, x, True)
-    return x if left else x.mH  # type: ignore[no-any-return]
+    x = x if left else x.mH
+    return laid_out(x, column_major_strides(tuple(x._meta.shape)))  # type: ignore[no-any-return]
 
 
 @public("linalg.lu_solve")
@@ -305,6 +308,10 @@ def _lstsq(A: Tensor, B: Tensor, rcond: float) -> tuple[Tensor, Tensor, Tensor, 
     )  # fmt: skip
     size = prim.abs(matmul_of(a, x) - b)
     residuals = prim.sum(size * size, dims=(size._meta.ndim - 2,))
+    if m > n:  # LAPACK solves in the place of B: its columns keep their distance
+        rest = prim.zeros_of((*batch, m - n, k), A.dtype)
+        tall = prim.concatenate(x, rest, dim=len(batch))
+        x = laid_out(tall, column_major_strides(tuple(tall._meta.shape))).narrow(-2, 0, n)
     return as_shape(x, tuple(x._meta.shape[:-1])) if vector else x, residuals, rank, s
 
 

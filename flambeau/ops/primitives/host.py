@@ -12,6 +12,7 @@ from typing import Any
 from flambeau.compiler.graph import Value
 from flambeau.ops.primitive import dense, primitive
 from flambeau.trace.meta import Meta
+from flambeau.trace.strides import column_major_strides
 
 GRADIENTS: dict[str, Callable[..., Any]] = {}
 
@@ -33,8 +34,17 @@ def refuse(c: Any, error: Exception) -> tuple[None, ...]:
     raise error
 
 
+# Functions whose matrices come as LAPACK leaves them, with their columns one after the other.
+COLUMN_MAJOR = frozenset("cholesky qr geqrf lu ldl ldl_solve eigh eig svd inv solve solve_triangular lstsq".split())
+
+
 def _host_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
-    return [value for shape, d in attrs["results"] for value in dense(shape, d)]
+    found = [value for shape, d in attrs["results"] for value in dense(shape, d)]
+    if attrs["function"] in COLUMN_MAJOR:
+        for v in found:
+            if len(v.shape) == metas[0].ndim:  # a matrix, not its eigenvalues, pivots, ...
+                v.strides = column_major_strides(v.shape)
+    return found
 
 
 @primitive("host_call", _host_rule)

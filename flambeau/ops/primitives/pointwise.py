@@ -10,6 +10,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import Value, contiguous_strides
 from flambeau.ops.primitive import Primitive, broadcast_shapes, pointwise_rule, pointwise_strides, primitive, same_dtype
 from flambeau.trace.meta import Meta
+from flambeau.trace.strides import like_strides
 
 INFINITY = float("inf")
 
@@ -433,7 +434,7 @@ def where(c, g):
 
 
 def _cast_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
-    return [Value(tuple(metas[0].shape), attrs["dtype"], pointwise_strides(metas, tuple(metas[0].shape)))]
+    return [Value(tuple(metas[0].shape), attrs["dtype"], like_strides(metas[0].shape, metas[0].strides))]
 
 
 @primitive("cast", _cast_rule)
