@@ -655,7 +655,7 @@ class _Fusion:
             n = self.graph.nodes[index]
             if n.op in g.REDUCE or n.op in g.REDUCE_PAIR:  # its loops are those of its input: x.sum(0) + x.sum(1)
                 members.append((n, together[-1 - index], self.values[n.inputs[0]].shape))
-            elif n.op in g.POINTWISE and n.outputs[0] in together:
+            elif (n.op in g.POINTWISE or n.op == "copy") and n.outputs[0] in together:
                 members.append((n, together[n.outputs[0]], self._shape(n)))
         if all(group.domain.where.get(value, lists) == lists for value, lists in moved.items()) and all(
             self._reads_as_computed(group.domain, together, n, lists, sizes, (group, other)) for n, lists, sizes in members

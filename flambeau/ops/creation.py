@@ -446,7 +446,7 @@ def fill_(input: Tensor, value: Tensor | Any) -> Tensor:
             fill_(once, value)
             return input
         source = _full(value, tuple(m.shape), m.dtype)
-    return assign(input, source, "copy_", fresh=not hasattr(value, "_meta"))
+    return assign(input, source, "fill_", fresh=not hasattr(value, "_meta"))
 
 
 @remembered_writes

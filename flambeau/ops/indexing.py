@@ -26,6 +26,7 @@ from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.mutation import assign, into
+from flambeau.trace.overlap import refuse_overlaps
 from flambeau.trace.recorder import Trace, local
 from flambeau.trace.strides import iterator_strides, like_strides
 
@@ -384,6 +385,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
 
 def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """input[indices] = values (or += with accumulate), in place."""
+    refuse_overlaps(input, (values, *indices), "index_put_")
     return assign(input, index_put(input, indices, values, accumulate), "index_put_")
 
 
@@ -424,6 +426,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
     while tensors and tensors[-1] is None:
         tensors.pop()
     present = tuple([t is not None for t in tensors])
+    refuse_overlaps(x, (value, *tensors), "index_put_")
     result = _index_put_op(x, [t for t in tensors if t is not None], value, present, "set")
     assign(x, result, "__setitem__")
     return self
@@ -549,6 +552,8 @@ def scatter(
     """A copy with out[index[i][j]][j] = src[i][j] for dim 0, and so on; `reduce` may be "add" or "multiply"."""
     if reduce is not None and reduce not in ("add", "multiply"):
         raise RuntimeError("reduce argument must be either add or multiply.")
+    if out is not None:
+        refuse_overlaps(out, (index, src), "scatter")
     return into(out, _scatter_op(input, dim, index, value if src is None else src, _REDUCE.get(reduce or "", "set"), "scatter"), "scatter")
 
 
@@ -719,6 +724,7 @@ def install_methods(cls: Any) -> None:
     @numpy_names
     def scatter_(self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
         """In-place form of `scatter`."""
+        refuse_overlaps(self, (index, src), "scatter_")
         return assign(self, scatter(self, dim, index, src, value=value, reduce=reduce), "scatter_")
 
     cls.scatter_ = scatter_

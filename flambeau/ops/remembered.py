@@ -195,7 +195,7 @@ def _tail(before: State, chain: list[State], slots: list[int | None], name: str)
     states = chain
     if states[0].edge == (GRAD_MODE, False) and states[-1].edge == (GRAD_MODE, True):
         before, states = states[0], states[1:-1]
-    if not states or any(s.edge[0] is not ASSIGN or s.external for s in states) or len({s.edge[5] for s in states}) != 1:
+    if not states or any(s.edge[0] is not ASSIGN or s.external or s.info.moving for s in states) or len({s.edge[5] for s in states}) != 1:
         raise _Unknown
     targets, sources = (tuple([_place(slots, s.edge[i]) for s in states]) for i in (1, 2))
     return before, targets, sources, states[0].edge[5], chain[-1], name

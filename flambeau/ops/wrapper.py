@@ -146,13 +146,19 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             n if p.kind is not p.KEYWORD_ONLY else f"{n}={n}" for n, p in zip(names, parameters, strict=True)
         )
         from flambeau.trace.mutation import into
+        from flambeau.trace.overlap import OUT_REFUSES, refuse_overlaps
 
+        read = [n for n, kind in zip(names, op.kinds, strict=True) if kind.startswith(("tensor", "operand", "exponent"))]
+        if op.name in _START_AS_INPUT:  # `out` may be the first argument
+            read = read[1:]
         source.append("    if out is not None:")
+        if op.name.rsplit(".", 1)[-1] in OUT_REFUSES:
+            source.append(f"        refuse_overlaps(out, ({', '.join(read)},), OP.name)")
         if "dtype" in names:  # computed in the dtype of `out`
             inferred = " and input.dtype.category >= 2" * op.name.endswith("mean")  # of whole numbers there is no mean, whatever `out` is
             source.append(f"        if dtype is None and hasattr(out, 'dtype'){inferred}: dtype = out.dtype")
-        source += [f"        return into(out, not_cast(OP.function)({call}), OP.name)"]
-        scope |= {"into": into, "not_cast": not_cast}
+        source.append(f"        return into(out, not_cast(OP.function)({call}), OP.name)")
+        scope |= {"into": into, "not_cast": not_cast, "refuse_overlaps": refuse_overlaps}
     immediately = [
         "        l_ = tr_.state.immediate",
         "        if l_ is not None and not tr_.held:",
@@ -258,6 +264,8 @@ def _stub(*args: Any, **kwargs: Any) -> Any:
 _STUB = _stub.__code__
 
 
+_START_AS_INPUT = frozenset("scatter_add scatter_reduce index_add index_copy".split())  # their `out` begins as a copy of the first argument
+
 # Operations in autocast's lists (amp/lists.py) that have an in-place form, which autocast leaves alone.
 _LISTED_IN_PLACE = frozenset(("addmm", "addbmm", "baddbmm", "index_copy"))
 
@@ -296,6 +304,7 @@ def not_cast(function: Callable[..., Any]) -> Callable[..., Any]:
 def make_inplace(op: Operation) -> Callable[..., Any]:
     """`name_`: the operation, then its result written over its first argument."""
     from flambeau.trace.mutation import assign, replace
+    from flambeau.trace.overlap import refuse_overlap
 
     function = not_cast(op.function) if op.name in _LISTED_IN_PLACE else op.function
     name = op.name + "_"
@@ -309,9 +318,14 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
     if op.name == "abs":
         source.append(f"    if {first}.is_complex(): raise RuntimeError('In-place abs is not supported for complex tensors: the result is real; use abs')")
     if function is op.function:  # what `replace` does, where the edge is known
-        source += [
-            "    if step_ is not None:", f"        t_ = step_({', '.join(arguments)})", f"        if t_ is not None: return assign({first}, t_, NAME, True)",
-        ]  # fmt: skip
+        single = ("tensor", "tensor?", "operand", "operand?", "exponent")
+        read = [n for n, kind in zip(op.names, op.kinds, strict=True) if n != first and kind in single]
+        source += ["    if step_ is not None:", f"        t_ = step_({', '.join(arguments)})", "        if t_ is not None:"]
+        for n in read:  # other views of the memory that is written to
+            shared = f"{n}.__class__ is T_ is {first}.__class__ and {n}._storage is {first}._storage is not None"
+            source.append(f"            if {shared}: refuse({first}, {n}, NAME)")
+        source.append(f"            return assign({first}, t_, NAME, True)")
+        scope["refuse"] = refuse_overlap
     source.append(f"    return replace(function, {first}, ({given}{',' if given else ''}), {{{', '.join(f'{n!r}: {n}' for n in named)}}}, NAME)")
     inplace = lazy("\n".join(source), name, scope)
     if op.name.startswith("logical_"):

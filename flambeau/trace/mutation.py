@@ -16,6 +16,7 @@ from flambeau.foreign import refuse
 from flambeau.statistics import counters
 from flambeau.trace.liveness import HELD
 from flambeau.trace.meta import is_dense, meta, same_layout
+from flambeau.trace.overlap import refuse_overlap, refuse_overlaps
 from flambeau.trace.place import here
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import State
@@ -46,9 +47,10 @@ def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
 class Assignment:
     """What an assignment edge remembers: the storage's slots before and after. `chain`: see `assign_all`."""
 
-    __slots__ = ("chain", "keeps_history", "own", "replaced", "root_after", "root_before", "target")
+    __slots__ = ("chain", "keeps_history", "moving", "own", "replaced", "root_after", "root_before", "target")
 
     def __init__(self, root_before: int, root_after: int, keeps_history: bool, own: int, target: int, replaced: int) -> None:
+        self.moving = False  # whether the source is the same memory and either begins where run-time numbers say
         self.own = own  # results from this slot on belong to the in-place operation itself: it may use what it writes over
         self.target = target  # the slot of the tensor that is written to
         self.replaced = replaced  # the slot of the old content, with gradients, all of which a differentiable write replaces; or -1
@@ -107,6 +109,9 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     if detached and tr.grad_enabled and ((source._meta.requires_grad and target._meta.dtype.category >= 2) or target._meta.requires_grad):
         _take_history(tr, target, owner)  # type: ignore[arg-type]
         fresh = detached = False
+    meets = owner is not None and source._storage is owner  # what `fresh` sources never do
+    if meets and (name == "copy_" or (name == "__setitem__" and target._meta.numel == source._meta.numel)):  # else it is expanded
+        refuse_overlap(target, source, name)
     gen = tr.gen
     target_slot = slot if (slot := target._slot) is not None and target._gen == gen else tr.resolve(target)
     source_slot = slot if (slot := source._slot) is not None and source._gen == gen else tr.resolve(source)
@@ -132,11 +137,12 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
             flush(tr, "write without gradients")
             return assign(target, source, name, fresh)
         state = _slow(tr, key, target, source, storage.slot, face, name, fresh)
+        state.info.moving = meets and (m.dynamic or source._meta.dynamic)
     if not settled:
         if _make_stale(tr, {storage: target}, recorded):
             _keep_views(tr)
             return assign(target, source, name, fresh)
-        if not (state.external or (recorded and (state.meta.requires_grad or tr.custom))):  # type: ignore[union-attr]
+        if not (state.external or state.info.moving or (recorded and (state.meta.requires_grad or tr.custom))):  # type: ignore[union-attr]
             step = state, state.info.root_after, state.info.keeps_history
             tr.state.writes = (target_slot,), (source_slot,), (storage.slot,), (m,), (step,), fresh
     tr.state = state
@@ -249,6 +255,7 @@ def _is_kept(tr: Trace, root: int) -> bool:
 def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Tensor:
     """Overwrite `target` with the new value `function(target, *args, **kwargs)`, whose gradient may use the old one."""
     tr = local.trace
+    refuse_overlaps(target, (*args, *kwargs.values()), name)
     held, tr.held = tr.held, True  # what the result needs of the old values must be known before they are written over
     try:
         result = function(target, *args, **kwargs)
@@ -361,7 +368,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
 
     counters.slow_path_entries += 1
     m, sm = target._meta, source._meta
-    if not can_cast(sm.dtype, m.dtype) and name != "copy_" and name != "__setitem__":
+    if not can_cast(sm.dtype, m.dtype) and name not in ("copy_", "fill_", "__setitem__"):
         raise RuntimeError(
             f"{name}: result type {sm.dtype.name} can't be cast to the desired output type {m.dtype.name}; "
             "use the out-of-place form, or convert the target with .to(...) first"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -67,3 +69,31 @@ def test_a_copy_that_outlives_the_write_is_the_old_value() -> None:
         assert before.tolist() == list(range(n))
         assert after.tolist() == [0, *range(n - 1)]
         assert t.tolist() == [0, 1, *range(n - 2)]
+
+
+VIEWS = {
+    "first row": lambda v: v[:1].expand(6, 6), "a row": lambda v: v[2:3].expand(6, 6), "a column": lambda v: v[:, 1:2].expand(6, 6), "turned": lambda v: v.T,
+    "one element": lambda v: v[:1, :1].expand(6, 6), "first of a row": lambda v: v[0].expand(6, 6), "the diagonal": lambda v: v.diagonal().expand(6, 6),
+    "windows": lambda v: v.view(-1)[:11].unfold(0, 6, 1), "shifted": lambda v: v.view(-1).as_strided((6, 6), (5, 1), 3), "all": lambda v: v[:],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_copies_of_parts_of_a_pending_value_beside_the_value(name: str) -> None:
+    """A value, and a copy of another view of it, in one kernel or not: the copy is of the elements that the view names."""
+    view = VIEWS[name]
+    part = np.array(view(ft.arange(36.0).view(6, 6)).tolist(), dtype=np.float32)
+    whole = np.arange(36, dtype=np.float32).reshape(6, 6)
+    expressions: list[tuple[Any, Any]] = [
+        (lambda a: a + view(a).clone(), whole + part), (lambda a: a.add_(view(a).clone()), whole + part), (lambda a: a * 2 - view(a).clone(), whole * 2 - part),
+        (lambda a: ft.maximum(view(a).contiguous(), a), np.maximum(part, whole)), (lambda a: (view(a).clone() * a).sum(0), (part * whole).sum(0)),
+        (lambda a: view(a).clone() + view(a), part + part), (lambda a: a.mul(3).add(view(a).clone()).sub(a), whole * 2 + part),
+        (lambda a: a.copy_(view(a).clone()), part), (lambda a: view(a.mul(2)).clone() + a, 2 * part + whole),
+    ]  # fmt: skip
+    for expression, expected in expressions:
+        for pending in (True, False):
+            a = ft.arange(36.0).view(6, 6)
+            if not pending:
+                a.sum().item()
+            found = expression(a).numpy()
+            assert np.array_equal(found, expected), (name, pending, found, expected)

@@ -1,0 +1,159 @@
+"""Writes into what is read: refused where PyTorch refuses, and else as if what is read had been copied first."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+import flambeau as ft
+from flambeau.ops.registry import OPERATIONS
+
+torch = pytest.importorskip("torch")
+
+REFUSES = "single memory location"
+
+
+def outcome(m: Any, call: Any, dtype: str, kind: str) -> str:
+    """What comes of a call with a target and a source in one memory: "refused", "done", or another error."""
+    base = (m.arange(20) % 5 + 1).to(getattr(m, dtype))
+    places = {
+        "part": (base[1:5], base[0:4]), "same": (base[1:5], base[1:5]), "apart": (base[0:4], base[4:8]), "turned": (base[:4].view(2, 2), base[:4].view(2, 2).T),
+        "gaps": (base[0:8:2], base[1:9:2]), "gaps of one": (base[0:4], base[0:8:2]), "rows": (base[:4].view(2, 2), base[2:4]), "itself": (base, base),
+    }  # fmt: skip
+    target, source = places[kind]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            call(m, target, source)
+        base.tolist()
+    except Exception as error:  # functions that do not take such arguments are not the matter here
+        return "refused" if REFUSES in str(error) else type(error).__name__
+    return "done"
+
+
+KINDS = ("part", "same", "apart", "turned", "gaps", "gaps of one", "rows", "itself")
+
+
+def functions_with(form: str) -> list[str]:
+    """Public operations with an in-place form and an operand beside it, or with `out=`, that PyTorch has, too."""
+    found = []
+    for name, record in sorted(OPERATIONS.items()):
+        if form == "in place" and record.inplace is not None and len([k for k in record.kinds if k.startswith(("tensor", "operand"))]) > 1:
+            if hasattr(torch.Tensor, name + "_"):
+                found.append(name)
+        elif form == "out" and record.out and "." not in name and hasattr(torch, name):
+            found.append(name)
+    return found
+
+
+def arguments(record: Any) -> int:
+    return len([k for k in record.kinds if k in ("tensor", "operand", "exponent")])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_forms_in_place(dtype: str) -> None:
+    differ = []
+    refused = 0
+    for name in functions_with("in place"):
+        count = arguments(OPERATIONS[name]) - 1
+        for kind in KINDS:
+            for extra in ((), *([(count,)] if count > 1 else [])):
+                rest = [0] * (extra[0] if extra else 1)
+
+                def call(m: Any, target: Any, source: Any, name: str = name, rest: list[int] = rest) -> Any:
+                    return getattr(target, name + "_")(*[source for _ in rest])
+
+                expected, found = outcome(torch, call, dtype, kind), outcome(ft, call, dtype, kind)
+                refused += expected == "refused"
+                if "refused" in (expected, found) and "Error" not in expected and expected != found:
+                    differ.append((name, kind, expected, found))
+    assert not differ, differ
+    assert refused > 20
+
+
+TAKE_MORE = frozenset("addmm addr diff kron ldexp outer take take_along_dim".split())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "complex64"])
+def test_out(dtype: str) -> None:
+    differ = []
+    refused = 0
+    for name in functions_with("out"):
+        count = arguments(OPERATIONS[name])
+        for kind in KINDS:
+            if kind == "rows" and name in ("msort", "nan_to_num"):  # PyTorch makes the target larger before it looks
+                continue
+
+            def call(m: Any, target: Any, source: Any, name: str = name, count: int = count) -> Any:
+                return getattr(m, name)(*[source] * max(count, 1), out=target)
+
+            expected, found = outcome(torch, call, dtype, kind), outcome(ft, call, dtype, kind)
+            refused += expected == "refused"
+            if expected == "refused" and name in TAKE_MORE:  # ours computes from what was there before
+                continue
+            if "refused" in (expected, found) and "Error" not in expected and expected != found:
+                differ.append((name, kind, expected, found))
+    assert not differ, differ
+    assert refused > 20
+
+
+MORE = {
+    "copy_": lambda m, t, s: t.copy_(s),
+    "set": lambda m, t, s: t.__setitem__(..., s),
+    "set rows": lambda m, t, s: t.__setitem__(slice(0, 2), s[:2]),
+    "index_copy_": lambda m, t, s: t.index_copy_(0, m.arange(t.shape[0]), s),
+    "index_add_": lambda m, t, s: t.index_add_(0, m.arange(t.shape[0]), s),
+    "index_put_": lambda m, t, s: t.index_put_((m.arange(t.shape[0]),), s),
+    "at indices": lambda m, t, s: t.__setitem__(m.arange(t.shape[0]), s),
+    "scatter_": lambda m, t, s: t.scatter_(0, m.zeros_like(s, dtype=m.int64), s),
+    "scatter_add_": lambda m, t, s: t.scatter_add_(0, m.zeros_like(s, dtype=m.int64), s),
+    "put_": lambda m, t, s: t.put_(m.arange(t.numel()).view(t.shape), s),
+    "add to": lambda m, t, s: t.__iadd__(s),
+    "mul by": lambda m, t, s: t.__imul__(s),
+    "addcmul_": lambda m, t, s: t.addcmul_(s, s + 1),
+    "lerp_": lambda m, t, s: t.lerp_(s, 0.5),
+    "foreach": lambda m, t, s: m._foreach_add_([t], [s]),
+    "cat": lambda m, t, s: m.cat([s], out=t),
+    "stack": lambda m, t, s: m.stack([s[0], s[0]], out=t),
+    "gather": lambda m, t, s: m.gather(s, 0, m.zeros_like(s, dtype=m.int64), out=t),
+    "index_select": lambda m, t, s: m.index_select(s, 0, m.arange(s.shape[0]), out=t),
+    "mm": lambda m, t, s: m.mm(s, s, out=t),
+    "sum": lambda m, t, s: m.sum(s, 0, out=t),
+    "where": lambda m, t, s: m.where(m.ones_like(s, dtype=m.bool), s, s, out=t),
+    "clamp": lambda m, t, s: m.clamp(s, 0, out=t),
+    "copy of it": lambda m, t, s: t.copy_(s.clone()),
+    "expanded": lambda m, t, s: t.copy_(s[:1].expand(t.shape)),
+    "fill": lambda m, t, s: t.fill_(s.flatten()[0]),
+    "masked_fill_": lambda m, t, s: t.masked_fill_(s > 0, 2),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_other_writes(name: str) -> None:
+    for kind in KINDS:
+        if name in ("cat", "stack", "gather") and kind not in ("part", "same", "apart"):  # PyTorch makes `out` larger first, or another tensor
+            continue
+        for dtype in ("float32", "int64"):
+            expected, found = outcome(torch, MORE[name], dtype, kind), outcome(ft, MORE[name], dtype, kind)
+            assert expected == found or "Error" in expected, (kind, dtype, expected, found)
+
+
+def test_where_they_begin_is_looked_at_each_time() -> None:
+    """On a learned path, too: the same calls, apart in one pass and not in the next."""
+    for _ in range(3):
+        for start in (4, 5, 2, 6, 4, 1, 7, 3, 0, 4):
+            for write in (
+                lambda t, i: t[i : i + 4].copy_(t[:4]), lambda t, i: t[i : i + 4].add_(t[:4]), lambda t, i: t.__setitem__(slice(i, i + 4), t[:4]),
+                lambda t, i: ft.mul(t[:4], 2, out=t[i : i + 4]),
+            ):  # fmt: skip
+                t = ft.arange(12.0)
+                t.sum().item()
+                if 0 < start < 4:
+                    with pytest.raises(RuntimeError, match=REFUSES):
+                        write(t, start)
+                    assert t.tolist() == list(range(12))
+                else:
+                    write(t, start)
+                    assert t[:4].tolist() == [0, 1, 2, 3] or start == 0
