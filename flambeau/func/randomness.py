@@ -28,7 +28,7 @@ def draw(level: VmapLevel, function: Callable[..., Any], args: tuple[Any, ...], 
         return _in_place(level, function, args, kwargs)
     if level.randomness == "same":
         return _same(level, function, args, kwargs, batched)
-    if name == "_drawn":  # a mask of dropout: (shape, probability, strides, generator)
+    if name == "_draw":  # a mask of dropout: (shape, probability, strides, generator)
         shape, probability, _, generator = args
         return wrap(level, level.call_below(function, (level.size, *shape), probability, None, generator))
     if name in _FACTORIES or (name == "normal" and (len(args) > 2 or "size" in kwargs)):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
-from flambeau.ops.random import _state, draws
+from flambeau.ops.random import default_generator, draws
 from flambeau.ops.registry import Number, operation
-from flambeau.runtime.buffers import allocate
-from flambeau.trace.existing import from_buffer
+from flambeau.trace.existing import maker
 from flambeau.trace.recorder import Fragment, Trace, local
 
 if TYPE_CHECKING:
@@ -52,21 +52,31 @@ class dropout_stream:
 def kept(shape: tuple[int, ...], p: float, strides: tuple[int, ...] | None = None, generator: Any = None) -> Tensor:
     """A bool tensor of this shape, false with probability `p`: what PyTorch's `bernoulli_(1 - p)` of a tensor of these (dense) strides draws."""
     if _stream[0] == "mt19937":
-        return _drawn(shape, 1.0 - p, strides, generator)  # type: ignore[no-any-return]
+        draw = _draw if type(local.trace) is Trace else _drawn
+        return draw(shape, 1.0 - p, strides, generator)  # type: ignore[no-any-return]
     count = math.prod(shape)
     if type(local.trace) is not Trace and not isinstance(local.trace, Fragment):
         count = local.trace.stream(count)
-    state = _state(generator)
+    state = (generator or default_generator).state
     return _counted(state.initial_seed & 0x7FFF_FFFF_FFFF_FFFF, state.count(count), shape, p)
 
 
-@draws
-def _drawn(shape: tuple[int, ...], probability: float, strides: tuple[int, ...] | None, generator: Any) -> Any:
+def _draw(shape: tuple[int, ...], probability: float, strides: tuple[int, ...] | None, generator: Any) -> Any:
     """A draw at the call, in the order of the addresses."""
-    numel = math.prod(shape)
-    buffer = allocate(numel)
-    _state(generator).bernoulli(buffer.address, numel, dtypes.bool_, probability)
-    return from_buffer(buffer, shape, dtypes.bool_, strides)
+    kind = shape, strides
+    found = _makers.get(kind)
+    if found is None:
+        if len(_makers) >= 4096:  # sizes that come once
+            _makers.clear()
+        found = _makers[kind] = maker(shape, dtypes.bool_, strides), math.prod(shape)
+    make, numel = found
+    mask, address = make()
+    (generator or default_generator).state.keep(address, numel, probability)
+    return mask
+
+
+_makers: dict[Any, tuple[Callable[[], tuple[Any, int]], int]] = {}
+_drawn = draws(_draw)
 
 
 @operation(name="dropout_mask", public=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.dtypes import dtype
+from flambeau.runtime.buffers import allocator
 from flambeau.trace.meta import Meta, contiguous, meta
-from flambeau.trace.recorder import _TENSOR, bare
+from flambeau.trace.recorder import _TENSOR, bare, input_key
 from flambeau.trace.storage import Storage
 
 
@@ -19,6 +20,24 @@ def from_storage(storage: Storage, m: Meta, cls: type | None = None, offset: int
     if m.dynamic:
         t._offset = offset
     return t
+
+
+def maker(shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None) -> Callable[[], tuple[Any, int]]:
+    """A function that gives a tensor over uninitialised memory, and its address. What depends on the kind of tensor only is done once; a trace
+    that has met such an input takes it at once."""
+    m = meta(tuple(shape), strides, d)
+    take = allocator(m.numel * d.itemsize)
+    key = input_key(m, m.numel * d.itemsize)
+
+    def make() -> tuple[Any, int]:
+        buffer = take()
+        t = bare(_TENSOR[0])
+        t._meta = m
+        t._storage = Storage(buffer)
+        t._key = key
+        return t, buffer.address
+
+    return make
 
 
 def from_buffer(buffer: Any, shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None, offset: int = 0) -> Any:

@@ -440,8 +440,7 @@ class Trace:
                     f"a tensor of shape {tuple(m.shape)} has no value: the computation that should have made it failed earlier"
                 )
             external = storage.external is not None and is_external(storage)
-            key = (IN, m, buffer.nbytes, external)
-            key = _INPUTS.setdefault(key, key)
+            key = input_key(m, buffer.nbytes, external)
             if not m.dynamic and not external and leaf == m.requires_grad:
                 t._key = key
         state = self.state.children.get(key)
@@ -765,6 +764,12 @@ class Trace:
 
 
 _INPUTS: dict[Any, Any] = {}  # the keys of inputs' edges: native code compares them by identity
+
+
+def input_key(m: Meta, nbytes: int, external: bool = False) -> Any:
+    """The key of the edge that takes a tensor with this metadata, over so many bytes, as an input."""
+    key = (IN, m, nbytes, external)
+    return _INPUTS.setdefault(key, key)
 MOST_GIVEN = 64  # of the tensors that a call is given, those that native code can make views of
 take: Any = None  # `Trace.follow` in native code, or None (known_edge.py)
 

@@ -51,11 +51,6 @@ def _nothing(input: Tensor) -> Tensor:
     return input * 0
 
 
-def _check(p: float) -> None:
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-
-
 def _refusal(d: torch.dtype) -> Exception:
     if d.is_complex:
         return NotImplementedError(f'"bernoulli_scalar_cpu_" not implemented for {d.name}: dropout needs real floating numbers')
@@ -75,22 +70,27 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 
 def _apply(function: Callable[..., Tensor], input: Tensor, p: float, training: bool, inplace: bool, channels: bool) -> Tensor:
-    _check(p)
-    if not training or p == 0.0 or not input._meta.numel:
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    m = input._meta
+    if not training or p == 0.0 or not m.numel:
         return input
-    name = f"{function.__name__.lstrip('_')}_"
     if p == 1.0:
-        return replace(_nothing, input, (), {}, name) if inplace else _nothing(input)
-    if not input.is_floating_point():
-        raise _refusal(input.dtype)
+        return replace(_nothing, input, (), {}, _in_place_name(function)) if inplace else _nothing(input)
+    if not m.dtype.is_floating_point:
+        raise _refusal(m.dtype)
     if channels:
-        shape = input._meta.shape
+        shape = m.shape
         if len(shape) < 2:
             raise RuntimeError(f"Feature dropout requires at least 2 dimensions in the input, got shape {tuple(shape)}")
         keep = kept((*shape[:2], *[1] * (len(shape) - 2)), p)
     else:
         keep = mask_of(input, p)
-    return replace(function, input, (keep, p), {}, name) if inplace else function(input, keep, p)
+    return replace(function, input, (keep, p), {}, _in_place_name(function)) if inplace else function(input, keep, p)
+
+
+def _in_place_name(function: Callable[..., Tensor]) -> str:
+    return f"{function.__name__.lstrip('_')}_"
 
 
 def _channels(input: Tensor, p: float, training: bool, inplace: bool, batched: int) -> Tensor:
