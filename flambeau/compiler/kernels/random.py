@@ -29,6 +29,7 @@ WORDS = 624  # Matsumoto and Nishimura 1998, "Mersenne Twister", table II: n, m 
 SHIFT = 397
 LEFT, NEXT, CACHED, HAS_CACHED, STATE_BYTES = 2496, 2500, 2504, 2512, 2520
 STAGE = 4 * WORDS  # words on the stage: 10 KB
+_LOW53 = (1 << 53) - 1
 
 
 # -- The generator
@@ -140,7 +141,7 @@ class Stream:
     def uniform(self, wide: bool, i: Lanes, width: int) -> Lanes:
         """Uniform numbers of [0, 1): 24 bits as float, or 53 bits as double."""
         if wide:
-            return (self.word64(i, width) & ((1 << 53) - 1)).to("double", "sitofp") * 2.0**-53
+            return (self.word64(i, width) & _LOW53).to("double", "sitofp") * 2.0**-53
         return (self.word32(i, width) & 0xFFFFFF).to("float", "sitofp") * 2.0**-24
 
     def spread(self, value: Lanes, width: int) -> Lanes:
@@ -380,10 +381,13 @@ def emit_transformed(key: str, d: dtype, kind: str) -> str:
     elif kind == "geometric":
         scale = library("log1p", -a)
 
+    elif kind == "bernoulli":  # k 2^-53 < a where k < ceil(2^53 a), for an integer k
+        limit = (a * 2.0**53).call("ceil").to("i64", "fptosi")
+
     def make(i: Lanes, at: Lanes, width: int) -> Lanes:
-        u = s.uniform(True, i, width)
         if kind == "bernoulli":
-            return s.cast(boolean, d, u.lt(s.spread(a, width)))
+            return s.cast(boolean, d, (s.word64(i, width) & _LOW53).lt(s.spread(limit, width)))
+        u = s.uniform(True, i, width)
         if kind == "exponential":
             value = s.spread(scale, width) * library("log1p", -u)
         elif kind == "geometric":
