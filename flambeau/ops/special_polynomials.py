@@ -92,7 +92,7 @@ def _high(name: str, x: Tensor, n: Tensor) -> Any:
         value = CLOSED[name[-1]](x, n.clamp(min=_LONG).to(x.dtype))
     elif name == "legendre_polynomial_p":
         apart = (x.abs() == 1) & (n > 0)
-        value = torch_where((x > 0) | (n % 2 == 0), filled((), 1.0, dtype=x.dtype), filled((), -1.0, dtype=x.dtype))
+        value = torch_where((x > 0) | (n.remainder(2) == 0), filled((), 1.0, dtype=x.dtype), filled((), -1.0, dtype=x.dtype))
     elif name.startswith("hermite"):
         apart = n > _HERMITE[x.dtype]
         value = filled((), math.nan, dtype=x.dtype)

@@ -444,7 +444,8 @@ def from_numpy_scalar(a: Any) -> Any:
 
 def _plain(a: Any) -> Any:
     """A number of a class derived from one of Python's as a number of that class (an IntEnum, a float with a unit); anything else as it is."""
-    for cls in (bool, int, float, complex):
+    classes: tuple[type[Any], ...] = (bool, int, float, complex)
+    for cls in classes:
         if isinstance(a, cls):
             return a if type(a) is cls else cls(a)
     return a

@@ -75,6 +75,12 @@ def norms_and_pools() -> None:
             )
     for options in ({}, {"padding": 1}, {"padding": 1, "count_include_pad": False}, {"divisor_override": 3}, {"ceil_mode": True, "stride": 2}):
         CASES[f"avg_pool2d of ints {options}"] = lambda m, options=options: m.nn.functional.avg_pool2d(-m.arange(25).reshape(1, 5, 5), 2, **options)
+    for name, arguments in (("max_pool1d", (2,)), ("adaptive_avg_pool1d", (2,)), ("adaptive_max_pool1d", (2,)), ("avg_pool1d", (2,))):
+        for dtype in ("int64", "uint8", "bool", "float64"):
+            CASES[f"{name} of {dtype}"] = lambda m, name=name, arguments=arguments, dtype=dtype: getattr(m.nn.functional, name)(
+                m.ones(1, 2, 6).to(getattr(m, dtype)), *arguments
+            )
+    CASES["max_pool2d of bools"] = lambda m: m.nn.functional.max_pool2d(m.ones(1, 4, 4).bool(), 2)
     CASES["avg_pool1d of ints"] = lambda m: m.nn.functional.avg_pool1d(m.arange(16).reshape(1, 1, 16), 3)
     CASES["avg_pool3d of ints"] = lambda m: m.nn.functional.avg_pool3d(-m.arange(64).reshape(1, 4, 4, 4), 2)
     CASES["max_pool2d of ints"] = lambda m: m.nn.functional.max_pool2d(-m.arange(1, 17).reshape(1, 4, 4), 2, padding=1, return_indices=True)

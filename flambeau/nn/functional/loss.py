@@ -238,7 +238,7 @@ def _binary_cross_entropy_with_logits(
         loss = (1 - t) * x - ((pos_weight - 1) * t + 1) * log_sigmoid(x)
     if weight is not None:
         loss = loss * weight
-    return _reduce(loss, reduction).to(target.dtype if target.is_floating_point() else input.dtype)
+    return _reduce(loss, reduction).to(target.dtype if target.is_floating_point() or target.is_complex() else input.dtype)
 
 
 def binary_cross_entropy_with_logits(

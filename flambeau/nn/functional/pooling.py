@@ -79,9 +79,17 @@ class _Windows:
         return y if self.batched else y.squeeze(0)
 
 
+def _refuse(name: str, input: Tensor, *, ints: bool) -> None:
+    """NotImplementedError for the dtypes that PyTorch's pooling does not take: truth values, and whole numbers unless `ints`."""
+    d = input.dtype
+    if d == torch.bool or not (ints or d.is_floating_point or d.is_complex):
+        raise NotImplementedError(f'"{name}" not implemented for {d}: convert the input to a floating dtype')
+
+
 def _max(
     name: str, input: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
 ) -> tuple[Tensor, Tensor]:
+    _refuse(name, input, ints=True)
     w = _Windows(name, input, dims, kernel, stride, padding, dilation, ceil_mode)
     values, indices = primitives().max_pool(
         w.x, kernel=w.kernel, stride=w.stride, padding=w.padding, dilation=w.dilation, shape=w.shape()
@@ -108,6 +116,7 @@ def _max_pool2d(
 @functional
 @row_major
 def _max_pool1d_values(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> Tensor:
+    _refuse("max_pool1d", input, ints=False)
     return _max("max_pool1d", input, 1, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
 
@@ -122,6 +131,7 @@ def _max_pool2d_values(input: Tensor, kernel_size: Size, stride: Size | None, pa
 def _max_pool3d(
     input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool, with_indices: bool
 ) -> Any:
+    _refuse("max_pool3d", input, ints=True)
     w = _Windows("max_pool3d", input, 3, kernel_size, stride, padding, dilation, ceil_mode)
     n, c, depth, height, width = w.x.shape
     pool = primitives().max_pool
@@ -197,6 +207,7 @@ def _average(
     name: str, input: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
     divisor: int | None,
 ) -> Tensor:  # fmt: skip
+    _refuse(name, input, ints=input.dtype == torch.int64)
     w = _Windows(name, input, dims, kernel, stride, padding, 1, ceil_mode)
     if divisor == 0:
         raise RuntimeError(f"{name}: divisor must be not zero")
@@ -234,6 +245,7 @@ def avg_pool3d(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Means over windows of (N, C, D, H, W)."""
+    _refuse("avg_pool3d", input, ints=input.dtype == torch.int64)
     w = _Windows("avg_pool3d", input, 3, kernel_size, None if stride == () else stride, padding, 1, ceil_mode)
     if divisor_override == 0:
         raise RuntimeError("avg_pool3d: divisor must be not zero")
@@ -276,6 +288,7 @@ def _window_matrix(size: int, out: int, dtype: Any) -> Tensor:
 
 def _adaptive_average(name: str, input: Tensor, output_size: Any, dims: int) -> Tensor:
     """One dimension at a time: a mean over equal windows, or a product with the matrix of unequal ones."""
+    _refuse(name, input, ints=False)
     targets = _targets(name, input, output_size, dims)
     x = widen(input)
     for axis, out in zip(range(-dims, 0), targets, strict=True):
@@ -325,6 +338,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
 
 def _adaptive_max(name: str, input: Tensor, output_size: Any, dims: int) -> tuple[Tensor, Tensor]:
     """(maxima, flat indices). Unequal windows are each pooled apart: adaptive outputs are small."""
+    _refuse(name, input, ints=False)
     targets = _targets(name, input, output_size, dims)
     x = input.unsqueeze(-2) if dims == 1 else input
     targets = (1, *targets) if dims == 1 else targets
