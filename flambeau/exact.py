@@ -61,6 +61,8 @@ def plain_number(x: Any) -> Any:
         return x
     if x.__class__ not in _PLAIN:
         raise TypeError(f"must be Number, not {x.__class__.__name__}")
+    if x.__class__ is int and not -(2**63) <= x < 2**63:
+        raise TypeError("must have 64 bits at most")
     return number(x)
 
 

@@ -15,7 +15,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.from_data import from_any, tensor
 from flambeau.ops.from_memory import finish as _finish
 from flambeau.ops.from_memory import is_array
-from flambeau.ops.promotion import convert
+from flambeau.ops.promotion import convert, fit
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_writes
 from flambeau.ops.shape import sizes_of
@@ -78,10 +78,8 @@ def _filled(shape: tuple[int, ...], value: Any, d: dtype, strides: tuple[int, ..
     if hasattr(value, "_meta"):
         value = value.item()
     check_memory(shape, d)
-    if isinstance(value, complex) and not d.is_complex:
-        raise RuntimeError(f"value cannot be converted to type {d.name} without overflow")
-    if d.category == 1 and isinstance(value, float):
-        value = int(value)
+    if isinstance(value, (int, float, complex)):
+        value = fit(value, d, "full")
     return _finish(_full(value, shape, d) if strides is None else _full_like(value, shape, d, strides), requires_grad)
 
 
@@ -436,8 +434,8 @@ def fill_(input: Tensor, value: Tensor | Any) -> Tensor:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         source = value
     else:
-        if m.dtype.category < 2 and isinstance(value, float):
-            value = int(value) if m.dtype.category == 1 else builtins.bool(value)
+        if isinstance(value, (int, float, complex)):
+            value = fit(value, m.dtype, "fill_", single=m.numel == 1)
         repeated = [d for d, (size, stride) in enumerate(zip(m.shape, m.strides, strict=True)) if stride == 0 and size > 1]
         if repeated:  # expanded: every element once
             once: Any = input

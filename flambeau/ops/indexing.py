@@ -17,7 +17,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.creation import _full
 from flambeau.ops.from_data import tensor
 from flambeau.ops.primitive import laid_out
-from flambeau.ops.promotion import convert
+from flambeau.ops.promotion import convert, fit
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_look, remembered_setter, remembered_with_axis
 from flambeau.ops.result_strides import like_input, row_major
@@ -394,9 +394,9 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
     """x[index] = value, in place: value is broadcast and cast. Nothing is returned to its caller."""
     if not hasattr(value, "_meta"):
         if isinstance(value, (bool, int, float, complex)):
-            if self.dtype.category == 1 and isinstance(value, float):
-                value = int(value)
-            value = _full(value, (), self.dtype)
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise ValueError(f"__setitem__(): Overflow when unpacking long long: {value} has more than 63 bits and a sign")
+            value = _full(fit(value, self.dtype, "__setitem__", single=True), (), self.dtype)
         else:
             value = tensor(value)
     steps = _remembered(self._meta, index)

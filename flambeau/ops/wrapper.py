@@ -122,7 +122,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             simple = False
         elif kind == "number":
             head_lines.append(f"c{i} = {n}.__class__")
-            head_lines.append(f"k{i} = c{i} if (c{i} is float or c{i} is int) and {n} != D{i} else plain_number({n})")
+            head_lines.append(f"k{i} = c{i} if (c{i} is float or c{i} is int and L_ <= {n} <= M_) and {n} != D{i} else plain_number({n})")
             learned.append(f"k{i}")
             pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
         elif kind == "tensors":
@@ -370,7 +370,7 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
     converted = []
     changed = False
     for position, (name, kind, a) in enumerate(zip(op.names, op.kinds, args, strict=True), start=1):
-        if kind in ("operand", "operand?") and type(a) is int and not _LEAST_INT <= a <= _MOST_INT:
+        if kind in ("operand", "operand?", "number") and type(a) is int and not _LEAST_INT <= a <= _MOST_INT:
             raise OverflowError(
                 f"{op.name}(): argument '{name}' (position {position}) is {a}: an integer operand must lie within 64 bits "
                 f"({_LEAST_INT} to {_MOST_INT}); give a float where the tensor is a floating one"

@@ -33,6 +33,12 @@ IN, ALIAS, GRAD_MODE, AUTOCAST, CUSTOM, STEPWISE = "in", "alias", "grad mode", "
 DEPTH_LIMIT = 4096  # recorded calls pending at most
 PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked for
 BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
+# Primitives that have no meaning for a dtype, and what PyTorch calls it in its errors.
+_REAL_ONLY = frozenset("div_floor div_trunc remainder fmod fmax fmin atan2 hypot copysign nextafter erf erfc erfinv lgamma digamma lt le gt ge".split())
+_WITHOUT = {
+    dtypes.bool_: frozenset(("div_floor", "div_trunc", "remainder", "fmod")), dtypes.complex64: _REAL_ONLY, dtypes.complex128: _REAL_ONLY,
+}  # fmt: skip
+_C_NAMES = {dtypes.bool_: "Bool", dtypes.complex64: "ComplexFloat", dtypes.complex128: "ComplexDouble"}
 PARAMETER_DTYPE = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
 
 _new: Callable[[type], Any] = object.__new__
@@ -170,6 +176,8 @@ class Fragment:
         gen = self.gen
         slots = tuple([t._slot if t._gen == gen else self.resolve(t) for t in inputs])
         metas = [t._meta for t in inputs]
+        if metas and metas[-1].dtype in _WITHOUT and primitive.name in _WITHOUT[metas[-1].dtype]:
+            raise NotImplementedError(f'"{primitive.name}_cpu" not implemented for \'{_C_NAMES[metas[-1].dtype]}\'')
         values = primitive.infer(metas, attrs)
         # What is computed from numbers alone is a number, but for random tensors, whose seed and offset are.
         wrapped = bool(metas) and all(m.wrapped for m in metas) and primitive.name != "random_uniform"
