@@ -520,7 +520,7 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
         )
     if type(local.trace) is not Trace:
         local.trace.check_out(target, source, name)
-    if target._meta.requires_grad or (source._meta.requires_grad and local.trace.grad_enabled):
+    if local.trace.grad_enabled and (target._meta.requires_grad or source._meta.requires_grad):
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
             "requires grad."

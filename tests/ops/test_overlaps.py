@@ -157,3 +157,20 @@ def test_where_they_begin_is_looked_at_each_time() -> None:
                 else:
                     write(t, start)
                     assert t[:4].tolist() == [0, 1, 2, 3] or start == 0
+
+
+def test_out_that_requires_gradients_is_written_without_them() -> None:
+    for m in (ft, torch):
+        p = m.arange(4.0).requires_grad_()
+        y = p * 2
+        for _ in range(3):
+            with m.no_grad():
+                m.mul(p.detach(), 3.0, out=p)
+                m.add(y.detach()[1:], 1, out=y[1:])
+                m.add(y, 1, out=y[...])
+        assert p.tolist() == [0, 27, 54, 81] and p.is_leaf and p.requires_grad
+        assert y.tolist() == [3, 8, 10, 12] and y.requires_grad
+        y.sum().backward()
+        assert p.grad.tolist() == [2, 2, 2, 2]
+        with pytest.raises(RuntimeError, match="automatic differentiation"):
+            m.mul(p.detach(), 3.0, out=p)
