@@ -11,6 +11,7 @@ from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 from flambeau.runtime import memory
 from flambeau.trace import recorder
+from flambeau.trace.debugging import in_a_trace_function
 from flambeau.trace.evaluate import observe, observed
 from flambeau.trace.existing import from_buffer as from_buffer
 from flambeau.trace.existing import from_storage as from_storage
@@ -482,10 +483,23 @@ class Tensor:
         try:
             from flambeau.printing import tensor_repr
 
+            if in_a_trace_function():
+                return self._repr_beside()
             return tensor_repr(self)
         except BaseException as error:
             shorten(error)
             raise
+
+    def _repr_beside(self) -> str:
+        """The text for a debugger that has stopped in the middle of a call."""
+        from flambeau.printing import tensor_repr
+        from flambeau.trace.finalizers import beside
+
+        try:
+            return beside(tensor_repr, self)  # type: ignore[no-any-return]
+        except Exception:  # it has no value yet, or no shape
+            m = getattr(self, "_meta", None)
+            return "<a tensor that is being made>" if m is None else f"<a tensor of shape {tuple(m.shape)}, {m.dtype}, that is being computed>"
 
     def __format__(self, spec: str) -> str:
         if self._meta.ndim == 0 and type(self) is Tensor:

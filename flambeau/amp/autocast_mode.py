@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from flambeau import dtypes
+from flambeau.trace.blocks import Block
 from flambeau.trace.recorder import local
 
 DEVICES = ("cpu", "cuda")
@@ -133,7 +134,7 @@ def clear_autocast_cache() -> None:
     """Accepted: there is no cache that could be out of date."""
 
 
-class autocast:
+class autocast(Block):
     """A context manager and decorator: inside, listed operations run in lower precision, others in float32 where they need it.
 
     `device_type`: "cpu" (or "cuda", which warns and stays off where there is no CUDA). `dtype`: bfloat16 or float16.
@@ -160,25 +161,23 @@ class autocast:
                 stacklevel=2,
             )
             enabled = False
+        super().__init__()
         self._enabled = enabled
-        self._before: list[tuple[bool, dtypes.dtype, bool]] = []  # a stack: a decorator's one instance may be entered again
 
-    def __enter__(self) -> autocast:
+    def _begin(self) -> tuple[bool, dtypes.dtype, bool, int]:
         s, device = _settings, self.device
-        self._before.append((s.enabled[device], s.dtype[device], s.cache_enabled))
-        s.enabled[device], s.dtype[device], s.cache_enabled = self._enabled, self.fast_dtype, self._cache_enabled
-        s.nesting += 1
+        before = s.enabled[device], s.dtype[device], s.cache_enabled, s.nesting
         try:
+            s.enabled[device], s.dtype[device], s.cache_enabled, s.nesting = self._enabled, self.fast_dtype, self._cache_enabled, s.nesting + 1
             _apply()
-        except BaseException:  # the block is not entered
-            self.__exit__()
+        except BaseException:
+            self._end(before)
             raise
-        return self
+        return before
 
-    def __exit__(self, *_: Any) -> None:
+    def _end(self, before: tuple[bool, dtypes.dtype, bool, int]) -> None:
         s, device = _settings, self.device
-        s.nesting -= 1
-        s.enabled[device], s.dtype[device], s.cache_enabled = self._before.pop()
+        s.enabled[device], s.dtype[device], s.cache_enabled, s.nesting = before
         _apply()
 
     def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:

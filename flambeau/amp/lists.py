@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flambeau import dtypes
 from flambeau.trace.recorder import local
+from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
     from flambeau.ops.registry import Operation
@@ -71,12 +72,7 @@ def _casting(op: Operation, lower: dtypes.dtype) -> Callable[..., Any]:
 
 
 def _run_inside(body: Callable[..., Any], lower: dtypes.dtype, args: Sequence[Any]) -> Any:
-    fragment = local.trace
-    before, fragment.autocast = fragment.autocast, lower
-    try:
-        return body(*args)
-    finally:
-        fragment.autocast = before
+    return while_set(local.trace, "autocast", lower, body, *args)
 
 
 def _listed_padding(input: Any, pad: Sequence[int], mode: str) -> bool:

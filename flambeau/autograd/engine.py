@@ -14,10 +14,12 @@ from flambeau.autograd.hooks import after_pass, pack_saved, saved, unpacked
 from flambeau.autograd.segment import Segment, SegmentForward, trace_region
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.statistics import counters
+from flambeau.trace.debugging import untraced
 from flambeau.trace.evaluate import flush
 from flambeau.trace.meta import is_dense
 from flambeau.trace.recorder import GRAD_MODE, Boundary, Fragment, Trace, local, run_in
 from flambeau.trace.state import State
+from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -94,19 +96,19 @@ class Engine:
         into[slot] = gradient if before is None else before + gradient
 
     def run(self) -> None:
-        before = self.tr.grad_enabled
-        self.tr.set_grad_enabled(self.create)
+        ended: list[Any] = []
         try:
-            self._walk(None)
-            while self.queue:
-                segment = max(self.queue, key=lambda s: s.order)
-                self._walk(segment)
+            while_switched(self.tr.set_grad_enabled, self.tr.grad_enabled, self.create, self._walk_all)
         finally:
-            self.tr.set_grad_enabled(before)
-            ended = after_pass[:]
-            after_pass.clear()
+            ended, after_pass[:] = after_pass[:], []
         for call in ended:
             call()
+
+    def _walk_all(self) -> None:
+        self._walk(None)
+        while self.queue:
+            segment = max(self.queue, key=lambda s: s.order)
+            self._walk(segment)
 
     # -- one region -----------------------------------------------------------------------------------------------
     def _walk(self, segment: Segment | None) -> None:
@@ -256,7 +258,7 @@ class Engine:
             tr.params.extend(extra)
             results = tr.follow(state, [*gradients, *entered])
         except BaseException:
-            tr.drop_numbers()
+            tr.heal()
             raise
         return dict(zip(info.slots, results, strict=True))
 
@@ -276,6 +278,7 @@ class Engine:
                     "instead. Run the backward pass before changing it, or clone() it first."
                 )
 
+    @untraced
     def _make(
         self, segment: Segment | None, key: Any, order: list[int], gradients: list[Tensor], entered: list[Tensor],
         stop: int, extra: list[Any],
@@ -319,11 +322,9 @@ class Engine:
             return self._own(region, fragment, grads)
 
         result = run_in(fragment, body, ())
-        state = tr.add_edge(key, fragment, tuple(result), tensors)
         freed = set() if self.retain or segment is not None else set(region.used)
         used = forward.boundaries_used if forward is not None else set()
-        state.info = StageInfo(tuple(grads), set(region.used), freed, used)
-        return state
+        return tr.add_edge(key, fragment, tuple(result), tensors, info=StageInfo(tuple(grads), set(region.used), freed, used))
 
     def _own(self, region: Region, fragment: Fragment, grads: dict[int, Any]) -> list[Any]:
         """Gradients that leave at a boundary get memory of their own, laid out as the tensor they belong to."""
@@ -381,7 +382,8 @@ def backward(
             return
     before = tr.state
     engine = Engine(retain_graph, create_graph, inputs, accumulate=True)
-    with tr.hold():
+
+    def accumulate() -> None:
         _seed_all(engine, tensors, grad_tensors)
         for t in inputs or ():
             engine.want(t)
@@ -393,6 +395,8 @@ def backward(
                     t.grad = gradient
                 else:
                     t.grad = t.grad + gradient
+
+    tr.holding(accumulate)
     if key is not None and not tr.state.external:
         _remember(before, key, tr.state)
 
@@ -448,11 +452,14 @@ def grad(
         if not t.requires_grad:
             raise RuntimeError(f"autograd.grad: one of the differentiated Tensors does not require grad (inputs[{i}])")
     engine = Engine(retain_graph, create_graph, inputs, accumulate=False, batched=batched)
-    with engine.tr.hold():
+
+    def find() -> None:
         for t in inputs:
             engine.want(t)
         _seed_all(engine, outputs, grad_outputs)
         engine.run()
+
+    engine.tr.holding(find)
     answer = []
     for i, t in enumerate(inputs):
         gradient = engine.found.get(id(t))
@@ -481,12 +488,7 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
                 )
             from flambeau.ops.creation import unit_gradient
 
-            with_mode = engine.tr.grad_enabled
-            engine.tr.set_grad_enabled(False)
-            try:
-                g = unit_gradient(t)
-            finally:
-                engine.tr.set_grad_enabled(with_mode)
+            g = while_switched(engine.tr.set_grad_enabled, engine.tr.grad_enabled, False, unit_gradient, t)
         elif tuple(g.shape[1:] if engine.batched else g.shape) != tuple(t.shape):
             raise RuntimeError(
                 f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}; "

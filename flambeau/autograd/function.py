@@ -165,7 +165,8 @@ class Function:
         results: list[Any] = []
         tr = local.trace
         ctx._positions = [i for i, needs in enumerate(ctx.needs_input_grad) if needs]
-        with tr.hold():
+
+        def record() -> None:
             for t in outputs:
                 if isinstance(t, Tensor) and (t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in ctx._non_differentiable:
                     results.append(_rooted(t))
@@ -177,6 +178,8 @@ class Function:
                 ctx._output_metas.append(made._meta if isinstance(made, Tensor) else None)
                 if made is not t:
                     tr.custom[made._slot] = ctx
+
+        tr.holding(record)
         return (results[0] if single else type(output)(results) if isinstance(output, list) else tuple(results)), ctx
 
 

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from flambeau.trace.blocks import Block
 from flambeau.trace.recorder import Fragment, local
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,19 +27,22 @@ def switch(mode: bool) -> None:
         tr.set_grad_enabled(mode)
 
 
-class _Mode:
+class _Mode(Block):
     """A context manager that is also a decorator (of functions and of generators)."""
 
+    gives_itself = False
+
     def __init__(self, mode: bool) -> None:
+        super().__init__()
         self.mode = mode
-        self.before: list[bool] = []
 
-    def __enter__(self) -> None:
-        self.before.append(is_grad_enabled())
+    def _begin(self) -> bool:
+        before = is_grad_enabled()
         switch(self.mode)
+        return before
 
-    def __exit__(self, *_: Any) -> None:
-        switch(self.before.pop())
+    def _end(self, before: bool) -> None:
+        switch(before)
 
     def _fresh(self) -> _Mode:
         return _Mode(self.mode)
@@ -110,10 +114,11 @@ class inference_mode(_Mode):
         super().__init__(not mode if isinstance(mode, bool) else False)
         self.active = bool(mode)
 
-    def __enter__(self) -> None:
-        self.before.append(is_grad_enabled())
+    def _begin(self) -> bool:
+        before = is_grad_enabled()
         if self.active:
             switch(False)
+        return before
 
 
 class set_grad_enabled(_Mode):
@@ -124,9 +129,9 @@ class set_grad_enabled(_Mode):
         self.at_start = is_grad_enabled()
         switch(mode)
 
-    def __enter__(self) -> None:
-        self.before.append(self.at_start)
+    def _begin(self) -> bool:
         switch(self.mode)
+        return self.at_start
 
     def __call__(self, function: F) -> F:
         switch(self.at_start)

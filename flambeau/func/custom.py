@@ -14,6 +14,7 @@ from flambeau.func.batch import VmapLevel, wrap
 from flambeau.func.forward import JvpLevel
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import Trace, local
+from flambeau.trace.while_set import while_set
 from flambeau.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_map, tree_unflatten
 
 
@@ -70,14 +71,7 @@ def apply_batched(level: VmapLevel, function: Any, args: tuple[Any, ...], kwargs
 
 def _again(level: Any, body: Callable[[], Any]) -> Any:
     """`body()` under a level that was left, over what is active now."""
-    before, below = local.trace, level.below
-    level.below = before
-    local.trace = level
-    try:
-        return body()
-    finally:
-        local.trace = before
-        level.below = below
+    return while_set(level, "below", local.trace, while_set, local, "trace", level, body)
 
 
 def _generated(level: VmapLevel, function: Any, args: tuple[Any, ...]) -> Any:

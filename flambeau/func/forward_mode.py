@@ -7,6 +7,7 @@ from typing import Any
 
 from flambeau.func.arguments import chosen, replaced, require_real, require_tensors, with_aux
 from flambeau.func.forward import JvpLevel
+from flambeau.func.levels import leaves_no_level
 from flambeau.func.mapping import vmap
 from flambeau.func.reverse import jacrev, like, standard_basis
 from flambeau.tensor import Tensor
@@ -26,6 +27,7 @@ def check_tangent(primal: Any, tangent: Any) -> None:
         raise ValueError(f"Expected primal to be floating point or complex, but got: {primal.dtype}")
 
 
+@leaves_no_level
 def push_forward(func: Callable[..., Any], primals: Any, tangents: Any, argnums: Any, strict: bool, has_aux: bool) -> tuple[Any, Any, Any]:
     """jvp with respect to the arguments at `argnums` (None: all): (output, tangent of the output, aux)."""
     from flambeau.ops.creation import zeros_like

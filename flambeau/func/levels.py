@@ -14,6 +14,7 @@ What has several results says what they are by the class of the tuple it returns
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,6 +24,7 @@ from flambeau.ops.dispatch import disabled_torch_function
 from flambeau.ops.registry import Operation
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import Fragment, Trace, casting_body, local, run_in
+from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +32,16 @@ if TYPE_CHECKING:
     from flambeau.trace.meta import Meta
 
 _new: Any = object.__new__
+
+
+def leaves_no_level(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: however the function ends, the thread's recorder is afterwards what it was."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return while_set(local, "trace", local.trace, function, *args, **kwargs)
+
+    return call
 
 
 class LevelTensor(Tensor):
@@ -135,21 +147,11 @@ class Level:
 
     def call_below(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A call as what is below this level sees it."""
-        before = local.trace
-        local.trace = self.below
-        try:
-            return function(*args, **kwargs)
-        finally:
-            local.trace = before
+        return while_set(local, "trace", self.below, function, *args, **kwargs)
 
     def call_on_trace(self, function: Callable[..., Any], *args: Any) -> Any:
         """A call as the thread's Trace sees it, under all levels."""
-        before = local.trace
-        local.trace = self.main
-        try:
-            return function(*args)
-        finally:
-            local.trace = before
+        return while_set(local, "trace", self.main, function, *args)
 
     def check_out(self, target: Tensor, source: Tensor, name: str) -> None:
         """Whether an operation may write to `out=`."""

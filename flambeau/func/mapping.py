@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.func.batch import BatchedTensor, VmapLevel
+from flambeau.func.levels import leaves_no_level
 from flambeau.tensor import Tensor
 from flambeau.utils._pytree import TreeSpec, _broadcast_to_and_flatten, tree_flatten, tree_map_, tree_unflatten
 
@@ -131,6 +132,7 @@ def _batch_size(dims: list[int | None], args: list[Any]) -> int:
     return sizes[0]  # type: ignore[no-any-return]
 
 
+@leaves_no_level
 def _flat(
     func: Any, size: int, dims: list[int | None], args: list[Any], spec: TreeSpec, out_dims: Any, randomness: str, kwargs: dict[str, Any]
 ) -> Any:

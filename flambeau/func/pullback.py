@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.func.batch import BatchExpansion, VmapLevel
-from flambeau.func.levels import Level
+from flambeau.func.levels import Level, leaves_no_level
 from flambeau.trace.recorder import Fragment, local, run_in
+from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
     from flambeau.func.forward import JvpLevel
@@ -61,6 +62,7 @@ def differentiate_batched(region: Region, fragment: Fragment, grads: dict[int, A
     return results
 
 
+@leaves_no_level
 def over_batch(function: Callable[..., Sequence[Any]], gradients: Sequence[Any]) -> list[Any]:
     """What Python code (a hook, the backward of a custom function) makes of gradients with a batch in front."""
     size = next(g.shape[0] for g in gradients if g is not None)
@@ -104,14 +106,9 @@ def grad_under_levels(
 
 def pull(level: Any, outputs: list[Any], inputs: list[Any], gradients: list[Any], extra: int, retain: bool, create: bool) -> list[Any]:
     """The gradients (None where there are none) as `level` sees them; `gradients` have `extra` more dims in front than the outputs."""
-    before = local.trace
-    local.trace = level
-    try:
-        if isinstance(level, Level):
-            return level.pull(outputs, inputs, gradients, extra, retain, create)
-        return _pull_trace(outputs, inputs, gradients, extra, retain, create)
-    finally:
-        local.trace = before
+    function = level.pull if isinstance(level, Level) else _pull_trace
+    found: list[Any] = while_set(local, "trace", level, function, outputs, inputs, gradients, extra, retain, create)
+    return found
 
 
 def _pull_trace(outputs: list[Any], inputs: list[Any], gradients: list[Any], extra: int, retain: bool, create: bool) -> list[Any]:

@@ -15,6 +15,7 @@ from flambeau.func.forward import DualTensor, JvpLevel
 from flambeau.func.levels import LevelTensor, bottom
 from flambeau.trace.recorder import local
 from flambeau.trace.state import State
+from flambeau.trace.while_set import while_set
 
 _REACHED: dict[tuple[State, int], frozenset[int]] = {}  # (state, slot) -> the boundaries of the trace on which the slot depends
 _MOST = 4096
@@ -32,29 +33,23 @@ class Scope:
         return self._track(t, local.trace)
 
     def _track(self, t: Any, level: Any) -> Any:
-        before = local.trace
         if isinstance(level, VmapLevel):
-            local.trace = level.below
-            try:
-                inner = level.batched(t)
-            finally:
-                local.trace = before
+            inner = while_set(local, "trace", level.below, level.batched, t)
             return wrap(level, self._track(inner, level.below))
         if isinstance(level, JvpLevel):
             primal, tangent = level.parts(t)
             tracked = self._track(primal, level.below)
             return tracked if tangent is None else level.dual(tracked, tangent)
-        local.trace = level
-        try:
-            if self.follows and t.requires_grad:
-                from flambeau.ops.indexing import _alias
+        return while_set(local, "trace", level, self._rename, t)
 
-                return _alias(t)
-            leaf = t.detach().requires_grad_()
-            self.leaves[id(leaf)] = leaf
-            return leaf
-        finally:
-            local.trace = before
+    def _rename(self, t: Any) -> Any:
+        if self.follows and t.requires_grad:
+            from flambeau.ops.indexing import _alias
+
+            return _alias(t)
+        leaf = t.detach().requires_grad_()
+        self.leaves[id(leaf)] = leaf
+        return leaf
 
     def escapes(self, tensors: Iterable[Any]) -> bool:
         """Whether a tensor depends on something differentiable besides the leaves of this scope."""
@@ -73,16 +68,15 @@ class Scope:
             return t if primal is t._inner and tangent is t._tangent else level.dual(primal, tangent)
         if not t.requires_grad or (self.follows and _depends(t, self.leaves)):
             return t
-        before = local.trace
-        local.trace = local.main
-        try:
-            free = t.detach()
-            if free._storage is not None and free._storage.cut >= 0:
-                return free.clone()  # written in place: every tensor over that memory can be traced back
-            free._detached = False
-            return free
-        finally:
-            local.trace = before
+        return while_set(local, "trace", local.main, _free, t)
+
+
+def _free(t: Any) -> Any:
+    free = t.detach()
+    if free._storage is not None and free._storage.cut >= 0:
+        return free.clone()  # written in place: every tensor over that memory can be traced back
+    free._detached = False
+    return free
 
 
 def _bottoms(t: Any) -> list[Any]:

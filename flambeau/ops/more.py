@@ -13,6 +13,7 @@ from flambeau.ops.linear import addbmm, addmm, mm
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
 from flambeau.trace.mutation import assign
+from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -40,15 +41,14 @@ def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     if self.requires_grad and self.is_leaf:
         self._replace(view(source))  # without gradients it stays a leaf
         return self
-    tr, before = local.main, local.main.grad_enabled
-    with tr.hold():
-        tr.set_grad_enabled(True)  # a no_grad block takes no history away
-        try:
-            made = view(source)
-        finally:
-            tr.set_grad_enabled(before)
+    tr = local.main
+
+    def become() -> None:
+        made = while_switched(tr.set_grad_enabled, tr.grad_enabled, True, view, source)  # a no_grad block takes no history away
         self._take(made)
         self._detached = made._detached
+
+    tr.holding(become)
     return self
 
 

@@ -26,6 +26,7 @@ from flambeau.trace.meta import Meta, Size
 from flambeau.trace.mutation import ASSIGN, assign, assign_all
 from flambeau.trace.recorder import _PARAMETER, _TENSOR, ALIAS, GRAD_MODE, IN, MOST_GIVEN, Trace, local
 from flambeau.trace.state import State
+from flambeau.trace.while_set import while_switched
 
 MOST_MISSES: Final = 8  # calls from one state that differ from the one before: then it remembers another only now and then
 _REST: Final = 64 * recorder.TRACE_SLOTS  # generations: traces until it does
@@ -207,12 +208,7 @@ def finish(task: tuple[list[Any], list[Any], KnownCall]) -> None:
     assert call.tail is not None
     before, _, _, fresh, _, name = call.tail
     if before.edge == (GRAD_MODE, False):
-        tr = local.trace
-        tr.set_grad_enabled(False)
-        try:
-            assign_all(targets, sources, name)
-        finally:
-            tr.set_grad_enabled(True)
+        while_switched(local.trace.set_grad_enabled, True, False, assign_all, targets, sources, name)
     elif len(targets) == 1:
         assign(targets[0], sources[0], name, fresh)
     else:

@@ -20,6 +20,7 @@ from flambeau.foreign import refuse
 from flambeau.trace.bounds import check
 from flambeau.trace.recorder import _TENSOR, local
 from flambeau.tracebacks import shorten
+from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
     from flambeau.ops.registry import Operation
@@ -114,7 +115,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             else:
                 body.append(f"elif c{i} is float or c{i} is int and L_ <= {n} <= M_: k{i} = c{i}")
                 body.append(f"elif c{i} is bool or c{i} is complex: k{i} = number({n})")
-                pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
+                pushes.append(f"k{i} is c{i} and tr_.params.append({n}); ")
             if kind == "operand?":
                 body.append(f"elif {n} is None: k{i} = None")
             body.append(f"else: k{i} = {slot}")
@@ -124,7 +125,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             head_lines.append(f"c{i} = {n}.__class__")
             head_lines.append(f"k{i} = c{i} if (c{i} is float or c{i} is int and L_ <= {n} <= M_) and {n} != D{i} else plain_number({n})")
             learned.append(f"k{i}")
-            pushes.append(f"if k{i} is c{i}: tr_.params.append({n})")
+            pushes.append(f"k{i} is c{i} and tr_.params.append({n}); ")
         elif kind == "tensors":
             body.append(f"k{i} = tuple([None if t_ is None else s_ if (s_ := t_._slot) is not None and t_._gen == g_ else tr_.resolve(t_) for t_ in {n}])")
             flat.append("*" + n)
@@ -183,10 +184,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         f"        return recover(OP, error, ({arguments}))",
         "    if n_ is None:",
         f"        return tr_.slow(OP, key_, ({arguments}))",
-        *[f"    {line}" for line in pushes],
-        "    if n_.plain:",
-        f"        if n_.bounds: check_(tr_, n_, {given})",
-        "        tr_.state.next = tr_.state = n_",
+        "    if n_.plain and not n_.bounds:",
+        f"        {''.join(pushes)}tr_.state.next = tr_.state = n_",  # one line, so that no debugger can come in between
         "        t_ = new(T_)",
         "        t_._gen = g_",
         "        t_._slot = n_.slot",
@@ -194,7 +193,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         "        t_._storage = t_._immediate = None",
         "        tr_.tensors.append(t_)",
         "        return t_",
-        f"    return tr_.follow(n_, {given})",
+        f"    {''.join(pushes)}return tr_.follow(n_, {given})",
     ]
     function = lazy("\n".join(source), op.name, scope)
     function.__doc__ = op.body.__doc__
@@ -226,7 +225,7 @@ def lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
         made: dict[str, Any] = {}
         scope["T_"] = _TENSOR[0]
         exec(compile(_shortening(source), f"<flambeau operation {name}>", "exec"), scope, made)
-        (real,) = made.values()
+        real = made[source.split("(", 1)[0].rsplit(" ", 1)[-1]]  # by name: a debugger adds names of its own
         target = scope["target_"]
         target.__defaults__, target.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
         target.__code__ = real.__code__
@@ -243,7 +242,7 @@ def lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
 
 def failed(error: BaseException) -> None:
     """After an error in a public function: run-time numbers that it has left for an edge that was not taken are not the next one's."""
-    local.main.drop_numbers()
+    local.main.heal()
     shorten(error)
 
 
@@ -292,11 +291,7 @@ def not_cast(function: Callable[..., Any]) -> Callable[..., Any]:
         lower = tr.autocast
         if lower is None:
             return function(*args, **kwargs)
-        tr.set_autocast(None)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            tr.set_autocast(lower)
+        return while_switched(tr.set_autocast, lower, None, function, *args, **kwargs)
 
     return call
 

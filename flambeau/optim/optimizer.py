@@ -27,6 +27,7 @@ from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor
 from flambeau.trace.evaluate import step_boundary
+from flambeau.trace.while_set import while_set, while_switched
 from flambeau.tracebacks import shorten
 
 ParamsT = Iterable[Any]
@@ -64,7 +65,7 @@ def update(body: Body) -> Body:
 
     @functools.wraps(body)
     def call(*args: Any) -> Any:
-        if getattr(_records, "on", False):  # a learning rate may be a tensor; gradients need the old values, which are written over
+        if _records.on:  # a learning rate may be a tensor; gradients need the old values, which are written over
             return of_reals(*[[t.clone() for t in a] if _holds_tensors(a) else a for a in args])
         return edge(*args)
 
@@ -80,12 +81,16 @@ def _complex(pairs: Tensor) -> Tensor:
     return torch.complex(pairs.select(-1, 0), pairs.select(-1, 1))
 
 
-_records = threading.local()  # .on: the step under way is part of the history of gradients
+class _Records(threading.local):
+    on = False  # the step under way is part of the history of gradients
+
+
+_records = _Records()
 
 
 def assign(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     """Write new values in place: parameters and states keep their memory. Recorded for gradients in a differentiable step."""
-    if getattr(_records, "on", False):
+    if _records.on:
         for target, value in zip(targets, values, strict=True):
             target.copy_(value)
     else:
@@ -286,24 +291,20 @@ class Optimizer:
             with torch.enable_grad():
                 loss = closure()
         records = bool(self.defaults.get("differentiable", False))
-        before = is_grad_enabled()
-        try:
-            _records.on = records
-            switch(records)
-            for group in self.param_groups:
-                params = [p for p in group["params"] if p._grad is not None]
-                if True in [p._grad.is_sparse for p in params]:
-                    sparse = [p for p in params if p._grad.is_sparse]
-                    params = [p for p in params if not p._grad.is_sparse]
-                    self._update_sparse(group, sparse)
-                while params:  # what is in the group twice has two updates, one after the other
-                    once = [*{id(p): p for p in params}.values()]
-                    self._update(group, once)
-                    params = [] if len(once) == len(params) else _without(params, once)
-        finally:
-            switch(before)
-            _records.on = False
+        while_set(_records, "on", records, while_switched, switch, is_grad_enabled(), records, self._update_groups)
         return loss
+
+    def _update_groups(self) -> None:
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p._grad is not None]
+            if True in [p._grad.is_sparse for p in params]:
+                sparse = [p for p in params if p._grad.is_sparse]
+                params = [p for p in params if not p._grad.is_sparse]
+                self._update_sparse(group, sparse)
+            while params:  # what is in the group twice has two updates, one after the other
+                once = [*{id(p): p for p in params}.values()]
+                self._update(group, once)
+                params = [] if len(once) == len(params) else _without(params, once)
 
     def _update_sparse(self, group: Group, params: list[Tensor]) -> None:
         """Update the parameters of one group whose gradients are sparse (of embeddings with sparse=True)."""
@@ -464,7 +465,7 @@ def check(**values: Any) -> None:
 
 def number(value: Any) -> Any:
     """A learning rate that may be a tensor, as a Python number; it stays a tensor where gradients of it are asked for."""
-    if not isinstance(value, Tensor) or (value.requires_grad and getattr(_records, "on", False)):
+    if not isinstance(value, Tensor) or (value.requires_grad and _records.on):
         return value
     return value.item()
 

@@ -6,10 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.autograd.modes import set_grad_enabled
+from flambeau.autograd.modes import switch
 from flambeau.dtypes import dtype, float32, float64, get_default_dtype
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import local
+from flambeau.trace.while_set import while_switched
 
 _params_doc = _foreach_doc = _fused_doc = _capturable_doc = _differentiable_doc = _maximize_doc = ""
 _foreach_supported_types = [Tensor]
@@ -20,12 +21,7 @@ def _use_grad_for_differentiable(func: Callable[..., Any]) -> Callable[..., Any]
 
     @functools.wraps(func)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = local.main.grad_enabled
-        try:
-            set_grad_enabled(bool(self.defaults.get("differentiable", False)))
-            return func(self, *args, **kwargs)
-        finally:
-            set_grad_enabled(before)
+        return while_switched(switch, local.main.grad_enabled, bool(self.defaults.get("differentiable", False)), func, self, *args, **kwargs)
 
     return step
 

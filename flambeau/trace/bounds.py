@@ -72,7 +72,7 @@ def check(tr: Trace, state: State, tensors: Sequence[Tensor]) -> None:
                     raise refusal(state, bound, known[4] if known[4] >= bound.size else known[3])
             bound.known = known
     except BaseException:
-        tr.drop_numbers()
+        tr.heal()
         raise
 
 

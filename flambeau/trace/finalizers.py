@@ -10,7 +10,11 @@ Not settled: a finalizer that writes to a tensor which recorded operations have 
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import time
+from _thread import start_new_thread
+from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 ASIDE: Final = "aside"  # in a thread's dictionary of `local`: its trace for finalizers, and what it stands in for
 INTERRUPTED: Final = "interrupted"
+_SOON: Final = 0.001  # seconds
 
 
 def _make() -> Trace:
@@ -58,26 +63,21 @@ def _end(aside: Trace) -> None:
                 storage.gen, storage.slot, storage.origin, storage.buffer = names
 
 
-def collecting(phase: str, info: dict[str, int]) -> None:
-    """A callback of the garbage collector: before and after each collection."""
-    places = LOCALS.get(get_ident())
-    if places is None:
-        return
-    if phase == "start":
-        if "main" not in places or INTERRUPTED in places:
-            return
-        aside = places.get(ASIDE)
-        if aside is None:
-            aside = places[ASIDE] = _make()
-        interrupted = places[INTERRUPTED] = places["trace"], places["main"]
-        main = interrupted[1]
-        aside.set_grad_enabled(main.grad_enabled)
-        aside.set_autocast(main.autocast)
-        TRACES[aside.index] = aside
-        places["trace"] = places["main"] = aside
-        return
-    if INTERRUPTED not in places:
-        return
+def _begin(places: dict[str, Any]) -> None:
+    """From now on this thread records aside."""
+    aside = places.get(ASIDE)
+    if aside is None:
+        aside = places[ASIDE] = _make()
+    main = places["main"]
+    aside.set_grad_enabled(main.grad_enabled)
+    aside.set_autocast(main.autocast)
+    TRACES[aside.index] = aside
+    places[INTERRUPTED] = places["trace"], main
+    places["trace"] = places["main"] = aside
+
+
+def _finish(places: dict[str, Any]) -> None:
+    """The interrupted trace goes on."""
     aside = places[ASIDE]
     try:
         if aside.tensors or aside.inputs or aside.claims:
@@ -86,6 +86,65 @@ def collecting(phase: str, info: dict[str, int]) -> None:
     finally:
         TRACES.pop(aside.index, None)
         places["trace"], places["main"] = places.pop(INTERRUPTED)
+
+
+def beside(function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`, which may observe and record, in the middle of whatever the thread's trace is at (see debugging.py)."""
+    places = LOCALS[get_ident()]
+    if INTERRUPTED in places:
+        return function(*args)
+    _begin(places)
+    try:
+        return function(*args)
+    finally:
+        _finish(places)
+
+
+_under_way: set[int] = set()  # threads in which a collection has begun and not ended; and 0, once one has begun anywhere
+
+
+def collecting(phase: str, info: dict[str, int]) -> None:
+    """A callback of the garbage collector: before and after each collection.
+
+    The collector swallows what a callback raises, and an interrupt may come before the first line of this one has run. So the next call finds out
+    whether one was missed, does what it should have done, and passes the interrupt on.
+    """
+    thread = get_ident()
+    places = LOCALS.get(thread)
+    try:
+        if phase == "start":
+            missed = thread in _under_way
+            _under_way.update((0, thread))
+            if places is not None and "main" in places:
+                if missed and INTERRUPTED in places:
+                    _finish(places)
+                if INTERRUPTED not in places:
+                    _begin(places)
+        else:
+            missed = 0 in _under_way and thread not in _under_way
+            _under_way.add(thread)
+            if places is not None and INTERRUPTED in places:
+                _finish(places)
+        if missed:
+            _pass_on(thread, KeyboardInterrupt)
+    except BaseException as error:
+        if places is not None and INTERRUPTED in places and phase != "start":
+            _finish(places)
+        _pass_on(thread, type(error))
+    if phase == "stop":
+        _under_way.discard(thread)
+
+
+def _pass_on(thread: int, error: type[BaseException]) -> None:
+    """Let the thread meet the exception when no collection is under way in it: a callback's is swallowed."""
+
+    def wait() -> None:
+        time.sleep(_SOON)
+        while thread in _under_way:
+            time.sleep(_SOON)  # also after the last look: the callback may have a line left
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
+
+    start_new_thread(wait, ())
 
 
 gc.callbacks.append(collecting)

@@ -25,6 +25,7 @@ from flambeau.trace.liveness import HELD
 from flambeau.trace.recorder import IN, Trace, roots
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
+from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -86,11 +87,7 @@ def replay(tr: Trace, t: Tensor) -> bool:
         if storage is not None and storage.gen >= 0 and not (storage.gen == gen and storage.slot == storage.origin):
             return False
     made.missed()
-    held, tr.held = tr.held, True  # not without a trace this time
-    try:
-        result = made.key[0].call(args)
-    finally:
-        tr.held = held
+    result = while_set(tr, "held", True, made.key[0].call, args)  # not without a trace this time
     if tr.gen != gen or tr.tensors[-1] is not result:
         return False
     storage = t._storage

@@ -14,6 +14,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.foreign import refuse
 from flambeau.statistics import counters
+from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
 from flambeau.trace.meta import is_dense, meta, same_layout
 from flambeau.trace.overlap import refuse_overlap, refuse_overlaps
@@ -21,6 +22,7 @@ from flambeau.trace.place import here
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import State
 from flambeau.trace.storage import ORDER, Storage
+from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -145,9 +147,17 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         if not (state.external or state.info.moving or (recorded and (state.meta.requires_grad or tr.custom))):  # type: ignore[union-attr]
             step = state, state.info.root_after, state.info.keeps_history
             tr.state.writes = (target_slot,), (source_slot,), (storage.slot,), (m,), (step,), fresh
-    tr.state = state
     watched = _leave_hooks(tr, target, storage) if recorded and (tr.hooked or target._hooks or target._retains_grad) else ()
-    _bind(tr, target, storage, state)
+    before = tr.state
+    try:
+        tr.state = state
+        _bind(tr, target, storage, state)
+    except BaseException:
+        if storage.slot != state.info.root_after:  # type: ignore[union-attr]
+            tr.state = before  # nothing is written
+        else:
+            _bind(tr, target, storage, state)
+        raise
     for t in watched:
         tr.hooked[tr.slot_of(t)] = t
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
@@ -254,13 +264,9 @@ def _is_kept(tr: Trace, root: int) -> bool:
 
 def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Tensor:
     """Overwrite `target` with the new value `function(target, *args, **kwargs)`, whose gradient may use the old one."""
-    tr = local.trace
     refuse_overlaps(target, (*args, *kwargs.values()), name)
-    held, tr.held = tr.held, True  # what the result needs of the old values must be known before they are written over
-    try:
-        result = function(target, *args, **kwargs)
-    finally:
-        tr.held = held
+    # Held: what the result needs of the old values must be known before they are written over.
+    result = while_set(local.trace, "held", True, function, target, *args, **kwargs)
     return assign(target, result, name, fresh=True)
 
 
@@ -298,11 +304,20 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
             tr.state.info.chain = tuple(chain)
             before.children[key] = tr.state
         return
-    tr.state = state
     steps = [(step, step.info.root_after, step.info.keeps_history) for step in state.info.chain]
     before.writes = (*key[1:], tuple(steps), True)
-    for step, (storage, target) in zip(state.info.chain, storages.items(), strict=True):
-        _bind(tr, target, storage, step)
+    bound = list(zip(state.info.chain, storages.items(), strict=True))
+    try:
+        tr.state = state
+        for step, (storage, target) in bound:
+            _bind(tr, target, storage, step)
+    except BaseException:
+        if next(iter(storages)).slot != steps[0][1]:
+            tr.state = before  # nothing is written
+        else:
+            for step, (storage, target) in bound:
+                _bind(tr, target, storage, step)
+        raise
 
 
 def _make_stale(tr: Trace, written: dict[Storage, Tensor], recorded: bool) -> bool:
@@ -349,8 +364,8 @@ def _keep_views(tr: Trace) -> None:
 
 def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
     """The tensor and its storage after the assignment edge that leads to `state`."""
-    storage.slot = state.info.root_after
-    storage.version += not _uncounted(target)
+    if storage.slot != state.info.root_after:  # else an interrupt came in the middle, and this is the second time
+        storage.slot, storage.version = state.info.root_after, storage.version + (not _uncounted(target))
     target._gen = tr.gen
     target._slot = state.slot
     assert state.meta is not None
@@ -362,6 +377,7 @@ def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
         target._history = None
 
 
+@untraced
 def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, face: int, name: str, fresh: bool) -> State:
     """Make the edge of an assignment. `face`: the slot that stands for the storage's old content in gradients."""
     from flambeau.ops import primitives as prim

@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -19,11 +18,13 @@ from flambeau.foreign import refuse
 from flambeau.runtime import forking
 from flambeau.statistics import counters
 from flambeau.trace.bounds import check, resolve
+from flambeau.trace.debugging import untraced
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.place import here
 from flambeau.trace.state import Out, State
 from flambeau.trace.stepwise import Beside, try_call
 from flambeau.trace.storage import Storage
+from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
     from flambeau.ops.primitive import Primitive
@@ -234,6 +235,11 @@ class Trace:
         self.limit = DEPTH_LIMIT
         self._values: list[Value] = []
         self._values_of: State | None = None
+        self.state: State
+        self.tensors: list[Tensor]
+        self.inputs: list[Storage]
+        self.params: list[Any]
+        self.resolved: list[Tensor]
         self.reset()
 
     # -- bookkeeping --------------------------------------------------------------------------------------------
@@ -243,16 +249,12 @@ class Trace:
 
     def reset(self) -> None:
         """Start a new, empty trace."""
-        self.gen += TRACE_SLOTS
         if dtypes._DEFAULT[0] is not self.default_dtype or self.mode_changed:
             self.default_dtype = dtypes._DEFAULT[0]
             self.mode_changed = False
             self.root = self._root_for_mode()
-        self.state = self.root
-        self.tensors: list[Tensor] = []
-        self.inputs: list[Storage] = []
-        self.params: list[Any] = []
-        self.resolved: list[Tensor] = []  # the tensors under which it knows its inputs: a write must be able to find them
+        # `resolved`: the tensors under which it knows its inputs: a write must be able to find them. All at once: no interrupt can come in between.
+        self.gen, self.state, self.tensors, self.inputs, self.params, self.resolved = self.gen + TRACE_SLOTS, self.root, [], [], [], []
         if self.boundaries:
             self.boundaries = {}
         if self.custom:
@@ -262,22 +264,15 @@ class Trace:
         if self.faces:
             self.faces = {}
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Memory that others see ends the trace at every call: here not before all is recorded that counts on its slots."""
-        before, self.held = self.held, True
+    def holding(self, function: Callable[..., Any], *args: Any) -> Any:
+        """`function(*args)`. Memory that others see ends the trace at every call: here not before all is recorded that counts on its slots."""
         try:
-            yield
+            return while_set(self, "held", True, function, *args)
         finally:
-            self.held = before
-            if self.state.external and not before:
+            if self.state.external and not self.held:
                 from flambeau.trace.evaluate import flush
 
                 flush(self, "external memory")
-
-    def drop_numbers(self) -> None:
-        """After an error: forget run-time numbers of an edge that was not taken."""
-        del self.params[self.state.parameter_count :]
 
     def values(self) -> list[Value]:
         """All values of the path so far, by slot."""
@@ -402,21 +397,7 @@ class Trace:
         if key is not None and storage is not None and storage.gen < 0 and storage.external is None and storage.cut < 0:
             state = self.state.children.get(key)  # met before, as a plain input
             if state is not None and key[1] is t._meta and storage.buffer is not None:
-                self.state.next = state
-                self.state = state
-                storage.gen = gen
-                storage.slot = storage.origin = state.root_slot
-                self.inputs.append(storage)
-                self.resolved.append(t)
-                t._gen = -2
-                t._slot = slot = state.slot
-                t._gen = gen
-                if state.requires:
-                    boundary = self.boundaries[slot] = Boundary(t, t._history)
-                    boundary.version = storage.version
-                    if t._hooks:
-                        self.hooked[slot] = t
-                return slot
+                return self._enter_input(t, storage, state, bool(state.requires), t._history)
         m = t._meta
         if t._immediate is not None and replay(self, t):
             return t._slot
@@ -454,27 +435,50 @@ class Trace:
         state = self.state.children.get(key)
         if state is None:
             state = self._register(key, m, leaf)
-        if m.dynamic:
-            self.params.append(t._offset - m.offset)
-        self.state.next = state
-        self.state = state
-        if state.inputs:
-            storage.gen = gen
-            storage.slot = storage.origin = state.inputs[0]
-            self.inputs.append(storage)
-        t._gen = -2
-        t._slot = slot = state.slot
-        t._gen = gen
-        self.resolved.append(t)
-        if leaf:
-            boundary = Boundary(t, history)
-            boundary.version = storage.version
-            self.boundaries[slot] = boundary
-            if t._hooks:
-                self.hooked[slot] = t
-        elif m is not state.meta and state.meta is not None:
+        slot = self._enter_input(t, storage, state, leaf, history)
+        if not leaf and m is not state.meta and state.meta is not None:
             t._meta = state.meta
         return slot
+
+    def _enter_input(self, t: Tensor, storage: Storage, state: State, leaf: bool, history: tuple[Any, int] | None) -> int:
+        """Take the edge by which `t` becomes known to this trace.
+
+        The state is the last to change: whatever comes in between (an interrupt), the lists can be cut to what the state says.
+        """
+        gen, slot = self.gen, state.slot
+        try:
+            if leaf:
+                boundary = self.boundaries[slot] = Boundary(t, history)
+                boundary.version = storage.version
+                if t._hooks:
+                    self.hooked[slot] = t
+            if t._meta.dynamic:
+                self.params.append(t._offset - t._meta.offset)
+            self.resolved.append(t)
+            if state.inputs:
+                self.inputs.append(storage)
+                storage.slot = storage.origin = state.root_slot
+                storage.gen = gen
+            self.state.next = self.state = state
+        except BaseException:
+            self.heal()
+            raise
+        t._gen = -2
+        t._slot = slot
+        t._gen = gen
+        return slot
+
+    def heal(self) -> None:
+        """After whatever was raised while an edge was taken: the lists are cut to what the state says that the path has."""
+        state = self.state
+        del self.params[state.parameter_count :]
+        for storage in self.inputs[state.input_count :]:
+            if storage.gen == self.gen:
+                storage.gen = -1
+        del self.inputs[state.input_count :]
+        for places in (self.boundaries, self.hooked):
+            for slot in [slot for slot in places if slot >= state.value_count]:
+                del places[slot]
 
     def face(self, storage: Storage) -> int:
         """The slot of this trace by which gradients reach all of the storage's present content: the root, or an alias of it."""
@@ -543,6 +547,7 @@ class Trace:
             root = first + len(values)
             values.append(Value((key[2] // m.dtype.itemsize,), m.dtype, (1,)))
             state.inputs = (root,)
+            state.input_count += 1
             state.root_slot = root
             source = root
             if key[3]:
@@ -596,6 +601,7 @@ class Trace:
         return state
 
     # -- the slow path ------------------------------------------------------------------------------------------
+    @untraced
     def slow(self, op: Any, key: Any, args: Sequence[Any]) -> Any:
         """The edge `key` is unknown: run the operation's body over placeholders and add the edge."""
         if self.state.depth >= self.limit or self.state.pending_bytes > BYTES_LIMIT:
@@ -618,19 +624,21 @@ class Trace:
             if self.state is not before:  # another thread has taken an argument since the key was made: here it is another input now
                 return op.call(args)
             result = run_in(fragment, body, placeholders)
+            state = self.add_edge(key, fragment, result, tensors, depth=1)
+            self.params.extend(numbers)
+            if state.plain and not state.bounds:
+                self.state.next = state
+                return self.hand_out(state)
+            return self.follow(state, tensors)
         except OffsetNeeded:
             self.looks += 1
             return op.call([at_its_offset(a) if kind.startswith("tensor") else a for kind, a in zip(op.kinds, args, strict=True)])
-        except Exception as error:
-            name_operation(error, op.name)
+        except BaseException as error:
+            local.trace = self  # also where the interrupt came while the body's recorder was being taken away
+            del self.params[self.state.parameter_count :]
+            if isinstance(error, Exception):
+                name_operation(error, op.name)
             raise
-        state = self.add_edge(key, fragment, result, tensors)
-        state.depth += 1
-        self.params.extend(numbers)
-        if state.plain and not state.bounds:
-            self.state.next = state
-            return self.hand_out(state)
-        return self.follow(state, tensors)
 
     def _enter(
         self, fragment: Fragment, kind: str, a: Any, default: Any, tensors: list[Tensor], numbers: list[Any]
@@ -656,7 +664,7 @@ class Trace:
         numbers.append(a)
         return fragment.parameter(type(a))
 
-    def add_edge(self, key: Any, fragment: Fragment, result: Any, tensors: Sequence[Tensor]) -> State:
+    def add_edge(self, key: Any, fragment: Fragment, result: Any, tensors: Sequence[Tensor], depth: int = 0, info: Any = None) -> State:
         """Make the edge `key` from what `fragment` recorded; `result`: a tensor or a tuple, list or named tuple of them."""
         state = State(self.state, key)
         parent = self.state
@@ -675,6 +683,8 @@ class Trace:
         else:
             flat = list(result)
             state.pack = type(result) if type(result) is list or hasattr(result, "_fields") else tuple
+        state.depth += depth
+        state.info = info
         position = {slot: parent.parameter_count + i for i, slot in enumerate(state.parameters)}
         state.parameter_count = parent.parameter_count + len(state.parameters)
         outs = []
@@ -733,41 +743,55 @@ class Trace:
         """Change grad mode: an edge of its own, so that the calls after it need not carry the mode in their keys."""
         if mode == self.grad_enabled:
             return
-        self.grad_enabled = mode
-        self._change_mode((GRAD_MODE, mode)).grad_enabled = mode
+        before, place = self.grad_enabled, self.state
+        try:
+            self.grad_enabled = mode
+            self._change_mode((GRAD_MODE, mode))
+        except BaseException:
+            self.grad_enabled, self.state = before, place
+            raise
 
     def set_autocast(self, lower: dtypes.dtype | None) -> None:
         """Change the precision that amp.autocast chooses: an edge of its own, like grad mode."""
         if lower is self.autocast:
             return
-        self.autocast = lower
-        self._change_mode((AUTOCAST, lower))
+        before, place = self.autocast, self.state
+        try:
+            self.autocast = lower
+            self._change_mode((AUTOCAST, lower))
+        except BaseException:
+            self.autocast, self.state = before, place
+            raise
 
     def set_stepwise(self, mode: bool) -> None:
         """Whether each call is tried at once (stepwise.py): an edge of its own, like grad mode."""
         if mode != self.state.stepwise:
-            self._change_mode((STEPWISE, mode)).stepwise = mode
+            self._change_mode((STEPWISE, mode))
 
-    def _change_mode(self, key: Any) -> State:
+    def _change_mode(self, key: Any) -> None:
         """Go where the modes are the new ones; the next trace starts there, too."""
         if self.state.parent is None:
             self.root = self.state = self._root_for_mode()
-            return self.root
+            return
         self.mode_changed = True
         state = self.state.children.get(key)
         if state is None:
-            state = self.state.children[key] = State(self.state, key)
+            state = State(self.state, key)
             state.external = self.state.external
             state.views_only = self.state.views_only
+            state.grad_enabled = self.grad_enabled
+            if key[0] == STEPWISE:
+                state.stepwise = key[1]
+            self.state.children[key] = state  # when it is whole
         self.state = state
-        return state
 
     def _root_for_mode(self) -> State:
         mode = (self.grad_enabled, self.autocast, dtypes.get_default_dtype(), SYNC[0])
         root = self.roots.get(mode)
         if root is None:
-            root = self.roots[mode] = State(None, None)
+            root = State(None, None)
             root.grad_enabled, root.stepwise = self.grad_enabled, SYNC[0]
+            self.roots[mode] = root
         return root
 
 
@@ -921,8 +945,11 @@ def name_operation(error: Exception, name: str) -> None:
 def run_in(fragment: Fragment, body: Callable[..., Any], args: Sequence[Any]) -> Any:
     """Call `body(*args)` with `fragment` as this thread's recorder."""
     before = local.trace
-    local.trace = fragment
     try:
-        return body(*args)
-    finally:
+        local.trace = fragment
+        result = body(*args)
         local.trace = before
+        return result
+    except BaseException:  # not `finally`: an interrupt at the line that goes back must not be the end of it
+        local.trace = before
+        raise

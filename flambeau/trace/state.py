@@ -50,9 +50,9 @@ class State:
     """One node of the trie. Fields other than `children`, `plans` and what is remembered of the last calls never change once the state is made."""
 
     __slots__ = (
-        "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "inputs", "leaf", "meta",
-        "native", "next", "nodes", "outs", "pack", "parameter_count", "parameters", "parent", "pending_bytes", "place", "plain", "plans", "requires",
-        "root_slot", "single_view", "slot", "stepwise", "value_count", "values", "views_only", "writes",
+        "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "input_count", "inputs",
+        "leaf", "meta", "native", "next", "nodes", "outs", "pack", "parameter_count", "parameters", "parent", "pending_bytes", "place", "plain", "plans",
+        "requires", "root_slot", "single_view", "slot", "stepwise", "value_count", "values", "views_only", "writes",
     )  # fmt: skip
 
     def __init__(self, parent: State | None, edge: Any) -> None:
@@ -88,11 +88,12 @@ class State:
         self.external = False  # the path touches memory that the outside world sees: calls run before they return
         self.info: Any = None  # what the edge's owner wants to remember (backward, assignment)
         if parent is None:
-            self.first_value = self.value_count = self.parameter_count = self.depth = self.pending_bytes = 0
+            self.first_value = self.value_count = self.parameter_count = self.input_count = self.depth = self.pending_bytes = 0
             self.grad_enabled = True
         else:
             self.first_value = self.value_count = parent.value_count
             self.parameter_count = parent.parameter_count
+            self.input_count = parent.input_count
             self.depth = parent.depth
             self.pending_bytes = parent.pending_bytes
             self.grad_enabled = parent.grad_enabled

@@ -202,7 +202,7 @@ def try_call(tr: Trace, state: State) -> None:
     except BaseException as error:
         for slot in state.parameters:
             steps.parameters.pop(slot, None)
-        tr.drop_numbers()
+        tr.heal()
         if isinstance(error, Exception):
             locate(error, state)
         raise

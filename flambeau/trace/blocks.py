@@ -1,0 +1,45 @@
+"""Blocks (`with` statements) that end even if an interrupt arrives at the very call that ends them."""
+
+from __future__ import annotations
+
+import opcode
+import sys
+from threading import get_ident
+from typing import Any
+
+
+class Block:
+    """A context manager: `_begin()` changes something and returns what was before, `_end(before)` changes it back.
+
+    An interrupt (Ctrl-C, a signal's handler that raises) may come before the first line of `__exit__` has run. The statement then lets go of the
+    manager, whose finalizer does what is left to do. A program that calls `__enter__` itself, and drops the manager, wants it to stay: only
+    `with` statements are ended so.
+    """
+
+    gives_itself = True  # to `as`
+
+    def __init__(self) -> None:
+        self._before: list[Any] = []  # a stack: one manager may be entered again
+        self._entered: Any = None  # where: code, place, thread
+
+    def _begin(self) -> Any:
+        raise NotImplementedError
+
+    def _end(self, before: Any) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        frame = sys._getframe(1)
+        self._entered = frame.f_code, frame.f_lasti, get_ident()
+        self._before.append(self._begin())
+        return self if self.gives_itself else None
+
+    def __exit__(self, *_: Any) -> None:
+        self._end(self._before[-1])
+        self._before.pop()
+
+    def __del__(self) -> None:
+        if getattr(self, "_before", None):
+            code, place, thread = self._entered
+            if thread == get_ident() and opcode.opname[code.co_code[place]] == "BEFORE_WITH":
+                self._end(self._before[0])

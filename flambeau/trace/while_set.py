@@ -1,0 +1,35 @@
+"""A call during which something is otherwise: the recorder of a thread, whether a trace is held, whether gradients are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def while_set(owner: Any, name: str, value: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`function(*args, **kwargs)` while the attribute `name` of `owner` is `value`.
+
+    Whatever is raised, an interrupt at any line included, the attribute is afterwards what it was: a `finally` would not do,
+    because what arrives in it skips the rest of it.
+    """
+    before = getattr(owner, name)
+    try:
+        setattr(owner, name, value)
+        result = function(*args, **kwargs)
+        setattr(owner, name, before)
+        return result
+    except BaseException:
+        setattr(owner, name, before)
+        raise
+
+
+def while_switched(switch: Callable[[Any], None], before: Any, value: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The same for what a function switches: `switch(value)`, the call, `switch(before)`."""
+    try:
+        switch(value)
+        result = function(*args, **kwargs)
+        switch(before)
+        return result
+    except BaseException:
+        switch(before)
+        raise

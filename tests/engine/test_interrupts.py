@@ -1,0 +1,119 @@
+"""An interrupt, an error for want of memory or of stack, at any point of a training step: nothing is quietly broken afterwards."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import flambeau as torch
+from flambeau.trace import finalizers
+from flambeau.trace.recorder import LOCALS, Trace, local
+from tests.engine import interrupts
+
+
+@pytest.fixture(scope="module", params=interrupts.PROGRAMS)
+def program(request: pytest.FixtureRequest) -> tuple[interrupts.Program, list[Any]]:
+    made = interrupts.Program(request.param)
+    expected = made.run()
+    for _ in range(6):
+        assert made.run() == expected
+    return made, expected
+
+
+@pytest.mark.parametrize("exception", interrupts.EXCEPTIONS)
+def test_at_points_of_a_step(program: tuple[interrupts.Program, list[Any]], exception: type[BaseException]) -> None:
+    """A sample; all points: `python -m tests.engine.interrupts 1`."""
+    made, expected = program
+    at, step = 1 + interrupts.EXCEPTIONS.index(exception), 701
+    tried = 0
+    while True:
+        wrong, place = interrupts.by_tracer(made, expected, exception, at)
+        if not place:
+            break
+        assert not wrong, (at, place, wrong)
+        tried += 1
+        at += step
+    assert tried
+
+
+def test_by_signals(program: tuple[interrupts.Program, list[Any]]) -> None:
+    made, expected = program
+    for i in range(12):
+        assert not interrupts.by_signal(made, expected, 4e-5 * (i + 1))
+
+
+def test_with_little_room_on_the_stack(program: tuple[interrupts.Program, list[Any]]) -> None:
+    made, expected = program
+    for room in range(3, 60, 5):
+        assert not interrupts.by_depth(made, expected, room), room
+
+
+@pytest.mark.parametrize("line", range(1, 3))
+@pytest.mark.parametrize("block", [torch.no_grad, lambda: torch.autocast("cpu"), torch.inference_mode, lambda: torch.set_grad_enabled(False)])
+def test_a_block_ends_although_its_end_is_interrupted(block: Any, line: int) -> None:
+    """Before the first line of `__exit__` has run, too."""
+    def tracer(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_name == "__exit__" and "blocks" in frame.f_code.co_filename:
+            tracer.seen += 1  # type: ignore[attr-defined]
+            if tracer.seen == line:  # type: ignore[attr-defined]
+                raise KeyboardInterrupt
+        return tracer
+
+    tracer.seen = 0  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        sys.settrace(tracer)
+        try:
+            with block():
+                torch.ones(2) + 1
+        finally:
+            sys.settrace(None)
+    assert torch.is_grad_enabled() and not torch.is_autocast_cpu_enabled()
+
+
+def test_a_block_that_is_entered_by_hand_stays() -> None:
+    torch.no_grad().__enter__()
+    gc.collect()
+    assert not torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
+
+
+def test_an_interrupt_in_the_collectors_callback_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector swallows what its callbacks raise."""
+
+    def interrupted(places: Any) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    for name in ("_begin", "_finish"):
+        monkeypatch.setattr(finalizers, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            gc.collect()
+            time.sleep(1)
+        assert type(local.trace) is Trace and finalizers.INTERRUPTED not in LOCALS[threading.get_ident()]
+        assert torch.ones(2).add(1).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("missed", ["start", "stop"])
+def test_a_callback_that_never_began_is_made_up_for(missed: str) -> None:
+    """A signal's handler that raises before the callback's first line: the callback has not run at all."""
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            for phase in ("start", "stop", "start", "stop"):
+                if phase == missed:
+                    missed = ""
+                    continue
+                finalizers.collecting(phase, {})
+            time.sleep(1)
+        finalizers.collecting("stop", {}) if finalizers.INTERRUPTED in LOCALS[threading.get_ident()] else None
+    finally:
+        gc.enable()
+    assert type(local.trace) is Trace and local.trace is local.main
+    gc.collect()
+    assert torch.ones(2).add(1).tolist() == [2, 2]
