@@ -6,6 +6,7 @@ A plan belongs to a state of the trie and to which results are still alive; with
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 from sys import getrefcount
 from time import perf_counter_ns
@@ -22,6 +23,7 @@ from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import TRACE_SLOTS, TRACES, Fragment, Trace, local
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
+from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
     from flambeau.autograd.segment import History
@@ -124,6 +126,10 @@ def flush(tr: Trace, reason: str) -> None:
     """
     if not tr.tensors and not tr.inputs:
         tr.reset()
+        return
+    tracer = sys.gettrace()
+    if tracer is not None:  # a debugger that looks at the middle of this would change it
+        while_switched(sys.settrace, tracer, None, flush, tr, reason)
         return
     collects = gc.isenabled()
     gc.disable()

@@ -63,8 +63,8 @@ def _end(aside: Trace) -> None:
                 storage.gen, storage.slot, storage.origin, storage.buffer = names
 
 
-def _begin(places: dict[str, Any]) -> None:
-    """From now on this thread records aside."""
+def _begin(places: dict[str, Any], collection: bool) -> None:
+    """From now on this thread records aside; `collection`: as long as garbage is collected."""
     aside = places.get(ASIDE)
     if aside is None:
         aside = places[ASIDE] = _make()
@@ -72,7 +72,7 @@ def _begin(places: dict[str, Any]) -> None:
     aside.set_grad_enabled(main.grad_enabled)
     aside.set_autocast(main.autocast)
     TRACES[aside.index] = aside
-    places[INTERRUPTED] = places["trace"], main
+    places[INTERRUPTED] = places["trace"], main, collection
     places["trace"] = places["main"] = aside
 
 
@@ -85,7 +85,7 @@ def _finish(places: dict[str, Any]) -> None:
             _end(aside)
     finally:
         TRACES.pop(aside.index, None)
-        places["trace"], places["main"] = places.pop(INTERRUPTED)
+        places["trace"], places["main"], _ = places.pop(INTERRUPTED)
 
 
 def beside(function: Callable[..., Any], *args: Any) -> Any:
@@ -93,11 +93,16 @@ def beside(function: Callable[..., Any], *args: Any) -> Any:
     places = LOCALS[get_ident()]
     if INTERRUPTED in places:
         return function(*args)
-    _begin(places)
+    _begin(places, False)
     try:
         return function(*args)
     finally:
         _finish(places)
+
+
+def _by_collection(places: dict[str, Any] | None) -> bool:
+    """Whether a thread records aside because of a collection."""
+    return places is not None and INTERRUPTED in places and places[INTERRUPTED][2]
 
 
 _under_way: set[int] = set()  # threads in which a collection has begun and not ended; and 0, once one has begun anywhere
@@ -116,19 +121,19 @@ def collecting(phase: str, info: dict[str, int]) -> None:
             missed = thread in _under_way
             _under_way.update((0, thread))
             if places is not None and "main" in places:
-                if missed and INTERRUPTED in places:
+                if missed and _by_collection(places):
                     _finish(places)
                 if INTERRUPTED not in places:
-                    _begin(places)
+                    _begin(places, True)
         else:
             missed = 0 in _under_way and thread not in _under_way
             _under_way.add(thread)
-            if places is not None and INTERRUPTED in places:
+            if _by_collection(places):
                 _finish(places)
         if missed:
             _pass_on(thread, KeyboardInterrupt)
     except BaseException as error:
-        if places is not None and INTERRUPTED in places and phase != "start":
+        if _by_collection(places) and phase != "start":
             _finish(places)
         _pass_on(thread, type(error))
     if phase == "stop":

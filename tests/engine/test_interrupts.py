@@ -85,7 +85,7 @@ def test_a_block_that_is_entered_by_hand_stays() -> None:
 def test_an_interrupt_in_the_collectors_callback_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The collector swallows what its callbacks raise."""
 
-    def interrupted(places: Any) -> None:
+    def interrupted(places: Any, *_: Any) -> None:
         monkeypatch.undo()
         raise KeyboardInterrupt
 
