@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flambeau.exact import number, plain_number, static
 from flambeau.foreign import refuse
-from flambeau.trace.bounds import check
 from flambeau.trace.recorder import _TENSOR, local
-from flambeau.tracebacks import shorten
 from flambeau.trace.while_set import while_switched
+from flambeau.tracebacks import shorten
 
 if TYPE_CHECKING:
     from flambeau.ops.registry import Operation
@@ -81,7 +80,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     """The public function of an operation."""
     signature = inspect.signature(op.body)
     parameters = list(signature.parameters.values())
-    scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover, "check_": check}
+    scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover}
     scope |= {"L_": _LEAST_INT, "M_": _MOST_INT, "number": number, "plain_number": plain_number, "static": static}
     head, first_lines = heading(op.name, parameters, scope, numpy=True, out=op.out)
     names = [p.name for p in parameters]

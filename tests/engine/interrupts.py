@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -74,7 +75,7 @@ class Interrupter:
 
     def __call__(self, frame: Any, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename
-        if "flambeau" not in name or "/tests/" in name:
+        if "flambeau" not in name or "/tests/" in name or name.endswith("finalizers.py"):  # the collector's: see test_interrupts.py
             return self
         self.seen += 1
         if self.seen == self.at:
@@ -147,6 +148,7 @@ def by_signal(program: Program, expected: list[Any], seconds: float) -> str:
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds)
             step()
+            time.sleep(0.02)  # one that came in a callback of the collector is passed on
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
