@@ -100,9 +100,9 @@ def beside(function: Callable[..., Any], *args: Any) -> Any:
         _finish(places)
 
 
-def _by_collection(places: dict[str, Any] | None) -> bool:
+def _by_collection(places: dict[str, Any]) -> bool:
     """Whether a thread records aside because of a collection."""
-    return places is not None and INTERRUPTED in places and places[INTERRUPTED][2]
+    return INTERRUPTED in places and places[INTERRUPTED][2]  # type: ignore[no-any-return]
 
 
 _under_way: set[int] = set()  # threads in which a collection has begun and not ended; and 0, once one has begun anywhere
@@ -128,12 +128,12 @@ def collecting(phase: str, info: dict[str, int]) -> None:
         else:
             missed = 0 in _under_way and thread not in _under_way
             _under_way.add(thread)
-            if _by_collection(places):
+            if places is not None and _by_collection(places):
                 _finish(places)
         if missed:
             _pass_on(thread, KeyboardInterrupt)
     except BaseException as error:
-        if _by_collection(places) and phase != "start":
+        if places is not None and _by_collection(places) and phase != "start":
             _finish(places)
         _pass_on(thread, type(error))
     if phase == "stop":

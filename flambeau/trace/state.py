@@ -78,7 +78,7 @@ class State:
         self.outs: tuple[Out, ...] = ()
         self.plain = False  # exactly one result, with a storage of its own
         self.bounds: tuple[Bound, ...] = ()  # what index values must be, which are looked at before the edge is taken (bounds.py)
-        self.stepwise = parent is not None and parent.stepwise  # each call is tried at once (stepwise.py)
+        self.stepwise: bool = parent is not None and parent.stepwise  # each call is tried at once (stepwise.py)
         self.place: Place | None = None  # where the program made this call first
         self.single_view = False  # exactly one result, which shares the storage of an argument
         self.slot = -1  # of a plain result
