@@ -468,6 +468,8 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None, o
 
     shape = tuple(input.shape)
     if out is not None:
+        if p is None and input.requires_grad and local.main.grad_enabled:
+            raise RuntimeError("bernoulli(): functions with out=... arguments don't support automatic differentiation, but input requires grad.")
         return _drawn_into(out, shape, None, "bernoulli", draw)  # type: ignore[no-any-return]
     drawn = draw(empty(shape, dtype=input.dtype))
     return tied_to(drawn, input) if p is None else drawn

@@ -203,12 +203,16 @@ def _binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, 
             "is deprecated. Please ensure they have the same size."
         )
     x, t = widen(input), widen(target)
-    # Logarithms are cut at -100, as in PyTorch, so that loss and gradient stay finite; the gradient's floor is its 1e-12.
-    safe = torch.where(x > 0, x, 1)
-    rest = torch.where(x < 1, 1 - x, 1)
-    log_x = torch.where(x > 0, torch.log(safe), -100).clamp(min=-100)
-    log_rest = torch.where(x < 1, torch.log(rest), -100).clamp(min=-100)
+    # Logarithms are cut at -100, as in PyTorch, and so is the slope (x - t) / (x (1 - x)): its denominator is at least 1e-12.
+    here = x.detach()
+    log_x = torch.where(here > 0, torch.log(torch.where(here > 0, here, 1)), -100).clamp(min=-100)
+    log_rest = torch.where(here < 1, torch.log(torch.where(here < 1, 1 - here, 1)), -100).clamp(min=-100)
     loss = -(t * log_x + (1 - t) * log_rest)
+    if x._meta.requires_grad:
+        edge = here * (1 - here) < 1e-12
+        inside = torch.where(edge, 0.5, x)
+        smooth = -(t * torch.log(inside) + (1 - t) * torch.log(1 - inside))
+        loss = torch.where(edge, loss + (x - here) * ((here - t) * 1e12), smooth)
     if weight is not None:
         loss = loss * weight
     return _reduce(loss, reduction).to(input.dtype)
