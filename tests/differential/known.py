@@ -47,7 +47,6 @@ KNOWN: dict[str, Known] = {
     "scatter_reduce/prod": Known("the second gradient where factors are zero", gradients=1),
     "as_strided_scatter": Known("PyTorch's gradient to the base is that of other places (a fault of 2.13)", gradients=0),
     **dict.fromkeys(("kthvalue", "topk", "mode", "sort", "argsort", "msort"), _TIES),
-    "nextafter": Known("PyTorch's gradient of a step function", gradients=0),
     "unravel_index": _LAYOUT,
     "nn.functional.avg_pool3d": Known("means of whole numbers are rounded in another way", values=False),
     **{f"nn.functional.{n}:uint8": _FIXED for n in ("interpolate/bilinear", "interpolate/bicubic", "upsample_bilinear")},
@@ -57,8 +56,6 @@ KNOWN: dict[str, Known] = {
     "linalg.vector_norm:complex64": Known("the second gradient of a sixth power's root has lost some digits", gradients=1),
     "matrix_exp:bfloat16": Known("NaN in PyTorch, whose Taylor terms overflow", values=False),
     "matrix_exp:float16": Known("NaN in PyTorch, whose Taylor terms overflow", values=False),
-    "normal": Known("zeros in PyTorch, no gradient here", gradients=0),
-    "normal/number_mean": Known("zeros in PyTorch, no gradient here", gradients=0),
 }  # fmt: skip
 
 _NO_MATRIX = "answers for matrices without elements that are not square"
@@ -110,7 +107,6 @@ FORMS_KNOWN: dict[tuple[str, str], str] = {
     ("size", "resize_"): "uninitialised memory",
     **{("special", f"special.{n}"): "an order that is not finite is refused" for n in _POLYNOMIALS},
     ("special", "special.zeta"): "NaN at infinity, where the limit is 0",
-    ("special", "nn.functional.embedding"): "scale_grad_by_freq of sparse gradients is not there, and says so",
     **dict.fromkeys([("special", n) for n in _LAPACK], "LAPACK's answers to NaN and infinities depend on its build, or do not come at all"),
     **dict.fromkeys([("special", n) for n in _RESAMPLING], "a product with a matrix: what is not finite spreads (docs/differences.md)"),
     **dict.fromkeys([("special", n) for n in _TRANSFORMS], "transforms of NaN: which parts are NaN depends on the algorithm"),
