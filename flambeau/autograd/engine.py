@@ -338,16 +338,10 @@ class Engine:
                 like = region.value(slot)
                 strides = like.strides if is_dense(like.shape, like.strides) else contiguous_strides(like.shape)
                 if v.base is not None or g._slot < fragment.first or g._slot in seen or v.strides != strides:
-                    g = prim.copy(g, strides=_regular(like.shape, strides))
+                    g = prim.copy(g, strides=strides)
             seen.add(g._slot)
             out.append(g)
         return out
-
-
-def _regular(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    from flambeau.trace.mutation import _normal_strides
-
-    return _normal_strides(shape, strides)
 
 
 def call_hooks(t: Tensor, gradient: Tensor) -> Tensor:

@@ -401,7 +401,9 @@ def _einsum(operands: Sequence[Tensor], equation: str) -> Tensor:
         x = prim.sum(convert(x, dtypes.int64) if x.dtype.category < 2 else x, dims=alone)  # as `sum` does; products keep the dtype
         labels = [label for label in labels if label in result]
     order = tuple([labels.index(label) for label in result])
-    return prim.permute(x, dims=order) if order != tuple(range(len(order))) else x
+    if order != tuple(range(len(order))):
+        return prim.permute(x, dims=order)
+    return prim.alias(x) if x is operands[0] else x
 
 
 def _equation(arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
