@@ -79,7 +79,7 @@ _makers: dict[Any, tuple[Callable[[], tuple[Any, int]], int]] = {}
 _drawn = draws(_draw)
 
 
-@operation(name="dropout_mask", public=False)
+@operation(name="dropout_mask", public=False)  # type: ignore[untyped-decorator]
 def _counted(seed: Number, offset: Number, shape: Any, p: float) -> Tensor:
     """Elements of the counter-based stream that are at least p, in row-major order."""
     return prim.random_uniform(seed, offset, shape=shape) >= p  # type: ignore[no-any-return]
