@@ -112,8 +112,8 @@ def run_all(
     What they held before is lost.
     """
     steps = Stepwise()
-    needed = {slot if values[slot].base is None else values[slot].base for slot in wanted} - written.keys()
-    wanted = set(needed) | written.keys()
+    needed = set(wanted) - written.keys()
+    kept = needed | written.keys()
     last: dict[int, int] = {}  # by root: the last state that needs it
     runs: set[int] = set()
     for index in range(len(path) - 1, -1, -1):
@@ -150,9 +150,9 @@ def run_all(
         except Exception as error:
             failure = failure or Failure(state, index, error)
             continue
-        for root in [root for root, at in last.items() if at == index and root not in wanted]:
+        for root in [root for root, at in last.items() if at == index and root not in kept]:
             steps.contents.pop(root, None)
-    return {root: steps.contents[root] for root in wanted if root in steps.contents}, failure
+    return {root: steps.contents[root] for root in kept if root in steps.contents}, failure
 
 
 def _overwritten(path: Sequence[State], written: dict[int, Buffer | None]) -> list[int]:
