@@ -199,3 +199,15 @@ def test_modules_of_the_package_parallel() -> None:
     assert [t.tolist() for (t,) in shares] == [[0.0, 1.0], [2.0, 3.0]] and named == ({"k": 2}, {"k": 2})
     assert [y.tolist() for y in parallel_apply([lambda t, k: t * k] * 2, shares, named)] == [[0.0, 2.0], [4.0, 6.0]]
     assert get_a_var({"a": [1, (x,)]}) is x and get_a_var([1]) is None
+
+
+# -- saturated probabilities --------------------------------------------------------------------------------------
+def test_binary_cross_entropy_at_both_ends() -> None:
+    """Its slope there is PyTorch's (a denominator of 1e-12), not that of the logarithm's floor."""
+
+    def call(m: Any) -> Any:
+        x = m.tensor([8e-40, 1e-10, 0.0, 1.0, 0.0, 1.0, 0.25, 0.999999]).requires_grad_()
+        y = m.nn.functional.binary_cross_entropy(x, m.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.5, 1.0]), reduction="none")
+        return y.tolist(), m.autograd.grad(y.sum(), x)[0].tolist()
+
+    both(call)
