@@ -263,7 +263,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Any, ...]:
     for i, size in enumerate(sizes):
         inner = math.prod(sizes[i + 1 :])
         found.append(indices.floor_divide(inner).remainder(size))
-    return tuple(found)
+    return stack(found, -1).unbind(-1) if found else ()  # type: ignore[no-any-return]
 
 
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:

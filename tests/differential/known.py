@@ -47,7 +47,8 @@ KNOWN: dict[str, Known] = {
     "scatter_reduce/prod": Known("the second gradient where factors are zero", gradients=1),
     "as_strided_scatter": Known("PyTorch's gradient to the base is that of other places (a fault of 2.13)", gradients=0),
     **dict.fromkeys(("kthvalue", "topk", "mode", "sort", "argsort", "msort"), _TIES),
-    "unravel_index": _LAYOUT,
+    **dict.fromkeys(("special.i1", "special.i1e"), Known("PyTorch's float32 at 8 is off by 1e-6: i1(8) = 399.873137", tolerance=1e-5)),
+    "signal.windows.kaiser": Known("NaN in PyTorch for a large beta, whose Bessel function overflows", values=False),
     "nn.functional.avg_pool3d": Known("means of whole numbers are rounded in another way", values=False),
     **{f"nn.functional.{n}:uint8": _FIXED for n in ("interpolate/bilinear", "interpolate/bicubic", "upsample_bilinear")},
     **{f"histc:{n}": Known("counts of PyTorch's bins with 16-bit borders, ours with float32's", values=False) for n in ("float16", "bfloat16")},
@@ -88,6 +89,11 @@ _REFLECTED = "Tensor.__radd__ and its like take numbers first: they are the func
 # By form and operator: what is not called in this form at all, and why (what PyTorch does there, where it is PyTorch's).
 FORMS_KNOWN: dict[tuple[str, str], str] = {
     ("inplace", "addbmm"): "resizes the tensor that it writes",
+    ("out", "addbmm"): "gives back another tensor than `out` where it resizes that",
+    **dict.fromkeys([("out", n) for n in "fft.ihfft2 fft.ihfftn".split()], "leaves `out` as it was where the transform is of one dim"),
+    ("out", "nn.functional.linear"): "warns of a resized `out` that it has resized itself (vectors)",
+    ("out", "nn.functional.gelu"): "leaves an `out` that is not contiguous as it was",
+    ("out", "randn"): "complex numbers are drawn in the order of addresses",
     ("inplace", "as_strided"): "loses places that overlap from the gradient",
     ("inplace", "as_strided/partial_views"): "loses places that overlap from the gradient",
     ("inplace", "nn.functional.dropout3d"): "p=0 writes nothing here, so that a leaf passes",
