@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 _HERE = "flambeau"
@@ -18,12 +17,18 @@ def _is_torchs(module: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] == "torch"
 
 
-@lru_cache(maxsize=512)
+_KNOWN: dict[type, type | None] = {}
+_MOST_KNOWN = 4096  # classes; they are kept alive
+
+
 def _of(cls: type) -> type | None:
     """PyTorch's own class among a class and its bases; named tuples of results are nobody's."""
-    if issubclass(cls, (tuple, BaseException)):
-        return None
-    return next((c for c in cls.__mro__ if _is_torchs(c.__module__)), None)
+    if cls not in _KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        ours = issubclass(cls, (tuple, BaseException))
+        _KNOWN[cls] = None if ours else next((c for c in cls.__mro__ if _is_torchs(c.__module__)), None)
+    return _KNOWN[cls]
 
 
 def installed() -> bool:

@@ -502,9 +502,9 @@ def _storage_of(data: Any) -> Storage:
 
     found = numpy.asarray(_items(data) if isinstance(data, (list, tuple, bytearray, memoryview)) else list(_items(data)))
     raw = found.reshape(-1).astype(numpy.int64, copy=False).astype(numpy.uint8)
-    made = Storage(allocate(raw.size))
-    view_as_numpy(made.buffer.address, raw.size, made)[...] = raw
-    return made
+    buffer = allocate(raw.size)
+    view_as_numpy(buffer.address, raw.size, buffer)[...] = raw
+    return Storage(buffer)
 
 
 def _part(whole: UntypedStorage, raw: Any, index: slice) -> UntypedStorage:

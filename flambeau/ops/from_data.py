@@ -175,6 +175,7 @@ _MOST_PACKED = 1024  # numbers; more are NumPy's
 def _packed(data: Any, d: dtype | None) -> Tensor | None:
     """A few numbers of one Python type, alone, in a list, or in lists of one length, as a dtype of their kind; None for what `_from_list` must look at."""
     cls = data.__class__
+    shape: tuple[int, ...]
     if cls is list or cls is tuple:
         numbers, shape = data, (len(data),)
         if data and (data[0].__class__ is list or data[0].__class__ is tuple):
