@@ -312,6 +312,11 @@ spmm = linear.mm
 del _name
 _tracebacks.install()
 
+from flambeau.ops.guard import guard as _guard  # all public names are there now
+
+_guard("", globals())
+_guard("", Tensor.__dict__)
+
 
 def __getattr__(name: str) -> Any:
     import importlib
@@ -327,6 +332,7 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _LAZY_NAMES:
         found = globals()[name] = getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+        _guard("", {name: found})
         return found
     if name.startswith("__"):
         raise AttributeError(name)

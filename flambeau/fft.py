@@ -40,3 +40,7 @@ def __getattr__(name: str) -> Any:
     from flambeau.names import missing
 
     raise missing("torch.fft", name, __all__)
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("fft", globals())

@@ -49,3 +49,7 @@ def __getattr__(name: str) -> Any:
     from flambeau.names import missing
 
     raise missing("torch.linalg", name, __all__)
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("linalg", globals())

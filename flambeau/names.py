@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 
 @cache
@@ -62,13 +64,96 @@ def left_out(space: str, name: str) -> str | None:
     return next((why for pattern, why in _LEFT_OUT if re.fullmatch(pattern, name)), None)
 
 
+class MissingName(AttributeError):
+    """The AttributeError of a name that is not there. Its text is made when somebody reads it: `hasattr` asks often, and shows nothing."""
+
+    def __init__(self, space: str, name: str, known: Iterable[str]) -> None:
+        super().__init__(name=name)
+        self.space = space
+        self.known = known
+
+    def __str__(self) -> str:
+        space, name = self.space, str(self.name)
+        why = left_out(space, name)
+        if why is not None:
+            return f"flambeau leaves out {space}.{name}: {why}."
+        found = near(space, name, self.known)
+        hint = f" Near it there {'is' if len(found) == 1 else 'are'}: {', '.join(found)}." if found else ""
+        if name in torch_names().get(space, ()):
+            return f"PyTorch has {space}.{name}, flambeau has it not yet.{hint}"
+        return f"{space} has no attribute {name!r}, neither in PyTorch nor in flambeau.{hint}"
+
+    def __reduce__(self) -> tuple[type[AttributeError], tuple[str]]:
+        return AttributeError, (str(self),)
+
+
+MissingName.__name__ = MissingName.__qualname__ = "AttributeError"  # as it is called in tracebacks
+MissingName.__module__ = "builtins"
+
+
 def missing(space: str, name: str, known: Iterable[str]) -> AttributeError:
     """The error for `space.name` ("torch.nn", "Foo"); `known` are the names that exist there."""
-    near = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], 3, 0.6)
-    hint = f" Near it there {'is' if len(near) == 1 else 'are'}: {', '.join(near)}." if near else ""
-    why = left_out(space, name)
-    if why is not None:
-        return AttributeError(f"flambeau leaves out {space}.{name}: {why}.", name=name)
-    if name in torch_names().get(space, ()):
-        return AttributeError(f"PyTorch has {space}.{name}, flambeau has it not yet.{hint}", name=name)
-    return AttributeError(f"{space} has no attribute {name!r}, neither in PyTorch nor in flambeau.{hint}", name=name)
+    return MissingName(space, name, known)
+
+
+def answering(space: str, members: Mapping[str, Any]) -> Callable[[str], Any]:
+    """A module's `__getattr__`, for a namespace all of whose names are there: it says what is near to one that is not."""
+
+    def missing_name(name: str) -> Any:
+        raise missing(space, name, members)
+
+    return missing_name
+
+
+def near(space: str, name: str, known: Iterable[str]) -> list[str]:
+    """Names like this one that flambeau has, the nearest first, three at most; those of other namespaces with their namespace.
+
+    Another namespace's name must be nearer: the same but for one letter in six, or for capitals.
+    """
+    scored: list[tuple[float, str, str, str]] = []
+    for other, listed in torch_names().items():
+        own = other == space
+        if other == "torch.Tensor" and not own:
+            continue  # methods are found at tensors
+        for candidate in listed:
+            if candidate.startswith("_") and not name.startswith("_"):
+                continue
+            score = likeness(name, candidate)
+            if score >= (0.6 if own else 0.83):
+                scored.append((score + 0.05 * own, candidate if own else f"{other}.{candidate}", other, candidate))
+    if space not in torch_names():
+        scored += [(score, k, "", k) for k in known if not k.startswith("_") and (score := likeness(name, k)) >= 0.7]
+    best: list[str] = []
+    top = 0.0
+    for score, text, place, candidate in sorted(scored, key=lambda entry: (-entry[0], entry[1])):
+        if len(best) == 3 or score < top - 0.12:
+            break
+        if candidate not in [b.rpartition(".")[2] for b in best] and (not place or (left_out(place, candidate) is None and _exists(place, candidate))):
+            best.append(text)
+            top = max(top, score)
+    return best
+
+
+def likeness(a: str, b: str) -> float:
+    """How like two names are, from 0 to 1; capitals and underscores count little."""
+    if a == b:
+        return 1.0
+    if b.startswith(a) and len(a) >= 4:
+        return 0.85
+    if abs(len(a) - len(b)) > 3 or not a or not b:
+        return 0.0
+    plain = difflib.SequenceMatcher(None, a.lower().replace("_", ""), b.lower().replace("_", "")).ratio()
+    return plain - 0.02
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """" Did you mean dim?" for a keyword that a function has not, or nothing."""
+    best = max(((likeness(name, k), k) for k in known), default=(0.0, ""))
+    return f" Did you mean {best[1]}?" if best[0] >= 0.6 else ""
+
+
+def _exists(space: str, name: str) -> bool:
+    try:
+        return hasattr(importlib.import_module(space.replace("torch", "flambeau", 1)), name)
+    except ImportError:
+        return False

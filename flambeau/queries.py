@@ -100,6 +100,8 @@ def is_nonzero(input: Any) -> bool:
 
 def numel(input: Any) -> int:
     """The number of elements."""
+    if not hasattr(type(input), "numel"):
+        raise TypeError(f"numel(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     return int(input.numel())
 
 

@@ -64,3 +64,7 @@ def __getattr__(name: str) -> Any:
     from flambeau.names import missing
 
     raise missing("torch.special", name, __all__)
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("special", globals())

@@ -124,6 +124,8 @@ class Tensor:
         shape = self._meta.shape
         if dim is None:
             return shape
+        if dim.__class__ is not int:
+            require("size", dim, self)
         return shape[normalize_dim(dim, len(shape))]
 
     @property
@@ -156,7 +158,11 @@ class Tensor:
     def stride(self, dim: int | None = None) -> Any:
         """The step in elements from one index to the next, for each dimension or for one."""
         strides = self._meta.strides
-        return strides if dim is None else strides[normalize_dim(dim, len(strides))]
+        if dim is None:
+            return strides
+        if dim.__class__ is not int:
+            require("stride", dim, self)
+        return strides[normalize_dim(dim, len(strides))]
 
     def storage_offset(self) -> int:
         """The index in the storage of the first element."""
@@ -692,9 +698,22 @@ class Tensor:
         return -1
 
 
+def require(name: str, dim: Any, tensor: Tensor) -> None:
+    """PyTorch's TypeError if `dim` is not a number for this method."""
+    from flambeau.ops.signatures import problem
+
+    wrong = problem(name, ("self", "dim"), (tensor, dim), (None, None))
+    if wrong is not None:
+        raise wrong
+
+
 def normalize_dim(dim: int, ndim: int) -> int:
     """`dim` counted from 0; PyTorch's IndexError if it is out of range."""
     bound = max(ndim, 1)
+    if dim.__class__ is not int:
+        if isinstance(dim, bool) or not hasattr(type(dim), "__index__"):
+            raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}")
+        dim = dim.__index__()
     if not -bound <= dim < bound:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
     return dim + bound if dim < 0 else dim

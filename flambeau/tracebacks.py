@@ -26,6 +26,7 @@ def shorten(error: BaseException) -> None:
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         link.__traceback__ = _without_ours(link.__traceback__)
+        link._shortened = True  # type: ignore[attr-defined]  # its traceback does not tell any more who raised it (trace/wrong_calls.py)
         link = link.__cause__ or link.__context__
 
 

@@ -6,3 +6,7 @@ from flambeau.amp.autocast_mode import autocast, custom_bwd, custom_fwd, is_auto
 from flambeau.amp.grad_scaler import GradScaler
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
+
+from flambeau.ops.guard import guard as _guard
+
+_guard("", globals())

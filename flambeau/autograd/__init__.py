@@ -81,6 +81,12 @@ def __getattr__(name: str) -> Any:
         return found
     if name in ("anomaly_mode", "forward_ad", "functional", "grad_mode", "graph", "profiler", "variable"):
         return importlib.import_module(f"flambeau.autograd.{name}")
-    raise AttributeError(f"module 'flambeau.autograd' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.autograd", name, globals())
 
 
+
+from flambeau.ops.guard import guard as _guard
+
+_guard("", globals())

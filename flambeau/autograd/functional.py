@@ -320,3 +320,7 @@ def hvp(func: Callable[..., Any], inputs: Tensors, v: Tensors | None = None, cre
         _check(second, "hessian", strict)
     found = _filled(_transposed(second, weights, directions, create_graph), tracked, strict, create_graph, "double_back_trick")
     return _results(output, create_graph), _unpacked(_results(found, create_graph), is_tuple)
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("", globals())

@@ -125,6 +125,8 @@ class set_grad_enabled(_Mode):
     """Switch recording for gradients at once; as a context manager, restore it at the end."""
 
     def __init__(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
         super().__init__(mode)
         self.at_start = is_grad_enabled()
         switch(mode)

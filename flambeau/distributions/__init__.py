@@ -68,3 +68,7 @@ def __getattr__(name: str) -> object:
     from flambeau.names import missing
 
     raise missing("torch.distributions", name, __all__)
+
+from flambeau.ops.guard import guard as _guard
+
+_guard("", globals())

@@ -538,3 +538,7 @@ from flambeau.distributions.transforms_parts import (  # noqa: E402
 )
 
 identity_transform = ComposeTransform([])
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("", globals())

@@ -37,3 +37,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+from flambeau.ops.guard import guard as _guard
+
+_guard("", globals())

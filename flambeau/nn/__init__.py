@@ -14,3 +14,9 @@ __all__ = [
 ]  # fmt: skip
 
 functional.grad = grad  # type: ignore[attr-defined]
+
+from flambeau.names import answering as _answering
+from flambeau.ops.guard import guard as _guard
+
+_guard("", globals())
+__getattr__ = _answering("torch.nn", globals())

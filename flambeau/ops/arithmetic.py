@@ -185,7 +185,7 @@ def _comparison(name: str, alias: tuple[str, ...], text: str) -> Any:
         need_tensor(name, input)
         d = result_type(input, other)
         if d.is_complex and name not in ("eq", "ne"):
-            raise RuntimeError(f'"{name}" is not implemented for complex numbers: they have no order')
+            raise NotImplementedError(f'"{name}" is not implemented for complex numbers: they have no order')
         return primitive(convert(input, d), convert(other, d))
 
     compare.__doc__ = f"input {text} other, elementwise: a bool tensor."
@@ -238,7 +238,7 @@ def _bits(name: str, text: str) -> Any:
         need_tensor(name, input, other)
         d = result_type(input, other)
         if d.category > 1:
-            raise RuntimeError(f'"{name}_cpu" not implemented for {d.name}: bitwise functions take integers or booleans')
+            raise NotImplementedError(f'"{name}_cpu" not implemented for {d.name}: bitwise functions take integers or booleans')
         return primitive(convert(input, d), convert(other, d))
 
     body.__doc__ = text
@@ -255,7 +255,7 @@ def _shift(primitive: Any, public: str, text: str) -> Any:
         need_tensor(public, input, other)
         d = result_type(input, other)
         if d.category != 1:
-            raise RuntimeError(f'"{public}" not implemented for {d.name}: shifts take integers')
+            raise NotImplementedError(f'"{public}" not implemented for {d.name}: shifts take integers')
         return primitive(convert(input, d), convert(other, d))
 
     body.__doc__ = text
@@ -294,7 +294,7 @@ def logical_not(input: Tensor) -> Tensor:
 def bitwise_not(input: Tensor) -> Tensor:
     """~input; logical not for booleans."""
     if input.dtype.category > 1:
-        raise RuntimeError(f'"bitwise_not_cpu" not implemented for {input.dtype.name}: it takes integers or booleans')
+        raise NotImplementedError(f'"bitwise_not_cpu" not implemented for {input.dtype.name}: it takes integers or booleans')
     return prim.bitwise_not(input)
 
 

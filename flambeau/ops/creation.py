@@ -322,8 +322,16 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: dtype | None = 
 
 
 def _indices(row: int, col: int, offset: int, lower: bool) -> list[list[int]]:
-    pairs = [(i, j) for i in range(row) for j in range(col) if (j - i <= offset if lower else j - i >= offset)]
-    return [[i for i, _ in pairs], [j for _, j in pairs]]
+    """Row and column of every element of a triangle, as two lists; RuntimeError for sizes whose result no memory holds."""
+    name = "tril_indices" if lower else "triu_indices"
+    if row < 0 or col < 0:
+        raise RuntimeError(f"{name}: row and col must be non-negative, got {row} and {col}")
+    rows = range(min(max(-offset, 0), row), row) if lower else range(min(row, max(col - offset, 0)))
+    most = min(col, max(row + offset, 0)) if lower else min(col, max(col - offset, 0))
+    if len(rows) * most > 1 << 36:
+        raise RuntimeError(f"{name}: the indices of {row} rows and {col} columns need more than {1 << 40} bytes of memory")
+    columns = [range(min(col, i + offset + 1)) if lower else range(max(0, i + offset), col) for i in rows]
+    return [[i for i, js in zip(rows, columns, strict=True) for _ in js], [j for js in columns for j in js]]
 
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided) -> Tensor:
@@ -478,7 +486,10 @@ def install_methods(cls: Any) -> None:
         if dtype is None:
             return "torch." + _LEGACY_NAMES[self.dtype]
         if isinstance(dtype, str):
-            dtype = next(d for d, n in _LEGACY_NAMES.items() if dtype.endswith(n))
+            named = [d for d, n in _LEGACY_NAMES.items() if dtype.endswith(n)]
+            if not named:
+                raise ValueError(f"type(): invalid type: {dtype!r}")
+            dtype = named[0]
         return self.to(getattr(dtype, "dtype", dtype))  # type: ignore[attr-defined]
 
     cls.type = type_

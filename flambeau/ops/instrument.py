@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from flambeau.ops import dispatch
+from flambeau.ops.guard import handing, settle
 
 # The modules whose functions can be overridden. Of `torch.nn` the functions are in nn.functional and nn.init.
 NAMESPACES = (
@@ -53,12 +54,13 @@ class Entry:
 
     def __init__(self, public: FunctionType) -> None:
         self.public = public
+        settle(public)
         self.original = FunctionType(public.__code__, public.__globals__, public.__name__, public.__defaults__, public.__closure__)
         self.original.__kwdefaults__ = public.__kwdefaults__
         self.lazy = public.__globals__.get("target_") is public  # a wrapper whose source is compiled at its first call
         if self.lazy:
             public.__globals__["target_"] = self.original
-        public.__code__ = stub(self, public.__code__)
+        public.__code__ = handing(self, public.__code__)
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not _wanted["all"]:  # no mode: what follows is most calls, which nobody wants to answer
@@ -77,20 +79,6 @@ class Entry:
             self.public.__globals__["target_"] = self.public
             self.public.__defaults__, self.public.__kwdefaults__ = self.original.__defaults__, self.original.__kwdefaults__
         self.public.__code__ = self.original.__code__
-
-
-def _template(*args: Any, **kwargs: Any) -> Any:
-    entry: Any = "ENTRY"
-    return entry(args, kwargs)
-
-
-def stub(entry: Entry, code: CodeType) -> CodeType:
-    """The code of a function that hands its arguments to `entry`; its free variables are those of `code`, unused."""
-    template = _template.__code__
-    constants = tuple(entry if c == "ENTRY" else c for c in template.co_consts)
-    return template.replace(
-        co_consts=constants, co_name=code.co_name, co_qualname=code.co_qualname, co_filename=code.co_filename, co_freevars=code.co_freevars
-    )  # fmt: skip
 
 
 _entries: dict[FunctionType, Entry] = {}

@@ -198,7 +198,7 @@ def histogram(
 
     x = input.detach().reshape(-1)
     if not x.dtype.is_floating_point:
-        raise RuntimeError(f'"histogram_cpu" not implemented for {x.dtype.name}: convert it to floating point first')
+        raise NotImplementedError(f'"histogram_cpu" not implemented for {x.dtype.name}: convert it to floating point first')
     if hasattr(bins, "_meta"):
         edges = bins
     else:

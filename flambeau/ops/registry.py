@@ -23,7 +23,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.ops.wrapper import make_inplace, make_wrapper
+from flambeau.ops.signatures import problem
+from flambeau.ops.wrapper import freeze, make_inplace, make_wrapper
+from flambeau.trace.recorder import _TENSOR
 
 Number = int | float | bool
 Exponent = int | float | bool | complex
@@ -51,7 +53,7 @@ class Operation:
     """The record. `function` is what users call; `body` is the composition; `samples` yields argument lists for tests."""
 
     __slots__ = (
-        "aliases", "apply", "body", "defaults", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "recent", "samples",
+        "aliases", "apply", "body", "defaults", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "recent", "samples", "static",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +69,7 @@ class Operation:
         parameters = inspect.signature(body).parameters
         self.names = tuple(parameters)
         self.kinds = tuple(_KINDS.get(str(p.annotation), "static") for p in parameters.values())
+        self.static = tuple([i for i, kind in enumerate(self.kinds) if kind == "static"])
         self.defaults = tuple(p.default for p in parameters.values())
         self.out = out
         keyword = [n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
@@ -81,6 +84,23 @@ class Operation:
     def call(self, args: Sequence[Any]) -> Any:
         """The public function, all arguments given by position."""
         return self.function(**dict(zip(self.names, args, strict=True)))
+
+    def settle(self, args: Sequence[Any]) -> list[Any] | None:
+        """Asked where an edge is new: PyTorch's TypeError if an argument is not of a kind that it may be. All arguments are given by position.
+
+        If there are tensors among static arguments, where PyTorch takes them as numbers, all arguments, with those as numbers.
+        """
+        wrong = problem(self.name, self.names, args, self.defaults)
+        if wrong is not None:
+            raise wrong
+        tensor = _TENSOR[0]
+        for i in self.static:
+            a = args[i]
+            if isinstance(a, tensor):
+                if a._meta.numel != 1:
+                    raise TypeError(f"{self.name}(): argument '{self.names[i]}' (position {i + 1}) must not be a Tensor of shape {tuple(a.shape)}")
+                return [freeze(a) if i in self.static else a for i, a in enumerate(args)]
+        return None
 
     def __repr__(self) -> str:
         return f"<operation {self.name}>"

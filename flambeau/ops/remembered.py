@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 from flambeau.layouts import layout
+from flambeau.ops.guard import better, check, marked
 from flambeau.ops.registry import Operation
+from flambeau.ops.signatures import simple
 from flambeau.ops.wrapper import MISSING, from_numpy_scalar, heading, lazy
 from flambeau.queries import memory_format
 from flambeau.trace import recorder
@@ -77,7 +79,7 @@ class KnownCall:
 class Form:
     """A remembered function: its body, how its arguments come, and whether it writes to some of them."""
 
-    __slots__ = ("body", "first", "names", "numbers", "spread", "tensors", "writes")
+    __slots__ = ("body", "defaults", "first", "marked", "name", "names", "numbers", "quick", "spread", "tensors", "writes")
 
     def __init__(self, body: Callable[..., Any], writes: bool) -> None:
         self.body = body
@@ -89,6 +91,10 @@ class Form:
         self.first = len(parameters) - len(self.names)
         self.tensors = tuple(["Tensor" in str(p.annotation) for p in parameters])
         self.numbers = tuple([_NUMBERS.issuperset(str(p.annotation).split(" | ")) for p in parameters])
+        self.defaults = tuple([p.default for p in parameters])
+        self.marked = marked(parameters)
+        self.quick: tuple[tuple[int, frozenset[type]], ...] | None = None  # see ops/signatures.py; found when it is first wanted
+        self.name = body.__name__ if body.__name__.startswith("__") else body.__name__.lstrip("_")
 
     def call(self, args: tuple[Any, ...]) -> Any:
         """The function itself."""
@@ -275,8 +281,29 @@ def _missed(state: State, call: KnownCall, gen: int) -> None:
 
 
 def _run(form: Form, args: tuple[Any, ...]) -> Any:
-    """The function itself, and the call is remembered."""
+    """The function itself, and the call is remembered; its errors say what is wrong."""
     refuse(args, f"{form.body.__name__}()")
+    quick = form.quick
+    if quick is None:
+        quick = form.quick = simple(form.name, form.marked, form.defaults)
+    for i, classes in quick:
+        if args[i].__class__ not in classes:
+            check(form.name, form.marked, args, form.defaults)
+    try:
+        return _run_and_remember(form, args)
+    except Exception as error:
+        _tell(error, form, args)
+
+
+def _tell(error: Exception, form: Form, args: tuple[Any, ...]) -> NoReturn:
+    """Raise the error of a failed call, or one that says what is wrong with the arguments."""
+    told = better(error, form.name, form.marked, args, form.defaults)
+    if told is None:
+        raise error
+    raise told from (told.__cause__ or error)
+
+
+def _run_and_remember(form: Form, args: tuple[Any, ...]) -> Any:
     tr = local.trace
     if type(tr) is not Trace or recorder.take is None:
         return form.call(args)
@@ -317,10 +344,10 @@ def _run(form: Form, args: tuple[Any, ...]) -> Any:
 
 
 def _again(form: Form, error: Exception, args: tuple[Any, ...]) -> Any:
-    """A call that has failed, with its numbers as Python's, if some were not."""
-    plain = form.plain(args)
+    """A call that has failed, with its numbers as Python's, if some were not; else its error, which says what is wrong."""
+    plain = form.plain(args) if isinstance(error, (AttributeError, TypeError)) else args
     if all(a is b for a, b in zip(args, plain, strict=True)):
-        raise error
+        _tell(error, form, args)
     return _run(form, plain)
 
 
@@ -353,7 +380,7 @@ def remembered(function: Function, numpy: bool = False, writes: bool = False, no
     # Calls that are learned where the trace is now are looked for by the operations.
     learned = ["    tr_ = LOCAL.trace", "    if tr_.__class__ is TRACE and tr_.state.immediate is not None:"]
     learned += ["        try:", *([f"            OP({handed_on})", "            return"] if nothing else [f"            return OP({handed_on})"])]
-    learned += ["        except (AttributeError, TypeError) as error:", f"            {'' if nothing else 'return '}again(FORM, error, ({given},))"]
+    learned += ["        except Exception as error:", f"            {'' if nothing else 'return '}again(FORM, error, ({given},))"]
     learned += ["            return"] if nothing else []
     source = [f"def {name}({head}):", *named_otherwise, *(learned if looks else ())]
     source += ["    if step_ is not None:", f"        t_ = step_({given})", f"        if t_ is not None: return{'' if nothing else ' t_'}"]

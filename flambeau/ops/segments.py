@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import flambeau as torch
+from flambeau.ops.guard import check
 from flambeau.tensor import Tensor
 
 _EMPTY = {"sum": 0.0, "mean": float("nan"), "max": float("-inf"), "min": float("inf"), "prod": 1.0}
@@ -64,6 +65,7 @@ def range_(start: float = 0, end: float = 0, step: float = 1, *, out: Any = None
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's range builtin. "
         "Instead, use torch.arange, which produces values in [start, end).", UserWarning, stacklevel=2,
     )  # fmt: skip
+    check("range", ("start", "end", "step"), (start, end, step), (None, None, None))
     if step == 0 or (end - start) / step < 0:
         raise RuntimeError(f"range(): upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
     kind = dtype or torch.get_default_dtype()

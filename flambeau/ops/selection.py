@@ -77,7 +77,7 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
 
 def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int | None) -> Any:
     if input.dtype.is_complex:
-        raise RuntimeError(f'"unique" not implemented for {input.dtype.name}: complex numbers have no order')
+        raise NotImplementedError(f'"unique" not implemented for {input.dtype.name}: complex numbers have no order')
     if dim is None:
         x, address = _dense(input)
         found = function(address, x.dtype, x.numel())
@@ -145,7 +145,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     from flambeau.runtime import select
 
     if not input.dtype.is_floating_point:
-        raise RuntimeError(f'"histogram_cpu" not implemented for {input.dtype.name}: convert it to floating point first')
+        raise NotImplementedError(f'"histogram_cpu" not implemented for {input.dtype.name}: convert it to floating point first')
     bins = operator.index(bins)
     if bins <= 0:
         raise RuntimeError("bins must be > 0")

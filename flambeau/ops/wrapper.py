@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flambeau.exact import number, plain_number, static
 from flambeau.foreign import refuse
+from flambeau.ops.signatures import problem
 from flambeau.trace.recorder import _TENSOR, local
 from flambeau.trace.while_set import while_switched
+from flambeau.trace.wrong_calls import explained, unexpected
 from flambeau.tracebacks import shorten
 
 if TYPE_CHECKING:
@@ -361,6 +363,11 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
         answer = from_wrapper(op, args)
         if answer is not NotImplemented:
             return answer
+    wrong = problem(op.name, op.names, args, op.defaults)
+    if wrong is not None:
+        if isinstance(wrong, TypeError) and len(args) > 1 and _from_operator():
+            return NotImplemented  # the other operand's own method gets its chance, as for any Python object
+        raise wrong
     converted = []
     changed = False
     for position, (name, kind, a) in enumerate(zip(op.names, op.kinds, args, strict=True), start=1):
@@ -377,7 +384,7 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
                 b = a.__index__()
         elif kind == "number" and isinstance(a, tensor) and a._meta.ndim == 0:
             b = a.item()
-        b = _freeze(a) if kind == "static" else _plain(b)
+        b = freeze(a) if kind == "static" else _plain(b)
         changed = changed or b is not a
         if kind in ("tensor", "operand", "exponent") and not isinstance(b, (tensor, int, float, complex)):
             if len(args) > 1 and _from_operator():
@@ -404,7 +411,7 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
                 b, changed = items, True
         converted.append(b)
     if not changed:
-        raise error
+        raise explained(error, op.name, op.names, args) if unexpected(error) else error
     return op.call(converted)
 
 
@@ -416,12 +423,14 @@ def _from_operator() -> bool:
     return opcode.opname[frame.f_code.co_code[frame.f_lasti]] in ("BINARY_OP", "COMPARE_OP", "BINARY_SUBTRACT")
 
 
-def _freeze(a: Any) -> Any:
+def freeze(a: Any) -> Any:
     """Lists as tuples (deeply), numbers as those of Python's own classes; anything else as it is."""
     if isinstance(a, (list, tuple)) and not hasattr(a, "_fields"):
-        frozen = tuple(_freeze(x) for x in a)
+        frozen = tuple(freeze(x) for x in a)
         return a if isinstance(a, tuple) and all(x is y for x, y in zip(frozen, a, strict=True)) else frozen
-    if isinstance(a, _TENSOR[0]) or (hasattr(a, "item") and getattr(a, "ndim", 1) == 0):
+    if isinstance(a, _TENSOR[0]):
+        return a.item() if a._meta.numel == 1 else a
+    if hasattr(a, "item") and getattr(a, "ndim", 1) == 0:
         return a.item()
     if not isinstance(a, (int, float, complex)) and hasattr(a, "__index__"):
         return a.__index__()

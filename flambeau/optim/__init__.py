@@ -16,3 +16,9 @@ __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
     "SparseAdam", "lr_scheduler", "swa_utils", "swap_in_optimizer_params_and_state",
 ]  # fmt: skip
+
+from flambeau.names import answering as _answering
+from flambeau.ops.guard import guard as _guard
+
+_guard("", globals())
+__getattr__ = _answering("torch.optim", globals())

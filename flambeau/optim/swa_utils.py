@@ -190,3 +190,7 @@ class SWALR(LRScheduler):
 
 
 __all__ = ["SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn", "update_bn"]
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("", globals())

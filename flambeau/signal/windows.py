@@ -166,3 +166,7 @@ __all__ = [
     "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann", "kaiser",
     "nuttall",
 ]  # fmt: skip
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("", globals())

@@ -25,6 +25,7 @@ from flambeau.trace.state import Out, State
 from flambeau.trace.stepwise import Beside, try_call
 from flambeau.trace.storage import Storage
 from flambeau.trace.while_set import while_set
+from flambeau.trace.wrong_calls import explained, unexpected
 
 if TYPE_CHECKING:
     from flambeau.ops.primitive import Primitive
@@ -609,6 +610,9 @@ class Trace:
 
             cut(self)
             return op.call(args)
+        settled = op.settle(args)
+        if settled is not None:
+            return op.call(settled)
         counters.slow_path_entries += 1
         refuse(args, f"{op.name}()")
         before = self.state
@@ -636,6 +640,8 @@ class Trace:
         except BaseException as error:
             local.trace = self  # also where the interrupt came while the body's recorder was being taken away
             del self.params[self.state.parameter_count :]
+            if unexpected(error):
+                raise explained(error, op.name, op.names, args) from error
             if isinstance(error, Exception):
                 name_operation(error, op.name)
             raise

@@ -110,7 +110,7 @@ def test_errors_name_the_operation() -> None:
     x = ft.ones(2, 3)
     for call, error, text in (
         (lambda: ft.diagonal(x, dim1=7), IndexError, r"diagonal\(\): Dimension out of range"),
-        (lambda: ft.eq(2, x), TypeError, r"eq\(\) received an invalid combination"), (lambda: ft.cat([]), ValueError, "cat"),
+        (lambda: ft.eq(2, x), TypeError, r"eq\(\): argument 'input' \(position 1\) must be Tensor, not int"), (lambda: ft.cat([]), ValueError, "cat"),
         (lambda: ft.cat([x, None]), TypeError, "element 1"), (lambda: x.sum_to_size(2, 2), RuntimeError, "sum_to_size"),
         (lambda: ft.fft.fft(ft.tensor(1.0)), IndexError, "fft"), (lambda: ft.diff(x, n=-1), RuntimeError, "diff"),
     ):  # fmt: skip

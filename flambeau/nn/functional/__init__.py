@@ -1,5 +1,6 @@
 """torch.nn.functional: one file a family; every function is a composition recorded as one edge."""
 
+from flambeau.names import answering as _answering
 from flambeau.nn.functional.activation import *
 from flambeau.nn.functional.attention import *
 from flambeau.nn.functional.convolution import *
@@ -12,3 +13,7 @@ from flambeau.nn.functional.pooling import *
 from flambeau.nn.functional.pooling_axes import *
 from flambeau.nn.functional.sampling import *
 from flambeau.nn.functional.vision import *
+from flambeau.ops.guard import guard as _guard
+
+_guard("nn.functional", globals())
+__getattr__ = _answering("torch.nn.functional", globals())

@@ -43,7 +43,7 @@ def _adaptive_bounds(size: int, out: int) -> list[tuple[int, int]]:
 def _adaptive_max_pool3d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
     targets = _targets("adaptive_max_pool3d", input, output_size, 3)
     if not input.is_floating_point():
-        raise RuntimeError(f"\"adaptive_max_pool3d_cpu\" not implemented for '{input.dtype}': it needs a floating dtype")
+        raise NotImplementedError(f"\"adaptive_max_pool3d_cpu\" not implemented for '{input.dtype}': it needs a floating dtype")
     if min(input.shape[1:]) == 0:
         raise RuntimeError(
             "adaptive_max_pool3d(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "

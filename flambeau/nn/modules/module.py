@@ -29,6 +29,7 @@ from flambeau.nn.modules.hooks import (
 )  # fmt: skip
 from flambeau.nn.modules.state import StateMixin
 from flambeau.nn.parameter import Buffer, Parameter, is_lazy
+from flambeau.ops.guard import explained_call
 from flambeau.tensor import Tensor
 from flambeau.trace.place import MODULE_CALLS
 from flambeau.tracebacks import shorten
@@ -98,11 +99,16 @@ class Module(HookMixin, StateMixin):
                 return self._call_with_hooks(args, kwargs)
             return self.forward(*args, **kwargs)
         except BaseException as error:
+            told = None
             if isinstance(error, (RuntimeError, ValueError, IndexError, TypeError, AttributeError)):
                 refuse((*args, *kwargs.values()), f"the module {type(self).__name__}")
-                _locate(error, self)
-            shorten(error)
-            raise
+            if isinstance(error, Exception):
+                told = explained_call(error, self, args, kwargs)
+                _locate(told or error, self)
+            shorten(told or error)
+            if told is None:
+                raise
+            raise told from error
 
     # -- attributes -----------------------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Any:

@@ -15,3 +15,9 @@ __all__ = [
     "get_total_norm", "init", "memory_format", "parameters_to_vector", "parametrizations", "parametrize", "prune", "remove_spectral_norm",
     "remove_weight_norm", "rnn", "skip_init", "spectral_norm", "stateless", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
+
+from flambeau.names import answering as _answering
+from flambeau.ops.guard import guard as _guard
+
+_guard("", globals())
+__getattr__ = _answering("torch.nn.utils", globals())

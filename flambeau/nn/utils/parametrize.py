@@ -206,7 +206,7 @@ def register_parametrization(module: Any, tensor_name: str, parametrization: Mod
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     """Whether the module, or this tensor of it, is parametrised."""
-    entries = module._modules.get("parametrizations")
+    entries = getattr(module, "_modules", {}).get("parametrizations")
     if not isinstance(entries, ModuleDict):
         return False
     return len(entries) > 0 if tensor_name is None else tensor_name in entries
@@ -257,3 +257,7 @@ def transfer_parametrizations_and_params(from_module: Module, to_module: Any, te
         for key in ["original"] if source.is_tensor else [f"original{i}" for i in range(source.ntensors)]:
             setattr(target, key, getattr(source, key))
     return to_module
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("", globals())

@@ -395,3 +395,7 @@ def remove(module: Any, name: str) -> Any:
 def is_pruned(module: Module) -> bool:
     """Whether a module, or one inside it, has a pruning hook."""
     return any(isinstance(hook, BasePruningMethod) for _, m in module.named_modules() for hook in m._forward_pre_hooks.values())
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("", globals())

@@ -119,3 +119,7 @@ def functional_call(
         "use `torch.func.functional_call` instead which is a drop-in replacement.", FutureWarning, stacklevel=2,
     )  # fmt: skip
     return _functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("", globals())

@@ -23,3 +23,9 @@ __all__ = [
     "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
     "ReduceLROnPlateau", "SequentialLR", "StepLR",
 ]  # fmt: skip
+
+from flambeau.names import answering as _answering
+from flambeau.ops.guard import guard as _guard
+
+_guard("", globals())
+__getattr__ = _answering("torch.optim.lr_scheduler", globals())

@@ -49,4 +49,10 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("flambeau.utils.data.datapipes.datapipe"), name)
     if name in ("_utils", "datapipes", "graph_settings"):
         return import_module(f"flambeau.utils.data.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.utils.data", name, globals())
+
+from flambeau.ops.guard import guard as _guard
+
+_guard("", globals())

@@ -1,0 +1,210 @@
+"""Public functions that are no operations say what is wrong with a call that has failed.
+
+A function keeps its identity: its code is exchanged for code of the same signature that calls what it was, and looks at the arguments only where
+that raises. So a call that works pays for one more Python call, and nothing else. Operations and remembered functions do the same where they are
+slow anyway (ops/wrapper.py, ops/remembered.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from types import CodeType, FunctionType
+from typing import Any, NoReturn
+
+from flambeau.ops.signatures import problem, simple
+from flambeau.trace.recorder import _TENSOR, name_operation
+from flambeau.trace.wrong_calls import explained, of_users, unexpected
+
+
+def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[Any, ...], defaults: tuple[Any, ...]) -> Exception | None:
+    """The error that a failed call of a public function should raise instead, or None."""
+    cause = error.__cause__ if getattr(error, "_explained", False) else None  # what an inner public function has said of Python's error
+    by_python = cause is not None or unexpected(error)
+    if by_python or not (isinstance(error, OSError) or of_users(error)):
+        told: Exception | None = problem(name, names, values, defaults)
+        if told is None and by_python:
+            told = explained(cause or error, name, names, values)
+        if told is not None:
+            if cause is not None:
+                told.__cause__ = cause
+            return told
+        name_operation(error, name)
+    return None
+
+
+def check(name: str, names: tuple[str, ...], values: tuple[Any, ...], defaults: tuple[Any, ...]) -> None:
+    """Raise PyTorch's error if the arguments fit none of a function's overloads."""
+    wrong = problem(name, names, values, defaults)
+    if wrong is not None:
+        raise wrong
+
+
+def refuse(name: str, unknown: dict[str, Any], names: tuple[str, ...]) -> NoReturn:
+    """The TypeError of a keyword that a function has not."""
+    from flambeau.names import meant
+
+    given = next(iter(unknown))
+    raise TypeError(f"{name.rsplit('.', 1)[-1]}() got an unexpected keyword argument {given!r}.{meant(given, [n for n in names if n != 'self'])}")
+
+
+def explained_call(error: Exception, holder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    """`better` for a call of an object of flambeau's own (a module), whose class names it."""
+    if not type(holder).__module__.startswith("flambeau.") or not unexpected(error):
+        return None
+    return explained(error, type(holder).__name__, ["input", *["" for _ in args[1:]], *kwargs], [*args, *kwargs.values()])
+
+
+class Guarded:
+    """A function with a guard: what it was, and the code that it gets at its first call."""
+
+    __slots__ = ("function", "inner", "name", "stub")
+
+    def __init__(self, function: FunctionType, name: str) -> None:
+        self.function = function
+        self.name = name
+        self.inner = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+        self.inner.__kwdefaults__ = function.__kwdefaults__
+        functools.update_wrapper(self.inner, function)
+        self.inner.__dict__.pop("__wrapped__")
+        self.inner.__dict__.update(function.__dict__)
+        self.stub = handing(self, function.__code__)
+        function.__wrapped__ = self.inner  # type: ignore[attr-defined]  # for its signature: the new code takes any keyword
+        function.__code__ = self.stub
+
+    def settle(self) -> None:
+        """Give the function the code that it will have from now on."""
+        function, inner = self.function, self.inner
+        if function.__code__ is self.stub:
+            bare = FunctionType(inner.__code__, inner.__globals__, inner.__name__, inner.__defaults__, inner.__closure__)
+            bare.__kwdefaults__ = inner.__kwdefaults__  # without what decorators have put beside the code
+            function.__code__ = _compiled(self, list(inspect.signature(bare).parameters.values()))
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.settle()
+        return self.function(*args, **kwargs)
+
+
+def settle(function: FunctionType) -> None:
+    """Before somebody else exchanges the code of a function (ops/instrument.py): it gets the code that it will have."""
+    guarded = _guarded.get(function)
+    if guarded is not None:
+        guarded.settle()
+
+
+@functools.cache
+def _template(free: tuple[str, ...]) -> CodeType:
+    return nested("def f(*args, **kwargs):\n taker_ = '@TAKER'\n return taker_(args, kwargs)", free)
+
+
+def nested(source: str, free: tuple[str, ...]) -> CodeType:
+    """The code of the function `f` of a source text, as it is inside of a function whose variables `free` it sees and does not use.
+
+    Code that takes the place of another must copy as many cells: a debugger that lists a frame's variables reads them.
+    """
+    if free:
+        inside = "\n".join(["  " + line for line in [*source.splitlines(), *[f" {name}" for name in free]]])  # behind the last `return` or `raise`
+        source = f"def outer_():\n  {' = '.join(free)} = None\n{inside}\n  return f\nf = outer_()"
+    made: dict[str, Any] = {}
+    exec(compile(source, "<guard>", "exec", dont_inherit=True), made)
+    code: CodeType = made["f"].__code__
+    return code
+
+
+def exchanged(code: CodeType, constants: dict[str, Any], original: CodeType) -> CodeType:
+    """Code with objects in the place of constants, under the name and the place of `original`."""
+    return code.replace(
+        co_consts=tuple([constants.get(c, c) if isinstance(c, str) else c for c in code.co_consts]), co_name=original.co_name,
+        co_qualname=original.co_qualname, co_filename=original.co_filename, co_firstlineno=original.co_firstlineno,
+    )  # fmt: skip
+
+
+def handing(taker: Any, original: CodeType) -> CodeType:
+    """Code in the place of `original` that hands all arguments to `taker`, as (args, kwargs)."""
+    return exchanged(_template(original.co_freevars), {"@TAKER": taker}, original)
+
+
+def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType:
+    """The code of a guarded function: its parameters, a call of what it was, and what comes of an error."""
+    head: list[str] = []
+    passed: list[str] = []
+    star = False
+    for i, p in enumerate(parameters):
+        if p.kind is p.KEYWORD_ONLY and not star:
+            head.append("*")
+        star = star or p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)
+        mark = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        head.append(f"{mark}{p.name}" + ("" if p.default is p.empty else "=None"))
+        passed.append(f"{mark}{p.name}" if p.kind is not p.KEYWORD_ONLY else f"{p.name}={p.name}")
+        if p.kind is p.POSITIONAL_ONLY and (i + 1 == len(parameters) or parameters[i + 1].kind is not p.POSITIONAL_ONLY):
+            head.append("/")
+    names = tuple([p.name for p in parameters])
+    open_ = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if not open_:
+        head.append("**unknown_")
+    values = "".join([f"{n}, " for n in names])
+    defaults = tuple([p.default for p in parameters])
+    refusal = " if unknown_:\n  refuse_ = '@REFUSE'\n  refuse_('@NAME', unknown_, '@NAMES')\n"
+    quick = simple(guarded.name, names, defaults)
+    asked = f"  check_ = '@CHECK'\n  check_('@NAME', '@NAMES', ({values}), '@DEFAULTS')\n"
+    checks = "".join([f" if {names[i]}.__class__ not in '@CLASSES{i}':\n{asked}" for i, _ in quick])
+    source = (
+        f"def f({', '.join(head)}):\n{'' if open_ else refusal}{checks} inner_ = '@INNER'\n"
+        f" try:\n  return inner_({', '.join(passed)})\n except Exception as error_:\n"
+        f"  better_ = '@BETTER'\n  better_ = better_(error_, '@NAME', '@NAMES', ({values}), '@DEFAULTS')\n"
+        "  if better_ is None: raise\n  raise better_ from (better_.__cause__ or error_)"
+    )
+    original = guarded.inner.__code__
+    constants = {
+        "@INNER": guarded.inner, "@BETTER": better, "@NAME": guarded.name, "@NAMES": marked(parameters), "@DEFAULTS": defaults, "@CHECK": check,
+        "@REFUSE": refuse,
+        **{f"@CLASSES{i}": classes for i, classes in quick},
+    }  # fmt: skip
+    return exchanged(nested(source, original.co_freevars), constants, original)
+
+
+def marked(parameters: list[inspect.Parameter]) -> tuple[str, ...]:
+    """The names, those of several arguments with their stars."""
+    marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return tuple([marks.get(p.kind, "") + p.name for p in parameters])
+
+
+_REFUSED = frozenset(("warn", "_getframe", "currentframe", "f_back"))  # they look at who calls them
+_guarded: dict[FunctionType, Guarded] = {}
+
+
+def guard(space: str, members: Mapping[str, Any]) -> None:
+    """Guard the public functions of a namespace, or the methods of a class; `space`: what their names begin with ("nn.functional", "").
+
+    Of the classes in a namespace the constructors and public methods are guarded; `nn.Module.__call__` does it for their forwards.
+    """
+    for name, member in list(members.items()):
+        if name.startswith("_") and name not in _SPECIAL:
+            continue
+        if type(member) is FunctionType:
+            if member not in _guarded and _suits(member):
+                if name in _SPECIAL:
+                    called = member.__qualname__.rpartition(".")[0] if name == "__init__" else name
+                else:
+                    called = f"{space}.{name}" if space else name
+                _guarded[member] = Guarded(member, called)
+        elif isinstance(member, type) and member.__module__.startswith("flambeau") and not issubclass(member, (Exception, _TENSOR[0])):
+            guard("", vars(member))
+
+
+# Methods of Python's protocols with arguments of the user's.
+_SPECIAL = frozenset("__getitem__ __setitem__ __delitem__ __contains__ __init__".split())
+_UNGUARDED = frozenset("forward size stride dim is_contiguous numel".split())  # called in each step, and quick
+
+
+def _suits(function: FunctionType) -> bool:
+    code = function.__code__
+    if code.co_name in _UNGUARDED:
+        return False
+    if "target_" in function.__globals__ or not function.__module__.startswith("flambeau"):
+        return False  # a generated one, which does this by itself, or another's
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE) or not _REFUSED.isdisjoint(code.co_names):
+        return False
+    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)) > 0
+

@@ -1,0 +1,309 @@
+"""PyTorch's overloads of its built-in functions, and what is wrong with a call that fits none of them.
+
+`data/signatures.txt` lists them (made from PyTorch's schemas by tests/errors/signatures.py). They are looked at where an edge is new, or where a
+call has failed: known calls never come here. A kind of argument is what PyTorch's argument parser takes for it: an int is no bool, a tensor of one
+whole number is an int, a list of ints may be one int where the schema says how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from flambeau.trace.meta import Size
+from flambeau.trace.recorder import _PARAMETER, _TENSOR
+
+
+class Parameter(NamedTuple):
+    """A parameter of an overload. `kind` without "[]" and "?": "int"; `several`: a list of them, `one`: or a single one."""
+
+    name: str
+    kind: str
+    several: bool
+    one: bool
+    none: bool
+    optional: bool  # it has a default
+
+
+@cache
+def _lines() -> dict[str, str]:
+    text = (Path(__file__).parents[1] / "data" / "signatures.txt").read_text()
+    return dict(line.split(": ", 1) for line in text.splitlines())
+
+
+@cache
+def overloads(name: str) -> tuple[tuple[Parameter, ...], ...]:
+    """The overloads of a function ("clamp", "linalg.norm"); none for one that is not built in in PyTorch."""
+    line = _lines().get(name) or _lines().get(name.rstrip("_")) if not name.endswith("__") else _lines().get(name)
+    if line is None:
+        return ()
+    return tuple([tuple([_parameter(part) for part in text.split(", ")]) for text in line.split(" | ")])
+
+
+def _parameter(text: str) -> Parameter:
+    name, kind = text.split(" ", 1)
+    optional = kind.endswith("=")
+    kind = kind.rstrip("=")
+    none = kind.endswith("?")
+    kind = kind.rstrip("?")
+    several = kind.endswith("]")
+    size = ""
+    if several:
+        kind, _, size = kind[:-1].partition("[")
+        if kind.endswith("?"):
+            kind = "Tensor?"
+    return Parameter(name, kind, several, bool(size), none, optional)
+
+
+# -- kinds --------------------------------------------------------------------------------------------------------
+def _numpy(v: Any) -> bool:
+    return type(v).__module__ == "numpy" and hasattr(v, "item") and getattr(v, "ndim", 1) == 0
+
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+def _is_int(v: Any) -> bool:
+    if isinstance(v, int):
+        return not isinstance(v, bool) and _LEAST <= v <= _MOST
+    if isinstance(v, _TENSOR[0]):
+        return v._meta.numel == 1 and v.dtype.category < 2 and not v.requires_grad
+    return _numpy(v) and getattr(v, "dtype", None) is not None and v.dtype.kind in "iu"
+
+
+def _is_index(v: Any) -> bool:
+    if type(v) is int:
+        return _LEAST <= v <= _MOST
+    return not isinstance(v, bool) and hasattr(type(v), "__index__") and (not isinstance(v, _TENSOR[0]) or _is_int(v))
+
+
+def _is_float(v: Any) -> bool:
+    if isinstance(v, (int, float)):
+        return True
+    if isinstance(v, _TENSOR[0]):
+        return v._meta.ndim == 0 and not v.requires_grad
+    return _numpy(v) and v.dtype.kind in "iufb"
+
+
+def _is_number(v: Any) -> bool:
+    if type(v) is int:
+        return _LEAST <= v <= _MOST
+    return isinstance(v, (int, float, complex)) or _is_float(v) or _numpy(v)
+
+
+def _is_tensor(v: Any) -> bool:
+    return isinstance(v, _TENSOR[0])
+
+
+def _is_dtype(v: Any) -> bool:
+    from flambeau.dtypes import dtype
+
+    return isinstance(v, dtype) or v in (int, float, bool, complex)
+
+
+def _is_device(v: Any) -> bool:
+    from flambeau.devices import Device
+
+    return isinstance(v, (str, Device)) or _is_int(v)
+
+
+def _is_layout(v: Any) -> bool:
+    from flambeau.layouts import layout
+
+    return isinstance(v, layout)
+
+
+def _is_memory_format(v: Any) -> bool:
+    from flambeau.queries import memory_format
+
+    return isinstance(v, memory_format)
+
+
+def _is_generator(v: Any) -> bool:
+    from flambeau.ops.random import Generator
+
+    return isinstance(v, Generator)
+
+
+def _is_bool(v: Any) -> bool:
+    return isinstance(v, bool) or (_numpy(v) and v.dtype.kind == "b")
+
+
+_CHECKS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "Tensor": (_is_tensor, "Tensor"), "Tensor?": (lambda v: v is None or _is_tensor(v), "Tensor"), "number": (_is_number, "Number"),
+    "int": (_is_int, "int"), "float": (_is_float, "float"), "bool": (_is_bool, "bool"), "str": (lambda v: isinstance(v, str), "str"),
+    "ScalarType": (_is_dtype, "torch.dtype"), "Device": (_is_device, "torch.device"), "Layout": (_is_layout, "torch.layout"),
+    "MemoryFormat": (_is_memory_format, "torch.memory_format"), "Generator": (_is_generator, "torch.Generator"),
+    "complex": (_is_number, "complex"),
+}  # fmt: skip
+
+
+def _accepts(p: Parameter, v: Any) -> bool:
+    """Whether PyTorch's parser takes a value for a parameter."""
+    if v is None:
+        return p.none
+    check = _CHECKS.get(p.kind)
+    if check is None:
+        return True
+    if not p.several:
+        return check[0](v)
+    if isinstance(v, (tuple, list)):
+        if p.kind == "int":  # PyTorch looks at the first one, and fails at the others later
+            return all(map(_is_index, v))
+        return all(map(check[0], v))
+    return (p.one and check[0](v)) or (p.kind == "int" and not isinstance(v, _TENSOR[0]) and type(v).__name__ == "ndarray")
+
+
+# Functions whose tensors may be numbers, as in PyTorch's parser.
+_TAKES_NUMBERS: Final = frozenset("add sub mul div divide multiply subtract true_divide floor_divide copy rsub result_type can_cast".split())
+
+
+class Arguments(NamedTuple):
+    """What a call was given, seen by an overload: by name; `whole`: all parameters that the function has are known by name."""
+
+    given: dict[str, Any]
+    names: Sequence[str]
+    whole: bool
+
+
+def _fits(overload: Sequence[Parameter], arguments: Arguments, numbers: bool) -> bool:
+    given = arguments.given
+    known = 0
+    for p in overload:
+        if p.name in given:
+            v = given[p.name]
+            known += 1
+            if not _accepts(p, v) and not (numbers and p.kind == "Tensor" and not p.several and _is_number(v)):
+                return False
+        elif not p.optional and arguments.whole and p.name not in arguments.names:
+            return False
+    return known == len(given)
+
+
+def type_name(v: Any) -> str:
+    """The type of a value, as PyTorch's messages have it."""
+    from flambeau.dtypes import dtype
+
+    name = type(v).__name__
+    return "torch.dtype" if isinstance(v, dtype) else "torch.device" if name == "Device" else "Tensor" if isinstance(v, _TENSOR[0]) else name
+
+
+def _expected(p: Parameter) -> str:
+    text = _CHECKS[p.kind][1] if p.kind in _CHECKS else p.kind
+    return f"tuple of {text}s" if p.several else text
+
+
+def problem(name: str, names: Sequence[str], values: Sequence[Any], defaults: Sequence[Any]) -> Exception | None:
+    """The error of a call that fits no overload; None if it fits one, or nothing is known of the function.
+
+    `names`, `values` and `defaults`: of all its arguments in our order; what is its default has not been given. Names of several arguments begin
+    with their stars. It is a TypeError, and a ValueError or OverflowError for an int of more than 64 bits.
+    """
+    found = overloads(name)
+    if not found:
+        return None
+    first = names[0] if names else ""
+    known = {p.name for o in found for p in o}
+    if first not in known and not first.startswith("*"):
+        found = tuple([tuple([p._replace(name=first) if p.name == "self" else p for p in o]) for o in found])
+        known.add(first)
+    numbers = name.rstrip("_").rsplit(".", 1)[-1] in _TAKES_NUMBERS
+    seen = [_seen(o, known, names, values, defaults) for o in found]
+    if any(_fits(o, arguments, numbers) for o, arguments in zip(found, seen, strict=True)):
+        return None
+    given = seen[0].given
+    if any(hasattr(type(v), "__torch_function__") and not isinstance(v, _TENSOR[0]) for v in given.values()):
+        return None  # it answers for itself
+    title = name.rsplit(".", 1)[-1]
+    for position, (n, v) in enumerate(given.items(), 1):
+        places = [p for o in found for p in o if p.name == n]
+        if places and not any(_accepts(p, v) for p in places):
+            return _of_argument(f"{title}(): argument '{n}' (position {position})", places, v)
+    lines = "".join([f"\n * ({', '.join([f'{_expected(p)} {p.name}' for p in o])})" for o in found])
+    got = ", ".join([f"{n}={type_name(v)}" for n, v in given.items()])
+    return TypeError(f"{title}() received an invalid combination of arguments - got ({got}), but expected one of:{lines}")
+
+
+@cache
+def _classes(kind: str) -> frozenset[type]:
+    """Classes whose values PyTorch takes for a kind without a further look."""
+    from flambeau import dtypes, layouts, queries
+    from flambeau.devices import Device
+    from flambeau.ops.random import Generator
+
+    found: dict[str, tuple[Any, ...]] = {
+        "int": (int,), "bool": (bool,), "str": (str,), "float": (float, int), "number": (float, int, complex, bool), "ScalarType": (dtypes.dtype,),
+        "Generator": (Generator,), "Tensor": (_TENSOR[0], _PARAMETER[0]), "Device": (str, Device), "Layout": (layouts.layout,),
+        "MemoryFormat": (queries.memory_format,),
+    }  # fmt: skip
+    return frozenset(found.get(kind, ()))
+
+
+def simple(name: str, names: Sequence[str], defaults: Sequence[Any]) -> tuple[tuple[int, frozenset[type]], ...]:
+    """For a function's arguments: their positions, and the classes of values that `problem` need not be asked about."""
+    found = overloads(name)
+    quick = []
+    for i, (n, d) in enumerate(zip(names, defaults, strict=True)):
+        places = [p for o in found for p in o if p.name == n or (i == 0 and p.name == "self")]
+        if places and all(p.several or _classes(p.kind) for p in places):
+            classes: set[type] = {type(d)}
+            for p in places:
+                classes |= {tuple, list, Size} if p.several else set()
+                classes |= _classes(p.kind) if p.one or not p.several else frozenset()
+                classes |= {type(None)} if p.none else set()
+            quick.append((i, frozenset(classes)))
+    return tuple(quick)
+
+
+def _of_argument(where: str, places: Sequence[Parameter], v: Any) -> Exception:
+    if type(v) is int and not _LEAST <= v <= _MOST:
+        if any(p.kind == "int" and (p.one or not p.several) for p in places):
+            return ValueError(f"{where} is {v}: Overflow when unpacking long long, an integer must lie within 64 bits")
+        if any(p.kind in ("number", "float") for p in places):
+            return OverflowError(f"{where} is {v}: int too big to convert, an integer must lie within 64 bits")
+    expected = " or ".join(dict.fromkeys(map(_expected, places)))
+    return TypeError(f"{where} must be {expected}, not {_told(places, v)}")
+
+
+def _seen(overload: Sequence[Parameter], known: Container[str], names: Sequence[str], values: Sequence[Any], defaults: Sequence[Any]) -> Arguments:
+    """The arguments by the names of an overload. Those that came one by one (`*sizes`) are the list that it has, or take its names in order."""
+    given: dict[str, Any] = {}
+    whole = True
+    for n, v, d in zip(names, values, defaults, strict=True):
+        if n.startswith("**"):
+            given.update(v)
+            whole = False
+        elif n.startswith("*"):
+            free = [p for p in overload if p.name not in given]
+            if n == "*args":
+                given.update(zip([p.name for p in free], v, strict=False))
+                whole = False
+            elif v:
+                listed = next((p for p in free if p.several), None)
+                if listed is not None:
+                    given[listed.name] = v[0] if len(v) == 1 and not _is_int(v[0]) else v
+            else:
+                whole = False
+        elif n in known:
+            if v is not d:
+                given[n] = v
+        else:
+            whole = False
+    return Arguments(given, names, whole)
+
+
+def _told(places: Sequence[Parameter], v: Any) -> str:
+    """The type of a wrong value; of a list, that of what is wrong in it."""
+    if isinstance(v, (tuple, list)) and any(p.several for p in places):
+        for i, item in enumerate(v):
+            if not any(p.several and _accepts(p, (item,)) for p in places):
+                return f"{type_name(v)} with {_valued(item)} as element {i}"
+    return _valued(v)
+
+
+def _valued(v: Any) -> str:
+    """A type, and the value where it is a number or a short text."""
+    short = isinstance(v, (bool, int, float, complex)) or (isinstance(v, str) and len(v) <= 40)
+    return f"{type_name(v)} ({v!r})" if short else type_name(v)

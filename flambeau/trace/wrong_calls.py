@@ -1,0 +1,77 @@
+"""Errors of calls that nobody expected: Python's own, raised where a function's code met an argument of another kind than it is written for."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Sequence
+from opcode import opmap
+from types import TracebackType
+from typing import Any, Final
+
+_RAISE: Final = opmap["RAISE_VARARGS"]
+_OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")} | {"<__array_function__", "<frozen"})
+_NUMPY: Final = os.sep + "numpy" + os.sep
+_OF_VALUES: Final = (IndexError, ValueError, OverflowError, ArithmeticError, RecursionError)
+_BY_PYTHON: Final = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, AssertionError, NameError, RecursionError)
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith((_OURS, "<flambeau"))
+
+
+def unexpected(error: BaseException) -> bool:
+    """Whether Python raised an error inside of flambeau's code, which has no `raise` there; not one of a user's function."""
+    if not isinstance(error, _BY_PYTHON) or type(error).__module__ != "builtins" or getattr(error, "_shortened", False):
+        return False
+    place: TracebackType | None = error.__traceback__
+    last = None
+    while place is not None:
+        file = place.tb_frame.f_code.co_filename
+        if _is_ours(file):
+            last = place
+        elif last is not None and not (_NUMPY in file or (file.startswith(_LIBRARIES) and "site-packages" not in file)):
+            return False  # a user's function, which flambeau called
+        place = place.tb_next
+    if last is None:
+        return False
+    if isinstance(error, AssertionError):
+        return True
+    if isinstance(error, AttributeError) and last.tb_frame.f_code.co_name == "__getattr__":
+        return True  # of an object that is not what the code expected
+    return last.tb_next is not None or last.tb_frame.f_code.co_code[last.tb_lasti] != _RAISE
+
+
+def of_users(error: BaseException) -> bool:
+    """Whether the innermost frame of an error is not flambeau's."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is None or not _is_ours(place.tb_frame.f_code.co_filename)
+
+
+def explained(error: BaseException, name: str, names: Sequence[str], values: Sequence[Any]) -> Exception:
+    """An error that Python raised, as one that says which function was given what."""
+    title = name.rsplit(".", 1)[-1]
+    told = [(n, v) for n, v in zip(names, values, strict=False) if n != "self" and (not n or not n.strip("*").startswith("_"))]
+    got = ", ".join([f"{n}={_shown(v)}" if n else _shown(v) for n, v in told])
+    kind: type[Exception] = RuntimeError if isinstance(error, _OF_VALUES) else TypeError
+    made = kind(f"{title}() received an invalid combination of arguments - got ({got}), which it cannot use together")
+    made._explained = True  # type: ignore[attr-defined]
+    return made
+
+
+def _shown(v: Any) -> str:
+    """A value in a message: numbers and short texts themselves, tensors by shape, of others the type."""
+    if v is None or isinstance(v, (bool, int, float, complex)):
+        return repr(v)
+    if isinstance(v, str):
+        return repr(v if len(v) <= 40 else v[:37] + "...")
+    found = getattr(v, "_meta", None)
+    if found is not None:
+        return f"Tensor{list(found.shape)} {found.dtype.name}"
+    if isinstance(v, (tuple, list)) and not hasattr(v, "_fields"):
+        inside = ", ".join([_shown(x) for x in v[:4]]) + (", ..." if len(v) > 4 else "")
+        return f"({inside})" if isinstance(v, tuple) else f"[{inside}]"
+    return type(v).__name__

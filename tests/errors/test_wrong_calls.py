@@ -1,0 +1,177 @@
+"""Wrong calls beside PyTorch: the same type of error, words that name the function, and a framework that works on.
+
+A fixed sample of the wrong calls of each section of the table; `python -m tests.errors.sweep` makes them all, and those of PyTorch's databases.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from typing import Any
+
+import pytest
+
+import flambeau
+from flambeau.ops.signatures import overloads, problem
+from tests.errors.calls import STRUCTURE, WRONG, Wrong, table, wrong_calls
+from tests.errors.known import reason
+from tests.errors.outcome import outcome, unlike
+from tests.errors.table import SECTIONS
+
+torch = pytest.importorskip("torch")
+
+_STEP = 17  # of all wrong calls of a section, every so many; a prime, so that it meets each kind of wrong value
+_SLOW = frozenset(("huge", "beyond"))  # PyTorch may take seconds to find that there is no memory
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_sample(section: str) -> None:
+    """The sample's errors are PyTorch's, or told as different (known.py)."""
+    wrong = [w for call in table(section) for w in wrong_calls(call) if w.how not in _SLOW]
+    bad = []
+    for w in wrong[:: _STEP]:
+        theirs = outcome(w, torch)
+        ours = outcome(w, flambeau, read=theirs.failed)
+        kind = unlike(w, theirs, ours)
+        if kind is not None and reason(w, kind) is None:
+            bad.append(f"{kind}: {w.key}\n  {ours}\n  {theirs}")
+    assert not bad, "\n".join(bad)
+    assert (flambeau.tensor([1.0, 2.0]) * 2 + 1).tolist() == [3.0, 5.0]
+    assert flambeau.is_grad_enabled()
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_valid(section: str) -> None:
+    """The calls that wrong ones are made of work: nothing is refused that PyTorch takes."""
+    for call in table(section):
+        w = Wrong(call, None, "valid")
+        theirs = outcome(w, torch)
+        ours = outcome(w, flambeau)
+        assert theirs.kinds[:1] == ours.kinds[:1] or reason(w, "valid") is not None, (call.text, ours, theirs)
+
+
+def test_every_kind_of_wrong_value_is_made() -> None:
+    made = {w.how for call in table("creation") for w in wrong_calls(call)}
+    assert made == {*WRONG, *STRUCTURE}
+
+
+# -- single cases ---------------------------------------------------------------------------------------------------
+CASES: dict[str, tuple[Any, type[Exception], tuple[str, ...]]] = {
+    "clamp": (lambda m: m.clamp(m.ones(2), "a"), TypeError, ("clamp", "min", "str")),
+    "clamp of a method": (lambda m: m.ones(2).clamp_(...), TypeError, ("clamp", "min", "ellipsis")),
+    "fill_": (lambda m: m.ones(2).fill_(None), TypeError, ("fill", "value", "NoneType")),
+    "repeat": (lambda m: m.ones(2, 2).repeat(-1), RuntimeError, ("repeat",)),
+    "topk": (lambda m: m.ones(3).topk(2, sorted=3), TypeError, ("topk", "sorted", "bool", "int")),
+    "a flag": (lambda m: m.ones(3).copy_(m.ones(3), 2.5), TypeError, ("copy_", "non_blocking", "bool", "float")),
+    "sizes": (lambda m: m.ones(6).reshape(2, "b"), TypeError, ("reshape", "shape", "str")),
+    "dims": (lambda m: m.ones(2, 3).sum((0, "a")), TypeError, ("sum", "dim", "str")),
+    "a tensor as a dim": (lambda m: m.softmax(m.ones(2, 3), m.ones(2, 3)), TypeError, ("softmax", "dim", "Tensor")),
+    "an int of more than 64 bits": (lambda m: m.ones(2).sum(2**70), ValueError, ("sum", "dim", "Overflow")),
+    "a module's input": (lambda m: m.nn.Linear(2, 2)("a"), TypeError, ("linear", "input", "str")),
+    "a constructor": (lambda m: m.nn.Linear("a", 2), TypeError, ("Linear", "str")),
+    "an optimizer": (lambda m: m.optim.SGD(5), TypeError, ("SGD", "params=5") ),
+    "grad mode": (lambda m: m.set_grad_enabled(m.ones(2)), TypeError, ("set_grad_enabled", "enabled", "bool")),
+    "a generator": (lambda m: m.ones(2).normal_(generator=m.nn.ReLU()), TypeError, ("normal_", "generator", "ReLU")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_message(name: str) -> None:
+    call, kind, words = CASES[name]
+    with pytest.raises(kind):
+        call(torch)
+    with pytest.raises(kind) as caught:
+        call(flambeau)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+def test_known_calls_see_wrong_arguments_too() -> None:
+    """A call that is learned, then the same one with a wrong argument, in a trace and at once."""
+    x = flambeau.ones(2, 3)
+    for _ in range(8):
+        x.sum(1).tolist()
+        x.reshape(3, 2).tolist()
+    for _ in range(3):
+        with pytest.raises(TypeError, match="sum"):
+            x.sum("a")
+        with pytest.raises(TypeError, match="reshape"):
+            x.reshape("a")
+        assert x.sum(1).tolist() == [3.0, 3.0]
+
+
+def test_errors_of_the_users_functions_stay_theirs() -> None:
+    def broken(x: Any) -> Any:
+        return x.no_such_name
+
+    with pytest.raises(AttributeError, match="no_such_name"):
+        flambeau.func.vmap(broken)(flambeau.ones(3))
+    with pytest.raises(KeyError, match="mine"):
+        flambeau.nn.Linear(2, 2).apply(lambda m: {}["mine"])
+    with pytest.raises(ZeroDivisionError):
+        flambeau.optim.lr_scheduler.LambdaLR(flambeau.optim.SGD([flambeau.nn.Parameter(flambeau.ones(2))], lr=0.1), lambda n: 1 / 0)
+
+
+def test_a_tensor_of_one_number_is_a_number() -> None:
+    x = flambeau.arange(6.0).reshape(2, 3)
+    for one in (flambeau.tensor(1), flambeau.tensor([1])):
+        assert x.sum(one).tolist() == [3.0, 12.0]
+        assert flambeau.softmax(x, one).shape == (2, 3)
+    assert x.reshape(flambeau.tensor(3), 2).shape == (3, 2)
+
+
+def test_guarded_functions_are_what_they_were() -> None:
+    import inspect
+
+    from flambeau.nn import functional as F
+
+    assert list(inspect.signature(F.interpolate).parameters) == list(inspect.signature(torch.nn.functional.interpolate).parameters)
+    F.interpolate(flambeau.ones(1, 1, 2, 2), scale_factor=2)
+    assert list(inspect.signature(F.interpolate).parameters) == list(inspect.signature(torch.nn.functional.interpolate).parameters)
+    assert pickle.loads(pickle.dumps(F.interpolate)) is F.interpolate
+    assert list(inspect.signature(flambeau.nn.Linear).parameters) == ["in_features", "out_features", "bias", "device", "dtype"]
+
+
+def test_frames_can_be_listed() -> None:
+    """A debugger reads the variables of every frame, also of code that has taken the place of a function with free variables."""
+    import sys
+
+    seen = []
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        seen.append(len(frame.f_locals))
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        flambeau.nn.Conv2d(2, 2, 1)(flambeau.ones(1, 2, 3, 3))
+        flambeau.fx.symbolic_trace(lambda x: flambeau.nn.functional.interpolate(x, scale_factor=2))
+    finally:
+        sys.settrace(before)
+    assert seen
+
+
+def test_keywords_that_are_nearly_right() -> None:
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'biass'. Did you mean bias\?"):
+        flambeau.nn.Linear(2, 2, biass=True)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'weight_deca'. Did you mean weight_decay\?"):
+        flambeau.optim.SGD([flambeau.ones(2, requires_grad=True)], weight_deca=0.1)
+
+
+def test_the_list_of_signatures_is_pytorchs() -> None:
+    from pathlib import Path
+
+    from tests.errors.signatures import lines
+
+    assert lines() == (Path(flambeau.__file__).parent / "data" / "signatures.txt").read_text().splitlines()
+
+
+def test_overloads() -> None:
+    assert [[p.name for p in o] for o in overloads("clamp")] == [["self", "min", "max"], ["self", "min", "max"]]
+    x = flambeau.ones(2)
+    good: list[Any] = [0, 1.5, True, flambeau.tensor(1.0), None]
+    for low, high in itertools.product(good, good):
+        mixed = any(isinstance(v, flambeau.Tensor) for v in (low, high)) and any(isinstance(v, (int, float)) for v in (low, high))
+        if not mixed:
+            assert problem("clamp", ("input", "min", "max"), (x, low, high), (None, None, None)) is None
