@@ -44,4 +44,4 @@ def _seed_custom_device(seed: int) -> None:
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("random", globals())

@@ -9,4 +9,4 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_av
 
 from flambeau.ops.guard import guard as _guard
 
-_guard("", globals())
+_guard("amp", globals())

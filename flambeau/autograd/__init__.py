@@ -89,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 from flambeau.ops.guard import guard as _guard
 
-_guard("", globals())
+_guard("autograd", globals())

@@ -91,4 +91,4 @@ class dual_level(_Mode):
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("autograd.forward_ad", globals())

@@ -323,4 +323,4 @@ def hvp(func: Callable[..., Any], inputs: Tensors, v: Tensors | None = None, cre
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("autograd.functional", globals())

@@ -179,4 +179,4 @@ def set_override_stale_capture_stream(enabled: bool) -> None:
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("autograd.graph", globals())

@@ -71,4 +71,4 @@ def __getattr__(name: str) -> object:
 
 from flambeau.ops.guard import guard as _guard
 
-_guard("", globals())
+_guard("distributions", globals())

@@ -541,4 +541,4 @@ identity_transform = ComposeTransform([])
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("distributions.transforms", globals())

@@ -24,9 +24,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     import importlib
 
+    from flambeau.ops.guard import guard
+
     if name in _HOMES:
         found = getattr(importlib.import_module(f"flambeau.func.{_HOMES[name]}"), name)
         globals()[name] = found  # also where importing has put a module of that name
+        guard("func", {name: found})
         return found
     if name.startswith("__"):
         raise AttributeError(name)
@@ -37,7 +40,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-from flambeau.ops.guard import guard as _guard
-
-_guard("", globals())

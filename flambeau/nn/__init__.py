@@ -18,5 +18,5 @@ functional.grad = grad  # type: ignore[attr-defined]
 from flambeau.names import answering as _answering
 from flambeau.ops.guard import guard as _guard
 
-_guard("", globals())
+_guard("nn", globals())
 __getattr__ = _answering("torch.nn", globals())

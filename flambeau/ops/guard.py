@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
-from flambeau.ops.signatures import problem, simple
+from flambeau.ops.signatures import overloads, problem, simple
 from flambeau.trace.recorder import _TENSOR, name_operation
 from flambeau.trace.wrong_calls import explained, of_users, unexpected
 
@@ -30,7 +30,8 @@ def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[An
             if cause is not None:
                 told.__cause__ = cause
             return told
-        name_operation(error, name)
+        if overloads(name):  # of the functions that PyTorch writes in Python, the texts are PyTorch's
+            name_operation(error, name)
     return None
 
 
@@ -146,7 +147,7 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
     values = "".join([f"{n}, " for n in names])
     defaults = tuple([p.default for p in parameters])
     refusal = " if unknown_:\n  refuse_ = '@REFUSE'\n  refuse_('@NAME', unknown_, '@NAMES')\n"
-    quick = simple(guarded.name, names, defaults)
+    quick = simple(guarded.name, marked(parameters), defaults)
     asked = f"  check_ = '@CHECK'\n  check_('@NAME', '@NAMES', ({values}), '@DEFAULTS')\n"
     checks = "".join([f" if {names[i]}.__class__ not in '@CLASSES{i}':\n{asked}" for i, _ in quick])
     source = (
@@ -190,7 +191,7 @@ def guard(space: str, members: Mapping[str, Any]) -> None:
                     called = f"{space}.{name}" if space else name
                 _guarded[member] = Guarded(member, called)
         elif isinstance(member, type) and member.__module__.startswith("flambeau") and not issubclass(member, (Exception, _TENSOR[0])):
-            guard("", vars(member))
+            guard(member.__name__, vars(member))
 
 
 # Methods of Python's protocols with arguments of the user's.

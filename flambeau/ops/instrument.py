@@ -57,6 +57,7 @@ class Entry:
         settle(public)
         self.original = FunctionType(public.__code__, public.__globals__, public.__name__, public.__defaults__, public.__closure__)
         self.original.__kwdefaults__ = public.__kwdefaults__
+        self.original.__dict__.update(public.__dict__)  # its signature is in there
         self.lazy = public.__globals__.get("target_") is public  # a wrapper whose source is compiled at its first call
         if self.lazy:
             public.__globals__["target_"] = self.original

@@ -213,6 +213,8 @@ def problem(name: str, names: Sequence[str], values: Sequence[Any], defaults: Se
     seen = [_seen(o, known, names, values, defaults) for o in found]
     if any(_fits(o, arguments, numbers) for o, arguments in zip(found, seen, strict=True)):
         return None
+    if any(_fits(o, _by_place(o, names, values, defaults), numbers) for o in found):
+        return None
     given = seen[0].given
     if any(hasattr(type(v), "__torch_function__") and not isinstance(v, _TENSOR[0]) for v in given.values()):
         return None  # it answers for itself
@@ -246,7 +248,7 @@ def simple(name: str, names: Sequence[str], defaults: Sequence[Any]) -> tuple[tu
     found = overloads(name)
     quick = []
     for i, (n, d) in enumerate(zip(names, defaults, strict=True)):
-        places = [p for o in found for p in o if p.name == n or (i == 0 and p.name == "self")]
+        places = [p for o in found for p in o if p.name == n or (i == 0 and p.name == "self" and not n.startswith("*"))]
         if places and all(p.several or _classes(p.kind) for p in places):
             classes: set[type] = {type(d)}
             for p in places:
@@ -267,18 +269,36 @@ def _of_argument(where: str, places: Sequence[Parameter], v: Any) -> Exception:
     return TypeError(f"{where} must be {expected}, not {_told(places, v)}")
 
 
+def _by_place(overload: Sequence[Parameter], names: Sequence[str], values: Sequence[Any], defaults: Sequence[Any]) -> Arguments:
+    """The arguments that were given, those before the first default by the overload's order: overloads call one place by several names."""
+    given: dict[str, Any] = {}
+    places = iter(overload)
+    in_order = True
+    for n, v, d in zip(names, values, defaults, strict=True):
+        in_order = in_order and v is not d and not n.startswith("*")
+        place = next(places, None) if in_order else None
+        if v is not d and not n.startswith("*"):
+            given[n if place is None else place.name] = v
+    return Arguments(given, names, False)
+
+
+_NUMPY_NAMES: Final = {"axis": "dim", "keepdims": "keepdim", "x": "self"}
+
+
 def _seen(overload: Sequence[Parameter], known: Container[str], names: Sequence[str], values: Sequence[Any], defaults: Sequence[Any]) -> Arguments:
     """The arguments by the names of an overload. Those that came one by one (`*sizes`) are the list that it has, or take its names in order."""
     given: dict[str, Any] = {}
     whole = True
     for n, v, d in zip(names, values, defaults, strict=True):
         if n.startswith("**"):
-            given.update(v)
+            called = {_NUMPY_NAMES.get(k, k): value for k, value in v.items()}
+            given.update({k: value for k, value in called.items() if k in known})
             whole = False
         elif n.startswith("*"):
             free = [p for p in overload if p.name not in given]
             if n == "*args":
-                given.update(zip([p.name for p in free], v, strict=False))
+                sizes = bool(free) and free[0].several and not free[0].one and bool(v) and not isinstance(v[0], (tuple, list))
+                given.update({free[0].name: v} if sizes else zip([p.name for p in free], v, strict=False))
                 whole = False
             elif v:
                 listed = next((p for p in free if p.several), None)

@@ -20,5 +20,5 @@ __all__ = [
 from flambeau.names import answering as _answering
 from flambeau.ops.guard import guard as _guard
 
-_guard("", globals())
+_guard("optim", globals())
 __getattr__ = _answering("torch.optim", globals())

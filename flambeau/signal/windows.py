@@ -169,4 +169,4 @@ __all__ = [
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("signal.windows", globals())

@@ -37,7 +37,7 @@ def unexpected(error: BaseException) -> bool:
     if last is None:
         return False
     if isinstance(error, AssertionError):
-        return True
+        return not error.args  # one with words is meant for users
     if isinstance(error, AttributeError) and last.tb_frame.f_code.co_name == "__getattr__":
         return True  # of an object that is not what the code expected
     return last.tb_next is not None or last.tb_frame.f_code.co_code[last.tb_lasti] != _RAISE

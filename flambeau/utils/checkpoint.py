@@ -146,4 +146,4 @@ def set_checkpoint_debug_enabled(enabled: bool | None) -> Any:
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("utils.checkpoint", globals())

@@ -19,5 +19,5 @@ __all__ = [
 from flambeau.names import answering as _answering
 from flambeau.ops.guard import guard as _guard
 
-_guard("", globals())
+_guard("nn.utils", globals())
 __getattr__ = _answering("torch.nn.utils", globals())

@@ -212,4 +212,4 @@ def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("nn.utils.parametrizations", globals())

@@ -260,4 +260,4 @@ def transfer_parametrizations_and_params(from_module: Module, to_module: Any, te
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("nn.utils.parametrize", globals())

@@ -398,4 +398,4 @@ def is_pruned(module: Module) -> bool:
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("nn.utils.prune", globals())

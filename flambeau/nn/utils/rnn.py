@@ -167,4 +167,4 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("nn.utils.rnn", globals())

@@ -122,4 +122,4 @@ def functional_call(
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
-_guard("", globals())
+_guard("nn.utils.stateless", globals())

@@ -27,5 +27,5 @@ __all__ = [
 from flambeau.names import answering as _answering
 from flambeau.ops.guard import guard as _guard
 
-_guard("", globals())
+_guard("optim.lr_scheduler", globals())
 __getattr__ = _answering("torch.optim.lr_scheduler", globals())

@@ -55,4 +55,4 @@ def __getattr__(name: str) -> Any:
 
 from flambeau.ops.guard import guard as _guard
 
-_guard("", globals())
+_guard("utils.data", globals())
