@@ -213,7 +213,7 @@ def problem(name: str, names: Sequence[str], values: Sequence[Any], defaults: Se
     seen = [_seen(o, known, names, values, defaults) for o in found]
     if any(_fits(o, arguments, numbers) for o, arguments in zip(found, seen, strict=True)):
         return None
-    if any(_fits(o, _by_place(o, names, values, defaults), numbers) for o in found):
+    if not any(n.startswith("*") for n in names) and any(_fits(o, _by_place(o, names, values, defaults), numbers) for o in found):
         return None
     given = seen[0].given
     if any(hasattr(type(v), "__torch_function__") and not isinstance(v, _TENSOR[0]) for v in given.values()):
@@ -275,9 +275,9 @@ def _by_place(overload: Sequence[Parameter], names: Sequence[str], values: Seque
     places = iter(overload)
     in_order = True
     for n, v, d in zip(names, values, defaults, strict=True):
-        in_order = in_order and v is not d and not n.startswith("*")
+        in_order = in_order and v is not d
         place = next(places, None) if in_order else None
-        if v is not d and not n.startswith("*"):
+        if v is not d:
             given[n if place is None else place.name] = v
     return Arguments(given, names, False)
 

@@ -386,6 +386,8 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
             b = a.item()
         b = freeze(a) if kind == "static" else _plain(b)
         changed = changed or b is not a
+        if kind == "static" and isinstance(b, tensor):
+            raise TypeError(f"{op.name}(): argument '{name}' (position {position}) must not be a Tensor of shape {tuple(b.shape)}")
         if kind in ("tensor", "operand", "exponent") and not isinstance(b, (tensor, int, float, complex)):
             if len(args) > 1 and _from_operator():
                 return NotImplemented  # the other operand's own method gets its chance, as for any Python object
