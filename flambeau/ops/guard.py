@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from flambeau.ops.signatures import overloads, problem, simple
 from flambeau.trace.recorder import _TENSOR, name_operation
 from flambeau.trace.wrong_calls import explained, of_users, unexpected
+from flambeau.tracebacks import shorten
 
 
 def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[Any, ...], defaults: tuple[Any, ...]) -> Exception | None:
@@ -96,7 +97,11 @@ def settle(function: FunctionType) -> None:
 
 @functools.cache
 def _template(free: tuple[str, ...]) -> CodeType:
-    return nested("def f(*args, **kwargs):\n taker_ = '@TAKER'\n return taker_(args, kwargs)", free)
+    return nested(f"def f(*args, **kwargs):\n try:\n  taker_ = '@TAKER'\n  return taker_(args, kwargs)\n{_SHORTENED}", free)
+
+
+# A public function's own frames are not in the traceback of what it raises (tracebacks.py).
+_SHORTENED = " except BaseException as error_:\n  shorten_ = '@SHORTEN'\n  shorten_(error_)\n  raise"
 
 
 def nested(source: str, free: tuple[str, ...]) -> CodeType:
@@ -123,7 +128,7 @@ def exchanged(code: CodeType, constants: dict[str, Any], original: CodeType) -> 
 
 def handing(taker: Any, original: CodeType) -> CodeType:
     """Code in the place of `original` that hands all arguments to `taker`, as (args, kwargs)."""
-    return exchanged(_template(original.co_freevars), {"@TAKER": taker}, original)
+    return exchanged(_template(original.co_freevars), {"@TAKER": taker, "@SHORTEN": shorten}, original)
 
 
 def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType:
@@ -146,19 +151,20 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
         head.append("**unknown_")
     values = "".join([f"{n}, " for n in names])
     defaults = tuple([p.default for p in parameters])
-    refusal = " if unknown_:\n  refuse_ = '@REFUSE'\n  refuse_('@NAME', unknown_, '@NAMES')\n"
+    refusal = ["if unknown_:", " refuse_ = '@REFUSE'; refuse_('@NAME', unknown_, '@NAMES')"]
     quick = simple(guarded.name, marked(parameters), defaults)
-    asked = f"  check_ = '@CHECK'\n  check_('@NAME', '@NAMES', ({values}), '@DEFAULTS')\n"
-    checks = "".join([f" if {names[i]}.__class__ not in '@CLASSES{i}':\n{asked}" for i, _ in quick])
-    source = (
-        f"def f({', '.join(head)}):\n{'' if open_ else refusal}{checks} inner_ = '@INNER'\n"
-        f" try:\n  return inner_({', '.join(passed)})\n except Exception as error_:\n"
-        f"  better_ = '@BETTER'\n  better_ = better_(error_, '@NAME', '@NAMES', ({values}), '@DEFAULTS')\n"
-        "  if better_ is None: raise\n  raise better_ from (better_.__cause__ or error_)"
-    )
+    asked = f" check_ = '@CHECK'; check_('@NAME', '@NAMES', ({values}), '@DEFAULTS')"
+    checks = [line for i, _ in quick for line in (f"if {names[i]}.__class__ not in '@CLASSES{i}':", asked)]
+    lines = [
+        *([] if open_ else refusal), *checks, "inner_ = '@INNER'", "try:", f" return inner_({', '.join(passed)})", "except Exception as error_:",
+        f" better_ = '@BETTER'; better_ = better_(error_, '@NAME', '@NAMES', ({values}), '@DEFAULTS')", " if better_ is None: raise",
+        " raise better_ from (better_.__cause__ or error_)",
+    ]  # fmt: skip
+    source = "\n".join([f"def f({', '.join(head)}):", " try:", *[f"  {line}" for line in lines], _SHORTENED])
     original = guarded.inner.__code__
     constants = {
-        "@INNER": guarded.inner, "@BETTER": better, "@NAME": guarded.name, "@NAMES": marked(parameters), "@DEFAULTS": defaults, "@CHECK": check,
+        "@INNER": guarded.inner, "@BETTER": better, "@NAME": guarded.name, "@NAMES": marked(parameters), "@DEFAULTS": defaults,
+        "@CHECK": check, "@SHORTEN": shorten,
         "@REFUSE": refuse,
         **{f"@CLASSES{i}": classes for i, classes in quick},
     }  # fmt: skip

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from flambeau.foreign import refuse
 from flambeau.trace.meta import Size
 from flambeau.trace.recorder import _PARAMETER, _TENSOR
 
@@ -219,6 +220,7 @@ def problem(name: str, names: Sequence[str], values: Sequence[Any], defaults: Se
     if any(hasattr(type(v), "__torch_function__") and not isinstance(v, _TENSOR[0]) for v in given.values()):
         return None  # it answers for itself
     title = name.rsplit(".", 1)[-1]
+    refuse(given.values(), f"{title}()")
     for position, (n, v) in enumerate(given.items(), 1):
         places = [p for o in found for p in o if p.name == n]
         if places and not any(_accepts(p, v) for p in places):
