@@ -11,12 +11,15 @@ import functools
 import inspect
 from collections.abc import Mapping
 from types import CodeType, FunctionType
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from flambeau.ops.signatures import overloads, problem, simple
 from flambeau.trace.recorder import _TENSOR, name_operation
 from flambeau.trace.wrong_calls import explained, of_users, unexpected
 from flambeau.tracebacks import shorten
+
+
+_STARS: Final[dict[Any, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[Any, ...], defaults: tuple[Any, ...]) -> Exception | None:
@@ -140,7 +143,7 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
         if p.kind is p.KEYWORD_ONLY and not star:
             head.append("*")
         star = star or p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)
-        mark = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        mark = _STARS.get(p.kind, "")
         head.append(f"{mark}{p.name}" + ("" if p.default is p.empty else "=None"))
         passed.append(f"{mark}{p.name}" if p.kind is not p.KEYWORD_ONLY else f"{p.name}={p.name}")
         if p.kind is p.POSITIONAL_ONLY and (i + 1 == len(parameters) or parameters[i + 1].kind is not p.POSITIONAL_ONLY):
@@ -173,8 +176,7 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
 
 def marked(parameters: list[inspect.Parameter]) -> tuple[str, ...]:
     """The names, those of several arguments with their stars."""
-    marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    return tuple([marks.get(p.kind, "") + p.name for p in parameters])
+    return tuple([_STARS.get(p.kind, "") + p.name for p in parameters])
 
 
 _REFUSED = frozenset(("warn", "_getframe", "currentframe", "f_back"))  # they look at who calls them
