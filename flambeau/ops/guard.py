@@ -18,7 +18,6 @@ from flambeau.trace.recorder import _TENSOR, name_operation
 from flambeau.trace.wrong_calls import explained, of_users, unexpected
 from flambeau.tracebacks import shorten
 
-
 _STARS: Final[dict[Any, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
