@@ -203,7 +203,7 @@ def guard(space: str, members: Mapping[str, Any]) -> None:
 
 # Methods of Python's protocols with arguments of the user's.
 _SPECIAL = frozenset("__getitem__ __setitem__ __delitem__ __contains__ __init__".split())
-_UNGUARDED = frozenset("forward size stride dim is_contiguous numel".split())  # called in each step, and quick
+_UNGUARDED = frozenset("forward detach size stride dim is_contiguous numel".split())  # called in each step, and quick
 
 
 def _suits(function: FunctionType) -> bool:

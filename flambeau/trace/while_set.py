@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def while_set(owner: Any, name: str, value: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def while_set(owner: Any, name: str, value: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """`function(*args, **kwargs)` while the attribute `name` of `owner` is `value`.
 
     Whatever is raised, an interrupt at any line included, the attribute is afterwards what it was: a `finally` would not do,
@@ -23,7 +23,7 @@ def while_set(owner: Any, name: str, value: Any, function: Callable[..., Any], *
         raise
 
 
-def while_switched(switch: Callable[[Any], None], before: Any, value: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def while_switched(switch: Callable[[Any], None], before: Any, value: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """The same for what a function switches: `switch(value)`, the call, `switch(before)`."""
     try:
         switch(value)

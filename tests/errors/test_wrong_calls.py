@@ -143,3 +143,10 @@ def test_overloads() -> None:
         mixed = any(isinstance(v, flambeau.Tensor) for v in (low, high)) and any(isinstance(v, (int, float)) for v in (low, high))
         if not mixed:
             assert problem("clamp", ("input", "min", "max"), (x, low, high), (None, None, None)) is None
+
+
+def test_keywords_of_in_place_forms_arrive() -> None:
+    """What calls a function on the way to it has no parameters of the same names."""
+    x = flambeau.ones(2)
+    assert x.addcmul_(x.clone(), x.clone(), value=2.0).tolist() == [3.0, 3.0]
+    assert x.addcdiv_(x.clone(), x.clone(), value=1.0).tolist() == [4.0, 4.0]
