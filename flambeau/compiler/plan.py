@@ -84,6 +84,26 @@ class Plan:
             self.interface, self._final = self._final(), None
         return self.interface
 
+    def finish(self, interrupt: BaseException, inputs: Sequence[Buffer], parameters: Sequence[Number]) -> list[Buffer] | None:
+        """What `run` would have returned, had the interrupt not been raised in the middle of it; None if that cannot be had.
+
+        Native code always runs to its end, and most interrupts that come meanwhile are raised right after it: then the results are there.
+        """
+        at, inside = interrupt.__traceback__, None
+        while at is not None:
+            if at.tb_frame.f_code is self.run.__code__:  # type: ignore[attr-defined]
+                inside = at.tb_frame.f_locals
+            at = at.tb_next
+        returned = self.schedule.returned
+        if inside is None or not self.interface.updates or not (inside.get("ran") or self._host_calls()):
+            return self.run(inputs, parameters)
+        if self._host_calls() or inside["ran"][0]:
+            return None  # which of its parts have run is not known, or one of them has failed
+        return [inputs[returned[j]] if j in returned else inside[f"o{j}"] for j in range(len(self.interface.outputs))]
+
+    def _host_calls(self) -> bool:
+        return len(self.kernels) != len(self.steps)
+
     def __repr__(self) -> str:
         return f"<Plan of {self.kernel_count} kernels, {len(self.steps)} tasks, arena {self.arena_bytes} bytes>"
 
@@ -233,6 +253,7 @@ class _Assembly:
         made = "".join([f"o{j}.address, " for j in self.fresh])
         tail = "*parameters, " if graph.parameters else ""  # the comma: they may be all there is
         values = f"({head}{given}{made}{tail})"
+        lines.append("    ran = []")  # for `finish`
         if len(self.parts) != 1 or isinstance(self.parts[0], HostCall):
             lines.append(f"    io = {values}")
             values = "io"
@@ -248,10 +269,12 @@ class _Assembly:
                 words = values[1:-1] if values != "io" else "*io"
                 if values != "io" and len(graph.outputs) == len(self.fresh) == 1:
                     plan.direct = {"call": program.call, "allocate": scope[f"allocate{self.fresh[0]}"], "program": program}
-                lines.append(f"    code = call{number}({words})")
-            else:
-                scope[f"execute{number}"] = program.run
-                lines.append(f"    code = execute{number}({values})")
+                if not graph.updates:  # it may run twice
+                    lines.append(f"    code = call{number}({words})")
+                    lines.append(f"    if code: fail{number}(code)")
+                    continue
+            scope[f"execute{number}"] = program.run
+            lines.append(f"    code = execute{number}({values}, ran)")
             lines.append(f"    if code: fail{number}(code)")
         results = [f"inputs[{plan.schedule.returned[j]}]" if j in plan.schedule.returned else f"o{j}"
                    for j in range(len(graph.outputs))]  # fmt: skip

@@ -13,6 +13,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import Any, Final, NamedTuple
 
 from flambeau.runtime import native_calls, threads
@@ -61,6 +62,8 @@ class Relocation(NamedTuple):
 
 class Program:
     """A native program. `run(io_values)` gives 0, or 1 + the number of the task (over all phases) that failed.
+
+    `run(io_values, ran)` puts that number into the list `ran`, too: where an interrupt is raised, it says whether the program has run.
 
     `words`: the argument words of all tasks, in the machine's 64-bit integers. `phases` run in order; the tasks of
     one phase do not depend on each other, and their units are divided among the threads. A failure ends the program
@@ -115,7 +118,7 @@ class Program:
         self.run = self._make_run("=" + ("q" * io_size if format is None else format), self.keeps_gil)
         _programs.add(self)
 
-    def _make_run(self, format: str, keep_gil: bool) -> Callable[[Sequence[Any]], int]:
+    def _make_run(self, format: str, keep_gil: bool) -> Callable[..., int]:
         given, needed = struct.calcsize(format), 8 * self._head[-1]
         if given != needed:
             raise ValueError(f"the io format {format!r} makes {given} bytes, the io block has {needed}")
@@ -129,17 +132,24 @@ class Program:
         # `run` of the io words one by one, for callers that have them in hand and keep the GIL.
         self.call = call = native_calls.entry(threads.native_address(), head, format[1:]) if keep_gil and native_calls.available() else packed
 
-        def run_small(values: Sequence[Any]) -> int:
-            return call(*values)  # type: ignore[no-any-return]
+        # The result of the native call goes into `ran` in the same call of C: an interrupt that came meanwhile finds it there.
+        def run_small(values: Sequence[Any], ran: list[int] | None = None) -> int:
+            ran = [] if ran is None else ran
+            ran.extend(starmap(call, (values,)))
+            return ran[0]
 
-        def run_alone(values: Sequence[Any]) -> int:
+        def run_alone(values: Sequence[Any], ran: list[int] | None = None) -> int:
+            ran = [] if ran is None else ran
             with lock:
-                return native(pack(head, 0, *values))  # type: ignore[no-any-return]
+                ran.extend(map(native, (pack(head, 0, *values),)))
+                return ran[0]
 
-        def run(values: Sequence[Any]) -> int:
+        def run(values: Sequence[Any], ran: list[int] | None = None) -> int:
+            ran = [] if ran is None else ran
             counters.parallel_phases += parallel_phases
             with lock:
-                return native(pack(head, team(lanes), *values))  # type: ignore[no-any-return]
+                ran.extend(map(native, (pack(head, team(lanes), *values),)))
+                return ran[0]
 
         chosen = run_small if keep_gil else run_alone if lanes == 1 else run
         chosen.tables = self._head, self._held, self.words, self.io  # type: ignore[attr-defined]  # live as long as `run`

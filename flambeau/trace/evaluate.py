@@ -132,8 +132,8 @@ def flush(tr: Trace, reason: str) -> None:
         while_switched(sys.settrace, tracer, None, flush, tr, reason)
         return
     collects = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         _flush(tr, reason)
     finally:
         if collects:
@@ -175,23 +175,35 @@ def _flush(tr: Trace, reason: str) -> None:
             learn(tr, state, tensors)
     boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
     plan.last = gen
-    tr.reset()
-    counters.operations_recorded += state.depth
-    counters.traces_run += 1
+    given: list[Any] = []
+    buffers: list[Buffer] | None = None
     try:
-        counters.trace_end_reasons[reason] += 1
-    except KeyError:
-        counters.trace_end_reasons[reason] = 1
-    given = collect(inputs, gen)
-    try:
-        buffers: list[Buffer] = plan.run(given, params) if PROFILER is None else PROFILER.run(plan, state, given, params, reason)
+        tr.reset()
+        counters.operations_recorded += state.depth
+        counters.traces_run += 1
+        try:
+            counters.trace_end_reasons[reason] += 1
+        except KeyError:
+            counters.trace_end_reasons[reason] = 1
+        given = collect(inputs, gen)
+        buffers = plan.run(given, params) if PROFILER is None else PROFILER.run(plan, state, given, params, reason)
+        deliver(tensors, plan.assign, buffers)
+        if plan.keep is not None:
+            plan.keep(plan, state, tensors, inputs, buffers, boundaries, custom, hooked, params)
     except BaseException as error:
-        outputs = plan.graph.outputs
-        _fail(error, plan.plan, state, tensors, [(position, outputs[index]) for position, index in plan.assign], given, params)
+        if tr.gen == gen:
+            tr.reset()
+        given = collect(inputs, gen)
+        if buffers is None and not isinstance(error, Exception) and PROFILER is None:
+            buffers = plan.plan.finish(error, given, params)
+        if buffers is None:
+            outputs = plan.graph.outputs
+            _fail(error, plan.plan, state, tensors, [(position, outputs[index]) for position, index in plan.assign], given, params)
+        else:  # an interrupt: what it has come into the middle of is done first
+            deliver(tensors, plan.assign, buffers)
+            if plan.keep is not None:
+                plan.keep(plan, state, tensors, inputs, buffers, boundaries, custom, hooked, params)
         raise
-    deliver(tensors, plan.assign, buffers)
-    if plan.keep is not None:
-        plan.keep(plan, state, tensors, inputs, buffers, boundaries, custom, hooked, params)
 
 
 def _fail(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import flambeau as torch
-from flambeau.trace import finalizers
+from flambeau.trace import evaluate, finalizers
 from flambeau.trace.recorder import LOCALS, Trace, local
 from tests.engine import interrupts
 
@@ -117,3 +117,61 @@ def test_a_callback_that_never_began_is_made_up_for(missed: str) -> None:
     assert type(local.trace) is Trace and local.trace is local.main
     gc.collect()
     assert torch.ones(2).add(1).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("moment", ["before", "after", "delivered"])
+@pytest.mark.parametrize("updates", [False, True])
+def test_an_interrupt_while_a_plan_runs_loses_nothing(monkeypatch: pytest.MonkeyPatch, moment: str, updates: bool) -> None:
+    """Ctrl-C during a long kernel is raised right after it: the step it belongs to is whole all the same, once."""
+    size = (1 << 18) + 8 * ["before", "after", "delivered"].index(moment) + 64 * updates  # a plan of its own
+    weight, total = torch.ones(size), torch.zeros(3)
+    for attempt in range(4):
+        if updates:
+            weight.mul_(2)
+        result, other = weight + 1, weight * 3
+        if attempt < 3:
+            total += result[:3]
+            total.tolist()
+    with pytest.raises(KeyboardInterrupt):
+        _interrupt_native(monkeypatch, moment, lambda: result.sum().item())
+    expected = 16.0 if updates else 1.0
+    assert weight[0].item() == expected and result[0].item() == expected + 1 and other[5].item() == expected * 3
+
+
+def _interrupt_native(monkeypatch: pytest.MonkeyPatch, moment: str, function: Any) -> None:
+    """Run the function; a KeyboardInterrupt is raised at a moment of the run of its plan."""
+    if moment == "delivered":
+        deliver = evaluate.deliver
+
+        def interrupted(*args: Any) -> None:
+            monkeypatch.undo()
+            deliver(*args)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(evaluate, "deliver", interrupted)
+        function()
+        return
+
+    code = {"run_small", "run_alone", "run"}
+
+    def tracer(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename.endswith("runner.py") and frame.f_code.co_name in code:
+            if event == ("call" if moment == "before" else "return"):
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return tracer
+        return None
+
+    add_plan = evaluate.add_plan
+
+    def then_traced(*args: Any) -> Any:
+        plan = add_plan(*args)
+        sys.settrace(tracer)  # flush itself has taken the tracer away
+        return plan
+
+    monkeypatch.setattr(evaluate, "add_plan", then_traced)
+    try:
+        function()
+    finally:
+        sys.settrace(None)
+        monkeypatch.undo()
