@@ -164,16 +164,18 @@ class autocast(Block):
         super().__init__()
         self._enabled = enabled
 
-    def _begin(self) -> tuple[bool, dtypes.dtype, bool, int]:
+    def _now(self) -> tuple[bool, dtypes.dtype, bool, int]:
         s, device = _settings, self.device
-        before = s.enabled[device], s.dtype[device], s.cache_enabled, s.nesting
+        return s.enabled[device], s.dtype[device], s.cache_enabled, s.nesting
+
+    def _begin(self) -> None:
+        s, device = _settings, self.device
+        s.enabled[device], s.dtype[device], s.cache_enabled, s.nesting = self._enabled, self.fast_dtype, self._cache_enabled, s.nesting + 1
         try:
-            s.enabled[device], s.dtype[device], s.cache_enabled, s.nesting = self._enabled, self.fast_dtype, self._cache_enabled, s.nesting + 1
             _apply()
-        except BaseException:
-            self._end(before)
+        except BaseException:  # the block is not entered
+            self._end(self._before.pop())
             raise
-        return before
 
     def _end(self, before: tuple[bool, dtypes.dtype, bool, int]) -> None:
         s, device = _settings, self.device

@@ -36,10 +36,11 @@ class _Mode(Block):
         super().__init__()
         self.mode = mode
 
-    def _begin(self) -> bool:
-        before = is_grad_enabled()
+    def _now(self) -> bool:
+        return is_grad_enabled()
+
+    def _begin(self) -> None:
         switch(self.mode)
-        return before
 
     def _end(self, before: bool) -> None:
         switch(before)
@@ -114,11 +115,9 @@ class inference_mode(_Mode):
         super().__init__(not mode if isinstance(mode, bool) else False)
         self.active = bool(mode)
 
-    def _begin(self) -> bool:
-        before = is_grad_enabled()
+    def _begin(self) -> None:
         if self.active:
             switch(False)
-        return before
 
 
 class set_grad_enabled(_Mode):
@@ -131,8 +130,7 @@ class set_grad_enabled(_Mode):
         self.at_start = is_grad_enabled()
         switch(mode)
 
-    def _begin(self) -> bool:
-        switch(self.mode)
+    def _now(self) -> bool:
         return self.at_start
 
     def __call__(self, function: F) -> F:

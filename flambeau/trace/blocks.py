@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Block:
-    """A context manager: `_begin()` changes something and returns what was before, `_end(before)` changes it back.
+    """A context manager: `_now()` says how something is, `_begin()` changes it, `_end(before)` changes it back.
 
     An interrupt (Ctrl-C, a signal's handler that raises) may come before the first line of `__exit__` has run. The statement then lets go of the
     manager, whose finalizer does what is left to do. A program that calls `__enter__` itself, and drops the manager, wants it to stay: only
@@ -22,7 +22,10 @@ class Block:
         self._before: list[Any] = []  # a stack: one manager may be entered again
         self._entered: Any = None  # where: code, place, thread
 
-    def _begin(self) -> Any:
+    def _now(self) -> Any:
+        raise NotImplementedError
+
+    def _begin(self) -> None:
         raise NotImplementedError
 
     def _end(self, before: Any) -> None:
@@ -31,7 +34,8 @@ class Block:
     def __enter__(self) -> Any:
         frame = sys._getframe(1)
         self._entered = frame.f_code, frame.f_lasti, get_ident()
-        self._before.append(self._begin())
+        self._before.append(self._now())  # first: from here on the finalizer knows what to go back to
+        self._begin()
         return self if self.gives_itself else None
 
     def __exit__(self, *_: Any) -> None:

@@ -105,39 +105,34 @@ def _by_collection(places: dict[str, Any]) -> bool:
     return INTERRUPTED in places and places[INTERRUPTED][2]  # type: ignore[no-any-return]
 
 
-_under_way: set[int] = set()  # threads in which a collection has begun and not ended; and 0, once one has begun anywhere
+_under_way: set[int] = set()  # threads in which garbage is being collected
 
 
 def collecting(phase: str, info: dict[str, int]) -> None:
-    """A callback of the garbage collector: before and after each collection.
-
-    The collector swallows what a callback raises, and an interrupt may come before the first line of this one has run. So the next call finds out
-    whether one was missed, does what it should have done, and passes the interrupt on.
-    """
+    """A callback of the garbage collector: before and after each collection. The collector swallows what a callback raises."""
     thread = get_ident()
     places = LOCALS.get(thread)
     try:
         if phase == "start":
-            missed = thread in _under_way
-            _under_way.update((0, thread))
-            if places is not None and "main" in places:
-                if missed and _by_collection(places):
-                    _finish(places)
-                if INTERRUPTED not in places:
-                    _begin(places, True)
-        else:
-            missed = 0 in _under_way and thread not in _under_way
             _under_way.add(thread)
-            if places is not None and _by_collection(places):
-                _finish(places)
-        if missed:
-            _pass_on(thread, KeyboardInterrupt)
+            if places is not None and "main" in places and INTERRUPTED not in places:
+                _begin(places, True)
+        elif places is not None and _by_collection(places):
+            _finish(places)
     except BaseException as error:
-        if places is not None and _by_collection(places) and phase != "start":
+        if phase == "stop" and places is not None and _by_collection(places):
             _finish(places)
         _pass_on(thread, type(error))
     if phase == "stop":
         _under_way.discard(thread)
+
+
+def collecting_after_all(phase: str, info: dict[str, int]) -> None:
+    """Called right after `collecting`, which an interrupt has kept from running if it came before its first line: does it then."""
+    thread = get_ident()
+    if (phase == "start") != (thread in _under_way):
+        collecting(phase, info)
+        _pass_on(thread, KeyboardInterrupt)
 
 
 def _pass_on(thread: int, error: type[BaseException]) -> None:
@@ -152,4 +147,4 @@ def _pass_on(thread: int, error: type[BaseException]) -> None:
     start_new_thread(wait, ())
 
 
-gc.callbacks.append(collecting)
+gc.callbacks += [collecting, collecting_after_all]

@@ -13,8 +13,8 @@ _RAISE: Final = opmap["RAISE_VARARGS"]
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")} | {"<__array_function__", "<frozen"})
 _NUMPY: Final = os.sep + "numpy" + os.sep
-_OF_VALUES: Final = (IndexError, ValueError, OverflowError, ArithmeticError, RecursionError)
-_BY_PYTHON: Final = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, AssertionError, NameError, RecursionError)
+_OF_VALUES: Final = (IndexError, ValueError, OverflowError, ArithmeticError)
+_BY_PYTHON: Final = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, AssertionError, NameError)  # RecursionError says enough
 
 
 def _is_ours(file: str) -> bool:
