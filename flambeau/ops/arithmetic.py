@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.primitive import broadcast_shapes
 from flambeau.ops.promotion import convert, need_tensor, promote, promote_float, result_type
 from flambeau.ops.registry import Exponent, Number, operation
 from flambeau.ops.result_strides import over_operands, over_tensors
@@ -185,6 +186,7 @@ def _comparison(name: str, alias: tuple[str, ...], text: str) -> Any:
         need_tensor(name, input)
         d = result_type(input, other)
         if d.is_complex and name not in ("eq", "ne"):
+            broadcast_shapes(name, [tuple(x._meta.shape) for x in (input, other) if hasattr(x, "_meta")])  # PyTorch's first complaint
             raise NotImplementedError(f'"{name}" is not implemented for complex numbers: they have no order')
         return primitive(convert(input, d), convert(other, d))
 

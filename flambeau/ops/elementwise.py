@@ -25,7 +25,7 @@ def _float_function(name: str, text: str, public: str | None = None, aliases: tu
     def body(input: Tensor) -> Tensor:
         (x,) = promote_float(input)
         if real_only and x.dtype.is_complex:
-            raise RuntimeError(f"{public or name} is not implemented for complex tensors")
+            raise NotImplementedError(f"{public or name} is not implemented for complex tensors")
         return primitive(x)
 
     body.__doc__ = text
@@ -268,7 +268,7 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
     d = result_type(*[x for x in (input, min, max) if x is not None])
     x = convert(input, d)
     if d.is_complex:
-        raise RuntimeError("clamp is not supported for complex types")
+        raise NotImplementedError("clamp is not supported for complex types")
     return _clamp(x, None if min is None else convert(min, d), None if max is None else convert(max, d))
 
 

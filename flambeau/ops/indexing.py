@@ -602,6 +602,8 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
         raise IndexError(f"index_select(): Index is supposed to be a vector, got shape {tuple(index._meta.shape)}")
     position = _lift(_check_index(index, "index_select", input, d))
     if input._meta.ndim == 0:
+        if position._meta.shape[0] != 1:
+            raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {position._meta.shape[0]} value(s)")
         return as_shape(prim.take_rows(as_shape(input, (1,)), position, dim=0), ())
     return prim.take_rows(input, position, dim=d)
 

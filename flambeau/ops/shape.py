@@ -888,6 +888,17 @@ def pad_constant(input: Tensor, pad: tuple[int, ...], value: Number = 0) -> Tens
     return prim.scatter_view(full, x, view)
 
 
+def _matrix(x: Tensor, name: str) -> Tensor:
+    """The last two dims exchanged, as the property called `name` does. A 0-d tensor is itself."""
+    ndim = x._meta.ndim
+    if ndim == 0:
+        return x
+    if ndim == 1 or (name == "H" and ndim > 2):
+        which, hint = ("matrices (2-D tensors)", "; use mH") if name == "H" else ("matrices or batches of matrices", "")
+        raise RuntimeError(f"tensor.{name} is only supported on {which}. Got {ndim}-D tensor{hint if ndim > 2 else ''}.")
+    return transpose(x, -2, -1)  # type: ignore[no-any-return]
+
+
 def install_methods(cls: Any) -> None:
     """The methods whose sizes may be given one by one."""
     for function in (
@@ -900,7 +911,7 @@ def install_methods(cls: Any) -> None:
 
     cls.real, cls.imag = property(real), property(imag)
     cls.T = property(numpy_t)
-    cls.mT = property(lambda self: transpose(self, -2, -1))
-    cls.H = property(lambda self: transpose(self, 0, 1).conj())
-    cls.mH = property(lambda self: transpose(self, -2, -1).conj())
+    cls.mT = property(lambda self: _matrix(self, "mT"))
+    cls.H = property(lambda self: _matrix(self, "H").conj())
+    cls.mH = property(lambda self: _matrix(self, "mH").conj())
 

@@ -75,7 +75,7 @@ def _function(name: str, text: str, aliases: tuple[str, ...] = (), gradient: boo
         def body(input: Tensor) -> Tensor:
             (x,) = promote_float(input)
             if x.dtype.is_complex:
-                raise RuntimeError(f"{name} is not implemented for complex tensors")
+                raise NotImplementedError(f"{name} is not implemented for complex tensors")
             wide = convert(x if gradient else prim.detach(x), dtypes.float64)  # rounded once
             return convert(formula(wide), x.dtype)
 
