@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.primitive import pointwise_strides
-from flambeau.ops.promotion import convert, in_float32, need_tensor, promote_float, result_type
+from flambeau.ops.promotion import convert, in_float32, need_order, need_tensor, promote_float, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.result_strides import like_input, over_operands, over_tensors, with_number
 from flambeau.ops.tied import tied
@@ -69,6 +69,8 @@ def _any_function(name: str, text: str, aliases: tuple[str, ...] = (), integers_
     def body(input: Tensor) -> Tensor:
         if integers_unchanged and input.dtype.category < 2:
             return prim.copy(input, strides=_strides_like(input))
+        if integers_unchanged:
+            need_order(name, input)
         return primitive(input)
 
     body.__doc__ = text
@@ -112,6 +114,7 @@ def round_(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, halves to even; with `decimals`, to that many places."""
     if input.dtype.category < 2:
         return prim.copy(input, strides=_strides_like(input))
+    need_order("round", input)
     if decimals == 0:
         return prim.round(input)
     scale = 10.0 ** builtin_abs(decimals)

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 _WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
-def copy_of_array(array: Any, d: dtype) -> Tensor:
-    """A tensor with a copy of a NumPy array's values (of the matching NumPy dtype), its dims in the same order in memory."""
+def copy_of_array(array: Any, d: dtype, keep: bool = True) -> Tensor:
+    """A tensor with a copy of a NumPy array's values (of the matching NumPy dtype), its dims in the same order in memory, or row-major (`keep`)."""
     import numpy
 
     from flambeau.runtime.memory import view_as_numpy
 
     buffer = allocate(array.size * d.itemsize)
     steps = tuple([s // array.itemsize for s in array.strides])
-    strides = contiguous_strides(array.shape) if min(steps, default=0) < 0 else like_strides(array.shape, steps)
+    strides = contiguous_strides(array.shape) if not keep or min(steps, default=0) < 0 else like_strides(array.shape, steps)
     if array.size:
         raw = view_as_numpy(buffer.address, array.size * d.itemsize, buffer).view(numpy.dtype(d.numpy_name))
         numpy.lib.stride_tricks.as_strided(raw, array.shape, [s * d.itemsize for s in strides])[...] = array
@@ -161,7 +161,7 @@ def _from_list(data: Any, d: dtype) -> Tensor:
         if isinstance(error, ValueError) and "complex" not in str(error):
             raise ValueError(f"too many dimensions or ragged nested sequence in torch.tensor: {error}") from None
         raise TypeError(f"can't convert the data to {d}: {error}") from None
-    t = copy_of_array(array, work)
+    t = copy_of_array(array, work, keep=False)  # NumPy's strides of an empty array are zeros
     return t if work is d else t.to(d)  # type: ignore[attr-defined, no-any-return]
 
 

@@ -302,6 +302,8 @@ def _linear(x: Any, start: int, count: int, indices: list[Any], present: tuple[b
     if 0 not in (*x._meta.shape[:start], *x._meta.shape[start + count :]):  # else nothing is looked up
         for size, i, dim in zip(shape, indices, [d for d, here in enumerate(present) if here], strict=True):
             prim.bounded(i, size, dim, wraps=True)
+    elif 0 in shape and 0 not in indices[0]._meta.shape:
+        raise IndexError(f"index is out of bounds for dimension with size 0: the tensor has shape {list(x._meta.shape)}; an index into it must be empty")
     if count == 1:
         return indices[0]
     linear = None
@@ -671,6 +673,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         raise RuntimeError(f"take_along_dim(): Expected dtype int64 for indices, got {indices.dtype.name}; convert them with .long()")
     # modulo the size, as PyTorch takes them
     position = prim.remainder(convert(indices, dtypes.int64), prim.constant(max(input._meta.shape[d] if input._meta.ndim else 1, 1), dtypes.int64))
+    if input._meta.ndim == 0 == indices._meta.ndim:
+        raise IndexError("torch.take_along_dim(): Dimension specified as 0 but tensor has no dimensions")
     if input._meta.ndim != indices._meta.ndim:
         raise RuntimeError(
             f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {input._meta.ndim} "

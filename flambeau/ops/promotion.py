@@ -75,6 +75,12 @@ def need_tensor(name: str, *operands: Any) -> None:
         )
 
 
+def need_order(name: str, x: Any, error: type[RuntimeError] = NotImplementedError) -> None:
+    """The error of PyTorch's function `name` if x is complex: such numbers have no order."""
+    if x._meta.dtype.is_complex:
+        raise error(f"{name}() is not implemented for {x._meta.dtype.name}: complex numbers have no order; use it on .real, .imag or .abs()")
+
+
 def convert(x: Any, d: dtype) -> Any:
     """A tensor (or number) as a tensor of dtype `d`, inside an operation's body."""
     from flambeau.ops import primitives as prim

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
-from flambeau.ops.promotion import convert, promote_float
+from flambeau.ops.promotion import convert, need_order, promote_float
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.results import return_type
@@ -149,6 +149,7 @@ def _extreme_dims(name: str, primitive: Any, text: str) -> Any:
     def body(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
         dims = reduce_dims(dim, input._meta.ndim, name)
         _not_empty(name, input, dims, dim is None or dim == ())
+        need_order(name, input)
         return keep(_reduced(primitive, input, dims), input, dims, keepdim)
 
     body.__doc__ = text
@@ -164,6 +165,7 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
     """The smallest and the largest element, of all or over one dim."""
     dims = reduce_dims(dim, input._meta.ndim, "aminmax")
     _not_empty("aminmax", input, dims, dim is None)
+    need_order("aminmax", input)
     low, high = (keep(_reduced(p, input, dims), input, dims, keepdim) for p in (prim.amin, prim.amax))
     return aminmax_result(low, high)  # type: ignore[return-value]
 
@@ -176,6 +178,7 @@ def _arg(name: str, primitive: Any, text: str) -> Any:
         m = input._meta
         if m.numel == 0 and dim is None:
             raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+        need_order(name, input, RuntimeError)
         if dim is None:
             flat = primitive(as_shape(input, (m.numel,)), dims=(0,))
             return as_shape(flat, (1,) * m.ndim) if keepdim else flat
@@ -199,6 +202,7 @@ def _with_indices(x: Any, arg: Any, dim: int, keepdim: bool, made: Any, name: st
     if m.ndim == 0:
         return made(prim.copy(x, strides=()), prim.zeros_of((), dtypes.int64))
     _not_empty(name, x, (d,))
+    need_order(name, x, RuntimeError)
     index = arg(x, dims=(d,))
     wide = as_shape(index, tuple([1 if i == d else s for i, s in enumerate(m.shape)]))
     values = prim.gather(x, wide, dim=d)
@@ -221,6 +225,7 @@ def _min_over(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, T
 def _max_all(input: Tensor) -> Tensor:
     if input._meta.numel == 0:
         raise RuntimeError("max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+    need_order("max", input)
     return _reduced(prim.amax, input, tuple(range(input._meta.ndim)))
 
 
@@ -228,6 +233,7 @@ def _max_all(input: Tensor) -> Tensor:
 def _min_all(input: Tensor) -> Tensor:
     if input._meta.numel == 0:
         raise RuntimeError("min(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+    need_order("min", input)
     return _reduced(prim.amin, input, tuple(range(input._meta.ndim)))
 
 
@@ -475,6 +481,7 @@ def _scan_extreme(name: str, made: Any, text: str) -> Any:
     def body(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         m = input._meta
         d = dim_of(dim, m.ndim)
+        need_order(name, input)
         if m.ndim == 0:
             values, indices = primitive(as_shape(input, (1,)), dim=0)
             return made(as_shape(values, ()), as_shape(indices, ()))  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
 from flambeau.ops.named import public
-from flambeau.ops.promotion import convert, promote_float
+from flambeau.ops.promotion import convert, need_order, promote_float
 from flambeau.ops.reductions import _pair, kthvalue_result, median_result, mode_result, nanmedian_result
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
@@ -37,8 +37,7 @@ sort_result, topk_result = _pair("sort"), _pair("topk")
 def _sorted(x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
     m = x._meta
     d = dim_of(dim, m.ndim)
-    if m.dtype.is_complex:
-        raise RuntimeError("sort: complex numbers have no order")
+    need_order("sort", x, RuntimeError)
     if m.ndim == 0:
         return prim.copy(x, strides=()), prim.zeros_of((), dtypes.int64)
     return prim.sort(x, dim=d, descending=descending)  # type: ignore[no-any-return]
@@ -80,6 +79,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
         raise RuntimeError(f"selected index k out of range: topk of k={k} on a dimension of size {size} (shape {tuple(m.shape)})")
     if m.ndim == 0:
         return topk_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
+    need_order("topk", input, RuntimeError)
     return topk_result(*prim.topk(input, dim=d, k=k, largest=largest))  # type: ignore[no-any-return]
 
 
@@ -101,6 +101,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tup
     size = m.shape[d] if m.ndim else 1
     if not 1 <= k <= size:
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k={k}, size {size}")
+    need_order("kthvalue", input)
     values, indices = prim.sort(input, dim=d, descending=False)
     return kthvalue_result(_at(values, d, k - 1, keepdim), _at(indices, d, k - 1, keepdim))  # type: ignore[no-any-return]
 
@@ -111,6 +112,7 @@ def _median_over(input: Tensor, dim: int, keepdim: bool, ignore_nan: bool) -> tu
     d = dim_of(dim, m.ndim)
     if m.ndim == 0:
         return (nanmedian_result if ignore_nan else median_result)(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
+    need_order("nanmedian" if ignore_nan else "median", input)
     values, indices = prim.sort(input, dim=d, descending=False)
     size = m.shape[d]
     wide = tuple([1 if j == d else s for j, s in enumerate(m.shape)])
@@ -155,6 +157,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
     d = dim_of(dim, m.ndim)
     if m.ndim == 0:
         return mode_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
+    need_order("mode", input)
     values, indices = prim.sort(input, dim=d, descending=False)
     size = m.shape[d]
     shape = tuple(m.shape)

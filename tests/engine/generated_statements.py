@@ -17,7 +17,7 @@ from tests.engine.random_programs import ENDS, Event, custom_function, share_mem
 # How far values of a dtype may be apart, of the greatest: programs are long.
 TOLERANCES = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-4, "complex64": 1e-4, "float64": 1e-9, "complex128": 1e-9}
 LAST_PLACES = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-22, "complex64": 2.0**-22, "float64": 2.0**-50, "complex128": 2.0**-50}
-COMMON = ("float32", "float32", "float64", "int64", "bool", "int32", "complex64", "uint8", "complex128")
+COMMON = ("float32", "float32", "float64", "int64", "bool", "int32", "complex64", "int8", "complex128")
 SIZES = (1, 2, 3, 4, 5, 7)
 LARGEST = 200  # elements of a register
 
@@ -121,8 +121,6 @@ class Run:
         data: Any = np.round(g.uniform(-2, 2, shape), 3) if number % 3 else g.integers(-3, 4, shape).astype("float64")
         if "complex" in kind:
             data = data + 1j * np.round(g.uniform(-2, 2, shape), 3)
-        elif kind == "uint8":
-            data = np.abs(data)
         if self.nudge is not None and kind in LAST_PLACES:
             data = data * (1 + self.nudge.choice([-1, 1], shape) * LAST_PLACES[kind])
         layout, wanted = g.integers(4), g.random() < 0.5
@@ -150,6 +148,8 @@ class Run:
         for i, x in enumerate(self.values):
             if not hasattr(x, "numel"):
                 x = self.values[i] = self.m.tensor(1.0)
+            if str(x.dtype) == "torch.complex32":  # not there yet (docs/differences.md)
+                x = self.values[i] = x.to(self.m.complex64)
             if x.numel() > LARGEST:
                 self.values[i] = x.reshape(-1)[:30]
             self.tolerance = max(self.tolerance, TOLERANCES.get(str(x.dtype).removeprefix("torch."), 0))

@@ -44,9 +44,9 @@ def prod(c, g):
     order = [d for d in range(ndim) if d not in dims] + list(dims)
     moved = x.permute(order)
     lead = [c.shape(0)[d] for d in range(ndim) if d not in dims]
-    rows = moved.reshape([*lead, -1])
-    if rows._meta.numel == 0:
+    if 0 in c.shape(0):
         return spread(c, g).expand(c.shape(0))
+    rows = moved.reshape([*lead, -1])
     ones = rows.new_ones([*lead, 1])
     before = concatenate_last([ones, cumprod(rows, dim=len(lead)).narrow(-1, 0, rows.shape[-1] - 1)])
     flipped = cumprod(rows.flip(-1), dim=len(lead)).narrow(-1, 0, rows.shape[-1] - 1)
