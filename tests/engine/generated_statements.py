@@ -40,7 +40,7 @@ DTYPE_CHANGES = (
     "X = torch.result_type(Y, Z) and Y.mul(Z)",
 )  # fmt: skip
 OUTPUTS = (
-    "torch.add(Y.detach(), N, out=s.out(X, Y))", "torch.mul(Y.detach(), Z.detach(), out=s.out(X, Y)[...])", "torch.mul(X.detach(), N, out=X.detach())",
+    "torch.add(Y.detach(), N, out=s.out(X, Y))", "torch.mul(Y.detach(), Y.detach(), out=s.out(X, Y)[...])", "torch.mul(X.detach(), N, out=X.detach())",
     "X = torch.sub(Y.detach(), N, out=torch.empty_like(Y))", "X = torch.sum(Y.detach(), -1, out=torch.zeros(0, dtype=torch.D))",
     "torch.cat([Y.detach()[:1], Y.detach()[1:]], out=s.out(X, Y))", "X = torch.exp(bounded(s, Y).detach(), out=torch.zeros(0))",
     "X = torch.matmul(s.rows(Y, 3).detach().T, s.rows(Y, 3).detach(), out=torch.empty(3, 6)[:, ::2])", "torch.add(Y.detach(), N, out=s.out(X.mT, Y.mT).mT)",
@@ -150,6 +150,8 @@ class Run:
                 x = self.values[i] = self.m.tensor(1.0)
             if str(x.dtype) == "torch.complex32":  # not there yet (docs/differences.md)
                 x = self.values[i] = x.to(self.m.complex64)
+            if overlaps(x):  # what a write to it gives is decided by its order
+                x = self.values[i] = x.clone()
             if x.numel() > LARGEST:
                 self.values[i] = x.reshape(-1)[:30]
             self.tolerance = max(self.tolerance, TOLERANCES.get(str(x.dtype).removeprefix("torch."), 0))
