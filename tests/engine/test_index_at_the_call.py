@@ -218,8 +218,8 @@ def test_every_operation_says_what_its_indices_must_be(monkeypatch: pytest.Monke
     missing: list[str] = []
     plain = recorder.Trace.add_edge
 
-    def add_edge(self: Any, key: Any, fragment: Any, result: Any, tensors: Any) -> Any:
-        state = plain(self, key, fragment, result, tensors)
+    def add_edge(self: Any, key: Any, fragment: Any, result: Any, tensors: Any, **rest: Any) -> Any:
+        state = plain(self, key, fragment, result, tensors, **rest)
         if isinstance(key[0], Operation):
             refused = _through_refusals(fragment.nodes)
             notes = [(refused.get(n.inputs[1], n.inputs[1]), 0, 0, 0, None, "") for n in fragment.nodes
