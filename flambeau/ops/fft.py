@@ -165,6 +165,8 @@ def _lengths(name: str, x: Any, s: Any, dim: Any) -> tuple[tuple[int, ...], tupl
         dims = tuple(range(ndim - len(s), ndim))
     else:
         dims = tuple(range(ndim))
+    if dims and not x._meta.ndim:
+        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
     sizes = tuple([x._meta.shape[d] for d in dims]) if s is None else tuple([x._meta.shape[d] if n == -1 else n for d, n in zip(dims, s, strict=True)])
     for n in sizes:
         if n < 1:

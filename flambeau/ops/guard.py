@@ -197,7 +197,7 @@ def guard(space: str, members: Mapping[str, Any]) -> None:
                 else:
                     called = f"{space}.{name}" if space else name
                 _guarded[member] = Guarded(member, called)
-        elif isinstance(member, type) and member.__module__.startswith("flambeau") and not issubclass(member, (Exception, _TENSOR[0])):
+        elif isinstance(member, type) and member.__module__.startswith("flambeau") and not issubclass(member, (Exception, tuple, _TENSOR[0])):
             guard(member.__name__, vars(member))
 
 
