@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from struct import pack
+from struct import pack, unpack
 from typing import Any, Final
 
 _PLAIN: Final = frozenset((int, float, bool, complex))
@@ -53,6 +53,16 @@ def static(x: Any) -> Any:
         raise TypeError(f"a static argument must be made of Python's own numbers, not {cls.__name__}")
     _others.add(cls)
     return x
+
+
+def value_of(key: Any) -> Any:
+    """What `static` has made a key of."""
+    if key.__class__ is not tuple:
+        return key
+    if len(key) == 2 and key[0] in _PLAIN:
+        cls, told = key
+        return unpack("d", told)[0] if cls is float else complex(*unpack("2d", told)) if cls is complex else told
+    return tuple([value_of(k) for k in key])
 
 
 def plain_number(x: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 _HOMES = {
     "vmap": "mapping", "grad": "reverse", "grad_and_value": "reverse", "vjp": "reverse", "jacrev": "reverse", "hessian": "forward_mode",
     "jvp": "forward_mode", "jacfwd": "forward_mode", "linearize": "forward_mode", "functional_call": "modules", "stack_module_state": "modules",
-    "replace_all_batch_norm_modules_": "modules", "functionalize": "functionalize", "debug_unwrap": "levels", "rearrange": "rearrange",
+    "replace_all_batch_norm_modules_": "modules", "functionalize": "functionalization", "debug_unwrap": "levels", "rearrange": "rearrange",
 }  # fmt: skip
 
 __all__ = [

@@ -188,8 +188,8 @@ def guard(space: str, members: Mapping[str, Any]) -> None:
     Of the classes in a namespace the constructors and public methods are guarded; `nn.Module.__call__` does it for their forwards.
     """
     for name, member in list(members.items()):
-        if name.startswith("_") and name not in _SPECIAL:
-            continue
+        if name.startswith("_") and name not in (_SPECIAL if not space else ("__init__",)):
+            continue  # a container's KeyError is what a program waits for
         if type(member) is FunctionType:
             if member not in _guarded and _suits(member):
                 if name in _SPECIAL:

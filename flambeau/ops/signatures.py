@@ -63,7 +63,7 @@ def _numpy(v: Any) -> bool:
     return type(v).__module__ == "numpy" and hasattr(v, "item") and getattr(v, "ndim", 1) == 0
 
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
+_LEAST, _MOST, _MOST_UNSIGNED = -(2**63), 2**63 - 1, 2**64 - 1
 
 
 def _is_int(v: Any) -> bool:
@@ -90,7 +90,7 @@ def _is_float(v: Any) -> bool:
 
 def _is_number(v: Any) -> bool:
     if type(v) is int:
-        return _LEAST <= v <= _MOST
+        return _LEAST <= v <= _MOST_UNSIGNED
     return isinstance(v, (int, float, complex)) or _is_float(v) or _numpy(v)
 
 

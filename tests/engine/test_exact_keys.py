@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import itertools
 import math
 import struct
@@ -18,7 +19,7 @@ from flambeau.exact import exact, text
 from flambeau.ops.registry import Operation
 from flambeau.trace.forgetting import keep
 from flambeau.trace.immediate import forget
-from flambeau.trace.recorder import Trace
+from flambeau.trace.recorder import Trace, local
 
 
 class Unit(float):
@@ -67,14 +68,17 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     def slow(self: Trace, op: Any, key: Any, args: Any) -> Any:
         raise _Key(key)
 
+    local.main.roots.clear()  # what other tests have taught it would answer
+    local.main.mode_changed = True
     x = ft.ones(2)
     x.tolist()
     monkeypatch.setattr(Trace, "slow", slow)
 
     def key_of(op: Operation, position: int, value: Any) -> Any:
         args: list[Any] = []
-        for kind in op.kinds:
-            args.append([x] if kind == "tensors" else x if kind in ("tensor", "operand", "exponent") else None)
+        for kind, default in zip(op.kinds, op.defaults, strict=True):
+            otherwise = None if default is inspect.Parameter.empty else default
+            args.append([x] if kind == "tensors" else x if kind in ("tensor", "operand", "exponent") else otherwise)
         args[position] = value
         try:
             op.call(args)
@@ -106,12 +110,18 @@ def test_every_static_argument_tells_unlike_values_apart(kind: str, recorded: Ca
 
 def test_every_static_argument_finds_like_values_equal(recorded: Callable[..., Any]) -> None:
     """Also a NaN that is another object, and a value of a class that is converted."""
+    checked = 0
     for op in operations():
         for position in places(op):
             pairs = [(a, b) for a, b in CONVERTED if op.kinds[position] == "static" or not isinstance(b, tuple)]
             for a, b in ((of_bits(0x7FF8000000000000), NAN), (float("-0.0"), -0.0), *pairs):
-                first, second = (recorded(op, position, v) for v in (a, b))
+                try:
+                    first, second = (recorded(op, position, v) for v in (a, b))
+                except TypeError:  # no value of this argument
+                    continue
+                checked += 1
                 assert {first: 1}.get(second) == 1, f"{op.name}, argument {op.names[position]}: {a!r} and {b!r} have two keys"
+    assert checked > 500
 
 
 # -- by what functions give ---------------------------------------------------------------------------------------------
