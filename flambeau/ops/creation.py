@@ -225,7 +225,7 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
         raise TypeError("arange(): expected (end), (start, end) or (start, end, step)")
     if step == 0:
         raise RuntimeError("arange(): step must be nonzero")
-    if not all(math.isfinite(v) for v in (start, end, step)):
+    if not (math.isfinite(start) and math.isfinite(end) and step == step):  # an infinite step reaches nothing beyond the start
         raise RuntimeError(f"arange(): unsupported range: {start} -> {end}")
     if (step > 0 and start > end) or (step < 0 and start < end):
         raise RuntimeError(f"arange(): upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
@@ -258,7 +258,7 @@ def _linspace(start: Number, end: Number, steps: int, dtype: Any, base: float | 
         work = dtypes.float64
     index = prim.iota(shape=(steps,), dim=0)
     a, b = convert(convert(start, dtypes.float64), work), convert(convert(end, dtypes.float64), work)
-    step = prim.div(prim.sub(b, a), prim.constant(max(steps - 1, 1), work))
+    step = prim.div(prim.sub(b, a), prim.constant(steps - 1, work)) if steps > 1 else prim.constant(0, work)
     if work is dtypes.float32:
         a, b, step = (convert(v, dtypes.float64) for v in (a, b, step))
     forward = prim.add(a, prim.mul(step, convert(index, dtypes.float64)))

@@ -168,9 +168,21 @@ def rad2deg(input: Tensor) -> Tensor:
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)); x is clamped to [eps, 1 - eps] first if eps is given."""
     (x,) = promote_float(input)
-    if eps is not None:
+    if eps is not None and eps == eps:
         x = prim.minimum(prim.maximum(x, eps), 1 - eps)
-    return prim.log(prim.div(x, prim.sub(prim.constant(1, x.dtype), x)))
+    if not x._meta.requires_grad or x.dtype.is_complex or (eps is not None and 0.0 < eps <= 0.5):
+        return prim.log(prim.div(x, prim.sub(prim.constant(1, x.dtype), x)))
+    inside = prim.bitwise_and(prim.gt(x, 0.0), prim.lt(x, 1.0))
+    safe = prim.where(inside, x, 0.5)
+    return prim.where(inside, prim.log(prim.div(safe, prim.sub(prim.constant(1, x.dtype), safe))), beyond_unit(x))
+
+
+def beyond_unit(x: Any) -> Any:
+    """-inf at 0, inf at 1 and NaN elsewhere, with slopes of inf and NaN: what a function on (0, 1) with poles at both ends is outside of it."""
+    zero, one = prim.eq(x, 0.0), prim.eq(x, 1.0)
+    within = prim.bitwise_and(prim.ge(x, 0.0), prim.le(x, 1.0))
+    right = prim.where(one, prim.div(1.0, 1 - prim.where(one, x, 0.0)), prim.where(within, 0.0, x) * float("nan"))
+    return prim.where(zero, prim.div(-1.0, prim.where(zero, x, 1.0) + 0.0), right)
 
 
 @operation(method=True, inplace=True, out=True)
@@ -276,7 +288,7 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
 
 
 def _clamp(x: Any, low: Any, high: Any) -> Any:
-    """The gradient is 1 within the bounds, ends included (PyTorch's rule): hence where, not maximum. A bound that is NaN gives NaN."""
+    """The gradient is 1 within the bounds, ends included, and 0 of NaN (PyTorch's rule): hence where, not maximum. A bound that is NaN gives NaN."""
     if low is not None and high is not None:
         low = prim.minimum(low, high)
     for bound, beyond in ((low, prim.lt), (high, prim.gt)):
@@ -285,8 +297,14 @@ def _clamp(x: Any, low: Any, high: Any) -> Any:
         out = beyond(x, bound)
         if bound._meta.dtype.is_floating_point:
             out = prim.bitwise_or(out, prim.isnan(bound))
+            bound = _without_nan_slope(bound)
         x = prim.where(out, bound, x)
-    return x
+    return _without_nan_slope(x)
+
+
+def _without_nan_slope(x: Any) -> Any:
+    """The same values; where they are NaN, no gradient."""
+    return prim.where(prim.isnan(x), float("nan"), x) if x._meta.requires_grad and x.dtype.is_floating_point else x
 
 
 @operation(method=True, inplace=True, out=True)
@@ -388,7 +406,7 @@ def angle(input: Tensor) -> Tensor:
     if input.dtype.is_complex:
         return prim.atan2(prim.imag_part(input), prim.real_part(input))
     (x,) = promote_float(input)
-    return prim.where(prim.isnan(x), x, prim.where(prim.lt(x, 0), math.pi, prim.where(prim.lt(prim.abs(x), float("inf")), 0.0 * x, 0.0)))
+    return prim.where(prim.isnan(x), float("nan"), prim.where(prim.lt(x, 0), math.pi, prim.where(prim.lt(prim.abs(x), float("inf")), 0.0 * x, 0.0)))
 
 
 @operation(method=True, inplace=True, out=True)

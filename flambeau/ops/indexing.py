@@ -552,6 +552,8 @@ def scatter(
     input: Tensor, dim: int, index: Tensor, src: Tensor | Any = None, *, value: Any = None, reduce: str | None = None, out: Any = None,
 ) -> Tensor:  # fmt: skip
     """A copy with out[index[i][j]][j] = src[i][j] for dim 0, and so on; `reduce` may be "add" or "multiply"."""
+    if (src is None) == (value is None):
+        raise TypeError("scatter() takes either 'src' (a tensor) or 'value' (a number), got " + ("neither" if src is None else "both"))
     if reduce is not None and reduce not in ("add", "multiply"):
         raise RuntimeError("reduce argument must be either add or multiply.")
     if out is not None:

@@ -156,19 +156,25 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return as_shape(result, (*input._meta.shape[:-1], *other._meta.shape[:-1]))
 
 
-def _affine(base: Any, product: Any, beta: Any, alpha: Any) -> Any:
-    """beta * base + alpha * product; a beta of 0 ignores base, NaN included."""
+def _affine(base: Any, product: Any, beta: Any, alpha: Any, terms: int = 1) -> Any:
+    """beta * base + alpha * product; a beta of 0 ignores base, NaN included. `terms`: of the product; of none, alpha is not looked at."""
     narrow = product.dtype
+    if not terms:
+        alpha, product = 1, prim.full_of(tuple(product._meta.shape), _nothing(narrow))
     if narrow in (dtypes.float16, dtypes.bfloat16):  # beta and alpha keep their digits, and the result is rounded once
         product, base = convert(product, dtypes.float32), convert(base, dtypes.float32)
-        return convert(_affine(base, product, beta, alpha), narrow)
+        return convert(_affine(base, product, beta, alpha, terms), narrow)
     if not (isinstance(alpha, (int, float)) and alpha == 1):
         product = prim.mul(product, convert(alpha, product.dtype))
     if not (isinstance(beta, (int, float)) and beta == 1):
         beta = convert(beta, product.dtype)
-        nothing = prim.constant(-0.0 if product.dtype.is_floating_point else 0, product.dtype)  # what is added changes no bit
-        base = prim.mul(prim.where(prim.eq(beta, 0), nothing, base), beta)
+        base = prim.mul(prim.where(prim.eq(beta, 0), _nothing(product.dtype) if terms else prim.constant(0, product.dtype), base), beta)
     return prim.add(product, base)
+
+
+def _nothing(kind: Any) -> Any:
+    """What is added without changing a bit."""
+    return prim.constant(-0.0 if kind.is_floating_point else 0, kind)
 
 
 def _fits(name: str, base: Any, product: Any) -> None:
@@ -186,7 +192,7 @@ def _with_base(name: str, ndims: tuple[int, int], text: str) -> Any:
         _one_dtype(name, input, mat1, mat2)
         product = matmul_of(mat1, mat2, name)
         _fits(name, input, product)
-        return _affine(input, product, beta, alpha)
+        return _affine(input, product, beta, alpha, mat1._meta.shape[-1])
 
     body.__doc__ = text
     names = {"addmm": ("mat1", "mat2"), "addmv": ("mat", "vec"), "baddbmm": ("batch1", "batch2")}[name]
@@ -213,7 +219,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, a
     b, n, k = batch1._meta.shape
     left = as_shape(prim.permute(batch1, dims=(1, 0, 2)), (n, b * k))
     right = as_shape(batch2, (b * k, batch2._meta.shape[2]))
-    return _affine(input, matmul_of(left, right, "addbmm"), beta, alpha)
+    return _affine(input, matmul_of(left, right, "addbmm"), beta, alpha, b * k)
 
 
 @operation(method=True, inplace=True, out=True)

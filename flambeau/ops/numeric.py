@@ -316,7 +316,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     m = input._meta
     if m.ndim < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {m.ndim} dimensions")
-    if p <= 0 or maxnorm < 0:
+    if not (p > 0 and maxnorm >= 0):
         raise RuntimeError(f"renorm: expected p > 0 and maxnorm >= 0, got p = {p}, maxnorm = {maxnorm}")
     d = dim_of(dim, m.ndim)
     others = tuple([i for i in range(m.ndim) if i != d])
@@ -407,6 +407,8 @@ def frexp(input: Tensor) -> Any:
     if input.requires_grad or hasattr(input, "_level"):
         # the same mantissa, as the gradient knows it; in two steps, as the exponent may be beyond a power's range
         half = exponent.floor_divide(2)
+        if input.dtype is dtypes.float64:  # whole exponents would be powers of float32
+            exponent, half = exponent.to(input.dtype), half.to(input.dtype)
         mantissa = input.ldexp(-half).ldexp(half - exponent).to(input.dtype)
     return frexp_result(mantissa, exponent)
 

@@ -15,6 +15,7 @@ from flambeau.foreign import refuse
 from flambeau.layouts import strided
 from flambeau.ops.shape import sizes_of
 from flambeau.ops.tied import tied_to
+from flambeau.queries import finfo
 from flambeau.runtime.buffers import allocate
 from flambeau.runtime.random import MersenneState, full_range
 from flambeau.trace.existing import from_buffer
@@ -330,6 +331,9 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = N
 
         uniform_(view_as_real(self), a, b, generator=generator)  # type: ignore[operator]
         return self
+    for bound, what in ((a, "from"), (b, "to")):
+        if not abs(bound) <= finfo(d).max:
+            raise RuntimeError(f"uniform_: {what} is out of bounds for {d.name}, got {bound}")
     if a > b:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}")
     return _fill_in_place(self, lambda p, n: _state(generator).uniform(p, n, d, a, b), "uniform_")
@@ -338,7 +342,7 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = N
 @draws
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with normally distributed numbers."""
-    if std < 0:
+    if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     if not self._meta.numel:
         return self

@@ -389,6 +389,9 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 
 def norm_of(x: Any, p: float, dims: tuple[int, ...]) -> Any:
     """The vector p-norm over dims, inside a body."""
+    count = _count(x, dims)
+    if (p != 0 and dims and count == 1) or (p != p and not count):  # of one element, exactly; also where p is NaN or its power overflows
+        return _reduced(prim.sum, prim.abs(x), dims)
     if p == 2 and not x.dtype.is_complex:
         return root(_reduced(prim.sum, prim.mul(x, x), dims))
     size = prim.abs(x)
@@ -415,7 +418,8 @@ def vector_norm_op(input: Tensor, p: float, dim: Any, keepdim: bool, dtype: Any)
     dims = reduce_dims(dim, x._meta.ndim, "norm")
     # float16 and bfloat16 are rounded once, at the end: the root of a rounded sum was off by one unit in the last place
     wide = convert(x, dtypes.float32) if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
-    return convert(keep(norm_of(wide, p, dims), x, dims, keepdim), x.dtype.to_real() if x.dtype.is_complex else x.dtype)
+    alone = not x._meta.ndim and p != 0 and dim in (None, ())
+    return convert(keep(prim.abs(wide) if alone else norm_of(wide, p, dims), x, dims, keepdim), x.dtype.to_real() if x.dtype.is_complex else x.dtype)
 
 
 @remembered

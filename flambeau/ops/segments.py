@@ -66,7 +66,7 @@ def range_(start: float = 0, end: float = 0, step: float = 1, *, out: Any = None
         "Instead, use torch.arange, which produces values in [start, end).", UserWarning, stacklevel=2,
     )  # fmt: skip
     check("range", ("start", "end", "step"), (start, end, step), (None, None, None))
-    if step == 0 or (end - start) / step < 0:
+    if not (start <= end if step > 0 else step < 0 and start >= end):
         raise RuntimeError(f"range(): upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
     kind = dtype or torch.get_default_dtype()
     steps = torch.arange(int((end - start) / step) + 1, dtype=torch.float64)

@@ -381,6 +381,8 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "us
         raise RuntimeError(f"cdist only supports at least 2D tensors, X1 got: {x1.ndim}D, X2 got: {x2.ndim}D")
     if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
+    if not p >= 0:
+        raise RuntimeError(f"cdist only supports non-negative p values, got p={p}")
     return _cdist(x1, x2, float(p))  # type: ignore[no-any-return]
 
 
@@ -395,7 +397,7 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype} did not match {other.dtype}: isclose compares tensors of one dtype")
     for name, bound in (("rtol", rtol), ("atol", atol)):
-        if bound < 0:
+        if not bound >= 0:
             raise RuntimeError(f"isclose(): {name} must be greater than or equal to zero, but got {bound}")
     same = prim.eq(input, other)
     if input.dtype.category < 2:

@@ -61,11 +61,16 @@ def with_derivative(value: Any, x: Any, derivative: Callable[[Any], Any]) -> Any
     What is added is (x - x0) times the mean of the derivative between x0 and x, and x0 is x detached: 0, but not its gradients."""
     if not x._meta.requires_grad:
         return value
-    live = prim.where(prim.lt(prim.abs(x), INFINITY), x, 0.0)
+    fixed, place = prim.detach(value), prim.detach(x)
+    usual = prim.bitwise_and(prim.lt(prim.abs(place), INFINITY), prim.lt(prim.abs(fixed), INFINITY))
+    live = prim.where(usual, x, 0.0)
     here = prim.detach(live)
     step = live - here
     slope = derivative(here + _GAUSS[0] * step) + derivative(here + _GAUSS[1] * step)
-    return prim.detach(value) + step * (slope * 0.5)
+    # Infinite values have infinite slopes, and NaN has NaN.
+    steep = fixed * (1 + prim.sgn(derivative(place)) * (x - prim.where(prim.lt(prim.abs(place), INFINITY), place, 0.0)))
+    wild = prim.where(prim.isnan(fixed), fixed * prim.where(prim.isnan(fixed), x, 0.0), prim.where(prim.lt(prim.abs(place), INFINITY), steep, fixed))
+    return prim.where(usual, fixed + step * (slope * 0.5), wild)
 
 
 def _function(name: str, text: str, aliases: tuple[str, ...] = (), gradient: bool = True) -> Callable[[Callable[[Any], Any]], Any]:

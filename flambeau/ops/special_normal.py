@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import primitives as prim
 from flambeau.ops import special_tables as t
+from flambeau.ops.elementwise import beyond_unit
 from flambeau.ops.promotion import in_float32, need_tensor, promote_float
 from flambeau.ops.registry import Number, operation
-from flambeau.ops.special_bessel import INFINITY, NAN, _function, choose, either, polynomial
+from flambeau.ops.special_bessel import INFINITY, _function, choose, polynomial
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -27,8 +28,10 @@ def _split_square(x: Any) -> tuple[Any, Any]:
 
 
 def _erfcx_near(x: Any) -> Any:
-    a, b = _split_square(prim.where(prim.lt(x, -30.0), -30.0, x))  # infinite from there on
-    return prim.exp(a) * (prim.exp(b) * prim.erfc(x))
+    steep = prim.lt(x, -30.0)  # infinite from there on
+    y = prim.where(steep, 0.0, x)
+    a, b = _split_square(y)
+    return prim.where(steep, prim.where(steep, x, -1.0) * -INFINITY, prim.exp(a) * (prim.exp(b) * prim.erfc(y)))
 
 
 def _erfcx_far(x: Any) -> Any:
@@ -91,18 +94,18 @@ def ndtri(x: Any) -> Any:
     middle = _ndtri_middle(prim.where(tail, 0.5, small))
     far = _ndtri_tail(prim.where(tail, small, 0.1))
     value = prim.where(tail, prim.where(upper, far, -far), middle)
-    edge = prim.where(prim.eq(x, 0.0), -INFINITY, either(prim.eq(x, 1.0), INFINITY, NAN, x))
-    return prim.where(inside, value, edge)
+    return prim.where(inside, value, beyond_unit(x))
 
 
 @_function("entr", "-x log(x), 0 at 0, -inf below.")
 def entr(x: Any) -> Any:
-    positive = prim.gt(x, 0.0)
-    safe = prim.where(positive, x, 1.0)
-    zero = prim.eq(x, 0.0)
-    rise = prim.sqrt(prim.where(zero, x, 1.0))  # 0 at 0, and its gradient inf, as -log(0) - 1 and PyTorch's is
-    edge = prim.where(zero, rise, either(prim.isnan(x), NAN, -INFINITY, x))
-    return prim.where(positive, -safe * prim.log(safe), edge)
+    # The slope is -log(x) - 1: infinite at 0, NaN below.
+    inside = prim.bitwise_and(prim.gt(x, 0.0), prim.lt(x, INFINITY))
+    safe = prim.where(inside, x, 1.0)
+    zero, negative, outside = prim.eq(x, 0.0), prim.bitwise_and(prim.lt(x, 0.0), prim.gt(x, -INFINITY)), prim.bitwise_not(prim.lt(prim.abs(x), INFINITY))
+    edge = prim.where(zero, prim.sqrt(prim.where(zero, x, 1.0) + 0.0), prim.abs(prim.where(outside, x, 0.0)) * -INFINITY)
+    edge = prim.where(negative, prim.log(prim.where(negative, x, -1.0) * 0.0), edge)
+    return prim.where(inside, -safe * prim.log(safe), edge)
 
 
 @operation(name="special_xlog1py", out=True, public=False)

@@ -1,5 +1,5 @@
 """The forms in which an operator of PyTorch's database is called: in place, with `out=`, as a method, by its operator, on inputs of
-other layouts, sizes and values, and with arguments that are wrong.
+other layouts, sizes and values, with special numbers as arguments, and with arguments that are wrong.
 
 A form makes, from a case, calls of a function of the framework: what it gives back (values, whether a result is the tensor that
 was given, strides, warnings) is compared like any result.
@@ -7,6 +7,8 @@ was given, strides, warnings) is compared like any result.
 
 from __future__ import annotations
 
+import inspect
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType
@@ -18,13 +20,16 @@ import flambeau
 from flambeau.testing.compare import Input
 from tests.differential.samples import ALWAYS, OPERATORS, Case, Draw, Unsupported, case_of, cases, for_flambeau, text_of, torch
 
-FORMS = ("function", "inplace", "out", "method", "operator", "layout", "size", "special", "errors")
+FORMS = ("function", "inplace", "out", "method", "operator", "layout", "size", "special", "numbers", "errors")
 Function = Callable[..., Any]
 
 
 def form_cases(label: str, dtype: str, form: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
     """At most `most` calls of an operator in a form."""
-    made = {"inplace": _inplace, "out": _out, "method": _method, "operator": _operator, "layout": _layouts, "size": _sizes, "special": _special}
+    made = {
+        "inplace": _inplace, "out": _out, "method": _method, "operator": _operator, "layout": _layouts, "size": _sizes, "special": _special,
+        "numbers": _numbers,
+    }  # fmt: skip
     if form == "function":
         yield from cases(label, dtype, gradients, most, draw)
     else:
@@ -277,6 +282,44 @@ def _special(label: str, dtype: str, gradients: bool, most: int, draw: Draw = AL
         return _like(x, values, strides=x.strides, offset=x.offset)
 
     return _changed(label, dtype, False, most, draw, {"special": change})
+
+
+NUMBERS = (math.nan, math.inf, -math.inf, 0.0, -0.0, -1.0, 1e-300, 1e300)
+
+
+def _numbers(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS) -> Iterator[Case]:
+    """Each number among the arguments, given or by default, is one of NUMBERS in its turn."""
+    turns: dict[Any, int] = {}
+    count = 0
+    for case in cases(label, dtype, False, most, draw):
+        for place in sorted(_places(case), key=lambda place: turns.get(place, 0)):
+            if count == most:
+                return
+            turn = turns[place] = turns.get(place, 0) + 1
+            number = NUMBERS[(turn - 1 + hash_of(label)) % len(NUMBERS)]
+            args, kwargs = case.args, dict(case.kwargs)
+            if isinstance(place, str):
+                kwargs[place] = number
+            else:
+                args = (*args[:place], number, *args[place + 1 :])
+            yield case._replace(args=args, kwargs=kwargs, text=f"{label}{text_of(args, kwargs)}")
+            count += 1
+
+
+def _places(case: Case) -> list[int | str]:
+    """Where a call has numbers that need not be whole: positions, and names of keywords."""
+    found: list[int | str] = [i for i, a in enumerate(case.args) if isinstance(a, float)]
+    found += [name for name, a in case.kwargs.items() if isinstance(a, float)]
+    try:
+        parameters = list(inspect.signature(case.function[0]).parameters.values())
+    except (TypeError, ValueError):
+        return found
+    given = {p.name for p in parameters[: len(case.args)]} | set(case.kwargs)
+    rest = [p for p in parameters if p.name not in given and p.kind is not p.POSITIONAL_ONLY]
+    return found + [p.name for p in rest if isinstance(p.default, float) or (p.name in _SCALES and p.default is not p.empty)]
+
+
+_SCALES = ("alpha", "beta", "value")  # their defaults may be whole
 
 
 # -- arguments that are wrong -------------------------------------------------------------------------------------

@@ -119,6 +119,7 @@ FORMS_KNOWN: dict[tuple[str, str], str] = {
     **dict.fromkeys([("special", n) for n in "mode unique unique_consecutive sort argsort msort bucketize searchsorted topk kthvalue".split()], _NO_ORDER),
     **dict.fromkeys([("special", n) for n in _HIDDEN], "drops NaN by the order of its comparisons, or gives NaN where a limit exists"),
     **dict.fromkeys([("errors", f"__r{n}__") for n in "add div mul and or xor".split()], _REFLECTED),
+    ("numbers", "__rsub__"): "takes no alpha there",
     ("errors", "narrow_copy"): "an internal assertion, where ours is narrow's IndexError",
     **dict.fromkeys([("errors", f"jiterator_{n}") for n in "binary binary_return_by_ref".split()], "GPUs only"),
 }

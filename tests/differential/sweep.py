@@ -1,7 +1,7 @@
 """All operators of PyTorch's database against flambeau: `python -m tests.differential.sweep [DTYPE] [MOST] [--form FORM] [OPERATOR ...]`.
 
 Prints each difference with the call, and how many there were. Known ones (known.py) are left out. FORM is one of forms.FORMS:
-"function" (the default), "inplace", "out", "method", "operator", "layout", "size", "special", "errors", or "all" for each of them.
+"function" (the default), "inplace", "out", "method", "operator", "layout", "size", "special", "numbers", "errors", or "all" for each of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def answers(
     op = OPERATORS[label]
     inexact = getattr(torch, dtype).is_floating_point or getattr(torch, dtype).is_complex
     order = order if inexact and op.supports_autograd else 0
-    if dtype in _SHORT or form in ("out", "size", "special"):
+    if dtype in _SHORT or form in ("out", "size", "special", "numbers"):
         order = min(order, dtype in _SHORT)
     values = known.values and "empty" not in op.name
     for case in form_cases(label, dtype, form, order > 0, most, draw):

@@ -31,7 +31,7 @@ def lgamma(x: Lanes) -> Lanes:
         return lgamma(x.to("double", "fpext")).to("float", "fptrunc")
     infinity = float("inf")
     a = abs(x)
-    left = x.lt(0.0)
+    left = x.lt(-1e-20)  # closer to 0 the sign makes no difference, and the product below would vanish
     # Reflection for x < 0: lgamma(x) = log(pi / |x sin(pi x)|) - lgamma(|x|). Here: lgamma of a > 0.
     # a >= 8: Stirling. 2.5 <= a < 8: Gamma(a) = (a - 1) ... (a - k) Gamma(a - k). Below: t = a - 2, a - 1 or a.
     large = a.ge(8.0)

@@ -45,13 +45,13 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 
 def _negative(x: Tensor) -> Tensor:
-    """min(x, 0) with gradient 1 at 0: keeps exp of the branch that is not taken finite."""
-    return torch.where(x > 0, 0, x)
+    """min(x, 0) with gradient 1 at 0, and 0 of NaN: keeps exp of the branch that is not taken finite."""
+    return torch.where(x <= 0, x, 0)
 
 
 def _elu_values(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
     negative = primitives().expm1(_negative(x) * input_scale, of_input=True) * (alpha * scale)
-    return torch.where(x > 0, x * scale if scale != 1 else x, negative)
+    return torch.where(x <= 0, negative, x * scale if scale != 1 else x)
 
 
 @functional
@@ -209,7 +209,8 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 @over_tensors
 def _hardsigmoid(input: Tensor) -> Tensor:
     x = widen(input)
-    return torch.where(x <= -3, 0, torch.where(x >= 3, 1, x / 6 + 0.5)).to(input.dtype)
+    line = torch.where(torch.isnan(x), math.nan, x / 6 + 0.5) if x.requires_grad else x / 6 + 0.5  # the slope at NaN is 0
+    return torch.where(x <= -3, 0, torch.where(x >= 3, 1, line)).to(input.dtype)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
@@ -242,8 +243,9 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @over_tensors
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, 0 where |x| <= lambd."""
-    if lambd < 0:
-        raise RuntimeError(f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}.")
+    most = torch.finfo(input.dtype).max if input.is_floating_point() else math.inf
+    if not 0 <= lambd <= most:
+        raise RuntimeError(f"softshrink: lambda must be in range [0, {most:g}] for input dtype {input.dtype}, but found {lambd}")
     return torch.where(input > lambd, input - lambd, torch.where(input < -lambd, input + lambd, input * 0))
 
 
@@ -334,6 +336,9 @@ def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """leaky_relu with a slope drawn from [lower, upper) for each element while training, else their mean."""
+    for bound, what in ((lower, "lower"), (upper, "upper")):
+        if not math.isfinite(bound):
+            raise RuntimeError(f"rrelu(): {what} bound must be finite, got {bound}")
     if lower > upper:
         raise RuntimeError(f"rrelu(): Lower bound should be less than or equal to the upper bound, got {lower} and {upper}")
     if not training:

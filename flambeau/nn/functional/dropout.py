@@ -71,7 +71,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 def _apply(function: Callable[..., Tensor], input: Tensor, p: float, training: bool, inplace: bool, channels: bool) -> Tensor:
     if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        raise (ValueError if p == p else RuntimeError)(f"dropout probability has to be between 0 and 1, but got {p}")
     m = input._meta
     if not training or p == 0.0 or not m.numel:
         return input

@@ -6,6 +6,7 @@ the edge is new, over placeholders, so it may branch on shapes, dtypes and stati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -63,6 +64,17 @@ def overwrite(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 def shape_text(shape: Sequence[int]) -> str:
     """A shape as PyTorch's messages print it."""
     return str(list(shape))
+
+
+def whole_size(size: float, function: str) -> int:
+    """A share of a size, rounded towards minus infinity. ValueError of NaN, OverflowError of infinity, TypeError beyond 64 bits."""
+    if size != size:
+        raise ValueError(f"{function}(): cannot convert float NaN to integer: the output size is {size}")
+    if math.isinf(size):
+        raise OverflowError(f"{function}(): cannot convert float infinity to integer: the output size is {size}")
+    if not -(1 << 63) <= size < 1 << 63:
+        raise TypeError(f"{function}(): an output size of {size} does not fit into 64 bits; give a smaller scale")
+    return math.floor(size)
 
 
 def entries(value: Any, count: int, name: str, function: str) -> tuple[int, ...]:

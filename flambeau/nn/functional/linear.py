@@ -214,6 +214,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     dtype = torch.promote_types(x1.dtype, x2.dtype)
     if not dtype.is_floating_point:
         raise RuntimeError(f"cosine_similarity: expected common_dtype to be floating point, yet common_dtype is {dtype} (of {x1.dtype} and {x2.dtype})")
+    if not eps >= 0:
+        raise RuntimeError(f"cosine_similarity: eps must be non-negative, got: {eps}")
     x1, x2 = torch.broadcast_tensors(widen(x1.to(dtype)), widen(x2.to(dtype)))
     floor = eps * eps
     n1 = torch.sqrt((x1 * x1).sum(dim, keepdim=True).clamp(min=floor))
@@ -233,6 +235,8 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances between all pairs of rows, i < j, as one vector."""
+    if not p >= 0:
+        raise RuntimeError(f"pdist only supports non-negative p values, got p={p}")
     n = input.shape[0]
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
     first = torch.tensor([i for i, _ in pairs], dtype=torch.int64)

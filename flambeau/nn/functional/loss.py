@@ -114,7 +114,7 @@ def nll_loss(
 def _cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float
 ) -> Tensor:
-    if not 0.0 <= label_smoothing <= 1.0:
+    if label_smoothing > 1.0:  # what is negative or NaN smooths nothing, as in PyTorch
         raise RuntimeError(f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if not input.is_floating_point():
         raise RuntimeError(f"cross_entropy: expected floating-point logits, but got {input.dtype}; cast them with .float()")
@@ -343,7 +343,7 @@ def smooth_l1_loss(
 ) -> Tensor:  # fmt: skip
     """Quadratic below `beta`, linear above. Girshick, 2015."""
     _check_same("smooth_l1_loss", input, target)
-    if beta < 0:
+    if not beta >= 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, but got {beta}")
     return _smooth_l1_values(input, target, None, legacy_reduction(size_average, reduce, reduction), beta)
 
@@ -353,7 +353,7 @@ def huber_loss(
 ) -> Tensor:
     """Quadratic up to `delta`, linear above, with a continuous slope `delta`. Huber, 1964."""
     _check_same("huber_loss", input, target)
-    if delta <= 0:
+    if not delta > 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     return _huber_values(input, target, weight, reduction, delta)
 
@@ -407,14 +407,14 @@ def gaussian_nll_loss(
 # -- margins ------------------------------------------------------------------------------------------------------
 
 
-def _positive(x: Tensor, edge: float = 0) -> Tensor:
-    """max(x, 0). `edge`: the gradient at 0, as PyTorch has it: 1 where it clamps, 0 where it compares."""
-    return torch.where(x < 0, 0, x) if edge else torch.where(x <= 0, 0, x)
+def _positive(x: Tensor) -> Tensor:
+    """max(x, 0) as PyTorch has it where it compares: the gradient at 0 is 0, and NaN is 0. Where it clamps, so do the losses here."""
+    return torch.where(x > 0, x, 0)
 
 
 @functional
 def _hinge_embedding_loss(input: Tensor, target: Tensor, margin: float, reduction: str) -> Tensor:
-    loss = torch.where(torch.ne(target, 1), _positive(margin - input, 1), 0) + torch.where(torch.ne(target, -1), input, 0)
+    loss = torch.where(torch.ne(target, 1), torch.clamp_min(margin - input, 0), 0) + torch.where(torch.ne(target, -1), input, 0)
     return _reduce(loss, reduction)
 
 
@@ -423,7 +423,7 @@ def hinge_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """x where the target is 1, max(0, margin - x) where it is -1."""
-    return _hinge_embedding_loss(input, target, margin, legacy_reduction(size_average, reduce, reduction))
+    return _hinge_embedding_loss(input, target, float(margin), legacy_reduction(size_average, reduce, reduction))
 
 
 @functional
@@ -433,7 +433,7 @@ def _margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin:
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {input1.size()}, input2: {input2.size()}, target: {target.size()} "
         )
-    return _reduce(_positive(-target * (input1 - input2) + margin, 1), reduction)
+    return _reduce(torch.clamp_min(-target * (input1 - input2) + margin, 0), reduction)
 
 
 def margin_ranking_loss(
@@ -441,7 +441,7 @@ def margin_ranking_loss(
     reduce: bool | None = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """max(0, -target * (input1 - input2) + margin), target 1 or -1."""
-    return _margin_ranking_loss(input1, input2, target, margin, legacy_reduction(size_average, reduce, reduction))
+    return _margin_ranking_loss(input1, input2, target, float(margin), legacy_reduction(size_average, reduce, reduction))
 
 
 @functional
@@ -463,7 +463,7 @@ def _cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margi
     dot = (input1 * input2).sum(-1)
     norms = torch.sqrt(((input1 * input1).sum(-1) + eps) * ((input2 * input2).sum(-1) + eps))
     cosine = dot / norms
-    loss = torch.where(torch.eq(target, 1), 1 - cosine, 0) + torch.where(torch.eq(target, -1), _positive(cosine - margin, 1), 0)
+    loss = torch.where(torch.eq(target, 1), 1 - cosine, 0) + torch.where(torch.eq(target, -1), torch.clamp_min(cosine - margin, 0), 0)
     return _reduce(loss, reduction)
 
 
@@ -472,7 +472,7 @@ def cosine_embedding_loss(
     reduce: bool | None = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
-    return _cosine_embedding_loss(input1, input2, target, margin, legacy_reduction(size_average, reduce, reduction))
+    return _cosine_embedding_loss(input1, input2, target, float(margin), legacy_reduction(size_average, reduce, reduction))
 
 
 @functional
@@ -563,7 +563,7 @@ def multilabel_soft_margin_loss(
 
 @functional
 def _triplet(positive: Tensor, negative: Tensor, margin: float, reduction: str) -> Tensor:
-    return _reduce(_positive(positive - negative + margin), reduction)
+    return _reduce(torch.clamp_min(positive - negative + margin, 0), reduction)
 
 
 def triplet_margin_loss(

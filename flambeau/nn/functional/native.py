@@ -13,6 +13,7 @@ import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.nn.functional import recurrent
 from flambeau.nn.functional.dropout import mask_of
+from flambeau.nn.functional.normalization import inverse_deviation, standardised
 from flambeau.ops.named import public
 from flambeau.ops.tied import tied_to
 from flambeau.tensor import Tensor
@@ -50,8 +51,8 @@ def native_batch_norm(
     mean, scale = empty, empty
     if training:
         variance, mean = torch.var_mean(input.detach(), dim=[d for d in range(input.ndim) if d != 1], correction=0)
-        scale = torch.rsqrt(variance + eps)
-    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps), mean, scale
+        scale = inverse_deviation(variance, eps)
+    return standardised(input, running_mean, running_var, weight, bias, training, momentum, eps), mean, scale
 
 
 def native_norm(input: Tensor, p: Any = 2, dim: Any = (), keepdim: bool = False, dtype: Any = None) -> Tensor:
@@ -97,7 +98,7 @@ def native_group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(the normalised input, the means, 1 / the standard deviations), the last two of shape (N, group)."""
     variance, mean = torch.var_mean(input.reshape(N, group, C // max(group, 1) * HxW), dim=2, correction=0)
-    scale = torch.rsqrt(variance + eps)
+    scale = inverse_deviation(variance, eps)
     return F.group_norm(input, group, weight, bias, eps), tied_to(mean, weight, bias), tied_to(scale, weight, bias)
 
 

@@ -51,18 +51,26 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     return F.threshold(input, threshold, value)
 
 
+def _check_probability(p: float) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
 def dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """nn.functional.dropout."""
+    _check_probability(p)
     return F.dropout(input, p, train)
 
 
 def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """nn.functional.alpha_dropout."""
+    _check_probability(p)
     return F.alpha_dropout(input, p, train)
 
 
 def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """nn.functional.feature_alpha_dropout."""
+    _check_probability(p)
     return F.feature_alpha_dropout(input, p, train)
 
 

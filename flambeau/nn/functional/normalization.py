@@ -111,6 +111,12 @@ def _scaled(y: Tensor, scale: Tensor, weight: Tensor | None, bias: Tensor | None
     return _per_channel(y * (scale if weight is None else scale * weight.reshape(shape)), None, bias)
 
 
+def inverse_deviation(variance: Tensor, eps: float) -> Tensor:
+    """1 / sqrt(variance + eps) of a batch; 0 where both are 0."""
+    scale = torch.rsqrt(variance + eps)
+    return scale if eps else torch.where(variance == 0, 0, scale)
+
+
 def _check_channels(name: str, input: Tensor, **vectors: Tensor | None) -> None:
     c = input.shape[1]
     for what, t in vectors.items():
@@ -153,7 +159,7 @@ def _batch_norm_train(
         y = _per_channel(x, weight, bias).to(input.dtype)
         return (y,) if running_mean is None or running_var is None else (y, running_mean.clone(), running_var.clone())
     variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
-    y = _scaled(x - mean, torch.rsqrt(variance + eps), weight, bias).to(input.dtype)
+    y = _scaled(x - mean, inverse_deviation(variance, eps), weight, bias).to(input.dtype)
     if running_mean is None or running_var is None:
         return (y,)
     count = input.numel() // input.shape[1]
@@ -173,8 +179,18 @@ def batch_norm(
     In training the running statistics, if given, are moved towards the batch's by `momentum`, in place (the variance with
     Bessel's correction); otherwise they are used.
     """
-    if eps <= 0.0:
-        raise ValueError(f"batch_norm eps must be positive, but got {eps}")
+    if training and eps <= 0.0:
+        raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
+    if eps < 0.0:
+        raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
+    return standardised(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def standardised(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None, bias: Tensor | None, training: bool,
+    momentum: float, eps: float,
+) -> Tensor:  # fmt: skip
+    """batch_norm for any eps."""
     if input.ndim < 2 and not input.numel():
         return input.clone()
     if not training:
@@ -217,7 +233,7 @@ def _instance_norm(
     x = _exactly(input)
     dims = tuple(range(2, input.ndim))
     variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
-    y = _scaled(x - mean, torch.rsqrt(variance + eps), weight, bias).to(input.dtype)
+    y = _scaled(x - mean, inverse_deviation(variance, eps), weight, bias).to(input.dtype)
     if running_mean is None or running_var is None:
         return (y,)
     count = math.prod(input.shape[2:])

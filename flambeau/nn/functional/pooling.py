@@ -403,6 +403,8 @@ def _lp_pool(
     if math.isinf(norm_type):
         y: Tensor = extreme(input.abs() if norm_type > 0 else -input.abs(), kernel_size, stride, 0, 1, ceil_mode)
         return y if norm_type > 0 else -y
+    if not norm_type:
+        raise ZeroDivisionError(f"{name}(): float division by zero: norm_type is {norm_type}")
     y = average(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
     count = math.prod(entries(kernel_size, dims, "kernel_size", name))
     return (torch.sign(y) * _relu(torch.abs(y)) * count).pow(1.0 / norm_type)

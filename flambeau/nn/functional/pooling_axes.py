@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Tensor, entries, functional
+from flambeau.nn.functional.engine import Tensor, entries, functional, whole_size
 from flambeau.nn.functional.pooling import _targets, max_pool3d_with_indices
 from flambeau.ops.result_strides import row_major
 from flambeau.trace.strides import suggests_channels_last
@@ -76,8 +76,8 @@ def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = 
 def _starts(sample: Tensor, size: int, out: int, kernel: int) -> Tensor:
     """(N, C, out): the first element of each window, from one random number in [0, 1) for each plane; the last window ends the axis."""
     last = torch.full((*sample.shape, 1), size - kernel, dtype=torch.int64)
-    if out == 1:
-        return last
+    if out <= 1:
+        return last[..., :out]
     alpha = torch.full((), size - kernel, dtype=sample.dtype) / (out - 1)
     steps = torch.arange(out - 1, dtype=sample.dtype)
     place = sample.unsqueeze(-1)
@@ -122,9 +122,11 @@ def _fractional_pool(name: str, dims: int, input: Tensor, kernel_size: Any, outp
         if not isinstance(ratio, (int, float)) and len(ratio) > dims:
             raise ValueError(f"{name} requires output_ratio to either be a single Int or tuple of Ints.")
         ratios = (ratio,) * dims if isinstance(ratio, (int, float)) else tuple(ratio)
-        output_size = [int(n * r) for n, r in zip(input.shape[-dims:], ratios, strict=True)]
+        output_size = [whole_size(n * r, name) for n, r in zip(input.shape[-dims:], ratios, strict=True)]
     kernel, out = entries(kernel_size, dims, "kernel_size", name), entries(output_size, dims, "output_size", name)
     axes = ("height", "width") if dims == 2 else ("time", "height", "width")
+    if min(out) < 0:
+        raise RuntimeError(f"{name}(): Trying to create tensor with negative dimension {min(out)}: an output of {list(out)}")
     for axis, size, k, o in zip(axes, input.shape[-dims:], kernel, out, strict=True):
         if o + k - 1 > size:
             raise RuntimeError(f"{name}(): pool {axis} {k} too large relative to input {axis} {size} for an output of {o}")

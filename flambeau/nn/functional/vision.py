@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Tensor, functional, primitives, widen
+from flambeau.nn.functional.engine import Tensor, functional, primitives, whole_size, widen
 from flambeau.ops.remembered import remembered
 from flambeau.ops.result_strides import as_suggested
 
@@ -110,7 +109,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if mode == "constant":
         return _pad_constant(input, sizes, 0 if value is None else value)
     if value is not None and value != 0:
-        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+        raise RuntimeError(f'pad: Padding mode "{mode}" doesn\'t take in value argument')
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if len(sizes) not in (2, 4, 6) or not len(sizes) // 2 < input.ndim <= len(sizes) // 2 + 2:
@@ -248,10 +247,13 @@ def interpolate(
                 f"Input and scale_factor must have the same number of spatial dimensions, but got input with spatial dimensions "
                 f"of {list(input.shape[2:])} and scale_factor of shape {scale_factor}."
             )
-        sizes = tuple(math.floor(n * s) for n, s in zip(input.shape[2:], given, strict=True))
+        wanted = [n * s for n, s in zip(input.shape[2:], given, strict=True)]
         if not recompute_scale_factor:
             factors = given
-    if min(sizes, default=1) <= 0 or min(input.shape[2:], default=1) <= 0:
+            if mode != "area" and not all(abs(s) < 1 << 63 for s in wanted):
+                raise RuntimeError(f"interpolate(): value cannot be converted to type int64_t without overflow: the output would have size {wanted}")
+        sizes = tuple(whole_size(s, "interpolate") for s in wanted)
+    if mode != "area" and (min(sizes, default=1) <= 0 or min(input.shape[2:], default=1) <= 0):
         raise RuntimeError(
             f"Input and output sizes should be greater than 0, but got input {list(input.shape[2:])} and output {list(sizes)}"
         )

@@ -1,0 +1,105 @@
+"""Values and slopes of all pointwise operators at poles, ends of domains, infinities and NaN, as PyTorch has them: NaN where it has NaN."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.differential.known import INTERNAL
+from tests.differential.samples import OPERATORS, for_flambeau, torch
+
+import flambeau  # isort: skip
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo  # isort: skip
+
+POINTS = (
+    -math.inf, -1e3, -7.0, -2.0, -1.5, -1.0, -0.5, -1e-300, -0.0, 0.0, 1e-300, 0.5, 1.0, 1.5, 2.0, 3.0, 5.5, 7.0, 1e3, math.inf, math.nan,
+)  # fmt: skip
+PAIRS = tuple(itertools.product(POINTS, POINTS))
+MORE: dict[str, tuple[dict[str, Any], ...]] = {
+    "logit": ({}, {"eps": 0.2}, {"eps": 0.0}), "nn.functional.threshold": ({"threshold": 1.0, "value": 2.0},), "nn.functional.prelu": (), "fill": (),
+    **{f"mvlgamma/mvlgamma_p_{p}": ({"p": p},) for p in (1, 3, 5)},
+}  # fmt: skip
+KNOWN = {  # which points may differ: (value, slopes) of the two frameworks
+    "__rdiv__": "quotients of 1e-300, whose squares PyTorch forms",
+    "digamma": "poles, where PyTorch's slope is a large number",
+    "frexp": "a power beyond the range",
+    "logaddexp": "two equal infinities: NaN in PyTorch (docs/differences.md)",
+    "logit": "the sign of an infinite slope at -0",
+    "mvlgamma/mvlgamma_p_1": "the sign of an infinite slope at -0",
+    "nn.functional.softshrink": "the slope of NaN is 0 or 1 in PyTorch, by its place in a vector",
+    "special.entr": "minus infinity",
+    "special.i1": "NaN has the slope of 0 in PyTorch",
+    "special.i1e": "NaN has the slope of 0 in PyTorch",
+    "special.ndtr": "the far tail has few digits in PyTorch",
+    "special.xlog1py": "0 times infinity counts as 0, the slope too",
+    "xlogy": "0 times infinity counts as 0, the slope too",
+}
+
+
+def _names() -> list[str]:
+    def usable(op: Any) -> bool:
+        return isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo)) and op.supports_autograd and torch.float64 in op.supported_dtypes("cpu")
+
+    others = ("bfloat16", "cdouble", "cfloat", "complex", "polar", "sgn", "fill", "nn.functional.prelu")  # complex results, other arguments
+    return [label for label, op in sorted(OPERATORS.items()) if usable(op) and label not in INTERNAL and label not in others and "polygamma" not in label]
+
+
+def _answers(module: Any, function: Any, points: Any, named: dict[str, Any]) -> list[Any]:
+    given = [module.tensor(x, dtype=module.float64, requires_grad=True) for x in points]
+    result = function(*given, **named)
+    result = result[0] if isinstance(result, (tuple, list)) else result
+    slopes = module.autograd.grad(result.sum(), given, allow_unused=True) if result.requires_grad else [None] * len(given)
+    return [t if t is None else t.detach().numpy() for t in (result, *slopes)]
+
+
+@pytest.mark.parametrize("label", _names())
+def test_values_and_slopes(label: str) -> None:
+    op = OPERATORS[label]
+    points = [POINTS] if isinstance(op, UnaryUfuncInfo) else list(zip(*PAIRS, strict=True))
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for named in MORE.get(label, ({},)):
+            theirs = _answers(torch, op.op, points, named)
+            ours = _answers(flambeau, for_flambeau(op.op, op.name), points, named)
+            for name, x, y in zip(("value", *(f"slope {i}" for i in range(len(points)))), ours, theirs, strict=True):
+                if x is None or y is None:
+                    assert not np.any(x if y is None else y), (label, name)
+                    continue
+                for i in np.flatnonzero(~np.isclose(x.astype(complex), y.astype(complex), rtol=1e-6, atol=1e-300, equal_nan=True)):
+                    found.append(f"{label}{tuple(p[i] for p in points)} {named}: {name} {x[i]}, expected {y[i]}")
+    if label in KNOWN:
+        assert len(found) <= 8, "\n".join(found)
+    else:
+        assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", "clamp margin_ranking cosine_embedding hinge_embedding multi_margin multilabel_margin triplet softshrink elu".split())
+def test_slopes_of_losses_at_nan_and_ties(name: str) -> None:
+    nan = math.nan
+
+    def slopes(m: Any) -> str:
+        f = m.nn.functional
+        x, y = (m.tensor(v, dtype=m.float64, requires_grad=True) for v in ([[nan, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, nan, 3.0]], [[1.0, nan, 0.0]] * 3))
+        sign = m.tensor([1.0, -1.0, -1.0], dtype=m.float64)
+        whole = m.tensor([[0, -1, 0], [0, 1, -1], [1, -1, -1]])
+        loss = {
+            "clamp": lambda: x.clamp(0.0, 1.0) + x.clamp(y, y + 1) + x.clamp_min(0) * 2 + y.clamp_max(0) * 3,
+            "margin_ranking": lambda: f.margin_ranking_loss(x, y, sign.expand(3, 3), reduction="none"),
+            "cosine_embedding": lambda: f.cosine_embedding_loss(x, y, sign, reduction="none"),
+            "hinge_embedding": lambda: f.hinge_embedding_loss(x - y, sign, reduction="none"),
+            "multi_margin": lambda: f.multi_margin_loss(x, whole[0].clamp(0), reduction="none") + f.multi_margin_loss(y, whole[1].clamp(0), p=2),
+            "multilabel_margin": lambda: f.multilabel_margin_loss(x, whole, reduction="none") + f.multilabel_margin_loss(y, whole),
+            "triplet": lambda: f.triplet_margin_loss(x, y, y + 1, eps=0.0, reduction="none"),
+            "softshrink": lambda: f.softshrink(x) + f.hardsigmoid(y),
+            "elu": lambda: f.elu(x) + f.selu(x) + f.celu(y),
+        }[name]()
+        grads = m.autograd.grad(loss.sum(), (x, y), allow_unused=True)
+        return str([loss.tolist(), *[None if g is None else (g + 0.0).round(decimals=6).tolist() for g in grads]]).replace("-0.0", "0.0")
+
+    assert slopes(flambeau) == slopes(torch)
