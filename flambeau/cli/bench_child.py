@@ -31,7 +31,7 @@ def best(work: object, seconds: float = SECONDS) -> float:
     return least
 
 
-def _status(field: str) -> int:
+def status(field: str) -> int:
     """A field of /proc/self/status in bytes; 0 where there is none."""
     try:
         with open("/proc/self/status") as lines:
@@ -49,7 +49,7 @@ def peak(work: object, before: int) -> int:
     except OSError:
         return 0
     work()
-    return max(0, _status("VmHWM") - before)
+    return max(0, status("VmHWM") - before)
 
 
 def floor(work: object) -> float:
@@ -71,7 +71,7 @@ def main() -> None:
     module.manual_seed(0)
     by_name = {case.name: case for case in (*CASES, *SWEEP)}
     (module.ones(2) + 1).tolist()  # what the first call loads does not count as the case's memory
-    before = _status("VmRSS")
+    before = status("VmRSS")
     work = by_name[sys.argv[2]].make(module)
     seconds = best(work)
     print(seconds, peak(work, before), floor(work) if module.__name__ == "flambeau" else 0.0)

@@ -23,6 +23,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--torch", action="store_true", help="insist on PyTorch")
     bench.add_argument("--rounds", type=int, default=5, help="how often the two programs alternate; the best counts")
     bench.add_argument("--sweep", action="store_true", help="also sizes that nobody listed")
+    bench.add_argument("--fresh", action="store_true", help="programs in which every step brings something new, with empty and warm caches")
+    bench.add_argument("--steps", type=int, default=60, help="of each program of --fresh")
     bench.add_argument("--memory", action="store_true", help="also print the peaks of memory")
     bench.add_argument("--markdown", action="store_true", help="print the table for a page")
     explain = commands.add_parser("explain", help="run a script and print its traces, graphs and kernels")
@@ -63,6 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error("run: give a script, or -m MODULE")
         return run(options.arguments, options.module)
     if options.command == "bench":
+        if options.fresh:
+            from flambeau.cli.bench_fresh import bench_fresh
+
+            return bench_fresh(options.cases, options.torch, options.rounds, options.markdown, options.steps)
         from flambeau.cli.bench import bench
 
         return bench(options.cases, options.torch, options.rounds, options.markdown, options.sweep, options.memory)
