@@ -14,6 +14,7 @@ from flambeau.autograd.differentiate import Region, differentiate, freed_outputs
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.exact import exact
 from flambeau.ops.primitive import PRIMITIVES
+from flambeau.runtime.untracked import keep
 from flambeau.trace.meta import meta
 from flambeau.trace.recorder import Boundary, Fragment, Trace, bare, run_in
 from flambeau.trace.state import State
@@ -61,9 +62,12 @@ class Tape:
         sets = frozenset(self.requires), frozenset(self.freed), frozenset(self.preserved)
         key = (nodes, values, *sets, tuple(self.parameters), tuple(self.entered), tuple(self.writes.items()), tuple(self.replaced.items()), kept)
         try:
-            return _TAPES.setdefault(key, self)
+            known = _TAPES.setdefault(key, self)
         except TypeError:  # an attribute that cannot be hashed
             return self
+        if known is self:
+            keep(key, self.nodes, self.values)
+        return known
 
     def _numbers_of_gradients(self) -> list[int]:
         """The run-time numbers that gradients may ask for, of what needs gradients and of what is computed again for it.

@@ -20,6 +20,7 @@ from math import prod
 from typing import Any, Final
 
 from flambeau.dtypes import dtype
+from flambeau.runtime.untracked import record
 
 # -- The primitives -----------------------------------------------------------------------------------------------
 # Pointwise: all inputs broadcast together (NumPy's rule) and have one dtype; the output has it too, unless said.
@@ -121,6 +122,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+@record
 @dataclass(slots=True)
 class Value:
     """Metadata of one value. `base` is None for a materialised value (or an external storage), else the value aliased."""
@@ -141,6 +143,7 @@ class Value:
         return self.strides == contiguous_strides(self.shape) or self.numel == 0
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class Node:
     """One primitive applied: `outputs` = op(`inputs`) under the static `attrs`, a sorted tuple of (name, value)."""
@@ -157,6 +160,7 @@ class Node:
         raise KeyError(f"{self.op} has no attribute {name!r}; it has {[key for key, _ in self.attrs]}")
 
 
+@record
 @dataclass(slots=True)
 class Graph:
     """Nodes in execution order over `values`.

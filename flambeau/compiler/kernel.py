@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakValueDictionary
+
+from flambeau.runtime.untracked import record
 
 # Added to an index (or taken from it) by who refuses it: outside of every range, and the error can still name the index.
 REFUSED: Final = 1 << 62
@@ -31,6 +34,7 @@ def refused_index(value: int) -> int:
     return value - REFUSED if value > REFUSED // 2 else value + REFUSED if value < -REFUSED // 2 else value
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class Address:
     """Word: address of element `offset` (bytes, plus parameter * multiplier bytes for each dynamic pair) of a value's buffer.
@@ -43,6 +47,7 @@ class Address:
     dynamic: tuple[tuple[int, int], ...] = ()
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class Scratch:
     """Word: address of `per_worker * workers + shared` bytes, 64-byte aligned, private to the kernel, undefined content.
@@ -54,12 +59,14 @@ class Scratch:
     shared: int = 0
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class ErrorRecord:
     """Word: address of the plan's error record."""
 
 
-@dataclass(slots=True, frozen=True)
+@record
+@dataclass(slots=True, frozen=True, weakref_slot=True)
 class Function:
     """Word: address of a native function that several kernels call; `key` and `emit` are like a kernel's.
 
@@ -73,6 +80,7 @@ class Function:
 Word = int | Address | Scratch | ErrorRecord | Function
 
 
+@record
 @dataclass(slots=True)
 class Kernel:
     """One native function and one use of it.
@@ -102,3 +110,12 @@ class Kernel:
     #   afterwards, else it copies. The kernel writes only the elements that change and lists the read in `reads`.
     notes: list[str] = field(default_factory=list)  # why two neighbours were not fused, for `explain`
     moves: tuple[int, int, int] | None = None  # (source, target, bytes): all it does is copy a dense value into another, from there on
+
+    def share(self) -> None:
+        """Give it the emitters that others with the same keys have: each holds the description that its kernel was made from."""
+        self.emit = _emitters.setdefault(self.key, self.emit)
+        self.words = [_functions.setdefault(w.key, w) if type(w) is Function else w for w in self.words]
+
+
+_emitters: Final[WeakValueDictionary[str, Callable[[], str]]] = WeakValueDictionary()
+_functions: Final[WeakValueDictionary[str, Function]] = WeakValueDictionary()

@@ -124,6 +124,8 @@ def assemble(graph: Graph, steps: list[list[Step]]) -> Plan:
     from flambeau.runtime import threads
 
     start = perf_counter()
+    for step in [step for group in steps for step in group if isinstance(step, Kernel)]:
+        step.share()
     order = schedule(graph, steps)
     start = _count("schedule", start)
     placement = place(graph, order, threads.count())

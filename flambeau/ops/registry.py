@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
+from flambeau.dtypes import dtype
 from flambeau.ops.signatures import problem
 from flambeau.ops.wrapper import freeze, make_inplace, make_wrapper
-from flambeau.trace.recorder import _TENSOR
+from flambeau.trace.meta import Size
+from flambeau.trace.recorder import _PARAMETER, _TENSOR
 
 Number = int | float | bool
 Exponent = int | float | bool | complex
@@ -49,11 +51,29 @@ _KINDS = {
 }
 
 
+_UNKNOWN: Final = "unknown"
+_PLAIN: Final = frozenset((float, bool, type(None), dtype))
+
+
+def _kind(a: Any, kind: str) -> Any:
+    """What a value is to the check of kinds: equal ones are taken or refused alike. _UNKNOWN: each has to be looked at."""
+    cls = type(a)
+    if cls in _PLAIN or (kind.startswith("tensor") and (cls is _TENSOR[0] or cls is _PARAMETER[0])):
+        return cls
+    if cls is int:
+        return int if -(1 << 63) <= a < 1 << 63 else _UNKNOWN
+    if cls is tuple or cls is list or cls is Size:
+        kinds = (cls, *[_kind(x, kind) for x in a])
+        return _UNKNOWN if _UNKNOWN in kinds else kinds
+    return _UNKNOWN
+
+
 class Operation:
     """The record. `function` is what users call; `body` is the composition; `samples` yields argument lists for tests."""
 
     __slots__ = (
-        "aliases", "apply", "body", "defaults", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "recent", "samples", "static",
+        "aliases", "apply", "body", "defaults", "fitting", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "recent", "samples",
+        "static",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +92,7 @@ class Operation:
         self.static = tuple([i for i, kind in enumerate(self.kinds) if kind == "static"])
         self.defaults = tuple(p.default for p in parameters.values())
         self.out = out
+        self.fitting: set[tuple[Any, ...]] = set()  # kinds of arguments that fit (see `settle`)
         keyword = [n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
         self.keywords = len(keyword)  # how many of the parameters, the last ones, can only be given by keyword
         first = len(parameters) - len(keyword)
@@ -90,9 +111,14 @@ class Operation:
 
         If there are tensors among static arguments, where PyTorch takes them as numbers, all arguments, with those as numbers.
         """
+        kinds = tuple([None if a is d else _kind(a, k) for a, d, k in zip(args, self.defaults, self.kinds, strict=True)])
+        if kinds in self.fitting:
+            return None
         wrong = problem(self.name, self.names, args, self.defaults)
         if wrong is not None:
             raise wrong
+        if _UNKNOWN not in kinds:
+            self.fitting.add(kinds)
         tensor = _TENSOR[0]
         for i in self.static:
             a = args[i]

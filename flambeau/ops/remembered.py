@@ -23,6 +23,7 @@ from flambeau.ops.registry import Operation
 from flambeau.ops.signatures import simple
 from flambeau.ops.wrapper import MISSING, from_numpy_scalar, heading, lazy
 from flambeau.queries import memory_format
+from flambeau.runtime.untracked import keep, record
 from flambeau.trace import recorder
 from flambeau.trace.meta import Meta, Size
 from flambeau.trace.mutation import ASSIGN, assign, assign_all
@@ -40,6 +41,7 @@ _NUMBERS: Final = frozenset(("int", "float", "bool", "complex", "Number", "None"
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+@record
 class Given:
     """A tensor among a known call's arguments: its metadata, and its slot if the call has used more than these."""
 
@@ -50,6 +52,7 @@ class Given:
         self.slot = slot
 
 
+@record
 class KnownCall:
     """A call that a state remembers.
 
@@ -277,6 +280,7 @@ def _missed(state: State, call: KnownCall, gen: int) -> None:
     """Remember the call. It counts as a miss, once in a pass."""
     call.misses += call.gen != gen
     call.gen = gen
+    keep(call)
     state.call = call
 
 

@@ -76,6 +76,10 @@ def _prune(every: set[State], wanted: list[State]) -> None:
         while state is not None and state not in leading:
             leading.add(state)
             state = state.parent
+    for state in every - leading:  # reference counts free them if nothing is a cycle: the garbage collector does not see them
+        state.children.clear()
+        state.plans.clear()
+        state.next = state.writes = state.call = None
     for state in every & leading:
         for edge, child in list(state.children.items()):
             if child not in leading:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
+from flambeau.runtime.untracked import untrack_all
 
 
 class Size(tuple[int, ...]):
@@ -92,6 +93,7 @@ def meta(
         found.numel = prod(shape)
         found.ndim = len(shape)
         found.is_contiguous = is_contiguous(shape, strides)
+        untrack_all((key, found, found.shape, strides))
         found = _INTERNED.setdefault(key, found)
     return found
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.foreign import refuse
+from flambeau.runtime.untracked import record
 from flambeau.statistics import counters
 from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
@@ -46,6 +47,7 @@ def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
     return False
 
 
+@record
 class Assignment:
     """What an assignment edge remembers: the storage's slots before and after. `chain`: see `assign_all`."""
 
@@ -464,8 +466,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
     state.external = tr.state.external
     state.place = here()
     state.depth += 1
-    assert state.parent is not None
-    state.parent.children[key] = state
+    state.enter(key)
     return state
 
 

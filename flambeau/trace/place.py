@@ -8,6 +8,8 @@ import weakref
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from flambeau.runtime.untracked import record
+
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MADE: Final = ("<flambeau", "<plan", "<immediate")  # texts that are compiled here
 _ours: dict[str, bool] = {}  # by file name
@@ -22,6 +24,7 @@ def is_ours(file: str) -> bool:
     return found
 
 
+@record
 class Place:
     """A place in the user's program. The modules are weakly held, from the inside out, and get their path when it is asked for."""
 

@@ -54,12 +54,6 @@ def bare(cls: type) -> Any:
     return t
 
 
-def _tensor_class() -> type[Tensor]:
-    from flambeau.tensor import Tensor
-
-    return Tensor
-
-
 class OffsetNeeded(Exception):
     """Raised by the body of an operation that must know where a view starts, of one that starts where run-time numbers say."""
 
@@ -120,7 +114,7 @@ class Fragment:
 
     def placeholder(self, slot: int, meta_: Meta) -> Tensor:
         """A tensor that stands for the value `slot` inside this fragment."""
-        t = _new(_tensor_class())
+        t = _new(_TENSOR[0])
         t._storage = t._immediate = None
         t._gen = self.gen
         t._slot = slot
@@ -580,7 +574,7 @@ class Trace:
         state.external = state.external or parent.external
         state.leaf = leaf
         state.views_only = parent.views_only and not state.requires
-        parent.children[key] = state
+        state.enter(key)
         return state
 
     def _reinterpreted(self, state: State, source: int, m: Meta) -> State:
@@ -596,9 +590,9 @@ class Trace:
         state.slot = view._slot
         state.meta = m.variant(requires_grad=view._meta.requires_grad, leaf=not view._meta.requires_grad)
         state.requires = frozenset(fragment.requires)
-        assert state.parent is not None and state.edge is not None
+        assert state.parent is not None
         state.external, state.views_only = state.parent.external, False
-        state.parent.children[state.edge] = state
+        state.enter(state.edge)
         return state
 
     # -- the slow path ------------------------------------------------------------------------------------------
@@ -720,7 +714,7 @@ class Trace:
         )  # fmt: skip
         state.single_view = state.pack is None and outs[0].alias is not None and not state.external
         state.views_only = parent.views_only and state.single_view and not state.requires
-        parent.children[key] = state
+        state.enter(key)
         return state
 
     def _parameter_index(self, slot: int, new: dict[int, int]) -> int:
@@ -788,7 +782,7 @@ class Trace:
             state.grad_enabled = self.grad_enabled
             if key[0] == STEPWISE:
                 state.stepwise = key[1]
-            self.state.children[key] = state  # when it is whole
+            state.enter(key)
         self.state = state
 
     def _root_for_mode(self) -> State:
@@ -896,7 +890,7 @@ def mark_custom(t: Tensor) -> Tensor:
         m = t._meta.variant(requires_grad=True, leaf=False)
         state.outs = (Out(new, m, root, 0, ()),)
         state.external = tr.state.external
-        tr.state.children[key] = state
+        state.enter(key)
     made: Tensor = tr.follow(state, [t])
     made._detached = False
     return made

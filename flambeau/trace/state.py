@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from flambeau.compiler.graph import Node, Value
+from flambeau.runtime.untracked import record, untrack, untrack_all
 from flambeau.trace.meta import Meta
 from flambeau.trace.place import Place
 
 OBSERVATIONS: Final = 4
 
 
+@record
 class Out:
     """One visible result of an edge: its slot, metadata, root slot, and which argument's storage it shares."""
 
@@ -27,6 +29,7 @@ class Out:
         self.dynamic = dynamic  # (index into the trace's parameters, multiplier): the run-time part of the offset
 
 
+@record
 class Bound:
     """What the values of an index tensor of an edge must be: from `low` to `size` - 1, or `skip`.
 
@@ -46,6 +49,7 @@ class Bound:
         self.known: tuple[Any, ...] | None = None
 
 
+@record
 class State:
     """One node of the trie. Fields other than `children`, `plans` and what is remembered of the last calls never change once the state is made."""
 
@@ -97,6 +101,15 @@ class State:
             self.depth = parent.depth
             self.pending_bytes = parent.pending_bytes
             self.grad_enabled = parent.grad_enabled
+        untrack(self)
+
+    def enter(self, key: Any) -> None:
+        """Make it, which is whole, the child of its parent by this key."""
+        assert self.parent is not None
+        children = self.parent.children
+        children[key] = self
+        untrack_all((key, self.nodes, self.values, self.outs, self.bounds, self.requires, self.place, children))
+        untrack_all((*self.nodes, *self.values, *self.outs, *self.bounds))
 
     def path(self) -> list[State]:
         """The states from the root to this one."""

@@ -150,6 +150,7 @@ def test_small_graphs_and_attributes_of_unknown_kinds_have_no_name() -> None:
 
 def test_the_cache_counts_deletes_and_limits_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_cache, "_MOST_PLANS", 4)
+    monkeypatch.setattr(object_cache, "_PLANS_BETWEEN", 1)
     for i in range(4):
         object_cache.store(f"plan:{i}", b"x" * 10, ".plan")
     assert object_cache.statistics()["plans"] == 4 and object_cache.statistics()["entries"] == 0

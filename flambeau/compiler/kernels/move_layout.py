@@ -16,8 +16,10 @@ from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Word
+from flambeau.runtime.untracked import record
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Group:
     """Merged dims, outermost first: `sizes[d]`, and `strides[k][d]` of operand k, in elements."""

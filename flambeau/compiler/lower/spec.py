@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from flambeau import dtypes
 from flambeau.compiler import graph as g
+from flambeau.runtime.untracked import record
 
 ZERO: Final = 0  # the operand does not move along this loop
 ONE: Final = 1  # neighbours along this loop are neighbours in memory
@@ -31,6 +32,7 @@ class NestError(Exception):
     """A nest that breaks the specification: a bug of the lowering."""
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class Access:
     """An array and how the loops move in it; `strides` has a class (ZERO, ONE, OTHER) for each loop.
@@ -44,6 +46,7 @@ class Access:
     strides: tuple[int, ...]
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class Load:
     """`out` = the element of `access` at the current point (for role "index", the index itself)."""
@@ -52,6 +55,7 @@ class Load:
     access: int
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class Compute:
     """`out` = op(inputs), one of graph.POINTWISE. `base`: the array of take / searchsorted.
@@ -67,6 +71,7 @@ class Compute:
     base: int = -1
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class Store:
     """The element of `access` at the current point = `value`."""
@@ -75,6 +80,7 @@ class Store:
     value: int
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class Reduce:
     """`outs` = the reduction of `sources` over the stage. sum, prod, amax, amin: one source, one out of the same dtype.
@@ -88,6 +94,7 @@ class Reduce:
 Statement = Load | Compute | Store | Reduce
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class Block:
     """`stage`: the statements run at every point of the reduced loops; else once for a row."""
@@ -96,6 +103,7 @@ class Block:
     body: tuple[Statement, ...]
 
 
+@record
 @dataclass(slots=True, frozen=True)
 class Nest:
     """`dtypes[v]` is the dtype of value v. `vector`: the loop of the lanes (-1: none). `split`: the reduced loop of

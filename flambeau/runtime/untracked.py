@@ -1,0 +1,50 @@
+"""What the engine keeps for long is not walked by the garbage collector.
+
+A program that meets something new at every step makes records by the million: states of the trie, nodes and values of graphs, kernels' words. A full
+collection walks every object that it tracks (1.9 s for 2.9 million of them, measured in a learner with episodes of new lengths), although these never become
+garbage by themselves. So records are taken out of the collector's lists. Reference counts still free them. What they refer to stays alive for
+the collector as if it were referred to from C, so nothing is freed too early; a cycle among records alone would never be freed, so who
+forgets states cuts their cycles (trace/forgetting.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
+
+_untrack: Final = ctypes.pythonapi.PyObject_GC_UnTrack  # C API, "Supporting Cyclic Garbage Collection": of what is tracked only
+_untrack.argtypes, _untrack.restype = [ctypes.py_object], None
+
+_RECORDS: Final[set[type]] = {tuple, list, frozenset, partial}
+
+
+def record(cls: Any) -> Any:
+    """Decorate a class whose instances belong to the engine, live long, and are in no cycle that nobody cuts."""
+    _RECORDS.add(cls)
+    return cls
+
+
+def untrack(x: Any) -> None:
+    """Take an object out of the garbage collector's lists. A dictionary is tracked again when something is put into it."""
+    if gc.is_tracked(x):
+        _untrack(x)
+
+
+def untrack_all(objects: Iterable[Any]) -> None:
+    """Take just these out of the garbage collector's lists. Anything may be among them."""
+    deque(map(_untrack, filter(gc.is_tracked, objects)), maxlen=0)
+
+
+def keep(*roots: Any) -> None:
+    """Take records, and the records that they refer to, out of the garbage collector's lists. Others are left as they are."""
+    pending = list(roots)
+    tracked, records, referents = gc.is_tracked, _RECORDS, gc.get_referents
+    while pending:
+        x = pending.pop()
+        if type(x) in records and tracked(x):
+            _untrack(x)
+            pending += referents(x)
