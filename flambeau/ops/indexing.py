@@ -21,13 +21,14 @@ from flambeau.ops.promotion import convert, fit
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_look, remembered_setter, remembered_with_axis
 from flambeau.ops.result_strides import like_input, row_major
+from flambeau.ops.selection import masked_rows
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
 from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.mutation import assign, into
 from flambeau.trace.overlap import refuse_overlaps
-from flambeau.trace.recorder import Trace, local
+from flambeau.trace.recorder import _TENSOR, Trace, local
 from flambeau.trace.strides import iterator_strides, like_strides
 
 if TYPE_CHECKING:
@@ -234,6 +235,10 @@ def getitem(self: Tensor, index: Tensor | Any) -> Tensor:
     if steps is None:
         if index.__class__ is self.__class__ and index._meta.dtype is dtypes.int64 and self._meta.ndim and index._meta.ndim:
             return _index_op(self, [index], (True,))  # type: ignore[no-any-return]
+        if index.__class__ is _TENSOR[0] and index._meta.dtype is dtypes.bool_:
+            rows = masked_rows(self, index)
+            if rows is not None:
+                return rows
         plain = _with_numbers(index)
         if plain is not index:
             return getitem(self, plain)  # type: ignore[no-any-return]

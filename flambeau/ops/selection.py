@@ -19,6 +19,7 @@ from flambeau.ops.shape import as_shape, dim_of
 from flambeau.ops.tied import tied_to
 from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
+from flambeau.trace.recorder import _PARAMETER, _TENSOR, Trace, local
 
 if TYPE_CHECKING:
     from flambeau.dtypes import dtype
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def _dense(x: Any) -> tuple[Any, int]:
     """(row-major tensor with these values, its address): the tensor must be kept alive while the address is used."""
-    dense = x.detach().contiguous()
+    dense = x if x._meta.is_contiguous and x.__class__ is _TENSOR[0] else x.detach().contiguous()
     return dense, dense.data_ptr()
 
 
@@ -64,15 +65,32 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
 
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
+    if input._meta.shape == mask._meta.shape and (found := masked_rows(input, mask)) is not None:
+        return into(out, found, "masked_select")
     x, wide = broadcast_tensors(input, mask)
     if input.requires_grad or hasattr(input, "_level"):
         found = x.reshape(-1).take(nonzero(wide.reshape(-1)).squeeze(1))
     else:
         data, address = _dense(x)
         where_, mask_address = _dense(wide)
-        buffer, n = select.masked_select(address, mask_address, data.dtype.itemsize, where_.numel())
+        buffer, n = select.masked_rows(address, mask_address, data.dtype.itemsize, where_.numel())
         found = _tensor(buffer, (n,), data.dtype)
     return into(out, found, "masked_select")
+
+
+def masked_rows(x: Tensor, mask: Tensor) -> Tensor | None:
+    """x[mask] for a bool mask over leading dims: computed at once. None where it is another call: with gradients, other layouts or shapes."""
+    from flambeau.runtime import select
+
+    m, k, tr = x._meta, mask._meta, local.trace
+    plain = m.is_contiguous and 0 < k.ndim <= m.ndim and m.shape[: k.ndim] == k.shape and (x.__class__ is _TENSOR[0] or x.__class__ is _PARAMETER[0])
+    if not plain or type(tr) is not Trace or tr.inference or (m.requires_grad and tr.grad_enabled):
+        return None
+    tr.looks += 1
+    where_, mask_address = _dense(mask)
+    row = m.shape[k.ndim :]
+    buffer, n = select.masked_rows(x.data_ptr(), mask_address, math.prod(row) * m.dtype.itemsize, where_.numel())
+    return _tensor(buffer, (n, *row), m.dtype)  # type: ignore[no-any-return]
 
 
 def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int | None) -> Any:

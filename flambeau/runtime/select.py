@@ -12,24 +12,26 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flambeau.dtypes import bool_, dtype, int64
 from flambeau.runtime.buffers import Buffer, allocate
 
-_functions: dict[str, Callable[..., int]] = {}
+_FEW: Final = 1 << 14  # elements: their call takes some microseconds, no more than to give the GIL away and to get it back
+_functions: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {}
+_packers: Final = [struct.Struct(f"={n}q").pack for n in range(16)]
 
 
 def _call(key: str, emit: Callable[..., str], count: int, *words: int) -> int:
     """Run the function of `key` on `count` elements with these argument words; `emit(key)` gives its text."""
-    function = _functions.get(key)
-    if function is None:
+    found = _functions.get(key)
+    if found is None:
         from flambeau.runtime import jit
 
-        signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-        function = _functions[key] = signature(jit.function(key, partial(emit, key)))
-    arguments = (ctypes.c_int64 * max(len(words), 1))(*words)
-    return function(ctypes.addressof(arguments), 0, count, 0)
+        address = jit.function(key, partial(emit, key))
+        signature = ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+        found = _functions[key] = ctypes.CFUNCTYPE(*signature)(address), ctypes.PYFUNCTYPE(*signature)(address)
+    return found[count <= _FEW](_packers[len(words)](*words), 0, count, 0)
 
 
 def _zeros(nbytes: int) -> Buffer:
@@ -65,16 +67,17 @@ def nonzero(address: int, d: dtype, shape: Sequence[int]) -> tuple[Buffer, int]:
     return to, found
 
 
-def masked_select(address: int, mask_address: int, itemsize: int, numel: int) -> tuple[Buffer, int]:
-    """(elements, n): those of x (elements of `itemsize` bytes) where the bool mask of the same shape is set, in
-    order."""
-    from flambeau.compiler.kernels.select import emit_masked
+def masked_rows(address: int, mask_address: int, row_bytes: int, rows: int) -> tuple[Buffer, int]:
+    """(rows, n): those of x (rows of `row_bytes` bytes) where the bool mask, one element a row, is set, in order."""
+    from flambeau.compiler.kernels.select import emit_masked, emit_masked_rows
 
-    found = count_nonzero(mask_address, bool_, numel)
-    to = allocate(itemsize * found)
-    if found:
-        key = f"select:masked:{itemsize}"
-        _call(key, partial(emit_masked, nbytes=itemsize), numel, address, mask_address, to.address)
+    found = count_nonzero(mask_address, bool_, rows)
+    to = allocate(row_bytes * found)
+    if found and row_bytes:
+        if row_bytes in (1, 2, 4, 8, 16):
+            _call(f"select:masked:{row_bytes}", partial(emit_masked, nbytes=row_bytes), rows, address, mask_address, to.address)
+        else:
+            _call("select:masked rows", emit_masked_rows, rows, address, row_bytes, mask_address, to.address)
     return to, found
 
 

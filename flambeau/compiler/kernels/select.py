@@ -110,6 +110,25 @@ def emit_masked(key: str, nbytes: int) -> str:
     return s.finish(key, found.get())
 
 
+def emit_masked_rows(key: str) -> str:
+    """Words: x, row_bytes, mask, to. The rows (of `row_bytes` bytes) of x where the bool mask is set, in order."""
+    s = _Selection(["x", "row_bytes", "mask", "to"])
+    c = s.c
+    x, to, nbytes = c.array("x", "i8"), c.array("to", "i8"), c.word("row_bytes")
+    mask_array, found = c.array("mask", "i8"), c.cell("i64")
+
+    def some(i: Lanes, lanes: int, mask: str | None) -> None:
+        def one(lane: Lanes) -> None:
+            at = found.get()
+            c.copy_bytes(to.at(at * nbytes), x.at((i + lane) * nbytes), nbytes)
+            found.set(at + 1)
+
+        c.each_set(s.truth(mask_array, BY_NAME["bool"], i, lanes, mask), one)
+
+    c.blocks(0, s.count, TEST_LANES, some)
+    return s.finish(key, found.get())
+
+
 def emit_order(key: str, d: dtype) -> str:
     """Words: x, step, order, next, a, b. `next`: the rows' numbers, taken from `order` (i64; -1 in its first place: 0,
     1, 2, ...), sorted by element x[row * step] (stable). `a` and `b` are space for as many records."""
