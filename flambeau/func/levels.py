@@ -19,6 +19,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from flambeau import dtypes
 from flambeau.compiler.graph import Value
 from flambeau.ops.dispatch import disabled_torch_function
 from flambeau.ops.registry import Operation
@@ -310,6 +311,10 @@ class Expansion(Fragment):
     def note(self, t: Tensor, low: int, size: int, dim: int, skip: int | None, what: str) -> None:
         if t._gen == self.gen and hasattr(self.outer, "note"):
             self.outer.note(self.tensor_of(self.items[t._slot]), low, size, dim, skip, what)
+
+    def limit(self, t: Tensor, d: dtypes.dtype, name: str, single: bool) -> None:
+        if t._gen == self.gen and hasattr(self.outer, "limit"):
+            self.outer.limit(self.tensor_of(self.items[t._slot]), d, name, single)
 
     def item(self, t: Tensor) -> Any:
         """The item of a tensor that a primitive is given."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.primitive import broadcast_shapes
-from flambeau.ops.promotion import convert, need_tensor, promote, promote_float, result_type
+from flambeau.ops.promotion import convert, fitted, need_tensor, promote, promote_float, result_type
 from flambeau.ops.registry import Exponent, Number, operation
 from flambeau.ops.result_strides import over_operands, over_tensors
+from flambeau.trace.limits import fit
 from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ def _wide(d: dtypes.dtype, *scalars: Any) -> dtypes.dtype:
     return d
 
 
-def _scaled_sum(combine: Any, a: Any, b: Any, alpha: Any, d: dtypes.dtype) -> Any:
+def _scaled_sum(name: str, combine: Any, a: Any, b: Any, alpha: Any, d: dtypes.dtype) -> Any:
     """combine(a, alpha * b) in dtype d. For 16 bits: in float32, of alpha rounded to them, and rounded once."""
     if isinstance(alpha, (int, float, complex)) and alpha == 1:
         return combine(convert(a, d), convert(b, d))
     if d.category < 2 and (alpha._meta.dtype.category if hasattr(alpha, "_meta") else dtypes.of_number(alpha).category) > 1:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     w = dtypes.float32 if d in _NARROW else d
-    return convert(combine(convert(a, w), prim.mul(convert(b, w), convert(convert(alpha, d), w))), d)
+    return convert(combine(convert(a, w), prim.mul(convert(b, w), convert(fitted(alpha, d, name), w))), d)
 
 
 @operation(method=True, inplace=True, out=True)
@@ -42,7 +43,7 @@ def _scaled_sum(combine: Any, a: Any, b: Any, alpha: Any, d: dtypes.dtype) -> An
 def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """input + alpha * other, with broadcasting and type promotion."""
     d = result_type(input, other)
-    return _scaled_sum(prim.add, input, other, alpha, d)
+    return _scaled_sum("add", prim.add, input, other, alpha, d)
 
 
 def _refuse_bool(a: Any, b: Any) -> None:
@@ -65,7 +66,7 @@ def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) ->
     """input - alpha * other, with broadcasting and type promotion."""
     d = result_type(input, other)
     _refuse_bool(input, other)
-    return _scaled_sum(prim.sub, input, other, alpha, d)
+    return _scaled_sum("sub", prim.sub, input, other, alpha, d)
 
 
 @operation(method=True)
@@ -75,7 +76,7 @@ def rsub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -
     need_tensor("rsub", input)
     d = result_type(input, other)
     _refuse_bool(input, other)
-    return _scaled_sum(prim.sub, other, input, alpha, d)
+    return _scaled_sum("rsub", prim.sub, other, input, alpha, d)
 
 
 @operation(method=True, inplace=True, out=True, aliases=("multiply",))
@@ -165,6 +166,8 @@ def pow_(input: Tensor | Exponent, exponent: Tensor | Exponent) -> Tensor:
     need_tensor("pow", input, exponent)
     d = result_type(input, exponent)
     a = convert(input, d)
+    if isinstance(exponent, (int, float, complex)) and d not in (dtypes.float32, dtypes.complex64):  # there PyTorch computes with a double
+        fit(exponent, d, "pow")
     if isinstance(exponent, (int, float)) and not d.is_complex:
         if d.category == 1 and exponent < 0:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
@@ -307,22 +310,24 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
     if input.dtype is not end.dtype:
         raise RuntimeError(f"lerp: expected dtype {input.dtype} for `end` but got dtype {end.dtype}")
     d = dtypes.float32 if input.dtype in _NARROW else input.dtype
-    w, first, last = convert(weight, d), convert(input, d), convert(end, d)
+    w, first, last = fitted(weight, d, "lerp"), convert(input, d), convert(end, d)
     near = prim.lt(prim.abs(w), 0.5)
     gap = prim.sub(last, first)
     result = prim.where(near, prim.add(first, prim.mul(w, gap)), prim.sub(last, prim.mul(gap, prim.sub(prim.constant(1, d), w))))
     return convert(result, input.dtype)
 
 
-def _plus_scaled(combine: Any, a: Any, b: Any, c: Any, factor: Any, d: dtypes.dtype) -> Any:
+def _plus_scaled(name: str, combine: Any, a: Any, b: Any, c: Any, factor: Any, d: dtypes.dtype) -> Any:
     """a + combine(factor * b, c) in dtype d, the factor first, as PyTorch. For 16 bits: in float32, and rounded once."""
     if d.category > 1:
         w = dtypes.float32 if d in _NARROW else d
         a, b, c = (convert(x, w) for x in (a, b, c))
         if not (isinstance(factor, (int, float, complex)) and factor == 1):
-            b = prim.mul(convert(factor, w), b)
+            b = prim.mul(fitted(factor, w, name), b)
         return convert(prim.add(a, combine(b, c)), d)
-    return _scaled_sum(prim.add, a, combine(convert(b, d), convert(c, d)), factor, d)
+    product = combine(convert(b, d), convert(c, d))
+    plain = isinstance(factor, (int, float, complex)) and factor == 1
+    return prim.add(convert(a, d), product if plain else prim.mul(product, fitted(factor, d, name)))
 
 
 @operation(method=True, inplace=True, out=True)
@@ -330,7 +335,7 @@ def _plus_scaled(combine: Any, a: Any, b: Any, c: Any, factor: Any, d: dtypes.dt
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     d = result_type(input, tensor1, tensor2)
-    return _plus_scaled(prim.mul, input, tensor1, tensor2, value, d)
+    return _plus_scaled("addcmul", prim.mul, input, tensor1, tensor2, value, d)
 
 
 @operation(method=True, inplace=True, out=True)
@@ -340,7 +345,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     d = result_type(input, tensor1, tensor2)
     if d.category < 2:
         raise RuntimeError("Integer division with addcdiv is no longer supported: convert the tensors to floating point first")
-    return _plus_scaled(prim.div, input, tensor1, tensor2, value, d)
+    return _plus_scaled("addcdiv", prim.div, input, tensor1, tensor2, value, d)
 
 
 @operation(out=True)
@@ -349,8 +354,8 @@ def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> 
     """input where condition holds, else other."""
     if condition.dtype is dtypes.uint8:
         condition = convert(condition, dtypes.bool_)
-    a, b = promote(input, other)
-    return prim.where(condition, a, b)
+    d = result_type(input, other)
+    return prim.where(condition, fitted(input, d, "where", True), fitted(other, d, "where", True))
 
 
 def where_or_nonzero(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:

@@ -12,16 +12,18 @@ from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 from flambeau.layouts import strided
 from flambeau.ops import primitives as prim
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.from_data import from_any, tensor
 from flambeau.ops.from_memory import finish as _finish
 from flambeau.ops.from_memory import is_array
-from flambeau.ops.promotion import convert, fit
+from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_writes
 from flambeau.ops.shape import sizes_of
 from flambeau.queries import preserve_format
 from flambeau.runtime.buffers import allocate
 from flambeau.trace.existing import from_buffer
+from flambeau.trace.limits import fit
 from flambeau.trace.mutation import assign, into
 from flambeau.trace.strides import format_strides
 
@@ -223,6 +225,8 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
         start, end, step = values
     if end is None or len(values) > 3:
         raise TypeError("arange(): expected (end), (start, end) or (start, end, step)")
+    if any(isinstance(v, complex) for v in (start, end, step)):
+        raise RuntimeError(f"arange(): value cannot be converted to type double without overflow: got start {start}, end {end}, step {step}")
     if step == 0:
         raise RuntimeError("arange(): step must be nonzero")
     if not (math.isfinite(start) and math.isfinite(end) and step == step):  # an infinite step reaches nothing beyond the start
@@ -232,6 +236,9 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
     if dtype is None:
         floating = any(isinstance(v, float) for v in (start, end, step))
         dtype = (dtypes.get_default_dtype() if floating else dtypes.int64) if out is None else out.dtype
+    refuse_dtype("arange", dtype)
+    for v in (start, end, step):
+        fit(v, dtypes.float32 if dtype.is_floating_point and dtype.itemsize == 2 else dtypes.int64 if dtype.category == 1 else dtypes.float64, "arange")
     if dtype is dtypes.int64:  # as if the numbers were whole from the start; other dtypes count with the given ones
         if not int(step):
             raise ValueError(f"arange(): step must be nonzero: {step} is 0 as an int64")
@@ -279,6 +286,10 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: dtype 
     _check_steps("linspace", steps)
     start, end = (v.item() if hasattr(v, "item") else v for v in (start, end))
     kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    refuse_dtype("linspace", kind)
+    if (isinstance(start, complex) or isinstance(end, complex)) and not kind.is_complex:
+        raise RuntimeError(f"linspace(): inferred dtype complex can't be safely cast to {kind.name}: got start {start}, end {end}")
+    start, end = fit(start, kind, "linspace"), fit(end, kind, "linspace")
     return _finish(into(out, _linspace(*_bounds(start, end, kind), int(steps), kind, None), "linspace"), requires_grad)  # type: ignore[no-any-return]
 
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.primitive import pointwise_strides
-from flambeau.ops.promotion import convert, in_float32, need_order, need_tensor, promote_float, result_type
+from flambeau.ops.promotion import convert, fitted, in_float32, need_order, need_tensor, promote_float, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.result_strides import like_input, over_operands, over_tensors, with_number
 from flambeau.ops.tied import tied
+from flambeau.trace.limits import fit
 from flambeau.trace.recorder import OffsetNeeded
 
 if TYPE_CHECKING:
@@ -112,6 +114,8 @@ def sign(input: Tensor) -> Tensor:
 @operation(name="round", method=True, inplace=True, out=True)
 def round_(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, halves to even; with `decimals`, to that many places."""
+    if decimals:
+        refuse_dtype("round_decimals", input.dtype)
     if input.dtype.category < 2:
         return prim.copy(input, strides=_strides_like(input))
     need_order("round", input)
@@ -164,10 +168,16 @@ def rad2deg(input: Tensor) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
-@in_float32
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)); x is clamped to [eps, 1 - eps] first if eps is given."""
     (x,) = promote_float(input)
+    if eps is not None:
+        fit(eps, x.dtype, "logit")
+    return _logit(x, eps)  # type: ignore[no-any-return]
+
+
+@in_float32
+def _logit(x: Any, eps: float | None) -> Any:
     if eps is not None and eps == eps:
         x = prim.minimum(prim.maximum(x, eps), 1 - eps)
     if not x._meta.requires_grad or x.dtype.is_complex or (eps is not None and 0.0 < eps <= 0.5):
@@ -283,8 +293,10 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
     d = result_type(*[x for x in (input, min, max) if x is not None])
     x = convert(input, d)
     if d.is_complex:
-        raise NotImplementedError("clamp is not supported for complex types")
-    return _clamp(x, None if min is None else convert(min, d), None if max is None else convert(max, d))
+        if input.dtype.is_floating_point and not any(hasattr(x, "_meta") and x._meta.dtype.is_complex for x in (min, max)):
+            raise RuntimeError(f"clamp(): value cannot be converted to type double without overflow: a bound is complex, the tensor {input.dtype.name}")
+        raise NotImplementedError(f"clamp is not supported for complex types: the tensor is {input.dtype.name}")
+    return _clamp(x, None if min is None else fitted(min, d, "clamp"), None if max is None else fitted(max, d, "clamp"))
 
 
 def _clamp(x: Any, low: Any, high: Any) -> Any:
@@ -312,7 +324,7 @@ def _without_nan_slope(x: Any) -> Any:
 def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
     """Each element at least `min`."""
     d = result_type(input, min)
-    return _clamp(convert(input, d), convert(min, d), None)
+    return _clamp(convert(input, d), fitted(min, d, "clamp_min"), None)
 
 
 @operation(method=True, inplace=True, out=True)
@@ -320,7 +332,7 @@ def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
 def clamp_max(input: Tensor, max: Tensor | Number) -> Tensor:
     """Each element at most `max`."""
     d = result_type(input, max)
-    return _clamp(convert(input, d), None, convert(max, d))
+    return _clamp(convert(input, d), None, fitted(max, d, "clamp_max"))
 
 
 @operation(method=True, inplace=True)

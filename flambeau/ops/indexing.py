@@ -15,9 +15,10 @@ from flambeau import dtypes
 from flambeau.compiler.kernel import REFUSED
 from flambeau.ops import primitives as prim
 from flambeau.ops.creation import _full
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.from_data import tensor
 from flambeau.ops.primitive import laid_out
-from flambeau.ops.promotion import convert, fit
+from flambeau.ops.promotion import convert, fitted
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_look, remembered_setter, remembered_with_axis
 from flambeau.ops.result_strides import like_input, row_major
@@ -25,6 +26,7 @@ from flambeau.ops.selection import masked_rows
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
 from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import numpy_names
+from flambeau.trace.limits import fit
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.mutation import assign, into
 from flambeau.trace.overlap import refuse_overlaps
@@ -512,7 +514,7 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, mode: str, name: str) -
                 f"{name}(): Expected index {list(shape)} to be no larger than self {list(x._meta.shape)} apart from dimension {d}"
             )
     if isinstance(src, (int, float, complex)) or src._meta.wrapped:
-        source = prim.expand(convert(src, x.dtype), shape=shape)
+        source = prim.expand(fitted(src, x.dtype, name), shape=shape)
     else:
         if src.dtype is not x.dtype:
             raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
@@ -579,6 +581,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     """A copy with src combined at the places that index names: sum, prod, mean, amax or amin."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    refuse_dtype(f"scatter_reduce_{reduce}", input.dtype)
     x = input
     if not include_self:
         start = {"sum": 0, "prod": 1, "mean": 0, "amax": float("-inf"), "amin": float("inf")}[reduce]
@@ -636,7 +639,7 @@ def _put_rows(input: Any, dim: int, index: Any, source: Any, mode: str, name: st
 @row_major
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """A copy with alpha * source added to the entries of one dim that index names."""
-    s = source if not hasattr(alpha, "_meta") and alpha == 1 else prim.mul(source, convert(alpha, source.dtype))
+    s = source if not hasattr(alpha, "_meta") and alpha == 1 else prim.mul(source, fitted(alpha, source.dtype, "index_add"))
     return _put_rows(input, dim, index, s, "add", "index_add")  # type: ignore[no-any-return]
 
 
@@ -652,6 +655,8 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
     """A copy with the entries of one dim that index names set to a number."""
     d = dim_of(dim, input._meta.ndim)
+    if isinstance(value, complex) and not input.dtype.is_complex:
+        raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
     shape = _lift(input)._meta.shape
     rows = tuple([index._meta.numel if j == d else 1 for j in range(len(shape))])
     plain = prim.full_of(tuple([s if j == d else 1 for j, s in enumerate(shape)]), prim.constant(False, dtypes.bool_))
@@ -659,7 +664,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -
     named = _put_rows(plain, dim, index, prim.full_of(rows, prim.constant(True, dtypes.bool_)), "set", "index_fill")
     if input._meta.ndim == 0:
         named = as_shape(named, ())
-    return prim.where(named, convert(value, input.dtype), input)  # type: ignore[no-any-return]
+    return prim.where(named, fitted(value, input.dtype, "index_fill"), input)  # type: ignore[no-any-return]
 
 
 @operation(method=True, out=True)
@@ -706,9 +711,9 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
     if not isinstance(value, (int, float, complex)) and value._meta.ndim:
         raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value._meta.ndim} dimension(s).")
-    if not input.dtype.is_complex and (isinstance(value, complex) or (not isinstance(value, (int, float)) and value._meta.dtype.is_complex)):
+    if not input.dtype.is_complex and not isinstance(value, (int, float, complex)) and value._meta.dtype.is_complex:
         raise RuntimeError(f"masked_fill(): value cannot be converted to type {input.dtype.name} without overflow: it is complex")
-    return prim.where(mask, convert(value, input.dtype), input)
+    return prim.where(mask, fitted(value, input.dtype, "masked_fill"), input)
 
 
 @operation(method=True)

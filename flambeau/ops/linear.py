@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.primitive import laid_out
-from flambeau.ops.promotion import convert, result_type
+from flambeau.ops.promotion import convert, fitted, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_shape, dim_of
@@ -156,18 +156,21 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return as_shape(result, (*input._meta.shape[:-1], *other._meta.shape[:-1]))
 
 
-def _affine(base: Any, product: Any, beta: Any, alpha: Any, terms: int = 1) -> Any:
+def _affine(name: str, base: Any, product: Any, beta: Any, alpha: Any, terms: int = 1) -> Any:
     """beta * base + alpha * product; a beta of 0 ignores base, NaN included. `terms`: of the product; of none, alpha is not looked at."""
+    if name in ("addmv", "addr"):  # the numbers must fit into 16 bits, too
+        for number in (beta, alpha):
+            fitted(number, product.dtype, name)
     narrow = product.dtype
     if not terms:
         alpha, product = 1, prim.full_of(tuple(product._meta.shape), _nothing(narrow))
     if narrow in (dtypes.float16, dtypes.bfloat16):  # beta and alpha keep their digits, and the result is rounded once
         product, base = convert(product, dtypes.float32), convert(base, dtypes.float32)
-        return convert(_affine(base, product, beta, alpha, terms), narrow)
+        return convert(_affine(name, base, product, beta, alpha, terms), narrow)
     if not (isinstance(alpha, (int, float)) and alpha == 1):
-        product = prim.mul(product, convert(alpha, product.dtype))
+        product = prim.mul(product, fitted(alpha, product.dtype, name))
     if not (isinstance(beta, (int, float)) and beta == 1):
-        beta = convert(beta, product.dtype)
+        beta = fitted(beta, product.dtype, name)
         base = prim.mul(prim.where(prim.eq(beta, 0), _nothing(product.dtype) if terms else prim.constant(0, product.dtype), base), beta)
     return prim.add(product, base)
 
@@ -192,7 +195,7 @@ def _with_base(name: str, ndims: tuple[int, int], text: str) -> Any:
         _one_dtype(name, input, mat1, mat2)
         product = matmul_of(mat1, mat2, name)
         _fits(name, input, product)
-        return _affine(input, product, beta, alpha, mat1._meta.shape[-1])
+        return _affine(name, input, product, beta, alpha, mat1._meta.shape[-1])
 
     body.__doc__ = text
     names = {"addmm": ("mat1", "mat2"), "addmv": ("mat", "vec"), "baddbmm": ("batch1", "batch2")}[name]
@@ -219,7 +222,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, a
     b, n, k = batch1._meta.shape
     left = as_shape(prim.permute(batch1, dims=(1, 0, 2)), (n, b * k))
     right = as_shape(batch2, (b * k, batch2._meta.shape[2]))
-    return _affine(input, matmul_of(left, right, "addbmm"), beta, alpha, b * k)
+    return _affine("addbmm", input, matmul_of(left, right, "addbmm"), beta, alpha, b * k)
 
 
 @operation(method=True, inplace=True, out=True)
@@ -229,8 +232,10 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
     for what, number in (("beta", beta), ("alpha", alpha)):
         if isinstance(number, bool) and kind is not dtypes.bool_:
             raise RuntimeError(f"addr(): Boolean {what} only supported for Boolean results, but the result is {kind}; give a number")
+        if kind.category < 2 and (isinstance(number, (float, complex)) or (hasattr(number, "_meta") and number._meta.dtype.category > 1)):
+            raise RuntimeError(f"addr(): For integral input tensors, argument {what} must not be a floating point number.")
     column = as_shape(vec1, (vec1._meta.shape[0], 1))
-    result = _affine(convert(input, kind), prim.mul(convert(column, kind), convert(vec2, kind)), beta, alpha)
+    result = _affine("addr", convert(input, kind), prim.mul(convert(column, kind), convert(vec2, kind)), beta, alpha)
     return laid_out(result, iterator_strides([x._meta for x in (input, column, vec2)], tuple(result._meta.shape)))
 
 

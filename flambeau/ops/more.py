@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import foreach, joining, numeric
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.linear import addbmm, addmm, mm
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
@@ -149,6 +150,8 @@ def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
     """A copy with the slices of `source` reduced (prod, mean, amax, amin) into the slices at `index` of a dim."""
+    if reduce != "mean":
+        refuse_dtype("index_reduce", input.dtype)
     from flambeau.ops.shape import dim_of
 
     if reduce not in ("prod", "mean", "amax", "amin"):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
 from flambeau.ops.primitive import broadcast_shapes
 from flambeau.ops.promotion import convert, is_number, promote, promote_float
@@ -89,6 +90,7 @@ def gradient(
 
     `spacing`: one step, a step for each dim, or a vector of coordinates for each dim.
     """
+    refuse_dtype("gradient", input.dtype)
     spacing = 1 if spacing is None else spacing
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
@@ -141,6 +143,7 @@ def _derivative(f: Tensor, spacing: Any, d: int, edge_order: int) -> Any:
 # -- statistics -----------------------------------------------------------------------------------------------------
 def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
     """The covariance matrix of variables (rows) over observations (columns), weighted by counts and importances."""
+    refuse_dtype("cov", input.dtype)
     if input.ndim > 2:
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
     x = input.reshape(1, -1) if input.ndim < 2 else input
@@ -177,6 +180,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
 
 def corrcoef(input: Tensor) -> Any:
     """Pearson's correlation coefficients of variables (rows)."""
+    refuse_dtype("corrcoef", input.dtype)
     if input.ndim > 2:
         raise RuntimeError(f"corrcoef(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
     c = cov(input)
@@ -192,6 +196,7 @@ def histogram(
     input: Tensor, bins: Any, *, range: tuple[float, float] | None = None, weight: Tensor | None = None, density: bool = False
 ) -> Any:
     """(hist, bin_edges): counts, or sums of weights, in `bins` equal bins or between given edges; the last edge belongs."""
+    refuse_dtype("histogram", input.dtype)
     from flambeau.ops.creation import linspace
     from flambeau.ops.selection import bincount
     from flambeau.ops.sorting import searchsorted
@@ -231,6 +236,7 @@ def histogramdd(
 
     `range`: lowest and highest edge of each dimension, 2 N numbers. `weight`: of each point, (...).
     """
+    refuse_dtype("histogramdd", input.dtype)
     from flambeau.ops.creation import linspace
     from flambeau.ops.selection import bincount
     from flambeau.ops.sorting import searchsorted
@@ -291,6 +297,7 @@ def histogramdd(
 @remembered_with_axis
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
     """The cross product along a dim of size 3 (by default the first such dim)."""
+    refuse_dtype("cross", input.dtype)
     shape = broadcast_shapes("cross", [tuple(input.shape), tuple(other.shape)])
     if dim is None:
         found = next((i for i, s in enumerate(shape) if s == 3), None)
@@ -316,7 +323,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     m = input._meta
     if m.ndim < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {m.ndim} dimensions")
-    if not (p > 0 and maxnorm >= 0):
+    if isinstance(p, complex) or isinstance(maxnorm, complex) or not p > 0 or not maxnorm >= 0:
         raise RuntimeError(f"renorm: expected p > 0 and maxnorm >= 0, got p = {p}, maxnorm = {maxnorm}")
     d = dim_of(dim, m.ndim)
     others = tuple([i for i in range(m.ndim) if i != d])

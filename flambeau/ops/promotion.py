@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
 from flambeau import dtypes
 from flambeau.dtypes import dtype, promote_types
+from flambeau.trace.limits import fit
 from flambeau.trace.recorder import local
 
 
@@ -90,38 +90,13 @@ def convert(x: Any, d: dtype) -> Any:
     return x if x._meta.dtype is d else prim.cast(x, dtype=d)
 
 
-# What PyTorch calls the C++ types of dtypes, in its errors.
-_C_TYPES = {
-    "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
-    "float32": "float", "float64": "double", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
-}  # fmt: skip
-_MOST_FLOAT = {"float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7), "float32": 2.0**127 * (2 - 2.0**-23), "complex64": 2.0**127 * (2 - 2.0**-23)}
-
-
-def fit(x: Any, d: dtype, name: str, single: bool = False) -> Any:
-    """A Python number as an element of dtype `d` is given it. RuntimeError in PyTorch's words if it overflows there (NaN and infinities in integers,
-    too), OverflowError if it is an int of more than 64 bits. Unsigned integers take negative ints of their size, which wrap. `single`: of one
-    element, which PyTorch fills in another way: floats of 16 bits overflow to infinities there."""
-    if isinstance(x, int) and not -(2**63) <= x < 2**64:
-        what = "int too big to convert" if x > 0 else "can't convert negative int to unsigned"
-        raise OverflowError(f"{name}(): {what}: {x} has more than 64 bits")
-    if d.category == 0:
-        return bool(x)
-    parts = [x.real, x.imag] if isinstance(x, complex) else [x]
-    if d.category == 1:
-        bits = 8 * d.itemsize
-        least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if d.is_signed else ((1 - 2**bits) * isinstance(x, int), 2**bits - 1)
-        fits = len(parts) == 1 or not x.imag
-        fits = fits and least <= parts[0] <= most  # false for NaN
-        made: Any = int(parts[0]) if fits else 0
-    else:
-        limit = inf if single and d.itemsize == 2 else _MOST_FLOAT.get(d.name, inf)
-        fits = all(abs(float(part)) <= limit or part != part or abs(part) == inf for part in parts) and (d.is_complex or len(parts) == 1 or not x.imag)
-        made = x if d.is_complex or len(parts) == 1 else x.real
-        made = float(made) if isinstance(made, int) and made >= 2**63 else made
-    if not fits:
-        raise RuntimeError(f"{name}(): value cannot be converted to type {_C_TYPES.get(d.name, d.name)} without overflow: got {x} for dtype {d.name}")
-    return made
+def fitted(x: Any, d: dtype, name: str, single: bool = False) -> Any:
+    """An operand of a body in dtype `d`, where PyTorch refuses numbers that do not fit there: who calls the operation sees to it (trace/limits.py)."""
+    if isinstance(x, (int, float, complex)):
+        return convert(fit(x, d, name, single), d)
+    if x._meta.wrapped:
+        local.trace.limit(x, d, name, single)
+    return convert(x, d)
 
 
 def promote(*operands: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 from flambeau.layouts import strided
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.shape import sizes_of
 from flambeau.ops.tied import tied_to
 from flambeau.queries import finfo
@@ -464,8 +465,8 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None, o
     """1 with the probability that each element of `input` gives (or with probability p), else 0."""
     from flambeau.ops.creation import empty
 
-    if p is None and not input.dtype.is_floating_point:
-        raise RuntimeError(f"bernoulli expects floating-point probabilities, got {input.dtype}")
+    if p is None:
+        refuse_dtype("bernoulli", input.dtype)
 
     def draw(target: Tensor) -> Tensor:
         return _draw_each(target, input, generator) if p is None else bernoulli_(target, p, generator=generator)  # type: ignore[no-any-return]
@@ -509,6 +510,7 @@ def _constant(x: Any) -> Any:
 @draws
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None, out: Any = None) -> Tensor:
     """Indices drawn with the (unnormalised) probabilities in the rows of `input`."""
+    refuse_dtype("multinomial", input.dtype)
     if input.ndim not in (1, 2):
         raise RuntimeError("multinomial(): prob_dist must be 1 or 2 dim")
     if out is not None and out.dtype is not dtypes.int64:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from flambeau.dtypes import dtype
+from flambeau.ops.dtype_rules import has_rules, refuse_dtypes
 from flambeau.ops.signatures import problem
 from flambeau.ops.wrapper import freeze, make_inplace, make_wrapper
 from flambeau.trace.meta import Size
@@ -72,8 +73,8 @@ class Operation:
     """The record. `function` is what users call; `body` is the composition; `samples` yields argument lists for tests."""
 
     __slots__ = (
-        "aliases", "apply", "body", "defaults", "fitting", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "recent", "samples",
-        "static",
+        "aliases", "apply", "body", "defaults", "fitting", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "picky",
+        "recent", "samples", "static",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +93,7 @@ class Operation:
         self.static = tuple([i for i, kind in enumerate(self.kinds) if kind == "static"])
         self.defaults = tuple(p.default for p in parameters.values())
         self.out = out
+        self.picky = has_rules(name)  # whether PyTorch has no kernel for some dtypes
         self.fitting: set[tuple[Any, ...]] = set()  # kinds of arguments that fit (see `settle`)
         keyword = [n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
         self.keywords = len(keyword)  # how many of the parameters, the last ones, can only be given by keyword
@@ -107,10 +109,13 @@ class Operation:
         return self.function(**dict(zip(self.names, args, strict=True)))
 
     def settle(self, args: Sequence[Any]) -> list[Any] | None:
-        """Asked where an edge is new: PyTorch's TypeError if an argument is not of a kind that it may be. All arguments are given by position.
+        """Asked where an edge is new: PyTorch's TypeError if an argument is not of a kind that it may be, its errors of dtypes that it has no kernel
+        for. All arguments are given by position.
 
         If there are tensors among static arguments, where PyTorch takes them as numbers, all arguments, with those as numbers.
         """
+        if self.picky:
+            refuse_dtypes(self.name, self.kinds, args)
         kinds = tuple([None if a is d else _kind(a, k) for a, d, k in zip(args, self.defaults, self.kinds, strict=True)])
         if kinds in self.fitting:
             return None

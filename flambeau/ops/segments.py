@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import flambeau as torch
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.guard import check
 from flambeau.tensor import Tensor
 
@@ -22,6 +23,7 @@ def segment_reduce(
     The segments' `lengths` (*, segments), or their `offsets` (*, segments + 1), stand for each of the dims before `axis`.
     An empty segment gives `initial`, or the reduction's neutral value (NaN for a mean). RuntimeError where lengths do not add up.
     """
+    refuse_dtype("segment_reduce", data.dtype)
     if reduce not in _SCATTER:
         raise RuntimeError(f"segment_reduce(): unsupported reduction {reduce!r}; it must be sum, mean, max, min or prod")
     if indices is not None:

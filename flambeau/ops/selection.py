@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import as_shape, dim_of
@@ -135,6 +136,7 @@ def unique_consecutive(
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, 2, ... occurs (or the sum of its weights) in a vector of non-negative integers."""
+    refuse_dtype("bincount", input.dtype)
     from flambeau.runtime import select
 
     if input.ndim != 1 or input.dtype.category > 1:

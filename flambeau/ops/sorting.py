@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
 from flambeau.ops.promotion import convert, need_order, promote_float
 from flambeau.ops.reductions import _pair, kthvalue_result, median_result, mode_result, nanmedian_result
@@ -297,6 +298,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 @operation(name="isin", public=False)
 def _isin(elements: Tensor, test_elements: Tensor, invert: bool) -> Tensor:
+    refuse_dtype("isin", test_elements.dtype)
     kind = dtypes.promote_types(elements.dtype, test_elements.dtype)
     values = as_shape(convert(test_elements, kind), (test_elements._meta.numel,))
     x = as_shape(convert(elements, kind), (*elements._meta.shape, 1))
@@ -377,6 +379,7 @@ def _cdist(x1: Tensor, x2: Tensor, p: float) -> Tensor:
 @remembered
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """Distances between all rows of x1 and all rows of x2, batched."""
+    refuse_dtype("cdist", x1.dtype)
     if x1.ndim < 2 or x2.ndim < 2:
         raise RuntimeError(f"cdist only supports at least 2D tensors, X1 got: {x1.ndim}D, X2 got: {x2.ndim}D")
     if x1.shape[-1] != x2.shape[-1]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import fft
 from flambeau.ops.creation import arange
+from flambeau.ops.dtype_rules import refuse_dtype
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -46,6 +47,7 @@ def stft(
 
     `center` pads the signal by n_fft / 2 at both ends; `normalized` divides by sqrt(n_fft).
     """
+    refuse_dtype("stft", input.dtype)
     name = "stft"
     is_complex = input.is_complex() or (window is not None and window.is_complex())
     if return_complex is None:

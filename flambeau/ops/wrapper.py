@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from flambeau.exact import number, plain_number, static
 from flambeau.foreign import refuse
 from flambeau.ops.signatures import problem
+from flambeau.trace.limits import look_at_numbers
 from flambeau.trace.recorder import _TENSOR, local
 from flambeau.trace.while_set import while_switched
 from flambeau.trace.wrong_calls import explained, unexpected
@@ -83,13 +84,14 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     signature = inspect.signature(op.body)
     parameters = list(signature.parameters.values())
     scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover}
-    scope |= {"L_": _LEAST_INT, "M_": _MOST_INT, "number": number, "plain_number": plain_number, "static": static}
+    scope |= {"L_": _LEAST_INT, "M_": _MOST_INT, "number": number, "plain_number": plain_number, "static": static, "look_at_numbers": look_at_numbers}
     head, first_lines = heading(op.name, parameters, scope, numpy=True, out=op.out)
     names = [p.name for p in parameters]
     body: list[str] = []
     keys: list[str] = []
     learned: list[str] = []  # the keys of immediate calls: metadata where the trace's have slots
     pushes: list[str] = []
+    data: list[str] = []  # the numbers that are data
     flat: list[str] = []
     simple = True  # every tensor argument always present and single
     learnable = True
@@ -117,6 +119,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
                 body.append(f"elif c{i} is float or c{i} is int and L_ <= {n} <= M_: k{i} = c{i}")
                 body.append(f"elif c{i} is bool or c{i} is complex: k{i} = number({n})")
                 pushes.append(f"k{i} is c{i} and tr_.params.append({n}); ")
+                data.append(f"*([{n}] if k{i} is c{i} else ())")
             if kind == "operand?":
                 body.append(f"elif {n} is None: k{i} = None")
             body.append(f"else: k{i} = {slot}")
@@ -127,6 +130,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             head_lines.append(f"k{i} = c{i} if (c{i} is float or c{i} is int and L_ <= {n} <= M_) and {n} != D{i} else plain_number({n})")
             learned.append(f"k{i}")
             pushes.append(f"k{i} is c{i} and tr_.params.append({n}); ")
+            data.append(f"*([{n}] if k{i} is c{i} else ())")
         elif kind == "tensors":
             body.append(f"k{i} = tuple([None if t_ is None else s_ if (s_ := t_._slot) is not None and t_._gen == g_ else tr_.resolve(t_) for t_ in {n}])")
             flat.append("*" + n)
@@ -185,6 +189,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         f"        return recover(OP, error, ({arguments}))",
         "    if n_ is None:",
         f"        return tr_.slow(OP, key_, ({arguments}))",
+        *([f"    if n_.limits: look_at_numbers(n_, [{', '.join(data)}])"] if data else []),
         "    if n_.plain and not n_.bounds:",
         f"        {''.join(pushes)}tr_.state.next = tr_.state = n_",  # one line, so that no debugger can come in between
         "        t_ = new(T_)",

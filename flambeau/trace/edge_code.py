@@ -10,8 +10,9 @@ No garbage is collected while objects are half made (before CPython 3.12 an allo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from flambeau.trace.limits import WORDS
 from flambeau.trace.object_code import ObjectCode, module
 from flambeau.trace.recorder import MOST_GIVEN as GIVEN
 
@@ -382,6 +383,27 @@ def look_at_bounds(c: ObjectCode, state: str, given: str, count: str, bad: str) 
     c.label(within)
 
 
+def _look_at_numbers(c: ObjectCode, limits: str, value: Callable[[str, str], str], miss: str) -> None:
+    """A miss if one of a call's numbers does not fit (limits.py): the Python code raises the error. `limits`: their words as bytes.
+
+    `value(position, type)`: the number as a double or an i64.
+    """
+    words = c.gep("i8", limits, c.places["BYTES"])
+    with c.each(c.op(f"udiv i64 {c.size(limits)}, {8 * WORDS}")) as (i, following):
+        whole = c.new_label("whole")
+        record = c.gep("i64", words, c.mul(i, WORDS))
+        at = c.element("i64", record, 0)
+        c.refuse(c.equal(c.element("i64", record, 1), 0), whole)
+        x, low, high = value(at, "double"), c.element("double", record, 2), c.element("double", record, 3)
+        c.refuse(c.all(c.op(f"fcmp oge double {x}, {low}"), c.op(f"fcmp ole double {x}, {high}")), following)
+        zero = c.op(f"fsub double {x}, {x}")  # NaN of what is not finite
+        c.need(c.all(c.op(f"fcmp uno double {zero}, {zero}"), c.op(f"icmp ne i64 {c.element('i64', record, 4)}, 0")), miss)
+        c.branch(following)
+        c.label(whole)
+        n = value(at, "i64")
+        c.need(c.all(c.op(f"icmp sge i64 {n}, {c.element('i64', record, 2)}"), c.op(f"icmp sle i64 {n}, {c.element('i64', record, 3)}")), miss)
+
+
 def _number_of_key(c: ObjectCode, a: str, e: str, agreed: str, miss: str) -> None:
     """A number that stands in the key: (its class, itself, or its bits)."""
     c.need(c.is_one_of(e, "TUPLE"), miss)
@@ -500,6 +522,11 @@ def edge(places: Places) -> str:
                 c.set("ptr", c.gep("ptr", given, n), t)
             c.set("i64", tensors, c.add(n, 1))
 
+    def pushed_number(at: str, type_: str) -> str:
+        a = c.element("ptr", pushed, at)
+        return c.get("double", c.gep("i8", a, FLOAT_VALUE)) if type_ == "double" else c.integer(a)
+
+    _look_at_numbers(c, c.field(next_, "STATE_ROOM"), pushed_number, "miss")
     params = c.field(tr, "TRACE_PARAMS")
     with c.each(c.get("i64", numbers)) as (i, _):
         c.need(c.equal(c.run("i32", "PyList_Append", params, c.element("ptr", pushed, i)), 0, "i32"), "bad")
@@ -613,6 +640,7 @@ def learned(places: Places) -> str:
         c.label(maybe)
         _number_of_key(c, a, e, agreed, "miss")
 
+    _look_at_numbers(c, c.field(made, "IMMEDIATE_ROOM"), lambda at, type_: c.element(type_, numbers, at), "miss")
     # From here on objects are made.
     before = _quiet(c)
     c.retain(made)

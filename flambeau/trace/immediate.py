@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flambeau.runtime.native_calls import UNPACKABLE
 from flambeau.statistics import counters
 from flambeau.trace import recorder
+from flambeau.trace.limits import conditions
 from flambeau.trace.liveness import HELD
 from flambeau.trace.recorder import IN, Trace, roots
 from flambeau.trace.state import State
@@ -49,7 +50,7 @@ class Immediate:
     offset, whether that moves], and for each argument the bytes of its storage, or by how much the offset moves with it.
     """
 
-    __slots__ = ("allocate", "at", "block", "kept", "key", "known", "meta", "misses", "run")
+    __slots__ = ("allocate", "at", "block", "kept", "key", "known", "meta", "misses", "room", "run")
 
     def __init__(self, root: State, key: tuple[Any, ...], meta: Meta) -> None:
         if root.immediate is None:
@@ -60,6 +61,7 @@ class Immediate:
         self.kept: Any = None
         self.allocate: Any = None
         self.block = b""
+        self.room = b""  # what its numbers must fit into (limits.py)
         self.misses = self.at = 0
         self.run: Callable[..., Any]
 
@@ -178,7 +180,8 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
     names = [f"a{i}" for i in range(len(given))]
     sources = [n for n, g in zip(names, given, strict=True) if g == "t"]
     numbers = [n for n, g in zip(names, given, strict=True) if g == "n"]
-    lines = [f"def run({', '.join(names)}):"]
+    made.room = call.room
+    lines = [f"def run({', '.join(names)}):", *[f"    if not ({condition}): return None" for condition in conditions(call.limits, numbers)]]
     for i, n in enumerate(sources):
         lines += [
             f"    s{i} = {n}._storage",

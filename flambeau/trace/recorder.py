@@ -19,6 +19,7 @@ from flambeau.runtime import forking
 from flambeau.statistics import counters
 from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
+from flambeau.trace.limits import Limit, look_at_numbers, needed, words
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.place import here
 from flambeau.trace.state import Out, State
@@ -104,6 +105,7 @@ class Fragment:
         self.entered: dict[int, int] = {}  # slot of an entered argument -> position among the tensors
         self.cache: dict[int, Tensor] = {}
         self.notes: list[tuple[int, int, int, int, int | None, str]] = []  # what index values must be (bounds.py)
+        self.limits: list[Limit] = []  # what numbers must fit into (limits.py)
 
     def add_value(self, value: Value) -> int:
         self.values.append(value)
@@ -138,6 +140,13 @@ class Fragment:
         """The values of an index tensor must be from `low` to `size` - 1, or `skip`."""
         if t._gen == self.gen:
             self.notes.append((t._slot, low, size, dim, skip, what))
+
+    def limit(self, t: Tensor, d: dtypes.dtype, name: str, single: bool) -> None:
+        """A run-time number of the call must fit into a dtype."""
+        if t._gen == self.gen and t._slot in self.parameters:
+            is_float = t._meta.dtype is dtypes.float64
+            if needed(float if is_float else int, d, single):
+                self.limits.append(Limit(self.parameters.index(t._slot), is_float, d, name))
 
     def parameter(self, kind: type) -> Tensor:
         """A new run-time scalar for a Python number of this type."""
@@ -623,6 +632,8 @@ class Trace:
                 return op.call(args)
             result = run_in(fragment, body, placeholders)
             state = self.add_edge(key, fragment, result, tensors, depth=1)
+            if state.limits:
+                look_at_numbers(state, numbers)
             self.params.extend(numbers)
             if state.plain and not state.bounds:
                 self.state.next = state
@@ -704,6 +715,8 @@ class Trace:
         state.place = here()
         if fragment.notes and hasattr(key[0], "kinds"):
             state.bounds = resolve(fragment.notes, fragment.entered, fragment.nodes)
+        if fragment.limits:
+            state.limits, state.room = tuple(fragment.limits), words(fragment.limits)
         if state.pack is None and outs[0].alias is None and outs[0].root == outs[0].slot:
             state.slot = outs[0].slot
             state.meta = outs[0].meta

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from flambeau.compiler.graph import Node, Value
 from flambeau.runtime.untracked import record, untrack, untrack_all
+from flambeau.trace.limits import Limit
 from flambeau.trace.meta import Meta
 from flambeau.trace.place import Place
 
@@ -54,9 +55,10 @@ class State:
     """One node of the trie. Fields other than `children`, `plans` and what is remembered of the last calls never change once the state is made."""
 
     __slots__ = (
-        "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info", "input_count", "inputs",
-        "leaf", "meta", "native", "next", "nodes", "outs", "pack", "parameter_count", "parameters", "parent", "pending_bytes", "place", "plain", "plans",
-        "requires", "root_slot", "single_view", "slot", "stepwise", "value_count", "values", "views_only", "writes",
+        "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info",
+        "input_count", "inputs", "leaf", "limits", "meta", "native", "next", "nodes", "outs", "pack", "parameter_count", "parameters", "parent",
+        "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "single_view", "slot", "stepwise", "value_count", "values",
+        "views_only", "writes",
     )  # fmt: skip
 
     def __init__(self, parent: State | None, edge: Any) -> None:
@@ -82,6 +84,8 @@ class State:
         self.outs: tuple[Out, ...] = ()
         self.plain = False  # exactly one result, with a storage of its own
         self.bounds: tuple[Bound, ...] = ()  # what index values must be, which are looked at before the edge is taken (bounds.py)
+        self.limits: tuple[Limit, ...] = ()  # what numbers must fit into (limits.py)
+        self.room = b""  # the same for native code
         self.stepwise: bool = parent is not None and parent.stepwise  # each call is tried at once (stepwise.py)
         self.place: Place | None = None  # where the program made this call first
         self.single_view = False  # exactly one result, which shares the storage of an argument

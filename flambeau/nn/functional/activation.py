@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Number, Tensor, functional, functional_with_out, primitives, replace, widen
+from flambeau.nn.functional.engine import Number, Tensor, fitting, functional, functional_with_out, primitives, replace, widen, widened
 from flambeau.ops.random_rejection import rrelu_slopes
 from flambeau.ops.result_strides import like_input, over_tensors, row_major
 
@@ -31,6 +31,7 @@ def relu_(input: Tensor) -> Tensor:
 @functional
 @over_tensors
 def _leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    fitting("leaky_relu", widened(input), negative_slope)
     return torch.where(input > 0, input, input * negative_slope)
 
 
@@ -57,6 +58,7 @@ def _elu_values(x: Tensor, alpha: float, scale: float, input_scale: float) -> Te
 @functional
 @over_tensors
 def _elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    fitting("elu", widened(input), alpha)
     return _elu_values(widen(input), alpha, 1.0, 1.0).to(input.dtype)
 
 
@@ -79,6 +81,7 @@ def elu_(input: Tensor, alpha: float = 1.0, scale: float = 1, input_scale: float
 @functional
 @over_tensors
 def _celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    fitting("celu", widened(input), alpha)
     if alpha == 0:
         raise RuntimeError("celu: ZeroDivisionError: alpha cannot be 0 for CELU")
     return _elu_values(widen(input), alpha, 1.0, 1.0 / alpha).to(input.dtype)
@@ -146,6 +149,7 @@ def _softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 @over_tensors
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x > threshold."""
+    fitting("softplus", widened(input), beta, threshold)
     return _softplus(widen(input), beta, threshold).to(input.dtype)
 
 
@@ -177,6 +181,11 @@ def logsigmoid(input: Tensor) -> Tensor:
 @functional
 @like_input
 def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    if isinstance(min_val, complex) or isinstance(max_val, complex):
+        raise TypeError(f"hardtanh(): arguments 'min_val' and 'max_val' must be float, not complex: got {min_val} and {max_val}")
+    if input.dtype is torch.uint8 and min(min_val, max_val) < 0:
+        raise RuntimeError(f"hardtanh(): cannot do hardtanh on an unsigned type with negative limits: got {min_val} and {max_val}")
+    fitting("hardtanh", input.dtype, min_val, max_val)
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     if math.isnan(min_val) or math.isnan(max_val):
@@ -236,6 +245,7 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 @over_tensors
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0."""
+    fitting("hardshrink", input.dtype, lambd)
     return torch.where(torch.abs(input) <= lambd, 0, input)
 
 
@@ -243,6 +253,8 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @over_tensors
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, 0 where |x| <= lambd."""
+    if isinstance(lambd, complex):
+        raise RuntimeError(f"softshrink: lambda must be real, but found {lambd}")
     most = torch.finfo(input.dtype).max if input.is_floating_point() else math.inf
     if not 0 <= lambd <= most:
         raise RuntimeError(f"softshrink: lambda must be in range [0, {most:g}] for input dtype {input.dtype}, but found {lambd}")
@@ -264,6 +276,8 @@ def softsign(input: Tensor) -> Tensor:
 @functional
 @over_tensors
 def _threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+    fitting("threshold", widened(input), threshold)
+    fitting("threshold", input.dtype, value)
     return torch.where(input <= threshold, value, input).to(input.dtype)
 
 

@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import flambeau as torch
+from flambeau.dtypes import dtype
 from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor as Tensor
+from flambeau.trace.limits import fit
 from flambeau.trace.mutation import assign_all
 from flambeau.trace.mutation import replace as replace
 from flambeau.trace.recorder import local
@@ -41,6 +43,17 @@ def primitives() -> Any:
 def widen(x: Tensor) -> Tensor:
     """float16 and bfloat16 as float32: compositions round once, at their end, as PyTorch's CPU kernels do."""
     return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def widened(x: Tensor) -> dtype:
+    """The dtype that `widen` gives."""
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+
+
+def fitting(function: str, d: dtype, *given: Any) -> None:
+    """Inside a body: RuntimeError if a static number has no place in a dtype."""
+    for number in given:
+        fit(number, d, function)
 
 
 def refuse_gradients(function: str, **tensors: Tensor | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, functional_with_out, primitives, widen
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.remembered import remembered
 from flambeau.ops.result_strides import as_suggested
 
@@ -237,6 +238,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances between all pairs of rows, i < j, as one vector."""
     if not p >= 0:
         raise RuntimeError(f"pdist only supports non-negative p values, got p={p}")
+    refuse_dtype("pdist", input.dtype)
     n = input.shape[0]
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
     first = torch.tensor([i for i, _ in pairs], dtype=torch.int64)

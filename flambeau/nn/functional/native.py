@@ -14,6 +14,7 @@ from flambeau.nn import functional as F
 from flambeau.nn.functional import recurrent
 from flambeau.nn.functional.dropout import mask_of
 from flambeau.nn.functional.normalization import inverse_deviation, standardised
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
 from flambeau.ops.tied import tied_to
 from flambeau.tensor import Tensor
@@ -47,6 +48,7 @@ def native_batch_norm(
     momentum: float, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """(the normalised input, the batch's means, 1 / its standard deviations); the last two are empty outside of training."""
+    refuse_dtype("batch_norm_train", input.dtype)
     empty = input.new_empty(0)
     mean, scale = empty, empty
     if training:
@@ -89,6 +91,7 @@ def native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(the normalised input, the means, 1 / the standard deviations), the last two with dimensions of size 1."""
+    refuse_dtype("layer_norm", input.dtype)
     variance, mean = torch.var_mean(input.detach(), dim=list(range(input.ndim - len(normalized_shape), input.ndim)), correction=0, keepdim=True)
     return F.layer_norm(input, tuple(normalized_shape), weight, bias, eps), mean, torch.rsqrt(variance + eps)
 
@@ -97,6 +100,7 @@ def native_group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(the normalised input, the means, 1 / the standard deviations), the last two of shape (N, group)."""
+    refuse_dtype("group_norm", input.dtype)
     variance, mean = torch.var_mean(input.reshape(N, group, C // max(group, 1) * HxW), dim=2, correction=0)
     scale = inverse_deviation(variance, eps)
     return F.group_norm(input, group, weight, bias, eps), tied_to(mean, weight, bias), tied_to(scale, weight, bias)

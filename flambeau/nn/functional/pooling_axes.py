@@ -13,6 +13,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, entries, functional, whole_size
 from flambeau.nn.functional.pooling import _targets, max_pool3d_with_indices
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.result_strides import row_major
 from flambeau.trace.strides import suggests_channels_last
 
@@ -148,6 +149,7 @@ def fractional_max_pool2d_with_indices(
     _random_samples: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """fractional_max_pool2d with return_indices=True."""
+    refuse_dtype("fractional_max_pool2d", input.dtype)
     return _fractional_pool("fractional_max_pool2d", 2, input, kernel_size, output_size, output_ratio, _random_samples)  # type: ignore[no-any-return]
 
 
@@ -156,6 +158,7 @@ def fractional_max_pool3d_with_indices(
     _random_samples: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """fractional_max_pool3d with return_indices=True."""
+    refuse_dtype("fractional_max_pool3d", input.dtype)
     return _fractional_pool("fractional_max_pool3d", 3, input, kernel_size, output_size, output_ratio, _random_samples)  # type: ignore[no-any-return]
 
 
@@ -213,6 +216,7 @@ def max_unpool1d(
     input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
 ) -> Tensor:
     """Puts maxima back to where max_pool1d found them; zeros elsewhere."""
+    refuse_dtype("max_unpool1d", input.dtype)
     return unpool("max_unpool1d", input, indices, kernel_size, stride, padding, output_size, 1)
 
 
@@ -220,6 +224,7 @@ def max_unpool2d(
     input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
 ) -> Tensor:
     """Puts maxima back to where max_pool2d found them; zeros elsewhere."""
+    refuse_dtype("max_unpool2d", input.dtype)
     result = unpool("max_unpool2d", input, indices, kernel_size, stride, padding, output_size, 2)
     return result.contiguous(memory_format=torch.channels_last) if suggests_channels_last(input._meta) else result  # type: ignore[attr-defined, no-any-return]
 
@@ -228,6 +233,7 @@ def max_unpool3d(
     input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
 ) -> Tensor:
     """Puts maxima back to where max_pool3d found them; zeros elsewhere."""
+    refuse_dtype("max_unpool3d", input.dtype)
     return unpool("max_unpool3d", input, indices, kernel_size, stride, padding, output_size, 3)
 
 

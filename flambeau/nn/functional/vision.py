@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
+from flambeau.dtypes import dtype
 from flambeau.nn.functional.engine import Tensor, functional, primitives, whole_size, widen
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.remembered import remembered
 from flambeau.ops.result_strides import as_suggested
+from flambeau.trace.limits import fit
 
 # -- padding ------------------------------------------------------------------------------------------------------
 
@@ -90,6 +93,13 @@ def _pad_by_index(input: Tensor, pad: Sequence[int], mode: str) -> Tensor:
     return x.clone() if x is input else x
 
 
+def _padding(value: Any, d: dtype) -> Any:
+    """The number that pads, a float to PyTorch: RuntimeError if it has no place in the dtype."""
+    if isinstance(value, complex):
+        raise TypeError(f"pad(): argument 'value' (position 4) must be float, not complex: got {value}")
+    return fit(float(value), d, "pad") if isinstance(value, (int, float)) and d.category < 2 else value
+
+
 @remembered
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """Pad the last dimensions; `pad` = (before, after) of the last dimension, then of the one before it, ...
@@ -107,9 +117,10 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if mode == "constant" and max(sizes, default=0) <= 0 and all(n + a + b >= 0 for n, a, b in zip(input.shape[::-1], sizes[::2], sizes[1::2], strict=False)):
         return _crop(input, sizes)
     if mode == "constant":
-        return _pad_constant(input, sizes, 0 if value is None else value)
+        return _pad_constant(input, sizes, 0 if value is None else _padding(value, input.dtype))
     if value is not None and value != 0:
         raise RuntimeError(f'pad: Padding mode "{mode}" doesn\'t take in value argument')
+    refuse_dtype(f"{mode}_pad", input.dtype)
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if len(sizes) not in (2, 4, 6) or not len(sizes) // 2 < input.ndim <= len(sizes) // 2 + 2:
@@ -225,6 +236,7 @@ def interpolate(
             f"Input Error: Got {input.ndim}D input of shape {tuple(input.shape)}, but mode {mode!r} needs "
             f"{' or '.join(f'{n}D' for n in _MODES[mode])}"
         )
+    refuse_dtype(f"interpolate_{mode}", input.dtype)
     if antialias:
         raise NotImplementedError("interpolate: antialias=True is not supported")
     dims = input.ndim - 2

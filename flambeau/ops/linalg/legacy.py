@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.linalg import systems
 from flambeau.ops.linalg.checks import public
 from flambeau.ops.linalg.factors import _cholesky_inverse, _cholesky_solve, cholesky_named, householder_product, lu_factor_ex
@@ -60,6 +61,7 @@ def qr(input: Tensor, some: bool = True) -> Any:
 @public("cholesky")
 def cholesky(input: Tensor, upper: bool = False) -> Any:
     """L with A = L L^H, or U with A = U^H U; LinAlgError if a matrix is not positive-definite."""
+    refuse_dtype("cholesky", input.dtype)
     return cholesky_named(input, upper, "cholesky")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import numeric
 from flambeau.ops import primitives as prim
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.linalg.checks import public, require_floating, require_matrix
 from flambeau.ops.linalg.spectra import eigvalsh, svdvals
 from flambeau.ops.linalg.systems import inv_ex, tolerances
@@ -192,6 +193,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
 @public("linalg.cross")
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     """Cross products along a dim of size 3."""
+    refuse_dtype("cross", input.dtype)
     if input.ndim != other.ndim:
         raise RuntimeError(f"linalg.cross: inputs must have the same number of dimensions, got shapes {tuple(input.shape)} and {tuple(other.shape)}")
     d = dim_of(dim, input.ndim)
@@ -208,6 +210,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
 @public("linalg.vander")
 def vander(x: Tensor, *, N: int | None = None) -> Any:
     """x ** 0, x ** 1, ..., x ** (N - 1) as a new last dim; N is the length of x by default."""
+    refuse_dtype("linalg.vander", x.dtype)
     if N is not None and N <= 1:
         raise RuntimeError(f"N must be greater than 1, got {N}")
     if x.ndim == 0:

@@ -1,0 +1,121 @@
+"""Dtypes for which PyTorch has no kernel, where the mathematics would have a meaning: the errors of such calls.
+
+PyTorch has no rule for these: they are what 2.13 does on the CPU (`python -m tests.errors.dtypes` compares). Asked where an edge is new, and by
+public functions that are no operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from flambeau import dtypes
+from flambeau.dtypes import dtype
+from flambeau.ops.promotion import result_type
+
+_LETTERS: Final = {
+    "i": (dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64), "j": (dtypes.int8, dtypes.int16, dtypes.int32), "u": (dtypes.uint8,), "b": (dtypes.bool_,),
+    "h": (dtypes.float16,), "B": (dtypes.bfloat16,), "f": (dtypes.float32, dtypes.float64), "c": (dtypes.complex64, dtypes.complex128),
+}  # fmt: skip
+_C_NAMES: Final = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
+_POLYNOMIALS: Final = " ".join([
+    f"special_{name} special_{name}_orders" for name in (
+        "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h hermite_polynomial_he "
+        "laguerre_polynomial_l legendre_polynomial_p shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v "
+        "shifted_chebyshev_polynomial_w"
+    ).split()
+])  # fmt: skip
+# By letters of dtypes: operations and functions that are NotImplementedErrors.
+_NOT_IMPLEMENTED: Final = {
+    "b": (
+        "conv1d conv2d reflect_pad replicate_pad abs addmm addmv addbmm baddbmm dot vdot bmm mv mm matmul inner trace tensordot_dims linalg.multi_dot "
+        "ceil floor trunc round kthvalue clamp clamp_min clamp_max pow addcmul conv3d linear bilinear softsign threshold cross stft linspace"
+    ),
+    "hB": (
+        "cdist histogram histogramdd pdist special_zeta special_ndtri special_log_ndtr special_erfcx special_airy_ai special_bessel_j0 "
+        "special_bessel_j1 special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 "
+        "special_modified_bessel_k1 special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_spherical_bessel_j0 lu_solve "
+        "linalg_qr linalg_svd linalg_det linalg_cholesky_ex linalg_cond linalg_eig linalg_eigvals linalg_ldl_factor_ex linalg_ldl_solve linalg_solve "
+        "linalg_svdvals linalg_slogdet"
+    ),
+    "hBc": (
+        "avg_pool3d " + _POLYNOMIALS
+    ),
+    "iubhB": (
+        "cholesky cholesky_inverse cholesky_solve geqrf ormqr linalg_eigh linalg_eigvalsh linalg_householder_product linalg_lu_factor linalg_lu "
+        "linalg_solve_triangular multi_margin_loss multilabel_margin_loss"
+    ),
+    "iubc": (
+        "frac max_unpool1d max_unpool2d max_unpool3d glu igamma igammac hardshrink gelu bernoulli cross_entropy layer_norm group_norm instance_norm "
+        "instance_norm_eval batch_norm_train batch_norm_eval hypot nextafter mse_values smooth_l1_values huber_values nll_loss fractional_max_pool2d"
+    ),
+    "iub": (
+        "logaddexp logaddexp2 hardswish leaky_relu elu scaled_elu celu selu prelu silu hardsigmoid mish lerp logcumsumexp softplus grid_sample "
+        "softmax log_softmax rms_norm interpolate_linear interpolate_trilinear round_decimals segment_reduce binary_cross_entropy_with_logits "
+        "multilabel_soft_margin_loss logsigmoid binary_cross_entropy softshrink"
+    ),
+    "bc": "median_over index_reduce searchsorted_values bucketize searchsorted arange",
+    "c": (
+        "scatter_reduce_amin scatter_reduce_amax atan2 sign adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d "
+        "max_pool1d max_pool1d_values max_pool2d max_pool2d_values max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
+        "fractional_max_pool3d logit hardtanh"
+    ),
+    "iu": "nn.functional.unfold",
+    "ibc": "interpolate_nearest interpolate_nearest-exact",
+    "jub": "conv_transpose1d conv_transpose2d conv_transpose3d",
+    "ib": "interpolate_bilinear interpolate_bicubic",
+    "jubc": "local_response_norm",
+    "h": "rrelu polar",
+    "bhBcf": "bincount",
+}  # fmt: skip
+# The same, of RuntimeErrors.
+_REFUSED: Final = {
+    "iub": "renorm", "iubc": "cdist embedding_bag", "b": "relu topk hardtanh relu6 special_multigammaln mvlgamma argmax argmin corrcoef cov",
+    "c": "deg2rad rad2deg isposinf isneginf pdist heaviside multinomial", "bc": "isin", "iu": "soft_margin_loss gaussian_nll_loss", "iuc": "kl_div",
+    "bhB": "linalg.vander", "u": "gradient", "iubBc": "polar", "B": "complex view_as_complex",
+}  # fmt: skip
+# Of whose operands the common dtype decides; elsewhere it is that of the first.
+_COMMON: Final = frozenset("clamp clamp_min clamp_max pow addcmul logaddexp logaddexp2 hypot nextafter atan2 igamma igammac prelu".split())
+
+
+def _table(rows: dict[str, str]) -> dict[str, frozenset[dtype]]:
+    table: dict[str, frozenset[dtype]] = {}
+    for letters, names in rows.items():
+        kinds = frozenset([d for letter in letters.strip() for d in _LETTERS[letter]])
+        for name in names.split():
+            table[name] = table.get(name, frozenset()) | kinds
+    return table
+
+
+_errors: Final = ((NotImplementedError, _table(_NOT_IMPLEMENTED)), (RuntimeError, _table(_REFUSED)))
+
+
+def refuse_dtype(name: str, d: dtype) -> None:
+    """NotImplementedError or RuntimeError if PyTorch's function `name` has no kernel for a dtype."""
+    plain = name.removeprefix("nn.functional.")
+    for error, table in _errors:
+        if d in table.get(name, table.get(plain, ())):
+            kind = _C_NAMES.get(d.name, d.name)
+            raise error(f"\"{plain}_cpu\" not implemented for '{kind}': {name}() does not take tensors of dtype {d.name}; convert them first")
+
+
+def has_rules(name: str) -> bool:
+    """Whether there are dtypes for which PyTorch's function `name` has no kernel."""
+    return any(name in table or name.removeprefix("nn.functional.") in table for _, table in _errors)
+
+
+def refuse_dtypes(name: str, kinds: Sequence[str], args: Sequence[Any]) -> None:
+    """The same of an operation's call. `kinds`: of its arguments (ops/registry.py)."""
+    plain = name.removeprefix("nn.functional.")
+    given: list[Any] = []
+    for kind, a in zip(kinds, args, strict=True):
+        if kind == "tensors":
+            given.extend([t for t in a if t is not None])
+        elif kind not in ("static", "number") and a is not None:
+            given.append(a)
+    tensors = [t for t in given if hasattr(t, "_meta")]
+    if tensors:
+        refuse_dtype(name, result_type(*given) if plain in _COMMON else tensors[0]._meta.dtype)

@@ -1,0 +1,110 @@
+"""Numbers that have no place in a dtype: RuntimeError in PyTorch's words, where the number is given.
+
+An operation's body says which of its numbers must fit into which dtype (`fitted` in ops/promotion.py). The numbers are run-time words, so the edge
+keeps it (`State.limits`), and who takes the edge looks at the numbers of this call: two comparisons each in native code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import inf, isfinite, nextafter
+from struct import pack
+from typing import TYPE_CHECKING, Any, Final
+
+from flambeau.dtypes import dtype
+
+if TYPE_CHECKING:
+    from flambeau.trace.state import State
+
+# What PyTorch calls the C++ types of dtypes, in its errors.
+_C_TYPES: Final = {
+    "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
+    "float32": "float", "float64": "double", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+}  # fmt: skip
+_MOST_FLOAT: Final = {
+    "float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7), "float32": 2.0**127 * (2 - 2.0**-23), "complex64": 2.0**127 * (2 - 2.0**-23),
+}  # fmt: skip
+WORDS: Final = 5  # of a limit in native code: which of the call's numbers, whether it is a float, the least, the greatest, whether infinities and NaN pass
+
+
+@cache
+def room(kind: type, d: dtype, single: bool = False) -> tuple[float, float] | None:
+    """The least and the greatest finite number of a class (int or float) that has a place in dtype `d`; None: all have. `single`: see `fit`."""
+    if d.category == 1:
+        bits = 8 * d.itemsize
+        return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if d.is_signed else ((1 - 2**bits) * (kind is int), 2**bits - 1)
+    most = inf if d.category == 0 or (single and d.itemsize == 2) else _MOST_FLOAT.get(d.name, inf)
+    return None if most == inf else (-most, most)
+
+
+def fit(x: Any, d: dtype, name: str, single: bool = False) -> Any:
+    """A Python number as an element of dtype `d` is given it. RuntimeError in PyTorch's words if it overflows there (NaN and infinities in integers,
+    too), OverflowError if it is an int of more than 64 bits. Unsigned integers take negative ints of their size, which wrap. `single`: of one
+    element, which PyTorch fills in another way: floats of 16 bits overflow to infinities there."""
+    if isinstance(x, int) and not -(2**63) <= x < 2**64:
+        what = "int too big to convert" if x > 0 else "can't convert negative int to unsigned"
+        raise OverflowError(f"{name}(): {what}: {x} has more than 64 bits")
+    if d.category == 0:
+        return bool(x)
+    fits = d.is_complex or not isinstance(x, complex) or not x.imag
+    for part in [x.real, x.imag] if isinstance(x, complex) and d.is_complex else [x.real]:
+        limits = room(int if isinstance(part, int) else float, d, single)
+        fits = fits and (limits is None or (limits[0] <= part <= limits[1] if isfinite(part) else d.category >= 2))
+    if not fits:
+        raise RuntimeError(f"{name}(): value cannot be converted to type {_C_TYPES.get(d.name, d.name)} without overflow: got {x} for dtype {d.name}")
+    made = x if d.is_complex or not isinstance(x, complex) else x.real
+    if d.category == 1:
+        return int(made)
+    return float(made) if isinstance(made, int) and made >= 2**63 else made
+
+
+class Limit:
+    """One number of an edge: `position` among those of the call, the dtype that it must fit into (from `low` to `high`), the operation's name."""
+
+    __slots__ = ("dtype", "float", "high", "low", "name", "position")
+
+    def __init__(self, position: int, is_float: bool, d: dtype, name: str) -> None:
+        self.position = position
+        self.float = is_float
+        self.dtype = d
+        self.name = name
+        found = room(float if is_float else int, d)
+        assert found is not None
+        self.low, self.high = found
+        if is_float:
+            self.low, self.high = float(found[0]), float(found[1]) if float(found[1]) <= found[1] else nextafter(float(found[1]), 0.0)
+
+
+def needed(kind: type, d: dtype, single: bool) -> bool:
+    """Whether there are numbers of a class, of 64 bits, that have no place in a dtype."""
+    found = room(kind, d, single)
+    return found is not None and not (kind is int and (found[0] <= -(2**63) and found[1] >= 2**63 - 1))
+
+
+def words(limits: Sequence[Limit]) -> bytes:
+    """The limits of an edge for native code."""
+    made = b""
+    for limit in limits:
+        low, high = limit.low, limit.high
+        ends = pack("=2d", low, high) if limit.float else pack("=2q", max(int(low), -(2**63)), min(int(high), 2**63 - 1))
+        made += pack("=2q", limit.position, limit.float) + ends + pack("=q", limit.dtype.category >= 2)
+    return made
+
+
+def conditions(limits: Sequence[Limit], names: Sequence[str]) -> list[str]:
+    """The same as Python: for each limit an expression that holds if the number, under its name, fits."""
+    made = []
+    for limit in limits:
+        low, high, n = limit.low, limit.high, names[limit.position]
+        passes = f" or {n} - {n} != 0" if limit.float and limit.dtype.category >= 2 else ""
+        made.append(f"{low!r} <= {n} <= {high!r}{passes}")
+    return made
+
+
+def look_at_numbers(state: State, numbers: Sequence[Any]) -> None:
+    """Before a trace takes the edge to `state`: RuntimeError if one of the call's numbers does not fit."""
+    for limit in state.limits:
+        number = numbers[limit.position]
+        if not limit.low <= number <= limit.high:
+            fit(number, limit.dtype, limit.name)
