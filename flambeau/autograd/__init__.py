@@ -46,6 +46,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         from flambeau.ops.creation import zeros_like
 
         roots, wanted = _list(outputs), _list(inputs)
+        if not wanted:
+            raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
         grads = [None] * len(roots) if grad_outputs is None else _list(grad_outputs)
         retain = create_graph if retain_graph is None else retain_graph
         sparse = [t if t.layout is not strided else None for t in wanted]  # what is differentiated of these are their values

@@ -368,6 +368,8 @@ def backward(
             "backward() called inside of a function that is being transformed (vmap, jvp, a dual level): it accumulates into .grad, which the "
             "transform cannot follow. Use torch.func.grad or torch.func.vjp, or torch.autograd.grad."
         )
+    if inputs is not None and not inputs:
+        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     key: Any = None
     if inputs is None and not create_graph and len(tensors) == 1 and grad_tensors[0] is None and tensors[0]._gen == tr.gen:
         key = (BACKWARD, tensors[0]._slot, retain_graph)

@@ -361,6 +361,9 @@ def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> 
 def where_or_nonzero(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """torch.where: input where condition holds, else other; of a condition alone, the indices where it holds, one tensor a dim."""
     if input is not None and other is not None:
+        for position, x in enumerate((input, other), start=2):
+            if out is not None and isinstance(x, (int, float, complex)):
+                raise TypeError(f"where(): argument '{('input', 'other')[position - 2]}' (position {position}) must be Tensor, not {type(x).__name__}")
         return where(condition, input, other) if out is None else where(condition, input, other, out=out)
     if input is not None or other is not None or out is not None:
         raise TypeError("where() takes a condition alone, or a condition, input and other (and then out=)")

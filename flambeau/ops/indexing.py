@@ -457,7 +457,8 @@ def _check_index(index: Any, name: str, x: Any, dim: int | None, wraps: bool = F
     m = x._meta
     size = m.numel if dim is None else m.shape[dim] if m.ndim else 1
     position = convert(index, dtypes.int64)
-    if dim is not None and m.ndim and 0 in (*m.shape[:dim], *m.shape[dim + 1 :]):  # nothing is looked up
+    elsewhere = dim is not None and m.ndim > 0 and 0 in (*m.shape[:dim], *m.shape[dim + 1 :])
+    if (elsewhere and name != "index_select") or (name == "index_add" and m.ndim > 1 and not m.numel):  # nothing is looked up
         return position if wraps else prim.refuse_negative(position)
     return prim.bounded(position, size, dim or 0, wraps)
 
@@ -655,6 +656,8 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
     """A copy with the entries of one dim that index names set to a number."""
     d = dim_of(dim, input._meta.ndim)
+    if input._meta.ndim and 0 in (*input._meta.shape[:d], *input._meta.shape[d + 1 :]):
+        return prim.copy(input, strides=contiguous_of(input)._meta.strides)  # nothing is looked up
     if isinstance(value, complex) and not input.dtype.is_complex:
         raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
     shape = _lift(input)._meta.shape
@@ -683,6 +686,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     d = dim_of(dim, input._meta.ndim)
     if indices.dtype not in (dtypes.int64, dtypes.int32) and indices._meta.numel:
         raise RuntimeError(f"take_along_dim(): Expected dtype int64 for indices, got {indices.dtype.name}; convert them with .long()")
+    if input._meta.ndim and not input._meta.shape[d] and indices._meta.numel:
+        raise RuntimeError(f"take_along_dim(): dimension {d} of the input has size 0 (shape {list(input._meta.shape)}); indices into it must be empty")
     # modulo the size, as PyTorch takes them
     position = prim.remainder(convert(indices, dtypes.int64), prim.constant(max(input._meta.shape[d] if input._meta.ndim else 1, 1), dtypes.int64))
     if input._meta.ndim == 0 == indices._meta.ndim:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -13,7 +14,7 @@ from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.linear import addbmm, addmm, mm
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
-from flambeau.trace.mutation import assign
+from flambeau.trace.mutation import assign, refuse_leaf
 from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
@@ -31,10 +32,7 @@ def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     from flambeau.trace.evaluate import flush
     from flambeau.trace.recorder import local
 
-    if self.requires_grad and self.is_leaf and local.trace.grad_enabled:
-        raise RuntimeError(
-            f"{name}: a leaf Variable that requires grad is being used in an in-place operation. Use the out-of-place form."
-        )
+    refuse_leaf(self, name)
     source = self
     if self._history is not None:  # an earlier segment's value: the view must lead back to it, so it keeps its own name
         flush(local.main, "in-place view")
@@ -77,6 +75,10 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
     capacity = self.untyped_storage().nbytes() // self.element_size() - self.storage_offset()
     strides = format_strides(shape, None, memory_format)
     if numel <= capacity:
+        return become_view(self, lambda x: x.as_strided(shape, strides, x.storage_offset()), "resize_")
+    storage = self._storage
+    if self.storage_offset() or (storage is not None and getrefcount(storage) > 3):  # others may see the memory: it grows where it is
+        self.untyped_storage().resize_((self.storage_offset() + numel) * self.element_size())
         return become_view(self, lambda x: x.as_strided(shape, strides, x.storage_offset()), "resize_")
     grown = empty((numel,), dtype=self.dtype)
     grown[:capacity] = self.as_strided((capacity,), (1,), self.storage_offset())

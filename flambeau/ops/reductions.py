@@ -199,10 +199,10 @@ argmin = _arg("argmin", prim.argmin, "The index of the smallest element (the fir
 def _with_indices(x: Any, arg: Any, dim: int, keepdim: bool, made: Any, name: str) -> Any:
     m = x._meta
     d = dim_of(dim, m.ndim)
+    _not_empty(name, x, (d,) if m.ndim else ())
+    need_order(name, x, RuntimeError)
     if m.ndim == 0:
         return made(prim.copy(x, strides=()), prim.zeros_of((), dtypes.int64))
-    _not_empty(name, x, (d,))
-    need_order(name, x, RuntimeError)
     index = arg(x, dims=(d,))
     wide = as_shape(index, tuple([1 if i == d else s for i, s in enumerate(m.shape)]))
     values = prim.gather(x, wide, dim=d)

@@ -78,9 +78,9 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     size = m.shape[d] if m.ndim else 1
     if not 0 <= k <= size:
         raise RuntimeError(f"selected index k out of range: topk of k={k} on a dimension of size {size} (shape {tuple(m.shape)})")
+    need_order("topk", input, RuntimeError)
     if m.ndim == 0:
         return topk_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
-    need_order("topk", input, RuntimeError)
     return topk_result(*prim.topk(input, dim=d, k=k, largest=largest))  # type: ignore[no-any-return]
 
 

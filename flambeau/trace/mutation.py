@@ -64,10 +64,9 @@ class Assignment:
         self.chain: tuple[State, ...] = ()
 
 
-def check_writable(target: Tensor, name: str) -> None:
-    """PyTorch's rules for in-place operations under autograd."""
-    m = target._meta
-    if m.requires_grad and local.trace.grad_enabled:
+def refuse_leaf(target: Tensor, name: str) -> None:
+    """RuntimeError if an in-place operation under autograd is one of a leaf that requires gradients, or of a view of one."""
+    if target._meta.requires_grad and local.trace.grad_enabled:
         if target.is_leaf:
             raise RuntimeError(
                 f"{name}: a leaf Variable that requires grad is being used in an in-place operation. Wrap the update in "
@@ -79,6 +78,12 @@ def check_writable(target: Tensor, name: str) -> None:
                 f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
                 "update in `with torch.no_grad():`."
             )
+
+
+def check_writable(target: Tensor, name: str) -> None:
+    """PyTorch's rules for in-place operations under autograd."""
+    m = target._meta
+    refuse_leaf(target, name)
     if 0 in m.strides and m.numel and any(s == 0 and n > 1 for s, n in zip(m.strides, m.shape, strict=True)):
         raise RuntimeError(
             f"{name}: unsupported operation: more than one element of the written-to tensor refers to a single memory "
@@ -551,8 +556,9 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
                 "not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements "
                 "with t.resize_(0).", stacklevel=3,
             )  # fmt: skip
-        target._replace(source.to(target._meta.dtype).clone())
-        return
+        from flambeau.ops.more import resize_
+
+        resize_(target, tuple(source._meta.shape))  # in its storage, where that has the room
     assign(target, source, name, fresh=False)
 
 

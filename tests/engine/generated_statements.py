@@ -81,7 +81,7 @@ OTHER = (INDICES, INDEXED_WRITES, DTYPE_CHANGES, OUTPUTS, OBSERVATIONS, OBSERVAT
 class Run:
     """The state of one run with one library: registers, modules, and what has been seen. As a context it keeps a statement's error.
 
-    `nudge`: other than 0, inputs are changed in their last places, to see what rounding does to a program's results.
+    `nudge`: other than 0, inputs and what statements make of them are changed in their last places, to see what rounding does to a program's results.
     """
 
     REGISTERS = 6
@@ -96,6 +96,7 @@ class Run:
         self.optimizers: dict[Any, Any] = {}
         self.events: list[Event] = []
         self.shared: list[Any] = []
+        self.seen: list[Any] = []  # the registers of a nudged run after its last statement
         self.custom = custom_function(m)
         self.exact = True  # what statements of random_operations.py write
         self.tolerance = 1e-9
@@ -112,6 +113,7 @@ class Run:
         self.optimizers.clear()
         self.shared.clear()
         self.values[:] = [self.fresh(k) for k in range(self.REGISTERS)]
+        self.seen = list(self.values)
 
     def fresh(self, number: int) -> Any:
         """A tensor of any dtype, shape and layout, the same for the same place in the program."""
@@ -143,8 +145,10 @@ class Run:
         if error is not None:
             if not isinstance(error, (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError)):
                 return False
-            self.events.append(("error", type(error).__name__ if not isinstance(error, IndexError) else "IndexError", str(error)))
+            self.events.append(("error", type(error).__name__, str(error)))
             self.ended = self.ended or any(words in str(error) for words in ENDS)
+        if self.nudge is not None:
+            self._nudged()
         for i, x in enumerate(self.values):
             if not hasattr(x, "numel"):
                 x = self.values[i] = self.m.tensor(1.0)
@@ -154,8 +158,20 @@ class Run:
                 x = self.values[i] = x.clone()
             if x.numel() > LARGEST:
                 self.values[i] = x.reshape(-1)[:30]
+            if self.m.__name__ == "torch":
+                x.grad_fn  # noqa: B018 - a view knows of a history that its base got through another view only once it is asked (docs/differences.md)
             self.tolerance = max(self.tolerance, TOLERANCES.get(str(x.dtype).removeprefix("torch."), 0))
         return True
+
+    def _nudged(self) -> None:
+        """What a statement has made is changed in its last places, too: another library rounds there."""
+        assert self.nudge is not None
+        for x in self.values:
+            kind = str(getattr(x, "dtype", "")).removeprefix("torch.")
+            if kind in LAST_PLACES and not any(x is y for y in (*self.seen, *self.leaves)) and not overlaps(x) and 0 not in x.stride():
+                signs = self.m.tensor(self.nudge.choice([-1.0, 1.0], tuple(x.shape)))
+                x.data.mul_((1 + signs * LAST_PLACES[kind] / 2).to(self.m.float64))
+        self.seen = list(self.values)
 
     def write(self, action: Callable[[], Any], x: Any, y: Any) -> None:
         """A write of random_operations.py, where PyTorch says what it gives."""

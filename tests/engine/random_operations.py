@@ -29,7 +29,8 @@ def spread(s: Any, x: Any) -> Any:
     """The numbers far from each other, in an order that is not that of their places."""
     x = bounded(s, x)
     n = max(x.numel(), 1)
-    return x + (((s.m.arange(n) * 7 + 3) % n) * 2.5).to(x.dtype).reshape(x.shape)
+    step = next(p for p in (7, 11, 13) if n % p)  # without a factor in common with the number of elements, or places would repeat
+    return x + (((s.m.arange(n) * step + 3) % n) * 2.5).to(x.dtype).reshape(x.shape)
 
 
 def dim(x: Any, number: int) -> int:
