@@ -78,7 +78,9 @@ _REFUSED: Final = {
     "bhB": "linalg.vander", "u": "gradient", "iubBc": "polar", "B": "complex view_as_complex",
 }  # fmt: skip
 # Of whose operands the common dtype decides; elsewhere it is that of the first.
-_COMMON: Final = frozenset("clamp clamp_min clamp_max pow addcmul logaddexp logaddexp2 hypot nextafter atan2 igamma igammac prelu".split())
+_COMMON: Final = frozenset(
+    "clamp clamp_min clamp_max pow addcmul logaddexp logaddexp2 hypot nextafter atan2 igamma igammac prelu mse_values smooth_l1_values huber_values".split()
+)
 
 
 def _table(rows: dict[str, str]) -> dict[str, frozenset[dtype]]:
@@ -98,8 +100,11 @@ def refuse_dtype(name: str, d: dtype) -> None:
     plain = name.removeprefix("nn.functional.")
     for error, table in _errors:
         if d in table.get(name, table.get(plain, ())):
-            kind = _C_NAMES.get(d.name, d.name)
-            raise error(f"\"{plain}_cpu\" not implemented for '{kind}': {name}() does not take tensors of dtype {d.name}; convert them first")
+            kind, shown = _C_NAMES.get(d.name, d.name), name.replace("linalg_", "linalg.")
+            raise error(
+                f"\"{plain}_cpu\" not implemented for '{kind}': {shown}() does not take tensors of dtype {d.name}; convert them first, to a "
+                "floating dtype with .float()"
+            )
 
 
 def has_rules(name: str) -> bool:

@@ -496,6 +496,8 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
     shape_of = [x for x in (mean, std) if hasattr(x, "_meta")]
     if not shape_of:
         raise TypeError("normal(): give tensors, or a size")
+    if hasattr(std, "_meta") and std.dtype.is_complex:
+        raise RuntimeError(f"normal expects standard deviation to be non-complex, got {std.dtype}")
     shape = tuple(broadcast_tensors(*shape_of)[0].shape)
     d = shape_of[0].dtype  # of the mean, where that is a tensor, whatever the deviation has
     t = (randn(shape, dtype=d, generator=generator) * _constant(std) + _constant(mean)).to(d)  # type: ignore[operator, attr-defined]

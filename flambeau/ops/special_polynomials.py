@@ -14,6 +14,7 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.arithmetic import where as torch_where
 from flambeau.ops.creation import full as filled
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.promotion import promote_float, result_type
 from flambeau.ops.registry import operation
 from flambeau.ops.shape import broadcast_tensors
@@ -138,6 +139,7 @@ def _make(name: str, shifted: bool) -> Any:
     many = operation(name=f"special_{full}_orders", public=False)(of_tensor)
 
     def function(input: Any, n: Any, *, out: Any = None) -> Any:
+        refuse_dtype(one.operation.name, result_type(*[t for t in (input, n) if hasattr(t, "_meta")] or [input]))
         if not hasattr(n, "_meta") and abs(n) < _LONG:
             result = one(input, math.trunc(n))
         else:

@@ -442,6 +442,8 @@ class Trace:
         slot = self._enter_input(t, storage, state, leaf, history)
         if not leaf and m is not state.meta and state.meta is not None:
             t._meta = state.meta
+        if storage.cut >= 0 and not leaf and slot in state.requires and not any(known is t for known in self.tensors):
+            self.tensors.append(t)  # its history is what it is here: later traces, and hooks, must find the same value
         return slot
 
     def _enter_input(self, t: Tensor, storage: Storage, state: State, leaf: bool, history: tuple[Any, int] | None) -> int:

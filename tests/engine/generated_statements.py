@@ -159,7 +159,7 @@ class Run:
             if x.numel() > LARGEST:
                 self.values[i] = x.reshape(-1)[:30]
             if self.m.__name__ == "torch":
-                x.grad_fn  # noqa: B018 - a view knows of a history that its base got through another view only once it is asked (docs/differences.md)
+                _ = x.grad_fn  # a view knows of a history that its base got through another view only once it is asked (docs/differences.md)
             self.tolerance = max(self.tolerance, TOLERANCES.get(str(x.dtype).removeprefix("torch."), 0))
         return True
 

@@ -27,6 +27,17 @@ DTYPES: Final = (
 NUMBERS: Final = (300, -1, 70000, 2**40, 0.5, 1e5, 1e300, float("inf"), float("-inf"), float("nan"), 1j, True)
 
 
+# Where more than one answer is right, or something is not there: why.
+KNOWN: Final = {
+    "chalf": "complex32 is not there", "complex": "complex32 is not there", "view_as_complex": "complex32 is not there",
+    "max_pool2d_with_indices_backward": "not there", "round/decimals_0": "PyTorch tells a given default from one that is not given",
+    "nn.functional.conv1d": "PyTorch's kernel depends on sizes", "nn.functional.conv2d": "PyTorch's kernel depends on sizes",
+    "nn.functional.pdist": "PyTorch has a kernel where there is no result", "masked.softmax": "two faults", "masked.log_softmax": "two faults",
+    "masked.softmin": "two faults", "masked.logsumexp": "bools have no identity", "svd_lowrank": "two faults", "pca_lowrank": "two faults",
+    "nn.functional.linear_cross_entropy/chunked": "two faults", "nn.functional.linear_cross_entropy/chunked_none": "two faults",
+}  # fmt: skip
+
+
 def as_dtype(x: Any, old: str, new: str) -> Any:
     """An argument with its tensors of one dtype made tensors of another."""
     if isinstance(x, Input):
@@ -124,7 +135,7 @@ def main() -> int:
     given = parser.parse_args()
     signal.signal(signal.SIGALRM, on_alarm)
     count = 0
-    for label in given.operators or OPERATORS:
+    for label in given.operators or [label for label in OPERATORS if label not in KNOWN]:
         for line in differences(label, given.numbers):
             count += 1
             print(line, flush=True)

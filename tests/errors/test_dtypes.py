@@ -1,0 +1,43 @@
+"""Which dtypes the operators of PyTorch's database take: an eighth of them here, all of them with `python -m tests.errors.dtypes`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("expecttest")
+
+from tests.differential.samples import OPERATORS
+from tests.differential.sweep import on_alarm
+from tests.errors.dtypes import KNOWN, differences
+
+LABELS = list(OPERATORS)
+
+
+@pytest.fixture(autouse=True)
+def alarms() -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("share", [pytest.param(k, marks=[pytest.mark.slow] if k else []) for k in range(8)])
+def test_dtypes(share: int) -> None:
+    found = [line for label in LABELS[share::8] if label not in KNOWN for line in differences(label, numbers=False)]
+    assert not found, "\n".join(found)
+
+
+POINTWISE = "abs ceil clamp frac hypot nextafter logaddexp atan2 sign lerp pow log_softmax nn.functional.gelu nn.functional.leaky_relu addmm kthvalue"
+
+
+@pytest.mark.parametrize("label", POINTWISE.split())
+def test_dtypes_without_a_kernel(label: str) -> None:
+    assert not list(differences(label, numbers=False))
+
+
+def test_the_known_ones_still_differ() -> None:
+    """At least one of a kind: a reason that no longer holds is no reason."""
+    assert list(differences("chalf", numbers=False))
