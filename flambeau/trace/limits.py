@@ -13,6 +13,7 @@ from struct import pack
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.dtypes import dtype
+from flambeau.runtime.untracked import record
 
 if TYPE_CHECKING:
     from flambeau.trace.state import State
@@ -59,6 +60,7 @@ def fit(x: Any, d: dtype, name: str, single: bool = False) -> Any:
     return float(made) if isinstance(made, int) and made >= 2**63 else made
 
 
+@record
 class Limit:
     """One number of an edge: `position` among those of the call, the dtype that it must fit into (from `low` to `high`), the operation's name."""
 
