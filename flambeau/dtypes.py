@@ -78,8 +78,8 @@ _DEFAULT: list[dtype] = [float32]
 
 def promote_types(type1: dtype, type2: dtype) -> dtype:
     """The smallest dtype to which both can be cast, as `torch.promote_types`."""
-    a, b = type1, type2
-    if a is b:
+    a, b = of_type(type1), of_type(type2)
+    if a is b and isinstance(a, dtype):
         return a
     if not (isinstance(a, dtype) and isinstance(b, dtype)):
         raise TypeError(f"promote_types(): arguments must be torch.dtype, not {type(a).__name__} and {type(b).__name__}")
@@ -105,6 +105,14 @@ def set_default_dtype(d: dtype) -> None:
     if not isinstance(d, dtype) or not d.is_floating_point:
         raise TypeError(f"set_default_dtype: only floating-point types can be the default type, got {d!r}")
     _DEFAULT[0] = d
+
+
+_OF_TYPE = {bool: bool_, int: int64, float: float64, complex: complex128}
+
+
+def of_type(value: object) -> object:
+    """The dtype that one of Python's classes of numbers stands for, where a dtype is asked for; anything else as it is."""
+    return _OF_TYPE.get(value, value) if value.__class__ is type else value  # type: ignore[call-overload]
 
 
 def of_number(value: object) -> dtype:

@@ -227,3 +227,7 @@ __all__ = [
     "amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logaddexp", "logsumexp", "mean", "median", "norm",
     "normalize", "prod", "softmax", "softmin", "std", "sum", "var",
 ]  # fmt: skip
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
+
+_guard("masked", globals())

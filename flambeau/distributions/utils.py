@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import update_wrapper
-from numbers import Number
+from numbers import Real
 from typing import Any, Final
 
 import flambeau as torch
@@ -26,7 +26,7 @@ def broadcast_all(*values: Any) -> Any:
     """Tensors of one shape. Numbers become tensors of the first tensor's dtype, or of the default dtype where there is no tensor.
 
     ValueError for anything else."""
-    if not all(_is_tensor(v) or isinstance(v, Number) for v in values):
+    if not all(_is_tensor(v) or isinstance(v, Real) for v in values):
         raise ValueError("Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__.")
     d = next((v.dtype for v in values if isinstance(v, Tensor)), torch.get_default_dtype())
     return torch.broadcast_tensors(*(v if _is_tensor(v) else torch.tensor(v, dtype=d) for v in values))

@@ -20,6 +20,7 @@ from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_writes
 from flambeau.ops.shape import sizes_of
+from flambeau.ops.signatures import whole
 from flambeau.queries import preserve_format
 from flambeau.runtime.buffers import allocate
 from flambeau.trace.existing import from_buffer
@@ -140,6 +141,9 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | 
 
     devices.check(device)
     d = dtype or dtypes.get_default_dtype()
+    size = _check_sizes("empty_strided", sizes_of((size,)))
+    if min(stride, default=0) < 0:
+        raise RuntimeError(f"empty_strided(): strides must be non-negative, got {tuple(stride)}")
     last = sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1 if 0 not in tuple(size) else 0
     t = from_buffer(allocate(last * d.itemsize), tuple(size), d, tuple(stride))
     return _finish(t, requires_grad)  # type: ignore[no-any-return]
@@ -211,6 +215,21 @@ def _arange(start: Number, step: Number, length: int, dtype: Any) -> Tensor:
     return convert(x, dtype)
 
 
+def check_range(name: str, start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
+    """The ends and the step of a range, as Python's numbers; RuntimeError if they are no range."""
+    start, end, step = [v.item() if hasattr(v, "item") else v for v in (start, end, step)]
+    for v in (start, end, step):
+        if isinstance(v, complex):
+            raise RuntimeError(f"{name}(): value cannot be converted to type double without overflow: {v} is complex")
+    if step == 0:
+        raise RuntimeError(f"{name}(): step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end) and step == step):  # an infinite step reaches nothing beyond the start
+        raise RuntimeError(f"{name}(): unsupported range: {start} -> {end}")
+    if (step > 0 and start > end) or (step < 0 and start < end):
+        raise RuntimeError(f"{name}(): upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
+    return start, end, step
+
+
 @remembered
 def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False, pin_memory: bool = False, start: Any = 0, end: Any = None, step: Any = 1) -> Tensor:  # fmt: skip
@@ -225,14 +244,7 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
         start, end, step = values
     if end is None or len(values) > 3:
         raise TypeError("arange(): expected (end), (start, end) or (start, end, step)")
-    if any(isinstance(v, complex) for v in (start, end, step)):
-        raise RuntimeError(f"arange(): value cannot be converted to type double without overflow: got start {start}, end {end}, step {step}")
-    if step == 0:
-        raise RuntimeError("arange(): step must be nonzero")
-    if not (math.isfinite(start) and math.isfinite(end) and step == step):  # an infinite step reaches nothing beyond the start
-        raise RuntimeError(f"arange(): unsupported range: {start} -> {end}")
-    if (step > 0 and start > end) or (step < 0 and start < end):
-        raise RuntimeError(f"arange(): upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
+    start, end, step = check_range("arange", start, end, step)
     if dtype is None:
         floating = any(isinstance(v, float) for v in (start, end, step))
         dtype = (dtypes.get_default_dtype() if floating else dtypes.int64) if out is None else out.dtype
@@ -294,9 +306,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: dtype 
 
 
 def _check_steps(name: str, steps: Any) -> None:
-    if not hasattr(steps, "__index__"):
-        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
-    if steps < 0:
+    if whole(name, "steps", steps) < 0:
         raise RuntimeError(f"{name}(): number of steps must be non-negative, got {steps}")
 
 
@@ -326,6 +336,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: dtype | None = 
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The identity matrix, n by m."""
     devices.check(device)
+    n, m = whole("eye", "n", n), m if m is None else whole("eye", "m", m)
     if n < 0 or (m is not None and m < 0):
         raise RuntimeError(f"eye(): n must be greater or equal to 0, got {n if n < 0 else m}")
     kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
@@ -335,10 +346,13 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: dtype | None = 
 def _indices(row: int, col: int, offset: int, lower: bool) -> list[list[int]]:
     """Row and column of every element of a triangle, as two lists; RuntimeError for sizes whose result no memory holds."""
     name = "tril_indices" if lower else "triu_indices"
+    row, col, offset = whole(name, "row", row), whole(name, "col", col), whole(name, "offset", offset)
     if row < 0 or col < 0:
         raise RuntimeError(f"{name}: row and col must be non-negative, got {row} and {col}")
     rows = range(min(max(-offset, 0), row), row) if lower else range(min(row, max(col - offset, 0)))
     most = min(col, max(row + offset, 0)) if lower else min(col, max(col - offset, 0))
+    if not most:
+        return [[], []]
     if len(rows) * most > 1 << 36:
         raise RuntimeError(f"{name}: the indices of {row} rows and {col} columns need more than {1 << 40} bytes of memory")
     columns = [range(min(col, i + offset + 1)) if lower else range(max(0, i + offset), col) for i in rows]
@@ -347,12 +361,12 @@ def _indices(row: int, col: int, offset: int, lower: bool) -> list[list[int]]:
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided) -> Tensor:
     """Indices of the lower triangle, 2 by n, row by row."""
-    return tensor(_indices(row, col, offset, True), dtype=dtype).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
+    return tensor(_indices(row, col, offset, True), dtype=dtypes.int64 if dtype is None else dtype).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
 
 
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided) -> Tensor:
     """Indices of the upper triangle, 2 by n, row by row."""
-    return tensor(_indices(row, col, offset, False), dtype=dtype).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
+    return tensor(_indices(row, col, offset, False), dtype=dtypes.int64 if dtype is None else dtype).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
 
 
 # -- older constructors -------------------------------------------------------------------------------------------

@@ -113,10 +113,15 @@ def _infer_dtype(data: Any) -> dtype:
 
 def _check_number(x: Any, d: dtype) -> None:
     """TypeError for what is no number, ValueError for an integer of more than 64 bits."""
+    fits = True
     if isinstance(x, int):
         if d.category < 2 and not -(1 << 63) <= x < 1 << 63:
             raise ValueError(f"Overflow when unpacking long long: {x} does not fit 64 bits")
-    elif not isinstance(x, (float, complex)) and not hasattr(x, "__index__") and not hasattr(x, "item") and not hasattr(x, "__float__"):
+    elif isinstance(x, complex):
+        fits = d.category == 3
+    elif not isinstance(x, float):
+        fits = not isinstance(x, type) and (hasattr(x, "__index__") or hasattr(x, "item") or hasattr(x, "__float__"))
+    if not fits:
         kind = type(x).__name__
         raise TypeError(f"{kind!r} object cannot be interpreted as an integer" if d.category < 2 else f"must be real number, not {kind}")
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from types import CodeType, FunctionType
 from typing import Any, Final, NoReturn
 
-from flambeau.ops.signatures import overloads, problem, simple
+from flambeau.dtypes import of_type
+from flambeau.ops.signatures import asks_for_dtype, overloads, problem, simple
 from flambeau.trace.recorder import _TENSOR, name_operation
 from flambeau.trace.wrong_calls import explained, of_users, unexpected
 from flambeau.tracebacks import shorten
@@ -33,9 +34,13 @@ def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[An
             if cause is not None:
                 told.__cause__ = cause
             return told
-        if overloads(name):  # of the functions that PyTorch writes in Python, the texts are PyTorch's
+        if type(error) in _NAMED and (names[:1] != ("self",) or overloads(name)):  # of modules and distributions, the texts are PyTorch's
             name_operation(error, name)
     return None
+
+
+# What a program expects by its text, or by what it carries, stays as it is.
+_NAMED: Final = frozenset((TypeError, ValueError, RuntimeError, NotImplementedError, IndexError, OverflowError, ZeroDivisionError))
 
 
 def check(name: str, names: tuple[str, ...], values: tuple[Any, ...], defaults: tuple[Any, ...]) -> None:
@@ -63,10 +68,11 @@ def explained_call(error: Exception, holder: Any, args: tuple[Any, ...], kwargs:
 class Guarded:
     """A function with a guard: what it was, and the code that it gets at its first call."""
 
-    __slots__ = ("function", "inner", "name", "stub")
+    __slots__ = ("constructor", "function", "inner", "name", "stub")
 
     def __init__(self, function: FunctionType, name: str) -> None:
         self.function = function
+        self.constructor = function.__name__ == "__init__"
         self.name = name
         self.inner = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
         self.inner.__kwdefaults__ = function.__kwdefaults__
@@ -149,16 +155,26 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
             head.append("/")
     names = tuple([p.name for p in parameters])
     open_ = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    if not open_:
+    closed = not open_ and guarded.constructor  # elsewhere it would cost each call a dictionary
+    if closed:
         head.append("**unknown_")
     values = "".join([f"{n}, " for n in names])
     defaults = tuple([p.default for p in parameters])
     refusal = ["if unknown_:", " refuse_ = '@REFUSE'; refuse_('@NAME', unknown_, '@NAMES')"]
     quick = simple(guarded.name, marked(parameters), defaults)
+    if guarded.name.startswith("nn.functional."):  # these call operations, which look at all their arguments where an edge is new
+        quick = tuple([(i, classes) for i, classes in quick if bool in classes])
     asked = f" check_ = '@CHECK'; check_('@NAME', '@NAMES', ({values}), '@DEFAULTS')"
-    checks = [line for i, _ in quick for line in (f"if {names[i]}.__class__ not in '@CLASSES{i}':", asked)]
+    checks = []
+    for i, classes in quick:
+        n, d = names[i], defaults[i]
+        usual = f"{n} is not {d} and " if d is None or d is True or d is False else ""  # a comparison that costs less
+        usual += f"{n} is not {not d} and " if usual and bool in classes and d is not None else ""
+        checks += [f"if {usual}{n}.__class__ not in '@CLASSES{i}':", asked]
+        if asks_for_dtype(guarded.name, names[i]):
+            checks.append(f" of_type_ = '@OF_TYPE'; {names[i]} = of_type_({names[i]})")
     lines = [
-        *([] if open_ else refusal), *checks, "inner_ = '@INNER'", "try:", f" return inner_({', '.join(passed)})", "except Exception as error_:",
+        *(refusal if closed else []), *checks, "inner_ = '@INNER'", "try:", f" return inner_({', '.join(passed)})", "except Exception as error_:",
         f" better_ = '@BETTER'; better_ = better_(error_, '@NAME', '@NAMES', ({values}), '@DEFAULTS')", " if better_ is None: raise",
         " raise better_ from (better_.__cause__ or error_)",
     ]  # fmt: skip
@@ -166,7 +182,7 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
     original = guarded.inner.__code__
     constants = {
         "@INNER": guarded.inner, "@BETTER": better, "@NAME": guarded.name, "@NAMES": marked(parameters), "@DEFAULTS": defaults,
-        "@CHECK": check, "@SHORTEN": shorten,
+        "@CHECK": check, "@SHORTEN": shorten, "@OF_TYPE": of_type,
         "@REFUSE": refuse,
         **{f"@CLASSES{i}": classes for i, classes in quick},
     }  # fmt: skip

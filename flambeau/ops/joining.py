@@ -165,14 +165,20 @@ def cartesian_prod(*tensors: Tensor) -> Any:
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
     """All choices of r elements of a vector, in its order, one a row."""
+    from flambeau.ops.creation import check_memory
     from flambeau.ops.from_data import tensor
 
     if input.ndim != 1:
-        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.shape)}")
+        raise RuntimeError(f"combinations(): Expect a 1D vector, but got shape {list(input.shape)}")
     if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
         return input.new_empty((0,))
+    n = input.shape[0]
+    count = math.comb(n + r - 1, r) if with_replacement and n else math.comb(n, r)
+    check_memory((max(count, 1), r), input.dtype)
+    if not count:
+        return input.new_empty((0, r))
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.shape[0]), r))
     return input.index_select(0, tensor([i for row in rows for i in row])).reshape(len(rows), r)

@@ -234,6 +234,9 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
             raise RuntimeError(f"addr(): Boolean {what} only supported for Boolean results, but the result is {kind}; give a number")
         if kind.category < 2 and (isinstance(number, (float, complex)) or (hasattr(number, "_meta") and number._meta.dtype.category > 1)):
             raise RuntimeError(f"addr(): For integral input tensors, argument {what} must not be a floating point number.")
+    for name, vector in (("vec1", vec1), ("vec2", vec2)):
+        if vector._meta.ndim != 1:
+            raise RuntimeError(f"addr: Expected 1-D argument {name}, but got {vector._meta.ndim}-D")
     column = as_shape(vec1, (vec1._meta.shape[0], 1))
     result = _affine("addr", convert(input, kind), prim.mul(convert(column, kind), convert(vec2, kind)), beta, alpha)
     return laid_out(result, iterator_strides([x._meta for x in (input, column, vec2)], tuple(result._meta.shape)))
@@ -466,8 +469,12 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     return as_shape(x * y, tuple([p * q for p, q in zip(a, b, strict=True)]))
 
 
+def _rmatmul(self: Tensor, other: Any) -> Any:
+    return matmul(other, self)
+
+
 def install_methods(cls: Any) -> None:
     """The @ operator."""
     cls.__matmul__ = matmul
-    cls.__rmatmul__ = lambda self, other: matmul(other, self)
+    cls.__rmatmul__ = _rmatmul
     cls.__imatmul__ = lambda self, other: matmul(self, other)

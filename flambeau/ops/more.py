@@ -9,6 +9,7 @@ from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.layouts import strided
 from flambeau.ops import foreach, joining, numeric
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.linear import addbmm, addmm, mm
@@ -268,7 +269,10 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: A
     """A number as a 0-d tensor of the default dtype."""
     from flambeau.ops.from_data import tensor
 
-    return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device)
+    kind = dtype or dtypes.get_default_dtype()
+    if isinstance(s, complex) and not kind.is_complex:
+        raise RuntimeError(f"scalar_tensor(): value cannot be converted to type {kind.name} without overflow: {s} is complex")
+    return tensor(s, dtype=kind, device=device)
 
 
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], *, dtype: Any = None, **options: Any) -> Any:
@@ -291,11 +295,13 @@ def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], 
 def _cosine_window(name: str, first: float, second: float, third: float) -> Any:
     """first - second * cos(2 pi n / N) + third * cos(4 pi n / N): the generalised cosine windows."""
 
-    def window(window_length: int, periodic: bool = True, *args: float, dtype: Any = None, **options: Any) -> Any:
+    def window(
+        window_length: int, periodic: bool = True, alpha: float = first, beta: float = second, *, dtype: Any = None, layout: Any = strided,
+        device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    ) -> Any:  # fmt: skip
         from flambeau.ops.creation import arange
 
-        a, b = (args[0] if args else first), (args[1] if len(args) > 1 else second)
-        a, b = options.pop("alpha", a), options.pop("beta", b)
+        a, b = float(alpha), float(beta)
         kind = dtype or dtypes.get_default_dtype()
         if window_length < 0:
             raise RuntimeError(f"{name} requires non-negative window_length, got window_length={window_length}")
@@ -307,23 +313,35 @@ def _cosine_window(name: str, first: float, second: float, third: float) -> Any:
             wave = wave + third * (2 * x).cos()
         if window_length == 1:
             wave = wave * 0 + 1
-        return wave.to(kind).requires_grad_(bool(options.get("requires_grad", False)))
+        return wave.to(kind).requires_grad_(requires_grad)
 
-    window.__name__ = window.__qualname__ = name
-    window.__doc__ = f"The {name.split('_')[0]} window; `periodic` for spectral analysis, else symmetric."
-    return window
+    def plain(
+        window_length: int, periodic: bool = True, *, dtype: Any = None, layout: Any = strided, device: Any = None, pin_memory: bool = False,
+        requires_grad: bool = False,
+    ) -> Any:  # fmt: skip
+        return window(window_length, periodic, dtype=dtype, requires_grad=requires_grad)
+
+    made = window if name == "hamming_window" else plain  # the others have no coefficients to choose
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = f"The {name.split('_')[0]} window; `periodic` for spectral analysis, else symmetric."
+    return made
 
 
-def bartlett_window(window_length: int, periodic: bool = True, *, dtype: Any = None, **options: Any) -> Any:
+def bartlett_window(
+    window_length: int, periodic: bool = True, *, dtype: Any = None, layout: Any = strided, device: Any = None, pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
     """The triangular window; `periodic` for spectral analysis, else symmetric."""
     from flambeau.ops.creation import arange, ones
 
     kind = dtype or dtypes.get_default_dtype()
+    if window_length < 0:
+        raise RuntimeError(f"bartlett_window requires non-negative window_length, got window_length={window_length}")
     if window_length == 1:
-        return ones(1, dtype=kind)
+        return ones(1, dtype=kind, requires_grad=requires_grad)
     half = (window_length if periodic else window_length - 1) / 2
     n: Any = arange(window_length, dtype=dtypes.float64)
-    return (1 - (n / half - 1).abs()).to(kind)
+    return (1 - (n / half - 1).abs()).to(kind).requires_grad_(requires_grad)
 
 
 def install(namespace: dict[str, Any], cls: Any) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.creation import arange, check_memory
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
 from flambeau.ops.primitive import broadcast_shapes
@@ -20,7 +21,8 @@ from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.result_strides import like_input, row_major
 from flambeau.ops.results import return_type
-from flambeau.ops.shape import cat, dim_of, stack
+from flambeau.ops.shape import as_shape, cat, dim_of, stack
+from flambeau.ops.signatures import whole
 from flambeau.ops.tied import tied_to
 from flambeau.ops.wrapper import numpy_names
 
@@ -336,15 +338,17 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Any:
     """The powers of each element of a vector, one row each, highest first unless `increasing`."""
     if x.ndim != 1:
-        raise RuntimeError(f"x must be a one-dimensional tensor, got shape {tuple(x.shape)}")
-    columns = x.shape[0] if N is None else N
+        raise RuntimeError(f"vander(): x must be a one-dimensional tensor, got shape {tuple(x.shape)}")
+    columns = x.shape[0] if N is None else whole("vander", "N", N)
     if columns < 0:
-        raise RuntimeError(f"N must be non-negative, got {N}")
+        raise RuntimeError(f"vander(): N must be non-negative, got {N}")
     kind = dtypes.int64 if x.dtype.category < 2 else x.dtype
-    powers = [(x.to(kind) ** i) for i in range(columns)]
-    if not powers:
+    check_memory((x.shape[0], columns), kind)
+    if not columns:
         return x.new_empty((x.shape[0], 0), dtype=kind)
-    return stack(powers if increasing else powers[::-1], 1)
+    powers = x.to(kind).unsqueeze(1).expand(-1, columns - 1).cumprod(1)
+    result = cat((x.new_ones((x.shape[0], 1), dtype=kind), powers), 1)
+    return result if increasing else result.flip(1)
 
 
 # -- elementwise ----------------------------------------------------------------------------------------------------
@@ -454,12 +458,11 @@ def lcm(input: Tensor, other: Tensor) -> Any:
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
     if p < 1:
-        raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
+        raise RuntimeError(f"mvlgamma(): p has to be greater than or equal to 1, got {p}")
+    check_memory((*input._meta.shape, p), input.dtype)
     (x,) = promote_float(input)
-    total: Any = p * (p - 1) / 4 * math.log(math.pi)
-    for j in range(p):
-        total = total + prim.lgamma(x - j / 2)
-    return total  # type: ignore[no-any-return]
+    terms: Any = as_shape(x, (*x._meta.shape, 1)) + arange(-p / 2 + 0.5, 0.5, 0.5, dtype=x.dtype)
+    return terms.lgamma().sum(-1) + p * (p - 1) / 4 * math.log(math.pi)  # type: ignore[no-any-return]
 
 
 METHODS = (cov, corrcoef, histogram, cross, dist, float_power, float_power_, frexp, gcd, lcm)

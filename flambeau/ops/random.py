@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,6 +14,7 @@ from flambeau.foreign import refuse
 from flambeau.layouts import strided
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.shape import sizes_of
+from flambeau.ops.signatures import a_dtype, type_name, whole
 from flambeau.ops.tied import tied_to
 from flambeau.queries import finfo
 from flambeau.runtime.buffers import allocate
@@ -144,11 +144,13 @@ def _filled(shape: tuple[int, ...], d: dtype, fill: Any) -> Tensor:
 
 def _state(generator: Any) -> MersenneState:
     refuse((generator,), "the argument `generator`")
-    return (generator or default_generator).state
+    if generator is not None and not isinstance(generator, Generator):
+        raise TypeError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
+    return (default_generator if generator is None else generator).state
 
 
 def _floating(d: dtype | None, name: str) -> dtype:
-    d = d or dtypes.get_default_dtype()
+    d = dtypes.get_default_dtype() if d is None else a_dtype(name, d)
     if d.category < 2:
         raise NotImplementedError(f'"{name}" not implemented for {d.name}: random floating numbers need a floating dtype')
     return d
@@ -253,18 +255,23 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | N
         if not values:
             raise TypeError("randint(): missing argument 'size'")
         size = values.pop()
+        if not isinstance(size, (tuple, list)):
+            raise TypeError(f"randint(): argument 'size' (position {len(args)}) must be tuple of ints, not {type_name(size)}")
     if len(values) == 2:
-        low, high = int(values[0]), int(values[1])
+        low, high = values
     elif len(values) == 1:
-        high = int(values[0])
+        (high,) = values
+    elif values:
+        raise TypeError(f"randint(): expected (high, size) or (low, high, size), got {len(args)} arguments by position")
     if high is None:
         raise TypeError("randint(): missing argument 'high'")
+    low, high = whole("randint", "low", low), whole("randint", "high", high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     devices.check(device)
     if out is not None:
         return _drawn_into(out, sizes_of((size,)), dtype, "randint", lambda t: random_(t, low, high, generator=generator))  # type: ignore[no-any-return]
-    d = dtype or dtypes.int64
+    d = dtypes.int64 if dtype is None else a_dtype("randint", dtype)
     _check_bounds(d, low, high)
     t = _filled(sizes_of((size,)), d, lambda a, n: _state(generator).integers(a, n, d, low, high))
     return t.requires_grad_() if requires_grad else t
@@ -277,8 +284,8 @@ def randint_like(input: Tensor, low: int | None = None, high: int | None = None,
         low, high = None, low
     if high is None:
         raise TypeError("randint_like() missing 1 required positional arguments: \"high\"")
-    low, high = int(low or 0), int(high)
-    d = dtype or input.dtype
+    low, high = whole("randint_like", "low", 0 if low is None else low), whole("randint_like", "high", high)
+    d = input.dtype if dtype is None else a_dtype("randint_like", dtype)
     memory_format = options.pop("memory_format", None)
     if _row_major(input, memory_format):
         return randint(low, high, tuple(input.shape), dtype=d, **options)
@@ -291,11 +298,11 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: dtype = d
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """A random permutation of 0 .. n - 1."""
     devices.check(device)
-    n = operator.index(n)
+    n = whole("randperm", "n", n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     t = _filled((n,), dtypes.int64, lambda a, m: _state(generator).permutation(a, m))
-    t = t if dtype is dtypes.int64 else t.to(dtype)  # type: ignore[attr-defined]
+    t = t if dtype is dtypes.int64 else t.to(a_dtype("randperm", dtype))  # type: ignore[attr-defined]
     return into(out, t, "randperm")
 
 

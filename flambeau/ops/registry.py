@@ -23,7 +23,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from flambeau.dtypes import dtype
+from flambeau.dtypes import dtype, of_type
 from flambeau.ops.dtype_rules import has_rules, refuse_dtypes
 from flambeau.ops.signatures import problem
 from flambeau.ops.wrapper import freeze, make_inplace, make_wrapper
@@ -127,6 +127,8 @@ class Operation:
         tensor = _TENSOR[0]
         for i in self.static:
             a = args[i]
+            if a.__class__ is type and self.names[i].endswith("dtype"):
+                return [of_type(a) if j == i else b for j, b in enumerate(args)]
             if isinstance(a, tensor):
                 if a._meta.numel != 1:
                     raise TypeError(f"{self.name}(): argument '{self.names[i]}' (position {i + 1}) must not be a Tensor of shape {tuple(a.shape)}")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
 from flambeau.devices import Device
-from flambeau.dtypes import dtype
+from flambeau.dtypes import dtype, of_type
 from flambeau.foreign import refuse
 from flambeau.layouts import layout
 from flambeau.ops.guard import better, check, marked
@@ -104,7 +104,7 @@ class Form:
         return self._call(self.plain(args))
 
     def plain(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Where it takes a number, it also takes a tensor without dims; and NumPy's scalars anywhere."""
+        """Where it takes a number, it also takes a tensor without dims; NumPy's scalars anywhere; and for a dtype Python's classes of numbers."""
         return tuple([a if a.__class__ in _PLAIN or a is None else self._number(a, number) for a, number in zip(args, self.numbers, strict=True)])
 
     def _call(self, args: tuple[Any, ...]) -> Any:
@@ -114,6 +114,8 @@ class Form:
 
     @staticmethod
     def _number(a: Any, number: bool) -> Any:
+        if a.__class__ is type:
+            return of_type(a)
         return a.item() if number and isinstance(a, _TENSOR[0]) and a.ndim == 0 else from_numpy_scalar(a)
 
 

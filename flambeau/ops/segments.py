@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
 import flambeau as torch
+from flambeau.ops.creation import check_range
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.guard import check
 from flambeau.tensor import Tensor
@@ -67,9 +69,8 @@ def range_(start: float = 0, end: float = 0, step: float = 1, *, out: Any = None
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's range builtin. "
         "Instead, use torch.arange, which produces values in [start, end).", UserWarning, stacklevel=2,
     )  # fmt: skip
-    check("range", ("start", "end", "step"), (start, end, step), (None, None, None))
-    if not (start <= end if step > 0 else step < 0 and start >= end):
-        raise RuntimeError(f"range(): upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
+    check("range", ("start", "end", "step"), (start, end, step), (inspect.Parameter.empty,) * 3)
+    start, end, step = check_range("range", start, end, step)
     kind = dtype or torch.get_default_dtype()
     steps = torch.arange(int((end - start) / step) + 1, dtype=torch.float64)
     result = (steps * step + start).to(kind)

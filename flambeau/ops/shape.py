@@ -18,6 +18,7 @@ from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import MISSING
 from flambeau.queries import contiguous_format, preserve_format
+from flambeau.runtime.buffers import check_available
 from flambeau.trace.recorder import OffsetNeeded
 from flambeau.trace.storage import FAMILIES
 from flambeau.trace.strides import format_strides, has_format, like_strides
@@ -36,6 +37,7 @@ def dim_of(dim: int, ndim: int) -> int:
 
 
 _ARE_INTEGERS = frozenset((int,))
+_A_TENSOR = 256  # bytes that a tensor object takes, at least
 
 
 def dims_of(dims: Any, ndim: int, name: str) -> tuple[int, ...]:
@@ -52,13 +54,15 @@ def sizes_of(args: tuple[Any, ...]) -> tuple[int, ...]:
     if _ARE_INTEGERS.issuperset(map(type, args)):
         return args
     if len(args) == 1 and not isinstance(args[0], int):
-        args = tuple(args[0]) if hasattr(args[0], "__iter__") and getattr(args[0], "ndim", 1) else args
+        args = tuple(args[0]) if isinstance(args[0], (tuple, list)) or (type(args[0]).__name__ == "ndarray" and args[0].ndim) else args
+    if args and args[0].__class__ is bool:  # PyTorch looks at the first one
+        raise TypeError(f"sizes must be integers, but got {args[0]!r}, a bool; convert it with int() if that is meant")
     return tuple([_size(a) for a in args])
 
 
 def _size(a: Any) -> int:
     try:
-        return operator.index(a)
+        return int(operator.index(a))  # of a bool, too, a number
     except TypeError:
         raise TypeError(f"sizes must be integers, but got {a!r}, a {type(a).__name__}; convert it with int() if that is meant") from None
 
@@ -164,10 +168,10 @@ def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
 @remembered
 def view(input: Tensor, *shape: Any, dtype: Any = None, size: Any = MISSING) -> Tensor:
     """A view of the same elements under another shape (RuntimeError if that needs a copy), or of the same bytes as a dtype."""
-    if len(shape) == 1 and isinstance(shape[0], dtypes.dtype):
+    if len(shape) == 1 and isinstance(dtypes.of_type(shape[0]), dtypes.dtype):
         dtype = shape[0]
     if dtype is not None:
-        return _view_dtype(input, dtype)  # type: ignore[no-any-return]
+        return _view_dtype(input, dtypes.of_type(dtype))  # type: ignore[no-any-return]
     return _view(input, sizes_of(shape) if shape else named_sizes("view", "size", size))  # type: ignore[no-any-return]
 
 
@@ -410,7 +414,8 @@ def to(
     where = device
     if other is not None:
         args = (other, *args)
-    for position, a in enumerate(args):
+    dtype = dtypes.of_type(dtype)
+    for position, a in enumerate(map(dtypes.of_type, args)):
         if isinstance(a, dtypes.dtype):
             dtype = a
         elif hasattr(a, "_meta"):
@@ -617,10 +622,12 @@ def tensor_split(
     if isinstance(indices_or_sections, int):
         n = indices_or_sections
         if n <= 0:
-            raise RuntimeError(f"number of sections must be larger than 0, got {n}")
+            raise RuntimeError(f"tensor_split(): number of sections must be larger than 0, got {n}")
+        check_available(n * _A_TENSOR)
         sizes = [size // n + (i < size % n) for i in range(n)]
     else:
-        bounds = [0, *[min(max(i + size if i < 0 else i, 0), size) for i in indices_or_sections], size]
+        places = sizes_of((tuple(indices_or_sections),))
+        bounds = [0, *[min(max(i + size if i < 0 else i, 0), size) for i in places], size]
         sizes = [max(b - a, 0) for a, b in zip(bounds, bounds[1:], strict=False)]
         if any(b < a for a, b in zip(bounds, bounds[1:], strict=False)):
             return tuple([narrow(input, d, min(a, size), max(b - a, 0)) for a, b in zip(bounds, bounds[1:], strict=False)])
@@ -775,6 +782,8 @@ def repeat(input: Tensor, *counts: Any, repeats: Any = MISSING) -> Tensor:
 def tile(input: Tensor, *repeats: Any, dims: Any = MISSING) -> Tensor:
     """repeat, with missing counts taken as 1."""
     counts = sizes_of(repeats) if repeats else named_sizes("tile", "dims", dims)
+    if min(counts, default=0) < 0:
+        raise RuntimeError(f"tile(): Trying to create tensor with negative dimension {min(counts)}: {list(counts)}")
     return _repeat(input, (1,) * (input.ndim - len(counts)) + counts)  # type: ignore[no-any-return]
 
 

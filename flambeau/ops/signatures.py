@@ -7,11 +7,13 @@ whole number is an int, a list of ints may be one int where the schema says how 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Container, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from flambeau.dtypes import dtype, of_type
 from flambeau.foreign import refuse
 from flambeau.trace.meta import Size
 from flambeau.trace.recorder import _PARAMETER, _TENSOR
@@ -26,6 +28,7 @@ class Parameter(NamedTuple):
     one: bool
     none: bool
     optional: bool  # it has a default
+    keyword: bool = False  # it comes by name only
 
 
 @cache
@@ -40,10 +43,15 @@ def overloads(name: str) -> tuple[tuple[Parameter, ...], ...]:
     line = _lines().get(name) or _lines().get(name.rstrip("_")) if not name.endswith("__") else _lines().get(name)
     if line is None:
         return ()
-    return tuple([tuple([_parameter(part) for part in text.split(", ")]) for text in line.split(" | ")])
+    return tuple([_overload(text) for text in line.split(" | ")])
 
 
-def _parameter(text: str) -> Parameter:
+def _overload(text: str) -> tuple[Parameter, ...]:
+    places, _, named = text.partition("*, ")
+    return tuple([_parameter(p, i == 1) for i, part in enumerate((places, named)) for p in part.split(", ") if p])
+
+
+def _parameter(text: str, keyword: bool) -> Parameter:
     name, kind = text.split(" ", 1)
     optional = kind.endswith("=")
     kind = kind.rstrip("=")
@@ -55,7 +63,7 @@ def _parameter(text: str) -> Parameter:
         kind, _, size = kind[:-1].partition("[")
         if kind.endswith("?"):
             kind = "Tensor?"
-    return Parameter(name, kind, several, bool(size), none, optional)
+    return Parameter(name, kind, several, bool(size), none, optional, keyword)
 
 
 # -- kinds --------------------------------------------------------------------------------------------------------
@@ -99,9 +107,7 @@ def _is_tensor(v: Any) -> bool:
 
 
 def _is_dtype(v: Any) -> bool:
-    from flambeau.dtypes import dtype
-
-    return isinstance(v, dtype) or v in (int, float, bool, complex)
+    return isinstance(of_type(v), dtype)
 
 
 def _is_device(v: Any) -> bool:
@@ -157,6 +163,11 @@ def _accepts(p: Parameter, v: Any) -> bool:
     return (p.one and check[0](v)) or (p.kind == "int" and not isinstance(v, _TENSOR[0]) and type(v).__name__ == "ndarray")
 
 
+def accepts(parameter: str, v: Any) -> bool:
+    """Whether a value is one for a parameter as the file has it: "dim int?"."""
+    return _accepts(_parameter(parameter, False), v)
+
+
 # Functions whose tensors may be numbers, as in PyTorch's parser.
 _TAKES_NUMBERS: Final = frozenset("add sub mul div divide multiply subtract true_divide floor_divide copy rsub result_type can_cast".split())
 
@@ -185,8 +196,6 @@ def _fits(overload: Sequence[Parameter], arguments: Arguments, numbers: bool) ->
 
 def type_name(v: Any) -> str:
     """The type of a value, as PyTorch's messages have it."""
-    from flambeau.dtypes import dtype
-
     name = type(v).__name__
     return "torch.dtype" if isinstance(v, dtype) else "torch.device" if name == "Device" else "Tensor" if isinstance(v, _TENSOR[0]) else name
 
@@ -205,11 +214,14 @@ def problem(name: str, names: Sequence[str], values: Sequence[Any], defaults: Se
     found = overloads(name)
     if not found:
         return None
+    if names and names[0] == "self" and not any(p.name == "self" for o in found for p in o):  # of a constructor
+        names, values, defaults = names[1:], values[1:], defaults[1:]
     first = names[0] if names else ""
     known = {p.name for o in found for p in o}
-    if first not in known and not first.startswith("*"):
-        found = tuple([tuple([p._replace(name=first) if p.name == "self" else p for p in o]) for o in found])
-        known.add(first)
+    called = "input" if "input" in names else first  # PyTorch's schemas say `self`, its functions mostly `input`
+    if "self" not in names and called not in known and not called.startswith("*"):
+        found = tuple([tuple([p._replace(name=called) if p.name == "self" else p for p in o]) for o in found])
+        known.add(called)
     numbers = name.rstrip("_").rsplit(".", 1)[-1] in _TAKES_NUMBERS
     seen = [_seen(o, known, names, values, defaults) for o in found]
     if any(_fits(o, arguments, numbers) for o, arguments in zip(found, seen, strict=True)):
@@ -233,16 +245,21 @@ def problem(name: str, names: Sequence[str], values: Sequence[Any], defaults: Se
 @cache
 def _classes(kind: str) -> frozenset[type]:
     """Classes whose values PyTorch takes for a kind without a further look."""
-    from flambeau import dtypes, layouts, queries
+    from flambeau import layouts, queries
     from flambeau.devices import Device
     from flambeau.ops.random import Generator
 
     found: dict[str, tuple[Any, ...]] = {
-        "int": (int,), "bool": (bool,), "str": (str,), "float": (float, int), "number": (float, int, complex, bool), "ScalarType": (dtypes.dtype,),
+        "int": (int,), "bool": (bool,), "str": (str,), "float": (float, int), "number": (float, int, complex, bool), "ScalarType": (dtype,),
         "Generator": (Generator,), "Tensor": (_TENSOR[0], _PARAMETER[0]), "Device": (str, Device), "Layout": (layouts.layout,),
         "MemoryFormat": (queries.memory_format,),
     }  # fmt: skip
     return frozenset(found.get(kind, ()))
+
+
+def asks_for_dtype(name: str, argument: str) -> bool:
+    """Whether a function's argument is a dtype."""
+    return any(p.name == argument and p.kind == "ScalarType" for o in overloads(name) for p in o)
 
 
 def simple(name: str, names: Sequence[str], defaults: Sequence[Any]) -> tuple[tuple[int, frozenset[type]], ...]:
@@ -252,7 +269,7 @@ def simple(name: str, names: Sequence[str], defaults: Sequence[Any]) -> tuple[tu
     for i, (n, d) in enumerate(zip(names, defaults, strict=True)):
         places = [p for o in found for p in o if p.name == n or (i == 0 and p.name == "self" and not n.startswith("*"))]
         if places and all(p.several or _classes(p.kind) for p in places):
-            classes: set[type] = {type(d)}
+            classes: set[type] = set() if d is inspect.Parameter.empty else {type(d)}
             for p in places:
                 classes |= {tuple, list, Size} if p.several else set()
                 classes |= _classes(p.kind) if p.one or not p.several else frozenset()
@@ -274,7 +291,7 @@ def _of_argument(where: str, places: Sequence[Parameter], v: Any) -> Exception:
 def _by_place(overload: Sequence[Parameter], names: Sequence[str], values: Sequence[Any], defaults: Sequence[Any]) -> Arguments:
     """The arguments that were given, those before the first default by the overload's order: overloads call one place by several names."""
     given: dict[str, Any] = {}
-    places = iter(overload)
+    places = iter([p for p in overload if not p.keyword])
     in_order = True
     for n, v, d in zip(names, values, defaults, strict=True):
         in_order = in_order and v is not d
@@ -299,6 +316,7 @@ def _seen(overload: Sequence[Parameter], known: Container[str], names: Sequence[
         elif n.startswith("*"):
             free = [p for p in overload if p.name not in given]
             if n == "*args":
+                free = [p for p in free if not p.keyword]
                 sizes = bool(free) and free[0].several and not free[0].one and bool(v) and not isinstance(v[0], (tuple, list))
                 given.update({free[0].name: v} if sizes else zip([p.name for p in free], v, strict=False))
                 whole = False
@@ -329,3 +347,20 @@ def _valued(v: Any) -> str:
     """A type, and the value where it is a number or a short text."""
     short = isinstance(v, (bool, int, float, complex)) or (isinstance(v, str) and len(v) <= 40)
     return f"{type_name(v)} ({v!r})" if short else type_name(v)
+
+
+# -- for functions that take their arguments in other ways than by one signature ---------------------------------------
+def whole(function: str, name: str, v: Any) -> int:
+    """An argument that must be a whole number; TypeError if it is none, ValueError if it has more than 64 bits."""
+    if v.__class__ is int and _LEAST <= v <= _MOST:
+        return v  # type: ignore[no-any-return]
+    if not _is_int(v):
+        raise _of_argument(f"{function}(): argument '{name}'", (Parameter(name, "int", False, False, False, False),), v)
+    return int(v)
+
+
+def a_dtype(function: str, v: Any) -> Any:
+    """An argument that must be a dtype, or one of Python's classes of numbers; TypeError if it is none."""
+    if not _is_dtype(v):
+        raise TypeError(f"{function}(): argument 'dtype' must be torch.dtype, not {_valued(v)}")
+    return of_type(v)

@@ -277,6 +277,8 @@ def searchsorted(sorted_sequence: Tensor, input: Tensor | Any, *, out_int32: boo
         raise RuntimeError("searchsorted(): side and right can't be set to opposites, got side of left while right was True")
     if sorter is not None:
         sorted_sequence = sorted_sequence.gather(-1, sorter)  # type: ignore[attr-defined]
+    if isinstance(input, complex) or (hasattr(input, "_meta") and input.is_complex()) or sorted_sequence.is_complex():
+        raise NotImplementedError("searchsorted() is not implemented for complex numbers: they have no order")
     values = input if hasattr(input, "_meta") else tensor(input, dtype=sorted_sequence.dtype)
     if sorted_sequence.ndim > 1 and tuple(values.shape[:-1]) != tuple(sorted_sequence.shape[:-1]):
         raise RuntimeError(

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from flambeau.dtypes import of_type
 from flambeau.exact import number, plain_number, static
 from flambeau.foreign import refuse
 from flambeau.ops.signatures import problem
@@ -359,7 +360,12 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
     if type(error) is NotStrided:
         from flambeau.sparse.dispatch import dispatch as sparse_dispatch
 
-        return sparse_dispatch(op.name, args)
+        try:
+            return sparse_dispatch(op.name, args)
+        except Exception as failure:
+            if unexpected(failure):
+                raise explained(failure, op.name, op.names, args) from failure
+            raise
     refuse(args, f"{op.name}()")
     tensor = _TENSOR[0]
     if any(type(a) is not tensor and hasattr(a, "__torch_function__") for a in args) or any(type(a) in (list, tuple) for a in args):
@@ -389,7 +395,7 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
                 b = a.__index__()
         elif kind == "number" and isinstance(a, tensor) and a._meta.ndim == 0:
             b = a.item()
-        b = freeze(a) if kind == "static" else _plain(b)
+        b = _plain(b) if kind != "static" else of_type(a) if name.endswith("dtype") else freeze(a)
         changed = changed or b is not a
         if kind == "static" and isinstance(b, tensor):
             raise TypeError(f"{op.name}(): argument '{name}' (position {position}) must not be a Tensor of shape {tuple(b.shape)}")

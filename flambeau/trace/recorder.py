@@ -953,7 +953,7 @@ def name_operation(error: Exception, name: str) -> None:
     """Put the operation's name in front of the text of an error of Python's own types that does not have it."""
     text = error.args[0] if len(error.args) == 1 else None
     plain = name.rsplit(".", 1)[-1].strip("_")
-    if isinstance(text, str) and type(error).__module__ == "builtins" and plain.replace("_", "") not in text.lower().replace("_", ""):
+    if isinstance(text, str) and type(error).__module__ == "builtins" and plain.lower().replace("_", "") not in text.lower().replace("_", ""):
         error.args = (f"{plain}(): {text}",)
 
 

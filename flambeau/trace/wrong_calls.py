@@ -14,6 +14,7 @@ _OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")} | {"<__array_function__", "<frozen"})
 _NUMPY: Final = os.sep + "numpy" + os.sep
 _OF_VALUES: Final = (IndexError, ValueError, OverflowError, ArithmeticError)
+_OF_TEXT: Final = ("invalid literal for int", "could not convert string", "complex() arg is a malformed")  # a text where a number should be
 _BY_PYTHON: Final = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, AssertionError, NameError)  # RecursionError says enough
 
 
@@ -56,10 +57,21 @@ def explained(error: BaseException, name: str, names: Sequence[str], values: Seq
     title = name.rsplit(".", 1)[-1]
     told = [(n, v) for n, v in zip(names, values, strict=False) if n != "self" and (not n or not n.strip("*").startswith("_"))]
     got = ", ".join([f"{n}={_shown(v)}" if n else _shown(v) for n, v in told])
-    kind: type[Exception] = RuntimeError if isinstance(error, _OF_VALUES) else TypeError
-    made = kind(f"{title}() received an invalid combination of arguments - got ({got}), which it cannot use together")
+    kind: type[Exception] = IndexError if isinstance(error, IndexError) else RuntimeError if isinstance(error, _OF_VALUES) else TypeError
+    if isinstance(error, ValueError) and str(error).startswith(_OF_TEXT):
+        kind = TypeError
+    layout = next((v.layout for v in values if _is_sparse(v)), None)
+    if layout is not None:
+        kind = NotImplementedError
+        made: Exception = kind(f"{title}(): flambeau has no form of it for arguments of layout {layout}, got ({got}); use its values or to_dense()")
+    else:
+        made = kind(f"{title}() received an invalid combination of arguments - got ({got}), which it cannot use together")
     made._explained = True  # type: ignore[attr-defined]
     return made
+
+
+def _is_sparse(v: Any) -> bool:
+    return hasattr(v, "_meta") and "strided" not in repr(v.layout)
 
 
 def _shown(v: Any) -> str:

@@ -90,7 +90,8 @@ def unlike(wrong: Wrong, theirs: Outcome, ours: Outcome) -> str | None:
         return None if ours.text == theirs.text else "result"
     if not ours.failed:
         return "accepted"
-    if internal(ours) and not (internal(theirs) and ours.kinds[0] == theirs.kinds[0]):
+    same = ours.text[:60] == theirs.text[:60] and theirs.kinds[0] in ours.kinds
+    if not same and internal(ours) and not (internal(theirs) and (ours.kinds[0] == theirs.kinds[0] or ours.kinds[0] not in _KINDS)):
         return "internal"
     if theirs.kinds[0] not in ours.kinds and not internal(theirs):
         return "type"

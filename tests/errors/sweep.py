@@ -1,6 +1,7 @@
 """`python -m tests.errors.sweep [SECTION ...] [--only TEXT]`: all wrong calls of the sections, beside PyTorch, and a report by class.
 
 Each package runs in a process of its own, so that a call that hangs or crashes is one line of the report. PyTorch's outcomes are kept in a file (--keep).
+`--sample N --seed S`: N of them, by chance. `--decide internal,hang`: the classes that make it fail; all, unless it is given.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import random
 import resource
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.errors.calls import Call, Wrong, all_calls, wrong_calls
 from tests.errors.outcome import Outcome, outcome, unlike
@@ -22,11 +24,27 @@ _PATIENCE = 8.0  # seconds for one call
 _MEMORY = 12 << 30  # bytes that a process may map: huge sizes fail instead of filling the machine
 
 
-def _chosen(sections: Sequence[str], only: str) -> Iterable[Call]:
-    return (call for call in all_calls(*sections) if only in call.text)
+class Choice(NamedTuple):
+    """Which wrong calls are made: of some sections, with a text in theirs, `sample` of them by chance (0: all)."""
+
+    sections: Sequence[str]
+    only: str = ""
+    sample: int = 0
+    seed: int = 0
+
+    def calls(self) -> Iterable[tuple[Call, list[Wrong]]]:
+        """Each call with its wrong ones; the valid one is their first."""
+        found = [(call, list(wrong_calls(call))) for call in all_calls(*self.sections) if self.only in call.text]
+        if self.sample:
+            everything = [(i, w) for i, (_, wrongs) in enumerate(found) for w in range(len(wrongs))]
+            kept: dict[int, list[int]] = {}
+            for i, w in sorted(random.Random(self.seed).sample(everything, min(self.sample, len(everything)))):
+                kept.setdefault(i, []).append(w)
+            found = [(found[i][0], [found[i][1][w] for w in kept[i]]) for i in sorted(kept)]
+        return ((call, [Wrong(call, None, "valid"), *wrongs]) for call, wrongs in found)
 
 
-def _work(package: str, sections: Sequence[str], only: str, start: int, theirs: dict[str, list[Any]], out: Any) -> None:
+def _work(package: str, choice: Choice, start: int, theirs: dict[str, list[Any]], out: Any) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     sys.stdin.close()
     module = __import__(package)
@@ -34,9 +52,9 @@ def _work(package: str, sections: Sequence[str], only: str, start: int, theirs: 
         module.set_num_threads(1)
     expected = module.tensor([2.0, 4.0, 6.0]).tolist()
     count = 0
-    for call in _chosen(sections, only):
+    for call, wrongs in choice.calls():
         valid = None
-        for wrong in (Wrong(call, None, "valid"), *wrong_calls(call)):
+        for wrong in wrongs:
             count += 1
             if count <= start:
                 continue
@@ -62,14 +80,14 @@ def _double(scope: Any) -> Any:
 _GOOD = Call("", "after ", _double, (), {})
 
 
-def gathered(package: str, sections: Sequence[str], only: str, theirs: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def gathered(package: str, choice: Choice, theirs: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """The outcome of every call, by its key."""
     found: dict[str, list[Any]] = {}
     start = 0
     spawn = multiprocessing.get_context("spawn")
     while True:
         receive, send = spawn.Pipe(duplex=False)
-        process = spawn.Process(target=_work, args=(package, sections, only, start, theirs, send), daemon=True)
+        process = spawn.Process(target=_work, args=(package, choice, start, theirs, send), daemon=True)
         process.start()
         send.close()
         last: str | None = None
@@ -98,38 +116,48 @@ def gathered(package: str, sections: Sequence[str], only: str, theirs: dict[str,
                 found[key] = [list(answer[0]), answer[1]]
 
 
+def differences(choice: Choice, theirs: dict[str, list[Any]], ours: dict[str, list[Any]]) -> Iterator[tuple[str, str, str]]:
+    """(class, call, what came of it here and there) of each wrong call; the class "equal" has no text."""
+    for call, wrongs in choice.calls():
+        for wrong in wrongs:
+            if wrong.key in ours and wrong.key in theirs:
+                mine, other = (Outcome(tuple(kinds), text) for kinds, text in (ours[wrong.key], theirs[wrong.key]))
+                kind = unlike(wrong, other, mine) if wrong.how != "valid" else ("valid" if mine.failed and not other.failed else None)
+                yield kind or "equal", wrong.key, "" if kind is None else f"{_line(mine)}\n    {_line(other)}"
+        after = f"{call.text} | after"
+        if after in ours:
+            yield "after", after, ours[after][1]
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Print every difference and the counts; 1 if there is one."""
+    """Print every difference and the counts; 1 if there is one of the classes that decide."""
     parser = argparse.ArgumentParser(prog="python -m tests.errors.sweep")
     parser.add_argument("sections", nargs="*")
     parser.add_argument("--only", default="", help="calls whose text has this in it")
     parser.add_argument("--keep", type=Path, help="a folder for PyTorch's outcomes, which are read from there the next time")
+    parser.add_argument("--sample", type=int, default=0, help="so many wrong calls, by chance")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--decide", default="", help="only these classes make it fail, by comma")
     parser.add_argument("--classes", default="", help="print only these, by comma")
     options = parser.parse_args(arguments)
+    choice = Choice(options.sections, options.only, options.sample, options.seed)
     theirs: dict[str, list[Any]] = {}
     kept = None if options.keep is None else options.keep / ("-".join(options.sections) + ".json")
     if kept is not None and kept.exists():
         theirs = json.loads(kept.read_text())
     else:
-        theirs = gathered("torch", options.sections, options.only, {})
+        theirs = gathered("torch", choice, {})
         if kept is not None:
             kept.write_text(json.dumps(theirs))
-    ours = gathered("flambeau", options.sections, options.only, theirs)
-    shown = [c for c in options.classes.split(",") if c]
+    ours = gathered("flambeau", choice, theirs)
+    shown, deciding = ([c for c in text.split(",") if c] for text in (options.classes, options.decide))
     classes: Counter[str] = Counter()
-    for call in _chosen(options.sections, options.only):
-        for wrong in (Wrong(call, None, "valid"), *wrong_calls(call)):
-            if wrong.key in ours and wrong.key in theirs:
-                mine, other = (Outcome(tuple(kinds), text) for kinds, text in (ours[wrong.key], theirs[wrong.key]))
-                kind = unlike(wrong, other, mine) if wrong.how != "valid" else ("valid" if mine.failed and not other.failed else None)
-                classes[kind or "equal"] += 1
-                if kind is not None and (not shown or kind in shown):
-                    print(f"{kind:9} {wrong.key[:150]}\n    {_line(mine)}\n    {_line(other)}")
-        if f"{call.text} | after" in ours:
-            classes["after"] += 1
-            print(f"after     {call.text}: {ours[f'{call.text} | after'][1]}")
+    for kind, key, text in differences(choice, theirs, ours):
+        classes[kind] += 1
+        if kind != "equal" and (not shown or kind in shown):
+            print(f"{kind:9} {key[:150]}\n    {text}")
     print(", ".join(f"{kind} {n}" for kind, n in sorted(classes.items())))
-    return int(set(classes) != {"equal"})
+    return int(any(classes[kind] for kind in deciding) if deciding else set(classes) != {"equal"})
 
 
 def _line(o: Outcome) -> str:

@@ -24,6 +24,9 @@ FIXTURES: Final = {
     "p": "torch.nn.Parameter(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))",
     "opt": "torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.1)",
     "data": "torch.utils.data.TensorDataset(torch.arange(12.0).reshape(6, 2), torch.arange(6))",
+    "vol": "torch.arange(128.0).reshape(1, 2, 4, 4, 4) / 128",
+    "s3": "torch.arange(9.0).reshape(3, 3) / 9",
+    "v2": "torch.tensor([1.0, 2.0])",
     "gen": "torch.Generator()",
     "packed": "torch.nn.utils.rnn.pack_padded_sequence(torch.arange(24.0).reshape(4, 2, 3), [4, 2])",
     "normal": "torch.distributions.Normal(torch.zeros(3), torch.ones(3))",
@@ -566,6 +569,68 @@ normal.icdf(v / 4)
 normal.expand((2, 3))
 """
 
+# Functions of nn.functional that PyTorch writes in Python, with every argument that they hand on to built-in functions (signatures.py reads what those
+# refuse from these calls). Arguments are given by name.
+FUNCTIONAL: Final = """
+torch.nn.functional.max_pool1d(input=seq, kernel_size=2, stride=1, padding=0, dilation=1, ceil_mode=False)
+torch.nn.functional.max_pool2d(input=im, kernel_size=2, stride=1, padding=0, dilation=1, ceil_mode=False)
+torch.nn.functional.max_pool3d(input=vol, kernel_size=2, stride=1, padding=0, dilation=1, ceil_mode=False)
+torch.nn.functional.max_pool1d_with_indices(input=seq, kernel_size=2, stride=1, padding=0, dilation=1, ceil_mode=False)
+torch.nn.functional.max_pool2d_with_indices(input=im, kernel_size=2, stride=1, padding=0, dilation=1, ceil_mode=False)
+torch.nn.functional.max_pool3d_with_indices(input=vol, kernel_size=2, stride=1, padding=0, dilation=1, ceil_mode=False)
+torch.nn.functional.lp_pool1d(input=seq, norm_type=2, kernel_size=2, stride=1, ceil_mode=False)
+torch.nn.functional.lp_pool2d(input=im, norm_type=2, kernel_size=2, stride=1, ceil_mode=False)
+torch.nn.functional.adaptive_max_pool1d(input=seq, output_size=2)
+torch.nn.functional.fractional_max_pool2d(input=im, kernel_size=2, output_size=3)
+torch.nn.functional.fractional_max_pool3d(input=vol, kernel_size=2, output_size=2)
+torch.nn.functional.dropout(input=x, p=0.5, training=False)
+torch.nn.functional.dropout(input=x, p=0.5, training=True)
+torch.nn.functional.alpha_dropout(input=x, p=0.5, training=False)
+torch.nn.functional.dropout1d(input=seq, p=0.5, training=False)
+torch.nn.functional.dropout2d(input=im, p=0.5, training=False)
+torch.nn.functional.dropout3d(input=vol, p=0.5, training=False)
+torch.nn.functional.feature_alpha_dropout(input=im, p=0.5, training=False)
+torch.nn.functional.glu(input=im, dim=-1)
+torch.nn.functional.leaky_relu(input=x, negative_slope=0.1)
+torch.nn.functional.rrelu(input=x, lower=0.1, upper=0.3, training=True)
+torch.nn.functional.softmin(input=x, dim=1)
+torch.nn.functional.softmax(input=x, dim=1)
+torch.nn.functional.log_softmax(input=x, dim=1)
+torch.nn.functional.gumbel_softmax(logits=x, tau=1.0, dim=-1)
+torch.nn.functional.embedding(input=i, weight=s3, padding_idx=1, scale_grad_by_freq=False, sparse=False)
+torch.nn.functional.embedding_bag(input=i.reshape(1, 3), weight=s3, scale_grad_by_freq=False, sparse=False, include_last_offset=False)
+torch.nn.functional.batch_norm(input=im, running_mean=v2, running_var=v2, weight=v2, bias=v2, training=False, momentum=0.1, eps=1e-5)
+torch.nn.functional.instance_norm(input=im, weight=v2, bias=v2, momentum=0.1, eps=1e-5)
+torch.nn.functional.layer_norm(input=x, normalized_shape=(3,), weight=v, bias=v, eps=1e-5)
+torch.nn.functional.rms_norm(input=x, normalized_shape=(3,), weight=v, eps=1e-5)
+torch.nn.functional.group_norm(input=im, num_groups=1, weight=v2, bias=v2, eps=1e-5)
+torch.nn.functional.ctc_loss(log_probs=seq.log(), targets=torch.ones(2, 2, dtype=torch.int64), input_lengths=(4, 4), target_lengths=(2, 2), zero_infinity=False)
+torch.nn.functional.ctc_loss(log_probs=seq.log(), targets=i[:2], input_lengths=torch.tensor([4, 4]), target_lengths=torch.tensor([1, 1]))
+torch.nn.functional.nll_loss(input=s3, target=i, weight=v, ignore_index=-100)
+torch.nn.functional.cross_entropy(input=s3, target=i, weight=v, ignore_index=-100, label_smoothing=0.1)
+torch.nn.functional.poisson_nll_loss(input=x, target=x, log_input=True, full=False, eps=1e-8)
+torch.nn.functional.kl_div(input=x, target=x, log_target=True)
+torch.nn.functional.binary_cross_entropy(input=x / 10, target=x / 10, weight=x)
+torch.nn.functional.binary_cross_entropy_with_logits(input=x, target=x, weight=x, pos_weight=v)
+torch.nn.functional.smooth_l1_loss(input=x, target=x, beta=1.0)
+torch.nn.functional.huber_loss(input=x, target=x, delta=1.0)
+torch.nn.functional.margin_ranking_loss(input1=v, input2=v, target=v, margin=0.5)
+torch.nn.functional.hinge_embedding_loss(input=v, target=v, margin=1.0)
+torch.nn.functional.soft_margin_loss(input=v, target=v)
+torch.nn.functional.multilabel_margin_loss(input=v, target=i)
+torch.nn.functional.multi_margin_loss(input=s3, target=i, margin=1.0, weight=v)
+torch.nn.functional.cosine_embedding_loss(input1=x, input2=x, target=v2, margin=0.0)
+torch.nn.functional.triplet_margin_loss(anchor=x, positive=x, negative=x + 1, p=2.0, eps=1e-6, swap=False)
+torch.nn.functional.grid_sample(input=im, grid=torch.zeros(1, 2, 2, 2), align_corners=False)
+torch.nn.functional.affine_grid(theta=torch.ones(1, 2, 3), size=(1, 1, 4, 4), align_corners=False)
+torch.nn.functional.pad(input=im, pad=(1, 1), mode='constant', value=0.0)
+torch.nn.functional.pad(input=im, pad=(1, 1, 1, 1), mode='reflect')
+torch.nn.functional.normalize(input=x, p=2.0, dim=1)
+torch.nn.functional.unfold(input=im, kernel_size=2, dilation=1, padding=0, stride=1)
+torch.nn.functional.fold(input=torch.ones(1, 8, 4), output_size=(3, 3), kernel_size=(2, 2), dilation=1, padding=0, stride=1)
+"""
+
 SECTIONS: Final = {
-    "creation": CREATION, "layers": LAYERS, "methods": METHODS, "autograd": AUTOGRAD, "optimizers": OPTIMIZERS, "data": DATA, "distributions": DISTRIBUTIONS,
+    "creation": CREATION, "functional": FUNCTIONAL, "layers": LAYERS, "methods": METHODS, "autograd": AUTOGRAD, "optimizers": OPTIMIZERS,
+    "data": DATA, "distributions": DISTRIBUTIONS,
 }  # fmt: skip

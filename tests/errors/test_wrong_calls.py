@@ -14,8 +14,19 @@ import pytest
 import flambeau
 from flambeau.ops.signatures import overloads, problem
 from tests.errors.calls import STRUCTURE, WRONG, table, wrong_calls
+from tests.errors.sweep import Choice, differences, gathered
+from tests.errors.table import SECTIONS
 
 torch = pytest.importorskip("torch")
+
+
+def test_a_sample_of_wrong_calls() -> None:
+    """None ends in an error of Python's from inside of flambeau, hangs, crashes, or leaves something that spoils the next call."""
+    choice = Choice(sorted(SECTIONS), sample=250, seed=1)
+    theirs = gathered("torch", choice, {})
+    found = list(differences(choice, theirs, gathered("flambeau", choice, theirs)))
+    assert len(found) > 250
+    assert [f for f in found if f[0] in ("internal", "hang", "crash", "after")] == []
 
 
 def test_every_kind_of_wrong_value_is_made() -> None:

@@ -14,6 +14,7 @@ import flambeau as torch
 from flambeau.dtypes import dtype
 from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
+from flambeau.ops.signatures import whole
 from flambeau.tensor import Tensor as Tensor
 from flambeau.trace.limits import fit
 from flambeau.trace.mutation import assign_all
@@ -91,10 +92,11 @@ def whole_size(size: float, function: str) -> int:
 
 
 def entries(value: Any, count: int, name: str, function: str) -> tuple[int, ...]:
-    """An int or a sequence of `count` ints (one int stands for all) as a tuple; used for kernel sizes and the like."""
-    if isinstance(value, int):
-        return (value,) * count
-    items = tuple(int(v) for v in value)
+    """An int or a sequence of `count` ints (one int stands for all) as a tuple; used for kernel sizes and the like. TypeError for anything else."""
+    if value.__class__ is int:
+        return (value,) * count  # type: ignore[no-any-return]
+    listed = isinstance(value, (tuple, list)) or (type(value).__name__ == "ndarray" and value.ndim)
+    items = tuple([v if v.__class__ is int else whole(function, name, v) for v in value]) if listed else (whole(function, name, value),)
     if len(items) == 1:
         return items * count
     if len(items) != count:

@@ -257,8 +257,8 @@ def _local_response_norm(input: Tensor, size: int, alpha: float, beta: float, k:
     squares = input * input
     whole = not input.is_floating_point() and not input.is_complex()  # of integers PyTorch's mean is an integer
     total = squares
-    for shift in range(-(size // 2), (size - 1) // 2 + 1):
-        if shift == 0 or abs(shift) >= c:
+    for shift in range(max(-(size // 2), 1 - c), min((size - 1) // 2, c - 1) + 1):
+        if shift == 0:
             continue
         part = squares.narrow(1, max(shift, 0), c - abs(shift))
         edge = torch.zeros_like(squares.narrow(1, 0, abs(shift)))

@@ -8,7 +8,9 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, entries, functional, functional_with_out, primitives, widen
+from flambeau.ops.creation import check_memory
 from flambeau.ops.result_strides import as_suggested, row_major
+from flambeau.ops.signatures import whole
 
 Size = int | Sequence[int]
 
@@ -269,18 +271,26 @@ def _targets(name: str, input: Tensor, output_size: Any, dims: int) -> tuple[int
         raise ValueError(f"{name}: Input dimension should be at least {dims + 1}, got an input of shape {list(input.shape)}")
     if input.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(f"{name}: Expected {dims + 1}D or {dims + 2}D tensor, but got {list(input.shape)}")
-    given = (output_size,) * dims if isinstance(output_size, int) or output_size is None else tuple(output_size)
+    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * dims
     given = given * dims if len(given) == 1 else given
     if len(given) != dims:
         raise RuntimeError(f"{name}: output_size must be {dims} ints or None, but got {list(given)}")
-    return tuple(n if o is None else o for n, o in zip(input.shape[-dims:], given, strict=True))
+    targets = tuple([n if o is None else whole(name, "output_size", o) for n, o in zip(input.shape[-dims:], given, strict=True)])
+    if min(targets) < 0:
+        raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0, but got {list(targets)}")
+    check_memory((*input.shape[:-dims], *targets), input.dtype)
+    return targets
+
+
+def window_bounds(size: int, out: int) -> tuple[Tensor, Tensor]:
+    """Where `out` windows that cover `size` elements begin and end: window i goes from floor(i size / out) up to ceil((i + 1) size / out)."""
+    i = torch.arange(out)
+    return (i * size) // out, ((i + 1) * size + (out - 1)) // out
 
 
 def _window_matrix(size: int, out: int, dtype: Any) -> Tensor:
-    """(size, out): column i averages the elements floor(i size / out) up to ceil((i + 1) size / out)."""
-    i = torch.arange(out)
-    start = (i * size) // out
-    end = ((i + 1) * size + (out - 1)) // out
+    """(size, out): column i averages the elements of window i."""
+    start, end = window_bounds(size, out)
     j = torch.arange(size).unsqueeze(1)
     inside = (j >= start) & (j < end)
     return inside.to(dtype) / (end - start).to(dtype)
@@ -337,24 +347,37 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
 
 
 def _adaptive_max(name: str, input: Tensor, output_size: Any, dims: int) -> tuple[Tensor, Tensor]:
-    """(maxima, flat indices). Unequal windows are each pooled apart: adaptive outputs are small."""
+    """(maxima, flat indices) of windows of unequal sizes."""
     _refuse(name, input, ints=False)
     targets = _targets(name, input, output_size, dims)
-    x = input.unsqueeze(-2) if dims == 1 else input
-    targets = (1, *targets) if dims == 1 else targets
-    height, width = x.shape[-2:]
-    rows = []
-    for i in range(targets[0]):
-        top, bottom = i * height // targets[0], -(-(i + 1) * height // targets[0])
-        for j in range(targets[1]):
-            left, right = j * width // targets[1], -(-(j + 1) * width // targets[1])
-            window = x[..., top:bottom, left:right].flatten(-2)
-            value, index = window.max(-1)
-            span = right - left
-            rows.append((value, (index // span + top) * width + index % span + left))
-    values = torch.stack([v for v, _ in rows], -1).unflatten(-1, targets)
-    indices = torch.stack([i for _, i in rows], -1).unflatten(-1, targets)
-    return (values.squeeze(-2), indices.squeeze(-2)) if dims == 1 else (values, indices)
+    if min(input.shape[1:]) == 0:
+        raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(input.shape)}")
+    x, flat = input, flat_places(input.shape[-dims:]).expand(input.shape)
+    if not all(targets):
+        shape = (*input.shape[:-dims], *targets)
+        return input.new_zeros(shape), flat.new_zeros(shape)
+    for axis in range(-1, -dims - 1, -1):
+        x, flat = _axis_maxima(x, flat, axis, targets[axis])
+    return x, flat
+
+
+def flat_places(shape: Sequence[int]) -> Tensor:
+    """The flat index of every element of the spatial dimensions."""
+    return torch.arange(math.prod(shape)).reshape(tuple(shape))
+
+
+def _axis_maxima(x: Tensor, flat: Tensor, axis: int, out: int) -> tuple[Tensor, Tensor]:
+    """Maxima over `out` windows that cover an axis, and what `flat` (of x's shape) holds where they stood.
+
+    A window that is shorter than others has its last place several times.
+    """
+    size = x.shape[axis]
+    most = -(-size // out) + (size % out != 0)  # the longest window is no longer
+    start, end = window_bounds(size, out)
+    places = torch.minimum(start.unsqueeze(1) + torch.arange(most), end.unsqueeze(1) - 1).flatten()
+    values, index = x.index_select(axis, places).unflatten(axis, (out, most)).max(axis)
+    windows = flat.index_select(axis, places).unflatten(axis, (out, most))
+    return values, windows.gather(axis, index.unsqueeze(axis)).squeeze(axis)
 
 
 @functional

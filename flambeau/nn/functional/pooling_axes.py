@@ -12,7 +12,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, entries, functional, whole_size
-from flambeau.nn.functional.pooling import _targets, max_pool3d_with_indices
+from flambeau.nn.functional.pooling import _adaptive_max, _targets, flat_places, max_pool3d_with_indices
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.result_strides import row_major
 from flambeau.trace.strides import suggests_channels_last
@@ -20,43 +20,10 @@ from flambeau.trace.strides import suggests_channels_last
 Size = int | Sequence[int]
 
 
-def axis_maxima(x: Tensor, flat: Tensor, axis: int, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """Maxima over the intervals `bounds` of an axis, and what `flat` (of x's shape) holds where they stood."""
-    values, places = [], []
-    for start, end in bounds:
-        value, place = x.narrow(axis, start, end - start).max(axis)
-        values.append(value)
-        places.append(flat.narrow(axis, start, end - start).gather(axis, place.unsqueeze(axis)).squeeze(axis))
-    return torch.stack(values, axis), torch.stack(places, axis)
-
-
-def _row_major(shape: Sequence[int]) -> Tensor:
-    """The flat index of every element of the spatial dimensions."""
-    return torch.arange(math.prod(shape)).reshape(tuple(shape))
-
-
-def _adaptive_bounds(size: int, out: int) -> list[tuple[int, int]]:
-    return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
-
-
 @functional
 @row_major
 def _adaptive_max_pool3d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
-    targets = _targets("adaptive_max_pool3d", input, output_size, 3)
-    if not input.is_floating_point():
-        raise NotImplementedError(f"\"adaptive_max_pool3d_cpu\" not implemented for '{input.dtype}': it needs a floating dtype")
-    if min(input.shape[1:]) == 0:
-        raise RuntimeError(
-            "adaptive_max_pool3d(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
-            f"{list(input.shape)}"
-        )
-    x, flat = input, _row_major(input.shape[-3:]).expand(input.shape)
-    if not all(targets):
-        shape = (*input.shape[:-3], *targets)
-        return input.new_zeros(shape), flat.new_zeros(shape)
-    for axis in (-1, -2, -3):
-        x, flat = axis_maxima(x, flat, axis, _adaptive_bounds(input.shape[axis], targets[axis]))
-    return x, flat
+    return _adaptive_max("adaptive_max_pool3d", input, output_size, 3)
 
 
 def adaptive_max_pool3d_with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> tuple[Tensor, Tensor]:
@@ -105,7 +72,7 @@ def _fractional(input: Tensor, samples: Tensor, kernel: tuple[int, ...], out: tu
     dims = len(kernel)
     batched = input.ndim == dims + 2
     x = input if batched else input.unsqueeze(0)
-    flat = _row_major(x.shape[-dims:]).expand(x.shape)
+    flat = flat_places(x.shape[-dims:]).expand(x.shape)
     sizes = x.shape[-dims:]
     for axis in range(-1, -dims - 1, -1):
         # PyTorch's 2-D kernel takes the first number for the width, the 3-D kernel for the depth

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import flambeau as torch
+from flambeau.ops.creation import check_memory as _check_memory  # not a public name of this module
 from flambeau.tensor import Tensor
 
 
@@ -111,6 +112,7 @@ def pad_packed_sequence(
         steps = total_length
     batch = sizes[0]
     rest = tuple(sequence.data.shape[1:])
+    _check_memory((steps, batch, *rest), sequence.data.dtype)
     rows = []
     at = 0
     for size in sizes:
@@ -119,9 +121,9 @@ def pad_packed_sequence(
         if size < batch:
             row = torch.cat([row, torch.full((batch - size, *rest), padding_value, dtype=row.dtype)])
         rows.append(row)
-    for _ in range(steps - len(sizes)):
-        rows.append(torch.full((batch, *rest), padding_value, dtype=sequence.data.dtype))
     padded = torch.stack(rows)
+    if steps > len(sizes):
+        padded = torch.cat([padded, torch.full((steps - len(sizes), batch, *rest), padding_value, dtype=padded.dtype)])
     lengths = [sum(1 for size in sizes if size > i) for i in range(batch)]
     if sequence.unsorted_indices is not None:
         padded = padded.index_select(1, sequence.unsorted_indices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -104,9 +104,15 @@ def _reparametrize_module(module: Module, tensors: dict[str, Any], tie_weights: 
 def _functional_call(
     module: Module, tensors: dict[str, Any], args: Any = None, kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False
 ) -> Any:
+    from flambeau.nn.modules.module import Module
+
     given = () if args is None else args if isinstance(args, tuple) else (args,)
+    named = {} if kwargs is None else kwargs
+    for name, value, kind in (("module", module, Module), ("parameters_and_buffers", tensors, Mapping), ("kwargs", named, Mapping)):
+        if not isinstance(value, kind):
+            raise TypeError(f"functional_call(): argument '{name}' must be a {kind.__name__}, not {type(value).__name__}")
     with _reparametrize_module(module, tensors, tie_weights, strict):
-        return module(*given, **(kwargs or {}))
+        return module(*given, **named)
 
 
 def functional_call(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import numeric
 from flambeau.ops import primitives as prim
+from flambeau.ops.creation import check_memory
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.linalg.checks import public, require_floating, require_matrix
 from flambeau.ops.linalg.spectra import eigvalsh, svdvals
@@ -217,4 +218,5 @@ def vander(x: Tensor, *, N: int | None = None) -> Any:
         x = x.reshape(1)
     kind = dtypes.int64 if x.dtype.category < 2 else x.dtype
     columns = (x.shape[-1] if N is None else N)
+    check_memory((*x.shape, columns), kind)
     return x.to(kind).unsqueeze(-1).pow(x.new_tensor(list(range(columns)), dtype=kind if kind.category < 3 else kind.to_real()))
