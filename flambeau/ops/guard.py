@@ -34,8 +34,8 @@ def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[An
             if cause is not None:
                 told.__cause__ = cause
             return told
-        if type(error) in _NAMED and (names[:1] != ("self",) or overloads(name)):  # of modules and distributions, the texts are PyTorch's
-            name_operation(error, name)
+        if type(error) in _NAMED and (overloads(name) or not (names[:1] == ("self",) or name.startswith("distributions."))):
+            name_operation(error, name)  # of modules and distributions, the texts are PyTorch's
     return None
 
 
