@@ -91,8 +91,8 @@ from flambeau.ops.random import (
     seed,
     set_rng_state,
 )  # fmt: skip
-from flambeau.ops.reductions import max_ as max
-from flambeau.ops.reductions import min_ as min
+from flambeau.ops.reductions import max as max
+from flambeau.ops.reductions import min as min
 from flambeau.ops.reductions import norm, std, std_mean, var, var_mean
 from flambeau.ops.registry import install as _install
 from flambeau.ops.shape import (

@@ -238,13 +238,13 @@ def _min_all(input: Tensor) -> Tensor:
 
 
 @remembered_with_axis
-def max_(input: Tensor, dim: Tensor | Any = None, keepdim: bool = False, *, other: Tensor | Any = None, out: Any = None) -> Any:
+def max(input: Tensor, dim: Tensor | Any = None, keepdim: bool = False, *, other: Tensor | Any = None, out: Any = None) -> Any:
     """max(x): the largest element. max(x, dim): values and indices. max(x, y): elementwise maximum."""
     return _extreme(input, dim, keepdim, other, out, "max")
 
 
 @remembered_with_axis
-def min_(input: Tensor, dim: Tensor | Any = None, keepdim: bool = False, *, other: Tensor | Any = None, out: Any = None) -> Any:
+def min(input: Tensor, dim: Tensor | Any = None, keepdim: bool = False, *, other: Tensor | Any = None, out: Any = None) -> Any:
     """min(x): the smallest element. min(x, dim): values and indices. min(x, y): elementwise minimum."""
     return _extreme(input, dim, keepdim, other, out, "min")
 
@@ -501,7 +501,7 @@ cummin = _scan_extreme("cummin", cummin_result, "Running minima along a dim and 
 
 def install_methods(cls: Any) -> None:
     """Methods with several forms."""
-    for function in (max_, min_, var, std, _norm_method):
+    for function in (max, min, var, std, _norm_method):
         setattr(cls, function.__name__.rstrip("_"), function)
 
 

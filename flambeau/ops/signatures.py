@@ -294,6 +294,8 @@ def _by_place(overload: Sequence[Parameter], names: Sequence[str], values: Seque
     places = iter([p for p in overload if not p.keyword])
     in_order = True
     for n, v, d in zip(names, values, defaults, strict=True):
+        if n == "out" and all(p.name != n for p in overload):
+            continue  # every function that has one checks it
         in_order = in_order and v is not d
         place = next(places, None) if in_order else None
         if v is not d:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from flambeau.dtypes import of_type
 from flambeau.exact import number, plain_number, static
 from flambeau.foreign import refuse
+from flambeau.ops import former_orders
 from flambeau.ops.signatures import problem
 from flambeau.trace.limits import look_at_numbers
 from flambeau.trace.recorder import _TENSOR, local
@@ -55,7 +56,7 @@ class NotStrided(TypeError, NotImplementedError):
 def heading(name: str, parameters: list[inspect.Parameter], scope: dict[str, Any], numpy: bool, out: bool = False) -> tuple[str, list[str]]:
     """The head of a function with these parameters, whose defaults go into `scope`, and its first lines.
 
-    `numpy`: it takes NumPy's names, too. `out`: and an `out`.
+    `numpy`: it takes NumPy's names, too. `out`: and an `out`. More arguments by position are for `formerly`, where the function has former orders.
     """
     names = [p.name for p in parameters]
     aliases = [(old, new) for old, new in (("axis", "dim"), ("keepdims", "keepdim")) if numpy and new in names and old not in names]
@@ -64,7 +65,7 @@ def heading(name: str, parameters: list[inspect.Parameter], scope: dict[str, Any
     star = False
     for i, p in enumerate(parameters):
         if p.kind is p.KEYWORD_ONLY and not star:
-            head.append("*")
+            head.append("*former_" if former_orders.has(name) else "*")
         star = star or p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)
         scope[f"D{i}"] = p.default
         if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and (optional or p.name in dict(aliases).values()):
@@ -77,6 +78,11 @@ def heading(name: str, parameters: list[inspect.Parameter], scope: dict[str, Any
     lines += [
         f"    if {n} is MISSING: raise TypeError('{name.rsplit('.', 1)[-1]}() missing 1 required positional arguments: \"{n}\"')" for n in optional
     ]
+    if "*former_" in head:
+        places = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        named = ", ".join([f"{p.name!r}: {p.name}" for p in parameters if p.kind is p.KEYWORD_ONLY] + (["'out': out"] if out else []))
+        scope["formerly"] = former_orders.formerly
+        lines.insert(0, f"    if former_: return formerly({name!r}, target_, {len(places)}, ({', '.join(places)}, *former_), {{{named}}})")
     return ", ".join(head), lines
 
 
@@ -333,6 +339,7 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
     if op.name.startswith("logical_"):
         return _outside_history(inplace, name)
     inplace.__name__ = inplace.__qualname__ = name
+    inplace.__signature__ = inspect.signature(op.body)
     inplace.__doc__ = f"In-place form of `{op.name}`: the result replaces the values of the first argument, which is returned."
     inplace.__module__ = op.body.__module__
     return inplace  # type: ignore[no-any-return]
