@@ -16,6 +16,8 @@ from flambeau.compiler.kernel import REFUSED
 from flambeau.ops import primitives as prim
 from flambeau.ops.creation import _full
 from flambeau.ops.dtype_rules import refuse_dtype
+from flambeau.ops.expanded_writes import is_expanded
+from flambeau.ops.expanded_writes import put as expanded_put
 from flambeau.ops.from_data import tensor
 from flambeau.ops.primitive import laid_out
 from flambeau.ops.promotion import convert, fitted
@@ -394,6 +396,9 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
 
 def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """input[indices] = values (or += with accumulate), in place."""
+    if is_expanded(input):
+        expanded_put(input, tuple(indices), values, accumulate)
+        return input
     refuse_overlaps(input, (values, *indices), "index_put_")
     return assign(input, index_put(input, indices, values, accumulate), "index_put_")
 
@@ -420,6 +425,9 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
         setitem(self, plain, value)
         return self
     items = _index_items(self, index)
+    if is_expanded(self) and any(hasattr(i, "_meta") for i in items):
+        expanded_put(self, tuple(items), value, False)
+        return self
     if len(items) == 1 and hasattr(items[0], "_meta") and items[0].dtype in (dtypes.bool_, dtypes.uint8) and value.numel() == 1:
         mask = items[0]
         if mask.ndim > self.ndim or tuple(mask.shape) != tuple(self.shape[: mask.ndim]):

@@ -278,6 +278,8 @@ _STUB = _stub.__code__
 
 _START_AS_INPUT = frozenset("scatter_add scatter_reduce index_add index_copy".split())  # their `out` begins as a copy of the first argument
 
+_TAKES_EXPANDED = frozenset(("masked_fill", "index_fill"))  # whose in-place forms write to expanded tensors
+
 # Operations in autocast's lists (amp/lists.py) that have an in-place form, which autocast leaves alone.
 _LISTED_IN_PLACE = frozenset(("addmm", "addbmm", "baddbmm", "index_copy"))
 
@@ -335,6 +337,13 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
         source.append(f"            return assign({first}, t_, NAME, True)")
         scope["refuse"] = refuse_overlap
     source.append(f"    return replace(function, {first}, ({given}{',' if given else ''}), {{{', '.join(f'{n!r}: {n}' for n in named)}}}, NAME)")
+    if op.name in _TAKES_EXPANDED:
+        from flambeau.ops.expanded_writes import fill
+        from flambeau.trace.mutation import RepeatedElements
+
+        scope |= {"Repeated": RepeatedElements, "fill": fill}
+        head_line, *lines = source
+        source = [head_line, "    try:", *["    " + line for line in lines], f"    except Repeated: return fill(NAME, {', '.join(arguments)})"]
     inplace = lazy("\n".join(source), name, scope)
     if op.name.startswith("logical_"):
         return _outside_history(inplace, name)

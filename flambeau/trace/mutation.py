@@ -48,6 +48,10 @@ def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
 
 
 @record
+class RepeatedElements(RuntimeError):
+    """A write to a tensor of which several elements are one place of memory."""
+
+
 class Assignment:
     """What an assignment edge remembers: the storage's slots before and after. `chain`: see `assign_all`."""
 
@@ -85,7 +89,7 @@ def check_writable(target: Tensor, name: str) -> None:
     m = target._meta
     refuse_leaf(target, name)
     if 0 in m.strides and m.numel and any(s == 0 and n > 1 for s, n in zip(m.strides, m.shape, strict=True)):
-        raise RuntimeError(
+        raise RepeatedElements(
             f"{name}: unsupported operation: more than one element of the written-to tensor refers to a single memory "
             f"location (shape {tuple(m.shape)}, strides {m.strides}). Please clone() the tensor before performing the operation."
         )

@@ -1,0 +1,66 @@
+"""Writes by index and by mask to expanded tensors: several of their elements are one place of memory. PyTorch warns and writes them in order."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from flambeau.trace.mutation import assign
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+def _repeated(x: Any) -> list[int]:
+    m = x._meta
+    return [d for d, (size, stride) in enumerate(zip(m.shape, m.strides, strict=True)) if stride == 0 and size > 1]
+
+
+def is_expanded(x: Any) -> bool:
+    """Whether elements of a tensor are the same place of memory because a dim was expanded."""
+    return 0 in x._meta.strides and bool(_repeated(x)) and x._meta.numel > 0
+
+
+def _once(x: Tensor, name: str) -> Tensor:
+    """The view of an expanded tensor that has each place once: its expanded dims have size 1."""
+    warnings.warn(
+        f"Use of {name} on expanded tensors is deprecated. Please clone() the tensor before performing this operation. This also applies to advanced "
+        "indexing e.g. tensor[indices] = tensor", stacklevel=3,
+    )  # fmt: skip
+    for d in _repeated(x):
+        x = x.narrow(d, 0, 1)
+    return x
+
+
+def put(x: Tensor, indices: tuple[Any, ...], values: Tensor, accumulate: bool) -> None:
+    """x[indices] = values (or += with accumulate) for an expanded x; of several writes to one place the last counts."""
+    from flambeau.ops.creation import arange
+    from flambeau.ops.indexing import index_put
+
+    once = _once(x, "index_put_")
+    places = arange(once._meta.numel).reshape(tuple(once._meta.shape)).expand(tuple(x._meta.shape))[indices]  # type: ignore[attr-defined]
+    shape = tuple(places.shape)
+    while values.ndim > len(shape) and values.shape[0] == 1:
+        values = values.squeeze(0)
+    flat = values.to(x.dtype).expand(shape).reshape(-1)
+    written = index_put(once.reshape(-1), (places.reshape(-1),), flat, accumulate)
+    assign(once, written.reshape(tuple(once.shape)), "index_put_")
+
+
+def fill(name: str, x: Tensor, *args: Any) -> Tensor:
+    """masked_fill_(mask, value) and index_fill_(dim, index, value) of an expanded x."""
+    once: Any = _once(x, name)
+    if name == "masked_fill_":
+        mask, value = args
+        mask = mask.expand(tuple(x._meta.shape))
+        for d in _repeated(x):
+            mask = mask.any(d, keepdim=True)
+        once.masked_fill_(mask, value)
+        return x
+    dim, index, value = args
+    if dim % x._meta.ndim not in _repeated(x):
+        once.index_fill_(dim, index, value)
+    elif index._meta.numel:
+        x.index_select(dim, index)  # raises what a wrong index does
+        once.fill_(value)
+    return x

@@ -1,0 +1,77 @@
+"""Writes to expanded tensors beside PyTorch: by index and by mask they are done in order, with a warning; the others are refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as ft
+
+torch = pytest.importorskip("torch")
+
+
+def _index(m: Any) -> Any:
+    return m.tensor([0, 2])
+
+
+def _mask(m: Any) -> Any:
+    return m.arange(12).reshape(3, 4) % 5 == 0
+
+
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "rows": lambda m, x: x.__setitem__(_index(m), 7.0), "rows of values": lambda m, x: x.__setitem__(_index(m), m.arange(8.0).reshape(2, 4)),
+    "columns": lambda m, x: x.__setitem__((slice(None), _index(m)), 7.0), "a list": lambda m, x: x.__setitem__([0, 1], 6.0),
+    "columns of values": lambda m, x: x.__setitem__((slice(None), _index(m)), m.arange(6.0).reshape(3, 2) * 10),
+    "after a slice": lambda m, x: x.__setitem__((slice(1, 3), _index(m)), m.arange(4.0).reshape(2, 2)), "leading ones": lambda m, x: x.__setitem__(
+        _index(m), m.arange(8.0).reshape(1, 2, 4)),
+    "mask": lambda m, x: x.__setitem__(_mask(m), 9.0), "mask of values": lambda m, x: x.__setitem__(_mask(m), m.tensor([10.0, 20.0, 30.0])),
+    "index_put_": lambda m, x: x.index_put_((_index(m), _index(m)), m.tensor([1.0, 2.0])),
+    "accumulate": lambda m, x: x.index_put_((_index(m),), m.tensor(1.0), accumulate=True),
+    "accumulate pairs": lambda m, x: x.index_put_((_index(m), _index(m)), m.tensor([1.0, 2.0]), accumulate=True),
+    "masked_fill_": lambda m, x: x.masked_fill_(_mask(m), 9.0), "index_fill_": lambda m, x: x.index_fill_(0, _index(m), 5.0),
+    "index_fill_ 1": lambda m, x: x.index_fill_(1, _index(m), 5.0), "wrong shape": lambda m, x: x.__setitem__(_index(m), m.ones(3, 4)),
+    "out of range": lambda m, x: x.__setitem__(m.tensor([0, 7]), 1.0), "scatter_": lambda m, x: x.scatter_(0, m.tensor([[0, 1, 2, 0]]), 5.0),
+    "slice": lambda m, x: x.__setitem__(slice(0, 2), 3.0), "add_": lambda m, x: x.add_(1), "copy_": lambda m, x: x.copy_(m.ones(3, 4)),
+    "no index": lambda m, x: x.__setitem__(m.tensor([], dtype=m.int64), 1.0),
+}  # fmt: skip
+
+
+def base(m: Any, kind: int) -> tuple[Any, Any]:
+    rows = m.arange(4.0) if kind == 0 else m.arange(3.0).reshape(3, 1) if kind == 1 else m.tensor(5.0)
+    return rows, rows.expand(3, 4)
+
+
+@pytest.mark.parametrize("kind", (0, 1, 2))
+@pytest.mark.parametrize("name", WRITES)
+def test_writes(name: str, kind: int) -> None:
+    seen = []
+    for m in (ft, torch):
+        b, x = base(m, kind)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                for _ in range(2):  # new and known
+                    WRITES[name](m, x)
+                what: Any = np.asarray(b.tolist())
+            except (RuntimeError, IndexError):
+                what = "error"
+        seen.append((what, any("expanded tensors is deprecated" in str(w.message) for w in caught)))
+    (ours, warned), (theirs, wanted) = seen
+    np.testing.assert_array_equal(ours, theirs)
+    assert warned == wanted or not isinstance(ours, np.ndarray)
+
+
+def test_gradients() -> None:
+    """PyTorch has none; of several values for one place the last has the gradient of all elements that are it."""
+    leaf = ft.arange(4.0).requires_grad_()
+    values = (ft.arange(6.0).reshape(3, 2) * 10).requires_grad_()
+    x = (leaf * 2).expand(3, 4)
+    with pytest.warns(UserWarning, match="expanded tensors is deprecated"):
+        x[:, ft.tensor([0, 2])] = values
+    (x * ft.arange(12.0).reshape(3, 4)).sum().backward()
+    assert leaf.grad.tolist() == [0.0, 2 * (1 + 5 + 9), 0.0, 2 * (3 + 7 + 11)]
+    assert values.grad.tolist() == [[0.0, 0.0], [0.0, 0.0], [0 + 4 + 8, 2 + 6 + 10]]
