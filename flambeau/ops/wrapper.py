@@ -338,12 +338,12 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
         scope["refuse"] = refuse_overlap
     source.append(f"    return replace(function, {first}, ({given}{',' if given else ''}), {{{', '.join(f'{n!r}: {n}' for n in named)}}}, NAME)")
     if op.name in _TAKES_EXPANDED:
-        from flambeau.ops.expanded_writes import fill
-        from flambeau.trace.mutation import RepeatedElements
+        from flambeau.ops.expanded_writes import fill, is_expanded
 
-        scope |= {"Repeated": RepeatedElements, "fill": fill}
+        scope |= {"is_expanded": is_expanded, "fill": fill}
         head_line, *lines = source
-        source = [head_line, "    try:", *["    " + line for line in lines], f"    except Repeated: return fill(NAME, {', '.join(arguments)})"]
+        source = [head_line, "    try:", *["    " + line for line in lines], "    except RuntimeError:", f"        if not is_expanded({first}): raise"]
+        source.append(f"        return fill(NAME, {', '.join(arguments)})")
     inplace = lazy("\n".join(source), name, scope)
     if op.name.startswith("logical_"):
         return _outside_history(inplace, name)

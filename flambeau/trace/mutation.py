@@ -48,10 +48,6 @@ def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
 
 
 @record
-class RepeatedElements(RuntimeError):
-    """A write to a tensor of which several elements are one place of memory."""
-
-
 class Assignment:
     """What an assignment edge remembers: the storage's slots before and after. `chain`: see `assign_all`."""
 
@@ -89,7 +85,7 @@ def check_writable(target: Tensor, name: str) -> None:
     m = target._meta
     refuse_leaf(target, name)
     if 0 in m.strides and m.numel and any(s == 0 and n > 1 for s, n in zip(m.strides, m.shape, strict=True)):
-        raise RepeatedElements(
+        raise RuntimeError(
             f"{name}: unsupported operation: more than one element of the written-to tensor refers to a single memory "
             f"location (shape {tuple(m.shape)}, strides {m.strides}). Please clone() the tensor before performing the operation."
         )
@@ -560,9 +556,12 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
                 "not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements "
                 "with t.resize_(0).", stacklevel=3,
             )  # fmt: skip
-        from flambeau.ops.more import resize_
+        from flambeau.ops.more import become_view, resize_
 
-        resize_(target, tuple(source._meta.shape))  # in its storage, where that has the room
+        shape, strides = tuple(source._meta.shape), source._meta.strides
+        resize_(target, shape)  # in its storage, where that has the room
+        if not same_layout(shape, target._meta.strides, strides) and is_dense(shape, strides):
+            become_view(target, lambda x: x.as_strided(shape, strides, x.storage_offset()), name)
     assign(target, source, name, fresh=False)
 
 
