@@ -403,6 +403,12 @@ class Tensor:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
+        """What NumPy makes of a tensor (`np.sin(t)`, `t - array`) is a tensor, over the array's memory."""
+        from flambeau.ops.from_memory import from_numpy
+
+        return from_numpy(array if array.dtype != bool else array.astype("uint8"))
+
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
         if self.requires_grad:
             raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
@@ -480,6 +486,10 @@ class Tensor:
         if not self._meta.shape:
             raise TypeError("iteration over a 0-d tensor")
         return iter(self.unbind(0))  # type: ignore[attr-defined]
+
+    def __reversed__(self) -> Tensor:
+        """The tensor turned around along its first dim; one without dims is itself."""
+        return self.flip(0) if self._meta.shape else self
 
     def __contains__(self, element: Any) -> bool:
         return bool((self == element).any())  # type: ignore[attr-defined]

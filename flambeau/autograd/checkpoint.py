@@ -37,7 +37,7 @@ class _Checkpoint(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        from flambeau.autograd.engine import grad
+        from flambeau.autograd.engine import inner_pass
         from flambeau.autograd.modes import enable_grad, is_grad_enabled
         from flambeau.ops.random import default_generator as g
 
@@ -68,15 +68,7 @@ class _Checkpoint(Function):
             if hasattr(o, "_meta") and o.requires_grad and d is not None
         ]
         wanted = [a for a in (*args, *ctx.captured) if hasattr(a, "_meta") and a.requires_grad]
-        parameters = _leaves_of(pairs, wanted)
-        from flambeau.autograd.engine import backward as run
-
-        found = {}
-        if pairs and wanted:
-            with_leaves = grad([o for o, _ in pairs], wanted, [d for _, d in pairs], bool(parameters) or again, again, True)
-            found = {id(t): d for t, d in zip(wanted, with_leaves, strict=True)}
-        if pairs and parameters and not again:
-            run([o for o, _ in pairs], [d for _, d in pairs], False, False, parameters)
+        found = inner_pass([o for o, _ in pairs], [d for _, d in pairs], wanted, again) if pairs else {}
         return (None, None, None, None, None, None, *[found.get(id(a)) if hasattr(a, "_meta") else None for a in (*args, *ctx.captured)])
 
 
@@ -106,20 +98,6 @@ def _rebuilt(layout: Any, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     make, parts = layout
     return make([_rebuilt(part, leaves) for part in parts])
-
-
-def _leaves_of(pairs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """The leaf parameters that the recomputed graph used besides its inputs."""
-    known = {id(t) for t in inputs}
-    leaves: dict[int, Any] = {}
-    pending = list(local.trace.boundaries.values())
-    for o, _ in pairs:
-        if o._history is not None:
-            pending.extend(o._history[0].boundaries.values())
-    for b in pending:
-        if b.history is None and b.tensor.is_leaf and b.tensor.requires_grad and id(b.tensor) not in known:
-            leaves[id(b.tensor)] = b.tensor
-    return list(leaves.values())
 
 
 def captured_by(function: Any) -> list[Any]:

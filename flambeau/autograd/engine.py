@@ -66,6 +66,7 @@ class Engine:
         self.targets = targets
         self.found: dict[int, Tensor] = {}  # id(target) -> gradient
         self.target_ids = {id(t) for t in targets} if targets is not None else set()
+        self.quiet: set[int] = set()  # ids of targets where this pass ends: another goes on from there, and calls their hooks
         self.current: dict[int, Tensor] = {}
         self.queue: dict[Segment, dict[int, Tensor]] = {}
         self.target_slots: set[int] = set()
@@ -128,11 +129,13 @@ class Engine:
                 slot = live[0]
                 gradient = pending.pop(slot)
                 t = owner.hooked.get(slot)
-                if t is not None and slot not in done:
+                if t is not None and slot not in done and id(t) not in self.quiet:
                     gradient = self._hooked(t, gradient)
                 done.add(slot)
                 if slot in wanted:
                     self._add_found(wanted[slot], gradient)
+                    if id(wanted[slot]) in self.quiet:
+                        continue
                 context = owner.custom.get(slot)
                 if context is not None:
                     self._custom(context, slot, gradient, pending, owner.boundaries)
@@ -179,6 +182,9 @@ class Engine:
             self._add(self.queue.setdefault(segment, {}), slot, gradient)
             return
         if not t._meta.requires_grad:  # no longer: requires_grad_(False) came after its use
+            return
+        if id(t) in self.quiet:
+            self._add_found(t, gradient)
             return
         if t._hooks and (self.targets is None or id(t) in self.target_ids):
             gradient = self._hooked(t, gradient)
@@ -466,6 +472,25 @@ def grad(
             )
         answer.append(gradient)
     return tuple(answer)
+
+
+def inner_pass(outputs: Sequence[Tensor], grad_outputs: Sequence[Tensor], inputs: Sequence[Tensor], create_graph: bool) -> dict[int, Tensor]:
+    """A pass inside of a backward pass, through what was computed again: gradients of `inputs` by id, where it ends; the pass outside
+    calls their hooks and goes on. Other leaves get theirs in `.grad`, unless `create_graph`, as the pass outside does not know them."""
+    if type(local.trace) is not Trace:
+        found = grad(outputs, inputs, grad_outputs, create_graph, create_graph, True)
+        return {id(t): g for t, g in zip(inputs, found, strict=True) if g is not None}
+    engine = Engine(create_graph, create_graph, inputs if create_graph else None, accumulate=False)
+    engine.quiet = {id(t) for t in inputs}
+
+    def find() -> None:
+        for t in inputs:
+            engine.want(t)
+        _seed_all(engine, outputs, grad_outputs)
+        engine.run()
+
+    engine.tr.holding(find)
+    return engine.found
 
 
 def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:

@@ -397,10 +397,13 @@ def _reflected(function: Any, name: str) -> Any:
 
 
 def _operator(function: Any, name: str) -> Any:
-    """A binary operator that leaves lists, strings and the like to their own methods."""
+    """A comparison that leaves lists, strings and the like to their own methods, and takes NumPy's arrays."""
+    from flambeau.ops.from_memory import from_numpy, is_array
 
     def operator(self: Any, other: Any) -> Any:
-        return NotImplemented if _foreign(other) else function(self, other)
+        if _foreign(other):
+            return NotImplemented
+        return function(self, from_numpy(other) if is_array(other) and other.ndim else other)
 
     operator.__name__ = operator.__qualname__ = name
     return operator

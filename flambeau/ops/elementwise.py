@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.dtype_rules import refuse_dtype
-from flambeau.ops.primitive import pointwise_strides
+from flambeau.ops.primitive import laid_out, pointwise_strides
 from flambeau.ops.promotion import convert, fitted, in_float32, need_order, need_tensor, promote_float, result_type
 from flambeau.ops.registry import Number, operation
-from flambeau.ops.result_strides import like_input, over_operands, over_tensors, with_number
+from flambeau.ops.result_strides import like_input, of_complex, over_operands, over_tensors, row_major, with_number
 from flambeau.ops.tied import tied
 from flambeau.trace.limits import fit
 from flambeau.trace.recorder import OffsetNeeded
+from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -92,6 +93,7 @@ def neg(input: Tensor) -> Tensor:
 
 
 @operation(name="abs", method=True, inplace=True, out=True, aliases=("absolute",))
+@of_complex(like_input)
 def abs_(input: Tensor) -> Tensor:
     """The absolute value; the modulus of complex numbers."""
     return prim.abs(input) if input.dtype is not dtypes.bool_ else prim.copy(input, strides=_strides_like(input))
@@ -218,13 +220,20 @@ def _magnitude(x: Any) -> Any:
 
 
 @operation(method=True)
+@of_complex(like_input)
 def isinf(input: Tensor) -> Tensor:
     """Whether an element is infinite."""
     if input.dtype.is_complex:
         infinity = float("inf")
         parts = [prim.eq(prim.abs(p), infinity) for p in (prim.real_part(input), prim.imag_part(input))]
         return prim.bitwise_or(*parts)
-    return prim.eq(prim.abs(input), float("inf")) if input.dtype.is_floating_point else prim.ne(input, input)
+    return prim.eq(prim.abs(input), float("inf")) if input.dtype.is_floating_point else _everywhere(input, False)
+
+
+def _everywhere(like: Tensor, value: bool) -> Any:
+    """One truth value in each element, in the order of a tensor's dims."""
+    m = like._meta
+    return laid_out(prim.full_of(tuple(m.shape), prim.constant(value, dtypes.bool_)), like_strides(m.shape, m.strides))
 
 
 @operation(method=True)
@@ -250,10 +259,11 @@ def isneginf(input: Tensor) -> Tensor:
 
 
 @operation(method=True)
-@like_input
 def isreal(input: Tensor) -> Tensor:
     """Whether the imaginary part is zero."""
-    return prim.eq(prim.imag_part(input), 0) if input.dtype.is_complex else prim.full_of(tuple(input.shape), prim.constant(True, dtypes.bool_))
+    if input.dtype.is_complex:
+        return prim.eq(prim.imag_part(input), 0)
+    return _everywhere(input, True)
 
 
 @operation(method=True, out=True)
@@ -413,6 +423,7 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
 
 
 @operation(method=True, out=True)
+@of_complex(row_major)
 def angle(input: Tensor) -> Tensor:
     """The argument of complex numbers in radians; 0 or pi for reals, NaN for NaN."""
     if input.dtype.is_complex:
@@ -422,6 +433,7 @@ def angle(input: Tensor) -> Tensor:
 
 
 @operation(method=True, inplace=True, out=True)
+@of_complex(like_input)
 def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugate, computed."""
     return prim.conj_physical(input) if input.dtype.is_complex else input

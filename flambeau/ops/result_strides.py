@@ -62,6 +62,21 @@ def like_input(body: Body) -> Body:
     return _each(body, lambda x, m: like_strides(m.shape, x.strides) if m.shape == x.shape else contiguous_strides(m.shape))
 
 
+def of_complex(decorator: Callable[[Body], Body]) -> Callable[[Body], Body]:
+    """What a decorator says, of complex first arguments only: PyTorch has other steps for them."""
+
+    def decorate(body: Body) -> Body:
+        other = decorator(body)
+
+        @functools.wraps(body)
+        def call(input: Any, *args: Any, **kwargs: Any) -> Any:
+            return (other if input.dtype.is_complex else body)(input, *args, **kwargs)
+
+        return call
+
+    return decorate
+
+
 def as_suggested(*asked: int, dims: int = 0, batch: bool = False) -> Callable[[Body], Body]:
     """Results that are channels last where one of the arguments `asked` (by position; the first one) is, else row-major.
 

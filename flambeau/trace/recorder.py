@@ -38,10 +38,13 @@ PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked 
 BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
 # Primitives that have no meaning for a dtype, and what PyTorch calls it in its errors.
 _REAL_ONLY = frozenset("div_floor div_trunc remainder fmod fmax fmin atan2 hypot copysign nextafter erf erfc erfinv lgamma digamma lt le gt ge".split())
-_WITHOUT = {
-    dtypes.bool_: frozenset(("div_floor", "div_trunc", "remainder", "fmod")), dtypes.complex64: _REAL_ONLY, dtypes.complex128: _REAL_ONLY,
+_FLOATING_ONLY = frozenset(("hypot", "nextafter"))
+_C_NAMES = {
+    dtypes.bool_: "Bool", dtypes.uint8: "Byte", dtypes.int8: "Char", dtypes.int16: "Short", dtypes.int32: "Int", dtypes.int64: "Long",
+    dtypes.complex64: "ComplexFloat", dtypes.complex128: "ComplexDouble",
 }  # fmt: skip
-_C_NAMES = {dtypes.bool_: "Bool", dtypes.complex64: "ComplexFloat", dtypes.complex128: "ComplexDouble"}
+_WITHOUT = {d: _REAL_ONLY if d.is_complex else _FLOATING_ONLY for d in _C_NAMES}
+_WITHOUT[dtypes.bool_] = _FLOATING_ONLY | {"div_floor", "div_trunc", "remainder", "fmod"}
 PARAMETER_DTYPE = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
 
 _new: Callable[[type], Any] = object.__new__

@@ -156,15 +156,23 @@ def _out(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS
     count = 0
     if draw.seed is not None:  # as many samples as there may be, with one kind each
         for i, case in enumerate(cases(label, dtype, False, most, draw)):
-            kind = OUTS[(i + hash_of(label)) % len(OUTS)]
+            kind = _kind(label, i)
             yield case._replace(function=_pair(_given_out(kind), ours, theirs), text=f"out ({kind}) {case.text}")
         return
     for i, case in enumerate(cases(label, dtype, False, max(most // len(OUTS), 1), draw)):
         for j in range(len(OUTS)):
             if count < most:
-                kind = OUTS[(i + j * 7 + hash_of(label)) % len(OUTS)]
+                kind = _kind(label, i + j * 7)
                 yield case._replace(function=_pair(_given_out(kind), ours, theirs), text=f"out ({kind}) {case.text}")
                 count += 1
+
+
+_UNSAFE = {("linalg.lu", "transposed")}  # PyTorch writes past the end of the memory
+
+
+def _kind(label: str, turn: int) -> str:
+    kind = OUTS[(turn + hash_of(label)) % len(OUTS)]
+    return "same" if (label, kind) in _UNSAFE else kind
 
 
 def hash_of(label: str) -> int:

@@ -71,3 +71,14 @@ def test_calls_that_ask_for_nothing(name: str) -> None:
             found.append(difference(case, writes=(i + j) % 9 == hash_of(name) % 9))
     told = [text for text in found if text]
     assert not told, "\n".join(told)
+
+
+_OTHERS = ("complex64", "int64", "bool", "bfloat16")
+_MORE = "abs angle conj_physical isinf isreal isfinite isnan floor sign add where masked_fill sum real imag mm cumsum".split()
+
+
+@pytest.mark.parametrize("dtype", _OTHERS)
+def test_other_dtypes(dtype: str) -> None:
+    """`python -m tests.differential.layouts DTYPE 1 --writes` goes through all operators."""
+    found = [text for label in _MORE if supported(label, dtype) for text in differences(label, dtype, 1, False, (*_TURNS[::3], "one"))[1]]
+    assert not found, "\n".join(found)
