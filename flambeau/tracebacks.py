@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
 from flambeau.trace.place import is_ours
 
+AT_END: Final[list[Callable[[BaseException], None]]] = []  # what adds to the words of an error that nobody has caught, before it is shown
 FULL: Final = [os.environ.get("FLAMBEAU_TRACEBACK", "") == "full"]  # flambeau.set_traceback
 
 def shorten(error: BaseException) -> None:
@@ -52,6 +54,8 @@ def install() -> None:
     at_end, of_thread = sys.excepthook, threading.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        for add in AT_END:
+            add(error)
         shorten(error)
         at_end(kind, error, traceback if FULL[0] else error.__traceback__)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Mapping
 from types import CodeType, FunctionType
 from typing import Any, Final, NoReturn
@@ -17,7 +18,7 @@ from flambeau.dtypes import of_type
 from flambeau.ops.signatures import asks_for_dtype, overloads, problem, simple
 from flambeau.trace.recorder import _TENSOR, name_operation
 from flambeau.trace.wrong_calls import explained, of_users, unexpected
-from flambeau.tracebacks import shorten
+from flambeau.tracebacks import AT_END, shorten
 
 _STARS: Final[dict[Any, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
@@ -56,6 +57,27 @@ def refuse(name: str, unknown: dict[str, Any], names: tuple[str, ...]) -> NoRetu
 
     given = next(iter(unknown))
     raise TypeError(f"{name.rsplit('.', 1)[-1]}() got an unexpected keyword argument {given!r}.{meant(given, [n for n in names if n != 'self'])}")
+
+
+_UNEXPECTED: Final = re.compile(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'")
+
+
+def suggest(error: BaseException) -> None:
+    """Say which keyword was probably meant, where Python itself has refused one and nobody has caught that: a call that works pays nothing for it."""
+    from flambeau.names import meant
+
+    found = _UNEXPECTED.fullmatch(str(error)) if type(error) is TypeError else None
+    if found is None:
+        return
+    for g in _guarded.values():
+        if g.function.__name__ == found[1]:
+            near = meant(found[2], [n for n in inspect.signature(g.inner).parameters if n != "self"])
+            if near:
+                error.args = (f"{error.args[0]}.{near}",)
+                return
+
+
+AT_END.append(suggest)
 
 
 def explained_call(error: Exception, holder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
@@ -154,6 +176,7 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
         if p.kind is p.POSITIONAL_ONLY and (i + 1 == len(parameters) or parameters[i + 1].kind is not p.POSITIONAL_ONLY):
             head.append("/")
     names = tuple([p.name for p in parameters])
+    look = Look.of(guarded, parameters)
     open_ = any(p.kind is p.VAR_KEYWORD for p in parameters)
     closed = not open_ and guarded.constructor  # elsewhere it would cost each call a dictionary
     if closed:
@@ -173,6 +196,9 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
         checks += [f"if {usual}{n}.__class__ not in '@CLASSES{i}':", asked]
         if asks_for_dtype(guarded.name, names[i]):
             checks.append(f" of_type_ = '@OF_TYPE'; {names[i]} = of_type_({names[i]})")
+    if look is not None:
+        star, stars = (next(p.name for p in parameters if p.kind is kind) for kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD))
+        checks += [f"if {stars} or len({star}) > 1:", f" look_ = '@LOOK'; look_({star}, {stars})"]
     lines = [
         *(refusal if closed else []), *checks, "inner_ = '@INNER'", "try:", f" return inner_({', '.join(passed)})", "except Exception as error_:",
         f" better_ = '@BETTER'; better_ = better_(error_, '@NAME', '@NAMES', ({values}), '@DEFAULTS')", " if better_ is None: raise",
@@ -183,10 +209,50 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
     constants = {
         "@INNER": guarded.inner, "@BETTER": better, "@NAME": guarded.name, "@NAMES": marked(parameters), "@DEFAULTS": defaults,
         "@CHECK": check, "@SHORTEN": shorten, "@OF_TYPE": of_type,
-        "@REFUSE": refuse,
+        "@REFUSE": refuse, "@LOOK": look,
         **{f"@CLASSES{i}": classes for i, classes in quick},
     }  # fmt: skip
     return exchanged(nested(source, original.co_freevars), constants, original)
+
+
+class Look:
+    """What looks at the arguments of a function that a decorator has given any signature, by the one of the function itself."""
+
+    __slots__ = ("by_name", "by_place", "defaults", "name", "names")
+
+    def __init__(self, name: str, shown: list[inspect.Parameter], quick: tuple[tuple[int, frozenset[type]], ...]) -> None:
+        self.name = name
+        self.names = tuple([p.name for p in shown])
+        self.defaults = tuple([p.default for p in shown])
+        found = dict(quick)
+        self.by_place = tuple([found.get(i) for i in range(len(shown))])
+        self.by_name = {p.name: found[i] for i, p in enumerate(shown) if i in found}
+
+    @classmethod
+    def of(cls, guarded: Guarded, parameters: list[inspect.Parameter]) -> Look | None:
+        """None for a function whose signature is its own, or of which nothing is known."""
+        kinds = [p.kind for p in parameters]
+        if inspect.Parameter.VAR_POSITIONAL not in kinds or inspect.Parameter.VAR_KEYWORD not in kinds:
+            return None
+        shown = list(inspect.signature(guarded.inner).parameters.values())
+        if any(p.kind in _STARS for p in shown):
+            return None
+        quick = simple(guarded.name, marked(shown), tuple([p.default for p in shown]))
+        return cls(guarded.name, shown, quick) if quick else None
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for v, classes in zip(args, self.by_place, strict=False):
+            if classes is not None and v.__class__ not in classes:
+                return self._check(args, kwargs)
+        for n, v in kwargs.items():
+            classes = self.by_name.get(n)
+            if classes is not None and v.__class__ not in classes:
+                return self._check(args, kwargs)
+        return None
+
+    def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        values = [kwargs.get(n, d) for n, d in zip(self.names, self.defaults, strict=True)]
+        check(self.name, self.names, (*args, *values[len(args) :]), self.defaults)
 
 
 def marked(parameters: list[inspect.Parameter]) -> tuple[str, ...]:

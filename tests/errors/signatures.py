@@ -97,7 +97,7 @@ def lines() -> list[str]:
 
 
 # -- by experiment ------------------------------------------------------------------------------------------------
-# A function of nn.functional that PyTorch writes in Python hands arguments on to a built-in one, whose parser says what is wrong. What it refuses of
+# A function that PyTorch writes in Python hands arguments on to a built-in one, whose parser says what is wrong. What it refuses of
 # each of these, and takes of others, tells the kind of the argument.
 _NOT: Final = {
     "bool": ("str", "object", "float", "zero", "complex", "floats", "dtype", "empty list"),

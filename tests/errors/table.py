@@ -569,9 +569,13 @@ normal.icdf(v / 4)
 normal.expand((2, 3))
 """
 
-# Functions of nn.functional that PyTorch writes in Python, with every argument that they hand on to built-in functions (signatures.py reads what those
+# Functions that PyTorch writes in Python, with every argument that they hand on to built-in functions (signatures.py reads what those
 # refuse from these calls). Arguments are given by name.
 FUNCTIONAL: Final = """
+torch.unique(input=i, sorted=True, return_inverse=True, return_counts=True)
+torch.unique_consecutive(input=i, return_inverse=True, return_counts=True)
+torch.lu(A=s, pivot=True)
+torch.split(tensor=x, split_size_or_sections=1, dim=0)
 torch.nn.functional.max_pool1d(input=seq, kernel_size=2, stride=1, padding=0, dilation=1, ceil_mode=False)
 torch.nn.functional.max_pool2d(input=im, kernel_size=2, stride=1, padding=0, dilation=1, ceil_mode=False)
 torch.nn.functional.max_pool3d(input=vol, kernel_size=2, stride=1, padding=0, dilation=1, ceil_mode=False)

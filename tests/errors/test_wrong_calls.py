@@ -138,6 +138,57 @@ def test_keywords_that_are_nearly_right() -> None:
         flambeau.optim.SGD([flambeau.ones(2, requires_grad=True)], weight_deca=0.1)
 
 
+def test_keywords_that_are_nearly_right_and_that_python_refuses() -> None:
+    """Functions take no unknown keywords, which would cost every call; what is meant is said where the error is shown."""
+    import subprocess
+    import sys
+
+    program = "import flambeau as f; f.nn.functional.relu(f.ones(2), inplce=True)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stderr
+    assert "unexpected keyword argument 'inplce'. Did you mean inplace?" in said
+
+
+def test_flags_behind_decorators() -> None:
+    """Functions whose signature a decorator hides look at their arguments by the one that they show."""
+    x = flambeau.arange(6.0).reshape(2, 3)
+    for _ in range(3):
+        for call in (lambda m, x: m.sort(x, descending="yes"), lambda m, x: m.nanmedian(x, 1, 2), lambda m, x: m.svd(x, some=0.5)):
+            with pytest.raises(TypeError):
+                call(torch, torch.ones(2, 3))
+            with pytest.raises(TypeError, match="must be bool"):
+                call(flambeau, x)
+        assert flambeau.sort(x, 1, True)[0].tolist() == [[2.0, 1.0, 0.0], [5.0, 4.0, 3.0]]
+
+
+def test_classes_of_numbers_are_dtypes() -> None:
+    """PyTorch takes bool, int, float and complex wherever it takes a dtype."""
+    for number, name in ((bool, "bool"), (int, "int64"), (float, "float64"), (complex, "complex128")):
+        for m in (torch, flambeau):
+            x = m.ones(2, 3)
+            made = [
+                m.zeros(2, dtype=number), m.full((2,), 1, dtype=number), m.tensor([1], dtype=number), m.as_tensor([1], dtype=number), x.to(number),
+                m.zeros_like(x, dtype=number), m.empty(2, dtype=number), m.eye(2, dtype=number), x.new_zeros(2, dtype=number), x.sum(dtype=number),
+                m.nn.Linear(2, 2).to(m.float64).weight if number is bool else m.cumsum(x, 0, dtype=number),
+            ]  # fmt: skip
+            assert {str(t.dtype).rpartition(".")[2] for t in made} <= {name, "float64"}, m
+            assert m.promote_types(number, number) == getattr(m, name)
+
+
+def test_sizes_that_no_memory_holds_fail_at_once() -> None:
+    huge = 2**62
+    image = flambeau.ones(1, 1, 3, 3)
+    packed = flambeau.nn.utils.rnn.pack_padded_sequence(flambeau.ones(2, 1, 1), [2])
+    calls = {
+        "vander": lambda: flambeau.vander(flambeau.ones(3), huge), "adaptive": lambda: flambeau.nn.functional.adaptive_max_pool2d(image, huge),
+        "packed": lambda: flambeau.nn.utils.rnn.pad_packed_sequence(packed, total_length=huge), "mvlgamma": lambda: flambeau.mvlgamma(image, huge),
+        "split": lambda: flambeau.tensor_split(image, huge), "combinations": lambda: flambeau.combinations(flambeau.ones(2), huge, True),
+        "linalg": lambda: flambeau.linalg.vander(flambeau.ones(3), N=huge),
+    }  # fmt: skip
+    for call in calls.values():
+        with pytest.raises(RuntimeError, match="can't allocate memory"):
+            call()
+
+
 def test_the_list_of_signatures_is_pytorchs() -> None:
     from pathlib import Path
 
