@@ -35,9 +35,13 @@ def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[An
             if cause is not None:
                 told.__cause__ = cause
             return told
-        if type(error) in _NAMED and (overloads(name) or not (names[:1] == ("self",) or name.startswith("distributions."))):
-            name_operation(error, name)  # of modules and distributions, the texts are PyTorch's
+        texts_are_pytorchs = not overloads(name) and (names[:1] == ("self",) or name.startswith("distributions."))
+        if type(error) in _NAMED and (not texts_are_pytorchs or _INNER.match(str(error))):
+            name_operation(error, name)
     return None
+
+
+_INNER: Final = re.compile(r"\w+(\(\))?: ")  # what an inner function has said of itself
 
 
 # What a program expects by its text, or by what it carries, stays as it is.
@@ -280,7 +284,24 @@ def guard(space: str, members: Mapping[str, Any]) -> None:
                     called = f"{space}.{name}" if space else name
                 _guarded[member] = Guarded(member, called)
         elif isinstance(member, type) and member.__module__.startswith("flambeau") and not issubclass(member, (Exception, tuple, _TENSOR[0])):
+            _own_constructor(member, members)
             guard(member.__name__, vars(member))
+
+
+def _own_constructor(cls: type, members: Mapping[str, Any]) -> None:
+    """Give a class the constructor that it has from a class which is not public, as its own: Python's errors name it then."""
+    inherited = cls.__init__  # type: ignore[misc]
+    owner = inherited.__qualname__.rpartition(".")[0]
+    if type(inherited) is not FunctionType or "__init__" in vars(cls) or owner in members or not _suits(inherited):
+        return
+    guarded = _guarded.get(inherited)
+    code = inherited if guarded is None else guarded.inner
+    own = FunctionType(code.__code__, code.__globals__, "__init__", code.__defaults__, code.__closure__)
+    own.__kwdefaults__ = code.__kwdefaults__
+    functools.update_wrapper(own, code, updated=())
+    own.__dict__.pop("__wrapped__", None)
+    own.__qualname__ = f"{cls.__name__}.__init__"
+    cls.__init__ = own  # type: ignore[misc]
 
 
 # Methods of Python's protocols with arguments of the user's.

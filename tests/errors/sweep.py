@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import random
 import resource
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -36,11 +36,11 @@ class Choice(NamedTuple):
         """Each call with its wrong ones; the valid one is their first."""
         found = [(call, list(wrong_calls(call))) for call in all_calls(*self.sections) if self.only in call.text]
         if self.sample:
-            everything = [(i, w) for i, (_, wrongs) in enumerate(found) for w in range(len(wrongs))]
-            kept: dict[int, list[int]] = {}
-            for i, w in sorted(random.Random(self.seed).sample(everything, min(self.sample, len(everything)))):
-                kept.setdefault(i, []).append(w)
-            found = [(found[i][0], [found[i][1][w] for w in kept[i]]) for i in sorted(kept)]
+            # By their names, so that every process chooses the same ones.
+            places = sorted([wrong.key for _, wrongs in found for wrong in wrongs], key=lambda key: zlib.crc32(f"{self.seed} {key}".encode()))
+            kept = set(places[: self.sample])
+            chosen = [(call, [wrong for wrong in wrongs if wrong.key in kept]) for call, wrongs in found]
+            found = [(call, wrongs) for call, wrongs in chosen if wrongs]
         return ((call, [Wrong(call, None, "valid"), *wrongs]) for call, wrongs in found)
 
 

@@ -71,7 +71,7 @@ class _ConvNd(Module):
             return _reverse_repeat_tuple(self.padding, 2)
         if self.padding == "valid":
             return (0, 0) * len(self.kernel_size)
-        totals = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
+        totals = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=False)]  # of other lengths: the weight is refused
         return tuple(p for total in reversed(totals) for p in (total // 2, total - total // 2))
 
     def reset_parameters(self) -> None:

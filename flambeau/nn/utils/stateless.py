@@ -104,9 +104,11 @@ def _reparametrize_module(module: Module, tensors: dict[str, Any], tie_weights: 
 def _functional_call(
     module: Module, tensors: dict[str, Any], args: Any = None, kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False
 ) -> Any:
+    from flambeau.foreign import refuse
     from flambeau.nn.modules.module import Module
 
     given = () if args is None else args if isinstance(args, tuple) else (args,)
+    refuse((module,), "functional_call()")
     named = {} if kwargs is None else kwargs
     for name, value, kind in (("module", module, Module), ("parameters_and_buffers", tensors, Mapping), ("kwargs", named, Mapping)):
         if not isinstance(value, kind):
