@@ -426,7 +426,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
             if tuple(fragment.value(value._slot).strides) != m.strides:
                 result["target"] = prim.as_strided(value, shape=tuple(m.shape), strides=m.strides, offset=m.offset)
         else:
-            if root.dtype is not m.dtype:
+            if base._meta.dtype is not m.dtype:  # that of what stands for the memory in gradients, whatever view of it was known first
                 base = prim.copy(prim.flat_in(base, m.dtype), strides=(1,))
             written = prim.scatter_view(base, value, t)
             result["root"] = written._slot
