@@ -13,7 +13,10 @@ import flambeau as ft
 torch = pytest.importorskip("torch")
 
 PARTS = {"real": lambda m, x: x.real, "imag": lambda m, x: x.imag, "pairs": lambda m, x: m.view_as_real(x), "row": lambda m, x: m.view_as_real(x)[1:]}
-WRITES = {"fill": lambda x, y: y.fill_(0.5), "mul": lambda x, y: y.mul_(3.0), "square": lambda x, y: y.mul_(y.detach()), "add": lambda x, y: y.add_(x.real.sum())}
+WRITES = {
+    "fill": lambda x, y: y.fill_(0.5), "mul": lambda x, y: y.mul_(3.0), "square": lambda x, y: y.mul_(y.detach().clone()),
+    "add": lambda x, y: y.add_(x.real.sum()),
+}  # fmt: skip
 
 
 def run(m: Any, part: str, write: str, look: int, used: bool, again: bool) -> list[Any]:
