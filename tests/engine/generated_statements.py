@@ -103,6 +103,7 @@ class Run:
         self.tolerance = 1e-9
         self.gradients = True
         self.ended = False
+        self.differentiates = False  # whether the statement asks for gradients
         self.dtypes = COMMON if seed % 2 else (*COMMON, "float16", "bfloat16", "bfloat16")  # 16 bits make all later numbers coarse
         self.half = m.float64 if seed % 2 else (m.float16, m.bfloat16)[seed // 2 % 2]
 
@@ -140,13 +141,14 @@ class Run:
         return made
 
     def __enter__(self) -> Run:
+        self.differentiates = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
         if error is not None:
             if not isinstance(error, (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError)):
                 return False
-            self.events.append(("error", type(error).__name__, str(error)))
+            self.events.append(("error", type(error).__name__, f"{'in a backward pass: ' * self.differentiates}{error}"))
             self.ended = self.ended or any(words in str(error) for words in ENDS)
         if self.nudge is not None:
             self._nudged()
@@ -222,6 +224,7 @@ class Run:
 
     def loss(self, x: Any) -> Any:
         """One real number of any tensor."""
+        self.differentiates = True
         return ((self.m.view_as_real(x) if x.dtype.is_complex else x).to(self.m.float64) * 0.5).sin().sum()
 
     def backward(self, x: Any) -> None:
@@ -229,11 +232,11 @@ class Run:
             self.loss(x).backward(retain_graph=True)
 
     def gradient(self, x: Any, create: bool) -> Any:
-        """The first gradient of all leaves'."""
+        """The first gradient of all leaves', row-major: its strides follow from the formula that PyTorch has for the gradient."""
         found = self.m.autograd.grad(self.loss(x), self.leaves, allow_unused=True, retain_graph=True, create_graph=create)
         for g in found:
             self.note("none") if g is None else self.see(g)
-        return next((g for g in found if g is not None), x)
+        return next((g.clone(memory_format=self.m.contiguous_format) for g in found if g is not None), x)
 
     def module(self, name: str, *sizes: Any, **options: Any) -> Any:
         key = (name, sizes, *options)
