@@ -544,6 +544,8 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     _state(generator).multinomial(buffer.address, rows, num_samples, p.data_ptr(), categories, p.dtype)
     shape = (num_samples,) if p.ndim == 1 else (rows, num_samples)
     drawn = from_buffer(buffer, shape, dtypes.int64)
+    if out is not None and tuple(out.shape) != shape:
+        out.resize_(shape)  # without a warning, as in PyTorch
     return into(out, drawn, "multinomial")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import flambeau as torch
@@ -181,10 +182,40 @@ def _cubic_matrix(size: int, out: int, align_corners: bool, factor: float | None
     return total
 
 
+def _triangle(x: Tensor) -> Tensor:
+    return (1 - torch.abs(x)).clamp(min=0)
+
+
+def _keys(x: Tensor) -> Tensor:
+    """Keys' kernel with a = -0.5, which PyTorch takes here (and Pillow)."""
+    d, a = torch.abs(x), -0.5
+    return torch.where(d < 1, ((a + 2) * d - (a + 3)) * d * d + 1, torch.where(d < 2, (((d - 5) * d + 8) * d - 4) * a, 0))
+
+
+def _lanczos(x: Tensor) -> Tensor:
+    return torch.where(torch.abs(x) < 3, torch.sinc(x) * torch.sinc(x / 3), 0)
+
+
+_FILTERS = {"bilinear": (_triangle, 1.0), "bicubic": (_keys, 2.0), "lanczos": (_lanczos, 3.0)}  # and how far they reach
+
+
+def _antialiased_matrix(mode: str, size: int, out: int, align_corners: bool, factor: float | None, dtype: Any) -> Tensor:
+    """(size, out): column i has a filter's weights around output i, as wide as an output where the image shrinks; their sum is 1."""
+    weigh, reach = _FILTERS[mode]
+    step = _scale(size, out, align_corners, factor)
+    wide = max(step, 1.0)
+    centre = (torch.arange(out, dtype=dtype) + 0.5) * step
+    rows = torch.arange(size).unsqueeze(1)
+    first = (centre - reach * wide + 0.5).to(torch.int64).clamp(min=0)
+    last = (centre + reach * wide + 0.5).to(torch.int64)
+    weights = torch.where((rows >= first) & (rows < last), weigh((rows.to(dtype) - centre + 0.5) / wide), 0)
+    return weights / weights.sum(0)
+
+
 @functional
 @as_suggested()
 def _interpolate(
-    input: Tensor, size: Sequence[int], factors: Sequence[float | None], mode: str, align_corners: bool
+    input: Tensor, size: Sequence[int], factors: Sequence[float | None], mode: str, align_corners: bool, antialias: bool
 ) -> Tensor:
     x = widen(input) if input.is_floating_point() else input
     dims = len(size)
@@ -202,7 +233,7 @@ def _interpolate(
         else:
             if out == n and factor in (None, 1):
                 continue
-            make = _cubic_matrix if mode == "bicubic" else _linear_matrix
+            make = partial(_antialiased_matrix, mode) if antialias else _cubic_matrix if mode == "bicubic" else _linear_matrix
             matrix = make(n, out, align_corners, factor, torch.float32 if whole else x.dtype)
             x = torch.matmul((x.to(torch.float32) if whole else x).transpose(axis, -1), matrix).transpose(axis, -1)
             if whole:
@@ -212,7 +243,7 @@ def _interpolate(
 
 _MODES = {
     "nearest": (3, 4, 5), "nearest-exact": (3, 4, 5), "area": (3, 4, 5), "linear": (3,), "bilinear": (4,), "bicubic": (4,),
-    "trilinear": (5,),
+    "trilinear": (5,), "lanczos": (4,),
 }  # fmt: skip
 
 
@@ -223,7 +254,8 @@ def interpolate(
 ) -> Tensor:  # fmt: skip
     """Resample the spatial dimensions of (N, C, ...) to `size`, or by `scale_factor`.
 
-    mode: "nearest", "nearest-exact", "linear" (3-D), "bilinear" and "bicubic" (4-D), "trilinear" (5-D), "area".
+    mode: "nearest", "nearest-exact", "linear" (3-D), "bilinear" and "bicubic" (4-D), "trilinear" (5-D), "area". `antialias`: of "bilinear",
+    "bicubic" and "lanczos" (only so): the filter is as wide as an element of the result, so that nothing is skipped where the image shrinks.
     """
     if mode not in _MODES:
         raise NotImplementedError(f"Input Error: unknown interpolation mode {mode!r}; it must be one of {', '.join(_MODES)}")
@@ -237,8 +269,13 @@ def interpolate(
             f"{' or '.join(f'{n}D' for n in _MODES[mode])}"
         )
     refuse_dtype(f"interpolate_{mode}", input.dtype)
-    if antialias:
-        raise NotImplementedError("interpolate: antialias=True is not supported")
+    if antialias and (mode not in _FILTERS or input.ndim != 4):
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input, "
+            f"got mode {mode!r} and shape {tuple(input.shape)}"
+        )
+    if mode == "lanczos" and (align_corners or not antialias):
+        raise ValueError("Lanczos mode does not support align_corners=True" if align_corners else "Lanczos mode requires antialias=True")
     dims = input.ndim - 2
     if (size is None) == (scale_factor is None):
         count = "either" if size is None else "only one of"
@@ -272,7 +309,7 @@ def interpolate(
     if mode == "area":
         pool = getattr(torch.nn.functional, f"adaptive_avg_pool{dims}d")
         return pool(input, sizes)  # type: ignore[no-any-return]
-    return _interpolate(input, sizes, factors, mode, bool(align_corners))
+    return _interpolate(input, sizes, factors, mode, bool(align_corners), bool(antialias))
 
 
 def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None) -> Tensor:
