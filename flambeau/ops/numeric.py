@@ -81,7 +81,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim
     d = dim_of(dim, y.ndim)
     if not y.shape[d]:
         return y.new_zeros(y.shape)
-    return ((dx / 2 if x is None else _widths(y, x, d) / 2) * _pairs(y, d)).cumsum(d)
+    return (dx / 2 * _pairs(y, d)).cumsum(d) if x is None else (_widths(y, x, d) * _pairs(y, d)).cumsum(d) / 2
 
 
 @numpy_names

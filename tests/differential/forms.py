@@ -94,6 +94,8 @@ def _given_out(kind: str) -> Callable[[Any, Function], Function]:
 
     def make(module: Any, function: Function) -> Function:
         def call(*args: Any, **kwargs: Any) -> Any:
+            if module is torch and kind in ("shifted", "input"):
+                _refused(function, args, kwargs, kind)
             plain = function(*args, **kwargs)
             if not all(isinstance(t, module.Tensor) for t in _flat(plain)):
                 return ()
@@ -117,6 +119,22 @@ def _given_out(kind: str) -> Callable[[Any, Function], Function]:
         return call
 
     return make
+
+
+def _refused(function: Function, args: Any, kwargs: Any, kind: str) -> None:
+    """PyTorch's own error, if it refuses an `out` that shares memory with an input, on copies of the arguments."""
+
+    def copied(x: Any) -> Any:
+        return x.detach().clone() if isinstance(x, torch.Tensor) else type(x)([copied(y) for y in x]) if type(x) in (list, tuple) else x
+
+    given = copied(tuple(args))
+    plain = function(*given, **kwargs)
+    outs = [_out_of(torch, t, kind if i == 0 else "same", given) for i, t in enumerate(_flat(plain)) if isinstance(t, torch.Tensor)]
+    if not any(outs[0].untyped_storage()._cdata == t.untyped_storage()._cdata for t in _flat(given) if isinstance(t, torch.Tensor)):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        function(*given, **kwargs, out=outs[0] if isinstance(plain, torch.Tensor) else tuple(outs))
 
 
 def _out_of(module: Any, t: Any, kind: str, args: Any) -> Any:

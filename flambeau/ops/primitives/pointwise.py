@@ -158,16 +158,21 @@ def tan(c, g):
     return g * (1 + t * t)
 
 
+def _one_minus_square(x: Any) -> Any:
+    """1 - x^2; of complex numbers as a product, in which no digits cancel near 1."""
+    return (1 - x) * (1 + x) if x.dtype.is_complex else 1 - x * x
+
+
 @_unary("asin")
 def asin(c, g):
     x = _conj(c.input(0))
-    return g * rsqrt(1 - x * x)
+    return g * rsqrt(_one_minus_square(x))
 
 
 @_unary("acos")
 def acos(c, g):
     x = _conj(c.input(0))
-    return -g * rsqrt(1 - x * x)
+    return -g * rsqrt(_one_minus_square(x))
 
 
 @_unary("atan")
@@ -207,7 +212,7 @@ def acosh(c, g):
 @_unary("atanh")
 def atanh(c, g):
     x = _conj(c.input(0))
-    return g / (1 - x * x)
+    return g / _one_minus_square(x)
 
 
 def _bell(c: Any, g: Any, factor: float) -> Any:
