@@ -61,7 +61,10 @@ def sgn(a: Pair) -> Pair:
 
 
 def reciprocal(a: Pair) -> Pair:
-    return div((a[0].like(1.0), a[0].like(0.0)), a)
+    infinite = absolute(a).eq(math.inf)
+    re, im = div((a[0].like(1.0), a[0].like(0.0)), a)
+    nothing = a[0].like(0.0)
+    return infinite.select(nothing.copysign(a[0]), re), infinite.select(nothing.copysign(-a[1]), im)
 
 
 def exp(a: Pair) -> Pair:
@@ -74,7 +77,7 @@ def log(a: Pair) -> Pair:
     """log|a| + i arg a. Near |a| = 1 by log1p of |a|^2 - 1, elsewhere by hypot: nothing cancels or overflows."""
     x, y = abs(a[0]), abs(a[1])
     large, small = x.maximum(y), x.minimum(y)
-    near = large.gt(0.5) & large.lt(2.0)
+    near = large.gt(0.5) & large.lt(2.0) & x.eq(x) & y.eq(y)
     one = near.select(large, 1.0)
     re = m.log1p((one - 1.0).fma(one + 1.0, near.select(small * small, 0.0))) * 0.5
     return near.select(re, m.log(absolute(a))), angle(a)
@@ -86,7 +89,7 @@ def sqrt(a: Pair) -> Pair:
     size = absolute(a)
     t = (abs(x) * 0.5 + size * 0.5).sqrt()
     other = abs(y) / (t + t)
-    other = t.eq(0.0).select(0.0, other)
+    other = t.eq(0.0).select(0.0, abs(y).eq(math.inf).select(abs(y), other))
     positive = x.ge(0.0)
     return positive.select(t, other), positive.select(other, t).copysign(y)
 
@@ -104,20 +107,25 @@ def power(a: Pair, c: Pair) -> Pair:
     return none.select(1.0, re), none.select(0.0, im)
 
 
+def _times(zero: Lanes, x: Lanes) -> Lanes:
+    """zero * x, where 0 times infinity (and NaN) is 0: of a part that is 0 for all x (C99, annex G)."""
+    return zero.eq(0.0).select(zero * x.minimum(1.0).maximum(-1.0), zero * x)
+
+
 def sin(a: Pair) -> Pair:
-    return m.sin(a[0]) * m.cosh(a[1]), m.cos(a[0]) * m.sinh(a[1])
+    return _times(m.sin(a[0]), m.cosh(a[1])), m.cos(a[0]) * m.sinh(a[1])
 
 
 def cos(a: Pair) -> Pair:
-    return m.cos(a[0]) * m.cosh(a[1]), -(m.sin(a[0]) * m.sinh(a[1]))
+    return m.cos(a[0]) * m.cosh(a[1]), -_times(m.sin(a[0]), m.sinh(a[1]))
 
 
 def sinh(a: Pair) -> Pair:
-    return m.sinh(a[0]) * m.cos(a[1]), m.cosh(a[0]) * m.sin(a[1])
+    return _times(m.sinh(a[0]), m.cos(a[1])), _times(m.sin(a[1]), m.cosh(a[0]))
 
 
 def cosh(a: Pair) -> Pair:
-    return m.cosh(a[0]) * m.cos(a[1]), m.sinh(a[0]) * m.sin(a[1])
+    return m.cosh(a[0]) * m.cos(a[1]), _times(m.sin(a[1]), m.sinh(a[0]))
 
 
 def tanh(a: Pair) -> Pair:
@@ -125,7 +133,7 @@ def tanh(a: Pair) -> Pair:
     x, y = a
     t = m.tan(y)
     beta = t.fma(t, 1.0)
-    s = m.sinh(x.minimum(40.0).maximum(-40.0))  # tanh is 1 far before: keeps s * s finite
+    s = m.sinh(x.isnan().select(x, x.minimum(40.0).maximum(-40.0)))  # tanh is 1 far before: keeps s * s finite
     rho = s.fma(s, 1.0).sqrt()
     bottom = (beta * s).fma(s, 1.0)
     return beta * rho * s / bottom, t / bottom
@@ -176,13 +184,19 @@ def rsqrt(a: Pair) -> Pair:
     return reciprocal(sqrt(a))
 
 
+def _infinite(a: Pair) -> Lanes:
+    return abs(a[0]).eq(math.inf) | abs(a[1]).eq(math.inf)
+
+
 def asinh(a: Pair) -> Pair:
     """Kahan 1987: asinh z from sqrt(1 + iz) and sqrt(1 - iz)."""
     x, y = a
     p = sqrt((1.0 - y, x))  # sqrt(1 + iz)
     q = sqrt((1.0 + y, -x))  # sqrt(1 - iz)
-    # Re = asinh(Im(conj(q) p)); Im = atan2(y, Re(p q))
-    return m.asinh(q[0] * p[1] - q[1] * p[0]), m.atan2(y, p[0] * q[0] - p[1] * q[1])
+    # Re = asinh(Im(conj(q) p)); Im = atan2(y, Re(p q)), and of infinite y by the parts alone
+    re, im = m.asinh(q[0] * p[1] - q[1] * p[0]), m.atan2(y, p[0] * q[0] - p[1] * q[1])
+    wild = _infinite(a)
+    return wild.select(x.like(math.inf).copysign(x), re), wild.select(m.atan2(y, abs(x)), im)
 
 
 def asin(a: Pair) -> Pair:
@@ -195,22 +209,28 @@ def acos(a: Pair) -> Pair:
     """Kahan 1987: 2 atan2(Re sqrt(1 - z), Re sqrt(1 + z)) and the asinh of Im(conj(sqrt(1 + z)) sqrt(1 - z))."""
     p = sqrt((1.0 - a[0], -a[1]))
     q = sqrt((1.0 + a[0], a[1]))
-    return m.atan2(p[0], q[0]) * 2.0, m.asinh(q[0] * p[1] - q[1] * p[0])
+    wild = _infinite(a)
+    re, im = m.atan2(p[0], q[0]) * 2.0, m.asinh(q[0] * p[1] - q[1] * p[0])
+    return wild.select(m.atan2(abs(a[1]), a[0]), re), wild.select(a[1].like(math.inf).copysign(-a[1]), im)
 
 
 def acosh(a: Pair) -> Pair:
     """Kahan 1987: asinh(Re(conj(sqrt(z - 1)) sqrt(z + 1))) and 2 atan2(Im sqrt(z - 1), Re sqrt(z + 1))."""
     p = sqrt((a[0] - 1.0, a[1]))
     q = sqrt((a[0] + 1.0, a[1]))
-    return m.asinh(p[0] * q[0] + p[1] * q[1]), m.atan2(p[1], q[0]) * 2.0
+    wild = _infinite(a)
+    re, im = m.asinh(p[0] * q[0] + p[1] * q[1]), m.atan2(p[1], q[0]) * 2.0
+    return wild.select(a[0].like(math.inf), re), wild.select(m.atan2(a[1], a[0]), im)
 
 
 def atanh(a: Pair) -> Pair:
-    """(log1p(4x / ((1 - x)^2 + y^2)) / 4, atan2(2y, (1 - x)(1 + x) - y^2) / 2), for |x| and with x's sign."""
+    """(log1p(4x / ((1 - x)^2 + y^2)) / 4, atan2(2y, (1 - x)(1 + x) - y^2) / 2), for |x| and with x's sign; far out 1 / z and pi / 2."""
     x, y = abs(a[0]), a[1]
+    far = x.maximum(abs(y)).gt(1e9 if x.element == "float" else 1e17)
     gap = 1.0 - x
-    re = (m.log1p(x * 4.0 / (gap * gap + y * y)) * 0.25).copysign(a[0])
-    return re, m.atan2(y + y, gap * (x + 1.0) - y * y) * 0.5
+    re = far.select(reciprocal((x, y))[0], m.log1p(x * 4.0 / (gap * gap + y * y)) * 0.25)
+    im = m.atan2(y + y, gap * (x + 1.0) - y * y) * 0.5
+    return re.copysign(a[0]), far.select(y.like(math.pi / 2).copysign(y), im)
 
 
 def atan(a: Pair) -> Pair:
