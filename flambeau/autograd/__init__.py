@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MappingView
 from typing import TYPE_CHECKING, Any
 
+from flambeau.ops.signatures import flag
 from flambeau.tracebacks import shorten
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
 
         roots = _list(tensors)
         grads = [None] * len(roots) if grad_tensors is None else _list(grad_tensors)
-        engine.backward(roots, grads, bool(retain_graph), create_graph, None if inputs is None else _list(inputs))
+        retain = retain_graph is not None and flag("backward", "retain_graph", retain_graph)
+        engine.backward(roots, grads, retain, flag("backward", "create_graph", create_graph), None if inputs is None else _list(inputs))
     except BaseException as error:
         shorten(error)
         raise
@@ -49,10 +51,12 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         if not wanted:
             raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
         grads = [None] * len(roots) if grad_outputs is None else _list(grad_outputs)
-        retain = create_graph if retain_graph is None else retain_graph
+        create_graph = flag("grad", "create_graph", create_graph)
+        retain = create_graph if retain_graph is None else flag("grad", "retain_graph", retain_graph)
+        unused = flag("grad", "materialize_grads", materialize_grads) or (allow_unused is not None and flag("grad", "allow_unused", allow_unused))
         sparse = [t if t.layout is not strided else None for t in wanted]  # what is differentiated of these are their values
         values = [t if s is None else s._data for t, s in zip(wanted, sparse, strict=True)]
-        found = engine.grad(roots, values, grads, retain, create_graph, bool(allow_unused) or materialize_grads, is_grads_batched)
+        found = engine.grad(roots, values, grads, retain, create_graph, unused, is_grads_batched)
         if any(s is not None for s in sparse):
             found = tuple([g if s is None or g is None else s._with(g) for g, s in zip(found, sparse, strict=True)])
         if materialize_grads:

@@ -13,6 +13,7 @@ from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.hooks import after_pass, pack_saved, saved, unpacked
 from flambeau.autograd.segment import Segment, SegmentForward, trace_region
 from flambeau.compiler.graph import contiguous_strides
+from flambeau.ops.signatures import flag
 from flambeau.statistics import counters
 from flambeau.trace.debugging import untraced
 from flambeau.trace.evaluate import flush
@@ -366,6 +367,8 @@ def backward(
     inputs: Sequence[Tensor] | None = None,
 ) -> None:  # fmt: skip
     """Accumulate the gradients of the sum of `tensors` (weighted by `grad_tensors`) into the leaves' `.grad`."""
+    if create_graph is not False and create_graph is not True:  # it becomes the grad mode
+        create_graph = flag("backward", "create_graph", create_graph)
     tr = local.trace
     if type(tr) is not Trace:
         if isinstance(tr, Fragment):

@@ -139,3 +139,8 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
         return tuple([g for g in found if g is not None])
 
     return gradcheck(first, (*inputs, *seeds), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception)
+
+
+from flambeau.ops.guard import guard as _guard  # noqa: E402 - both functions are there now
+
+_guard("autograd", globals())

@@ -255,6 +255,8 @@ class Look:
         return None
 
     def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if len(args) > len(self.names):
+            return  # Python says so
         values = [kwargs.get(n, d) for n, d in zip(self.names, self.defaults, strict=True)]
         check(self.name, self.names, (*args, *values[len(args) :]), self.defaults)
 

@@ -775,7 +775,10 @@ def _repeat(input: Tensor, repeats: tuple[int, ...]) -> Tensor:
 @remembered
 def repeat(input: Tensor, *counts: Any, repeats: Any = MISSING) -> Tensor:
     """The tensor copied so many times along each dimension."""
-    return _repeat(input, sizes_of(counts) if counts else named_sizes("repeat", "repeats", repeats))  # type: ignore[no-any-return]
+    given = sizes_of(counts) if counts else named_sizes("repeat", "repeats", repeats)
+    if min(given, default=0) < 0:
+        raise RuntimeError(f"repeat(): Trying to create tensor with negative dimension {min(given)}: {list(given)}")
+    return _repeat(input, given)  # type: ignore[no-any-return]
 
 
 @remembered

@@ -361,6 +361,11 @@ def whole(function: str, name: str, v: Any) -> int:
     return int(v)
 
 
+def flag(function: str, name: str, v: Any) -> bool:
+    """An argument that PyTorch takes as a whole number and uses as a truth value; TypeError if it is none."""
+    return v if v is True or v is False else bool(whole(function, name, v))
+
+
 def a_dtype(function: str, v: Any) -> Any:
     """An argument that must be a dtype, or one of Python's classes of numbers; TypeError if it is none."""
     if not _is_dtype(v):

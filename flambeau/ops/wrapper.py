@@ -287,15 +287,13 @@ _LISTED_IN_PLACE = frozenset(("addmm", "addbmm", "baddbmm", "index_copy"))
 def numpy_names(function: Function) -> Function:
     """Let a function that is no operation take `axis` for `dim` and `keepdims` for `keepdim`, as PyTorch's native functions do."""
 
-    @functools.wraps(function)
-    def call(*args: Any, axis: Any = None, keepdims: Any = None, **kwargs: Any) -> Any:
-        if axis is not None:
-            kwargs["dim"] = axis
-        if keepdims is not None:
-            kwargs["keepdim"] = keepdims
-        return function(*args, **kwargs)
-
-    return cast(Function, call)
+    parameters = list(inspect.signature(function).parameters.values())
+    scope: dict[str, Any] = {"function": function}
+    name = function.__name__
+    head, lines = heading(name, parameters, scope, numpy=True)
+    passed = ", ".join([f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in parameters])
+    exec("\n".join([f"def {name}({head}):", *lines, f"    return function({passed})"]), scope)
+    return cast(Function, functools.wraps(function)(scope[name]))
 
 
 def not_cast(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.dtypes import dtype as Dtype
+from flambeau.ops.shape import sizes_of
 from flambeau.tensor import Tensor
 
 
@@ -23,7 +24,9 @@ def make_tensor(
     """
     torch.device(device)
     first = shape[0] if shape else ()
-    sizes = tuple(first) if len(shape) == 1 and isinstance(first, Sequence) else tuple(int(s) for s in shape)  # type: ignore[arg-type]
+    sizes = sizes_of((first,) if len(shape) == 1 else shape)
+    if not isinstance(dtype, Dtype):
+        raise TypeError(f"The requested dtype '{dtype}' is not supported by torch.testing.make_tensor().")
     if noncontiguous and memory_format is not None:
         raise ValueError(
             f"The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got {noncontiguous=} and {memory_format=}"

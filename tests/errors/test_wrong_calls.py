@@ -158,6 +158,20 @@ def test_flags_behind_decorators() -> None:
             with pytest.raises(TypeError, match="must be bool"):
                 call(flambeau, x)
         assert flambeau.sort(x, 1, True)[0].tolist() == [[2.0, 1.0, 0.0], [5.0, 4.0, 3.0]]
+    for call in (lambda: flambeau.svd(x, *[None] * 9), lambda: flambeau.sort(x, *[None] * 9), lambda: flambeau.linalg.qr(x, *[None] * 9)):
+        with pytest.raises(TypeError, match=r"positional arguments|must be"):
+            call()
+
+
+def test_flags_of_a_backward_pass_do_not_become_the_grad_mode() -> None:
+    """`create_graph` of a tensor became the grad mode, and the next collection of garbage failed."""
+    w = flambeau.ones(3, requires_grad=True)
+    for wrong in (flambeau.ones(2, 3), "a", 2.5, None):
+        for call in (lambda v: flambeau.autograd.grad((w * 2).sum(), w, create_graph=v), lambda v: (w * 2).sum().backward(create_graph=v)):
+            with pytest.raises(TypeError, match="create_graph"):
+                call(wrong)
+            assert flambeau.is_grad_enabled() is True
+    assert flambeau.autograd.grad((w * 2).sum(), w, create_graph=1)[0].requires_grad is False
 
 
 def test_classes_of_numbers_are_dtypes() -> None:
