@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import gc
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -41,10 +41,9 @@ def untrack_all(objects: Iterable[Any]) -> None:
 
 def keep(*roots: Any) -> None:
     """Take records, and the records that they refer to, out of the garbage collector's lists. Others are left as they are."""
-    pending = list(roots)
-    tracked, records, referents = gc.is_tracked, _RECORDS, gc.get_referents
+    pending: Sequence[Any] = roots
+    tracked, records = gc.is_tracked, _RECORDS
     while pending:
-        x = pending.pop()
-        if type(x) in records and tracked(x):
-            _untrack(x)
-            pending += referents(x)
+        fresh = [x for x in pending if type(x) in records and tracked(x)]
+        deque(map(_untrack, fresh), maxlen=0)
+        pending = gc.get_referents(*fresh)
