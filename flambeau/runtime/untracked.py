@@ -28,15 +28,12 @@ def record(cls: Any) -> Any:
     return cls
 
 
-def untrack(x: Any) -> None:
-    """Take an object out of the garbage collector's lists. A dictionary is tracked again when something is put into it."""
-    if gc.is_tracked(x):
-        _untrack(x)
-
-
 def untrack_all(objects: Iterable[Any]) -> None:
-    """Take just these out of the garbage collector's lists. Anything may be among them."""
-    deque(map(_untrack, filter(gc.is_tracked, objects)), maxlen=0)
+    """Take just these out of the garbage collector's lists. Anything may be among them. A dictionary is tracked again when something is put into it."""
+    try:
+        deque(map(_untrack, filter(gc.is_tracked, objects)), maxlen=0)
+    except ctypes.ArgumentError:  # for want of stack: they stay where they are
+        return
 
 
 def keep(*roots: Any) -> None:
@@ -45,5 +42,5 @@ def keep(*roots: Any) -> None:
     tracked, records = gc.is_tracked, _RECORDS
     while pending:
         fresh = [x for x in pending if type(x) in records and tracked(x)]
-        deque(map(_untrack, fresh), maxlen=0)
+        untrack_all(fresh)
         pending = gc.get_referents(*fresh)

@@ -7,6 +7,8 @@ import sys
 from threading import get_ident
 from typing import Any
 
+from flambeau.trace.while_set import surely
+
 
 class Block:
     """A context manager: `_now()` says how something is, `_begin()` changes it, `_end(before)` changes it back.
@@ -39,11 +41,11 @@ class Block:
         return self if self.gives_itself else None
 
     def __exit__(self, *_: Any) -> None:
-        self._end(self._before[-1])
+        surely(self._end, self._before[-1])
         self._before.pop()
 
     def __del__(self) -> None:
         if getattr(self, "_before", None):
             code, place, thread = self._entered
             if thread == get_ident() and opcode.opname[code.co_code[place]] == "BEFORE_WITH":
-                self._end(self._before[0])
+                surely(self._end, self._before[0])

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import Graph
-from flambeau.runtime.untracked import keep, untrack
+from flambeau.runtime.untracked import keep, untrack_all
 from flambeau.statistics import counters
 from flambeau.trace import finalizers as finalizers  # which the garbage collector calls from now on
 from flambeau.trace import liveness, recorder
@@ -247,7 +247,7 @@ def add_plan(tr: Trace, state: State, tensors: list[Tensor], alive: Any) -> Trac
     plan = state.plans[alive] = make_plan(tr, state, tensors, alive)
     plan.last = tr.gen
     account(plan.size)
-    untrack(state.plans)
+    untrack_all((state.plans,))
     made = plan.plan
     keep(plan.graph, plan.assign, made.interface, made.steps, made.kernels, made.phases, made.places, made.schedule.steps, made.schedule.phases)
     return plan

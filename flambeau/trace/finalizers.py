@@ -19,6 +19,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.trace.recorder import LOCALS, TRACES, Trace, next_index
+from flambeau.trace.while_set import surely
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -116,9 +117,9 @@ def collecting(phase: str, info: dict[str, int]) -> None:
         if phase == "start":
             _under_way.add(thread)
             if places is not None and "main" in places and INTERRUPTED not in places:
-                _begin(places, True)
+                surely(_begin, places, True)
         elif places is not None and _by_collection(places):
-            _finish(places)
+            surely(_finish, places)
     except BaseException as error:
         if phase == "stop" and places is not None and _by_collection(places):
             _finish(places)

@@ -289,7 +289,8 @@ class Trace:
             while state is not None and state is not self._values_of:
                 missing.append(state)
                 state = state.parent
-            values = self._values[: state.value_count] if state is not None else []
+            values = self._values if state is not None else []  # what was there is a prefix of it
+            self._values_of = None  # until it is whole: an interrupt may come
             for s in reversed(missing):
                 values.extend(s.values)
             self._values = values
@@ -800,7 +801,7 @@ class Trace:
             state.grad_enabled = self.grad_enabled
             if key[0] == STEPWISE:
                 state.stepwise = key[1]
-            state.enter(key)
+            self.state.children[key] = state  # when it is whole, and without a call more: the end of a block may have little room on the stack
         self.state = state
 
     def _root_for_mode(self) -> State:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from flambeau.compiler.graph import Node, Value
-from flambeau.runtime.untracked import record, untrack, untrack_all
+from flambeau.runtime.untracked import record, untrack_all
 from flambeau.trace.limits import Limit
 from flambeau.trace.meta import Meta
 from flambeau.trace.place import Place
@@ -105,14 +105,13 @@ class State:
             self.depth = parent.depth
             self.pending_bytes = parent.pending_bytes
             self.grad_enabled = parent.grad_enabled
-        untrack(self)
 
     def enter(self, key: Any) -> None:
         """Make it, which is whole, the child of its parent by this key."""
         assert self.parent is not None
         children = self.parent.children
         children[key] = self
-        untrack_all((key, self.nodes, self.values, self.outs, self.bounds, self.requires, self.place, children))
+        untrack_all((self, key, self.nodes, self.values, self.outs, self.bounds, self.requires, self.place, children))
         untrack_all((*self.nodes, *self.values, *self.outs, *self.bounds))
 
     def path(self) -> list[State]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 
 def while_set(owner: Any, name: str, value: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -31,5 +32,19 @@ def while_switched(switch: Callable[[Any], None], before: Any, value: Any, funct
         switch(before)
         return result
     except BaseException:
-        switch(before)
+        surely(switch, before)
         raise
+
+
+_ROOM: Final = 64  # nested calls
+
+
+def surely(function: Callable[..., Any], *args: Any) -> None:
+    """Call what puts something back, with more room on the stack where there is too little: to go back may take more calls than to begin did."""
+    try:
+        function(*args)
+    except RecursionError:
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + _ROOM)
+        function(*args)
+        sys.setrecursionlimit(limit)

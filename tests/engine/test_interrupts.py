@@ -172,3 +172,29 @@ def _interrupt_native(monkeypatch: pytest.MonkeyPatch, moment: str, function: An
     finally:
         sys.settrace(None)
         monkeypatch.undo()
+
+
+def test_a_block_ends_with_little_room_on_the_stack() -> None:
+    """To go back may make an edge that is new, which takes more nested calls than to begin did."""
+    def nested(depth: int, size: int) -> None:
+        if depth:
+            return nested(depth - 1, size)
+        with torch.no_grad():
+            torch.ones(size)
+        return None
+
+    for room in range(3, 60):
+        frame, depth = sys._getframe(), 0
+        while frame is not None:
+            frame, depth = frame.f_back, depth + 1  # type: ignore[assignment]
+        limit = sys.getrecursionlimit()
+        x = torch.ones(room) * 2  # pending: the mode is an edge
+        try:
+            sys.setrecursionlimit(depth + 70)
+            nested(70 - room, 100 + room)
+        except RecursionError:
+            pass
+        finally:
+            sys.setrecursionlimit(limit)
+        assert torch.is_grad_enabled(), room
+        assert x.sum().item() == 2.0 * room
