@@ -135,8 +135,8 @@ class Run:
         elif layout == 2 and shape:
             made = self.m.stack([made, made], -1).select(-1, 1)
         if wanted and kind in LAST_PLACES:
-            if layout in (1, 2):  # a leaf that is a view loses gradients of its views in PyTorch (docs/differences.md)
-                made = self.m.empty_strided(tuple(made.shape), made.stride(), dtype=made.dtype).copy_(made)
+            # No view: one that is a leaf loses gradients of its views in PyTorch (docs/differences.md).
+            made = self.m.empty_strided(tuple(made.shape), made.stride(), dtype=made.dtype).copy_(made)
             made.requires_grad_()
             self.leaves.append(made)
             return made if g.random() < 0.4 else made * 1  # most may be written
