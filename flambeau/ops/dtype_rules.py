@@ -32,7 +32,7 @@ _POLYNOMIALS: Final = " ".join([
 _NOT_IMPLEMENTED: Final = {
     "b": (
         "conv1d conv2d reflect_pad replicate_pad abs addmm addmv addbmm baddbmm dot vdot bmm mv mm matmul inner trace tensordot_dims linalg.multi_dot "
-        "ceil floor trunc round kthvalue clamp clamp_min clamp_max pow addcmul conv3d linear bilinear softsign threshold cross stft linspace"
+        "ceil floor trunc round kthvalue clamp pow addcmul conv3d linear bilinear softsign threshold cross stft linspace"
     ),
     "hB": (
         "cdist histogram histogramdd pdist special_zeta special_ndtri special_log_ndtr special_erfcx special_airy_ai special_bessel_j0 "
@@ -59,7 +59,7 @@ _NOT_IMPLEMENTED: Final = {
     ),
     "bc": "median_over index_reduce searchsorted_values bucketize searchsorted arange",
     "c": (
-        "scatter_reduce_amin scatter_reduce_amax atan2 sign adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d "
+        "log_normal scatter_reduce_amin scatter_reduce_amax atan2 sign adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d "
         "max_pool1d max_pool1d_values max_pool2d max_pool2d_values max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
         "fractional_max_pool3d logit hardtanh"
     ),
@@ -79,7 +79,7 @@ _REFUSED: Final = {
 }  # fmt: skip
 # Of whose operands the common dtype decides; elsewhere it is that of the first.
 _COMMON: Final = frozenset(
-    "clamp clamp_min clamp_max pow addcmul logaddexp logaddexp2 hypot nextafter atan2 igamma igammac prelu mse_values smooth_l1_values huber_values".split()
+    "clamp pow addcmul logaddexp logaddexp2 hypot nextafter atan2 igamma igammac prelu mse_values smooth_l1_values huber_values".split()
 )
 
 

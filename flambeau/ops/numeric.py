@@ -146,6 +146,8 @@ def _derivative(f: Tensor, spacing: Any, d: int, edge_order: int) -> Any:
 def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
     """The covariance matrix of variables (rows) over observations (columns), weighted by counts and importances."""
     refuse_dtype("cov", input.dtype)
+    if aweights is not None and not aweights.dtype.is_floating_point:
+        raise RuntimeError(f"cov(): expected aweights to have floating point dtype but got aweights with {aweights.dtype} dtype")
     if input.ndim > 2:
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
     x = input.reshape(1, -1) if input.ndim < 2 else input

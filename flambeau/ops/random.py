@@ -409,6 +409,7 @@ def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator:
 @draws
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Tensor:
     """Fill with exp of normal numbers of this mean and deviation. RuntimeError unless the deviation is positive and the dtype floating."""
+    refuse_dtype("log_normal", self.dtype)
     if not std > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
     if not self._meta.numel:
