@@ -46,13 +46,13 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 
 def _negative(x: Tensor) -> Tensor:
-    """min(x, 0) with gradient 1 at 0, and 0 of NaN: keeps exp of the branch that is not taken finite."""
-    return torch.where(x <= 0, x, 0)
+    """min(x, 0) with gradient 1 at 0: keeps exp of the branch that is not taken finite."""
+    return torch.where(x > 0, 0, x)
 
 
 def _elu_values(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
     negative = primitives().expm1(_negative(x) * input_scale, of_input=True) * (alpha * scale)
-    return torch.where(x <= 0, negative, x * scale if scale != 1 else x)
+    return torch.where(x > 0, x * scale if scale != 1 else x, negative)
 
 
 @functional

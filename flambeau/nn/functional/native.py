@@ -14,6 +14,7 @@ from flambeau.nn import functional as F
 from flambeau.nn.functional import recurrent
 from flambeau.nn.functional.dropout import mask_of
 from flambeau.nn.functional.normalization import inverse_deviation, standardised
+from flambeau.nn.functional.vision import padded
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
 from flambeau.ops.tied import tied_to
@@ -149,9 +150,11 @@ def convolution(
     return (F.conv1d, F.conv2d, F.conv3d)[dims - 1](input, weight, bias, tuple(stride), tuple(padding), tuple(dilation), groups)
 
 
-def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
-    """nn.functional.pad in mode "constant"."""
-    return F.pad(input, tuple(pad), "constant", value)
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
+    """nn.functional.pad in mode "constant", also with complex numbers."""
+    if not (isinstance(value, complex) and input.dtype.is_complex):
+        return F.pad(input, tuple(pad), "constant", value)
+    return padded(input, tuple(int(p) for p in pad), value)
 
 
 def max_pool1d_with_indices(

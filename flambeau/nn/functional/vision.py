@@ -101,13 +101,7 @@ def _padding(value: Any, d: dtype) -> Any:
     return fit(float(value), d, "pad") if isinstance(value, (int, float)) and d.category < 2 else value
 
 
-@remembered
-def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """Pad the last dimensions; `pad` = (before, after) of the last dimension, then of the one before it, ...
-
-    mode "constant" (with `value`, default 0), "reflect", "replicate" or "circular". Negative numbers cut (constant only).
-    """
-    sizes = tuple(int(p) for p in pad)
+def _check_padding(input: Tensor, sizes: Sequence[int]) -> None:
     if len(sizes) % 2:
         raise RuntimeError(f"pad: Padding length must be divisible by 2, but got {list(sizes)}")
     if len(sizes) // 2 > input.ndim:
@@ -115,10 +109,26 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             f"pad: Padding length should be less than or equal to two times the input dimension but got padding length "
             f"{len(sizes)} and input of dimension {input.ndim}"
         )
-    if mode == "constant" and max(sizes, default=0) <= 0 and all(n + a + b >= 0 for n, a, b in zip(input.shape[::-1], sizes[::2], sizes[1::2], strict=False)):
+
+
+def padded(input: Tensor, sizes: Sequence[int], value: Any) -> Tensor:
+    """pad in mode "constant", by a number that has a place in the dtype."""
+    _check_padding(input, sizes)
+    if max(sizes, default=0) <= 0 and all(n + a + b >= 0 for n, a, b in zip(input.shape[::-1], sizes[::2], sizes[1::2], strict=False)):
         return _crop(input, sizes)
+    return _pad_constant(input, sizes, value)
+
+
+@remembered
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """Pad the last dimensions; `pad` = (before, after) of the last dimension, then of the one before it, ...
+
+    mode "constant" (with `value`, default 0), "reflect", "replicate" or "circular". Negative numbers cut (constant only).
+    """
+    sizes = tuple(int(p) for p in pad)
     if mode == "constant":
-        return _pad_constant(input, sizes, 0 if value is None else _padding(value, input.dtype))
+        return padded(input, sizes, 0 if value is None else _padding(value, input.dtype))
+    _check_padding(input, sizes)
     if value is not None and value != 0:
         raise RuntimeError(f'pad: Padding mode "{mode}" doesn\'t take in value argument')
     refuse_dtype(f"{mode}_pad", input.dtype)

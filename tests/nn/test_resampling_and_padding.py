@@ -1,4 +1,4 @@
-"""interpolate with antialias=True: PyTorch's values and gradients, smaller and larger images, sizes and factors, bytes off by one at most."""
+"""interpolate with antialias=True: PyTorch's values and gradients, bytes off by one at most; padding with complex numbers."""
 
 from __future__ import annotations
 
@@ -46,3 +46,10 @@ def test_refused(way: dict[str, Any]) -> None:
     for module in (flambeau, torch):
         with pytest.raises(ValueError):
             module.nn.functional.interpolate(module.ones(1, 1, 4, 4), (2, 2), **way)
+
+
+def test_padding_with_complex_numbers() -> None:
+    ours, theirs = (m.constant_pad_nd(m.ones(2, 2, dtype=m.complex64), (1, 1), 1j).tolist() for m in (flambeau, torch))
+    assert ours == theirs
+    with pytest.raises(TypeError):
+        flambeau.nn.functional.pad(flambeau.ones(2, 2, dtype=flambeau.complex64), (1, 1), value=1j)  # type: ignore[arg-type]
