@@ -176,7 +176,8 @@ class Run:
             kind = str(getattr(x, "dtype", "")).removeprefix("torch.")
             if kind in LAST_PLACES and not any(x is y for y in (*self.seen, *self.leaves)) and not overlaps(x) and 0 not in x.stride():
                 signs = self.m.tensor(self.nudge.choice([-1.0, 1.0], tuple(x.shape)))
-                x.data.mul_((1 + signs * LAST_PLACES[kind] / 2).to(self.m.float64))
+                single = LAST_PLACES["float32"] * (self.tolerance >= TOLERANCES["float32"])  # doubles become floats in the middle of statements
+                x.data.mul_((1 + signs * max(LAST_PLACES[kind], single) / 2).to(self.m.float64))
         self.seen = list(self.values)
 
     def write(self, action: Callable[[], Any], x: Any, y: Any) -> None:
