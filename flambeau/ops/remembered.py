@@ -98,6 +98,8 @@ class Form:
         self.marked = marked(parameters)
         self.quick: tuple[tuple[int, frozenset[type]], ...] | None = None  # see ops/signatures.py; found when it is first wanted
         self.name = body.__name__ if body.__name__.startswith("__") else body.__name__.lstrip("_")
+        if body.__module__.startswith("flambeau.nn.functional."):
+            self.name = f"nn.functional.{self.name}"
 
     def call(self, args: tuple[Any, ...]) -> Any:
         """The function itself."""

@@ -40,7 +40,10 @@ def _lines() -> dict[str, str]:
 @cache
 def overloads(name: str) -> tuple[tuple[Parameter, ...], ...]:
     """The overloads of a function ("clamp", "linalg.norm"); none for one that is not built in in PyTorch."""
-    line = _lines().get(name) or _lines().get(name.rstrip("_")) if not name.endswith("__") else _lines().get(name)
+    lines = _lines()
+    space, _, rest = name.partition("_")
+    line = lines.get(f"{space}.{rest}") if space in ("fft", "linalg", "special") else None  # the operation of torch.linalg.norm is linalg_norm
+    line = line or lines.get(name) or (None if name.endswith("__") else lines.get(name.rstrip("_")))
     if line is None:
         return ()
     return tuple([_overload(text) for text in line.split(" | ")])

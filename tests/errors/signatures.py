@@ -105,9 +105,10 @@ _NOT: Final = {
     "int[1]": ("str", "object", "float", "bool", "complex", "floats", "dtype"),
     "int[]": ("str", "object", "float", "zero", "bool", "complex", "floats", "dtype"),
     "float": ("str", "object", "empty list", "floats", "dtype", "ints"),
+    "str": ("object", "float", "zero", "bool", "complex", "floats", "dtype", "empty list"),
     "Tensor": ("str", "object", "float", "zero", "bool", "complex", "floats", "dtype", "empty list"),
 }  # fmt: skip
-_TAKES: Final = {"bool": "bool", "int": "negative", "int[1]": "negative", "int[]": "negatives", "float": "float", "Tensor": "ints"}
+_TAKES: Final = {"bool": "bool", "int": "negative", "int[1]": "negative", "int[]": "negatives", "float": "float", "str": "str", "Tensor": "ints"}
 _PARSER: Final = re.compile(r"\(\): argument '\w+'|received an invalid combination of arguments|too big to convert")
 
 
