@@ -265,8 +265,8 @@ def test_buffers_of_native_code_come_from_the_pool_and_go_back() -> None:
     places = {b.address for b in held}
     gc.collect()  # garbage of other tests holds the class
     counted = home, buffers._Class, buffers.Buffer  # not None, which other threads use, too
+    del held  # each has its class, of which there may be many after other tests
     before, references = counters.bytes_from_pool, [sys.getrefcount(o) for o in counted]
-    del held
     assert len(home) == len(places)
     for _ in range(500):
         b = make()
