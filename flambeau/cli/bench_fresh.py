@@ -60,7 +60,8 @@ def run(module: str, program: str, seed: int, steps: int, cache: str) -> Run | N
 
 def best(runs: Sequence[Run]) -> Run:
     """The least of each figure over several runs; the pauses are those of the run that had fewest."""
-    return Run(*[min(column) for column in list(zip(*runs, strict=True))[:-1]], min([r.pauses for r in runs], key=len))
+    first, median, slowest, seen, total, resident = [min(column) for column in list(zip(*runs, strict=True))[:-1]]
+    return Run(first, median, slowest, seen, total, resident, min([r.pauses for r in runs], key=len))
 
 
 def _ms(seconds: float) -> str:
