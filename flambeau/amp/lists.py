@@ -44,6 +44,7 @@ WIDEST: Final = frozenset("cat stack index_copy".split())
 # Compositions whose inside is under autocast, too: the products run in lower precision, the state keeps its own.
 INSIDE: Final = frozenset("gru_layer rnn_layer lstm_cell gru_cell rnn_cell".split())
 
+LISTED: Final = LOWER | FLOAT32 | WIDEST | INSIDE
 _made: dict[tuple[Operation, dtypes.dtype], Callable[..., Any]] = {}
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from flambeau import dtypes
 from flambeau.dtypes import dtype
 from flambeau.ops.promotion import result_type
+from flambeau.trace.recorder import local
 
 _LETTERS: Final = {
     "i": (dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64), "j": (dtypes.int8, dtypes.int16, dtypes.int32), "u": (dtypes.uint8,), "b": (dtypes.bool_,),
@@ -95,11 +96,21 @@ def _table(rows: dict[str, str]) -> dict[str, frozenset[dtype]]:
 _errors: Final = ((NotImplementedError, _table(_NOT_IMPLEMENTED)), (RuntimeError, _table(_REFUSED)))
 
 
+def _is_cast_first(name: str) -> bool:
+    """Whether autocast is on and gives the function's tensors another dtype before they are used."""
+    if local.main.autocast is None:
+        return False
+    from flambeau.amp.lists import LISTED
+
+    plain = name.replace(".", "_")
+    return not LISTED.isdisjoint((plain, plain + "_values", f"linalg_{plain}_ex"))  # by the names of our operations
+
+
 def refuse_dtype(name: str, d: dtype) -> None:
     """NotImplementedError or RuntimeError if PyTorch's function `name` has no kernel for a dtype."""
     plain = name.removeprefix("nn.functional.")
     for error, table in _errors:
-        if d in table.get(name, table.get(plain, ())):
+        if d in table.get(name, table.get(plain, ())) and not _is_cast_first(plain):
             kind, shown = _C_NAMES.get(d.name, d.name), name.replace("linalg_", "linalg.")
             raise error(
                 f"\"{plain}_cpu\" not implemented for '{kind}': {shown}() does not take tensors of dtype {d.name}; convert them first, to a "
