@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, entries, functional, primitives, widen
 from flambeau.ops.result_strides import as_suggested, row_major
+from flambeau.runtime.buffers import check_available
 
 Size = int | Sequence[int]
 
@@ -213,6 +215,7 @@ def _convolve_transposed(
                 f"size {size} in dimension {i}. Output size is too small"
             )
         shape.append(size)
+    check_available(prod(shape) * input.dtype.itemsize)
     x, w = widen(x), widen(weight)
     if dims == 1:
         x, w = x.unsqueeze(2), w.unsqueeze(2)
