@@ -42,7 +42,7 @@ def test_nonzero_and_masked_select(shape: tuple[int, ...], d: dtypes.dtype) -> N
     assert n == len(want) == select.count_nonzero(x.ctypes.data, d, x.size)
     assert np.array_equal(content(at, (len(shape), n), np.int64).T, want)  # column by column, as PyTorch's
     mask = np.asarray(rng.random(shape) < 0.4)
-    chosen, n = select.masked_select(x.ctypes.data, mask.ctypes.data, d.itemsize, x.size)
+    chosen, n = select.masked_rows(x.ctypes.data, mask.ctypes.data, d.itemsize, x.size)
     assert np.array_equal(content(chosen, (n,), x.dtype), x[mask])
 
 

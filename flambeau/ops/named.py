@@ -62,7 +62,7 @@ def renamed(function: Callable[..., Any], **names: str) -> Callable[..., Any]:
         head.append(name if p.default is p.empty else f"{name}=D{i}")
         passed.append(f"{p.name}={name}" if p.kind is p.KEYWORD_ONLY else name)
     name = function.__name__
-    exec(f"def {name}({', '.join(head)}):\n    return function({', '.join(passed)})", scope)
+    exec(compile(f"def {name}({', '.join(head)}):\n    return function({', '.join(passed)})", f"<flambeau operation {name}>", "exec"), scope)
     made = functools.wraps(function)(scope[name])
     for inherited in ("__wrapped__", "__signature__", "operation"):  # its signature is its own
         made.__dict__.pop(inherited, None)

@@ -292,7 +292,7 @@ def numpy_names(function: Function) -> Function:
     name = function.__name__
     head, lines = heading(name, parameters, scope, numpy=True)
     passed = ", ".join([f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in parameters])
-    exec("\n".join([f"def {name}({head}):", *lines, f"    return function({passed})"]), scope)
+    exec(compile("\n".join([f"def {name}({head}):", *lines, f"    return function({passed})"]), f"<flambeau operation {name}>", "exec"), scope)
     return cast(Function, functools.wraps(function)(scope[name]))
 
 
