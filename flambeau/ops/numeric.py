@@ -419,10 +419,10 @@ def frexp(input: Tensor) -> Any:
     mantissa, exponent = _frexp(input.detach())
     if input.requires_grad or hasattr(input, "_level"):
         # the same mantissa, as the gradient knows it; in two steps, as the exponent may be beyond a power's range
-        half = exponent.floor_divide(2)
+        whole, half = exponent, exponent.floor_divide(2)
         if input.dtype is dtypes.float64:  # whole exponents would be powers of float32
-            exponent, half = exponent.to(input.dtype), half.to(input.dtype)
-        mantissa = input.ldexp(-half).ldexp(half - exponent).to(input.dtype)
+            whole, half = whole.to(input.dtype), half.to(input.dtype)
+        mantissa = input.ldexp(-half).ldexp(half - whole).to(input.dtype)
     return frexp_result(mantissa, exponent)
 
 
