@@ -371,6 +371,8 @@ def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, pres
         have = have[1:]
     lead = len(wanted) - len(have)
     if lead < 0 or any(a not in (1, b) for a, b in zip(have, wanted[lead:], strict=True)):
+        if 0 in m.shape[start : start + count] and 0 not in linear._meta.shape:  # PyTorch looks at this first
+            raise IndexError(f"index is out of bounds for dimension with size 0: the tensor has shape {list(input._meta.shape)}")
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {list(values._meta.shape)} cannot be broadcast to indexing result of shape {list(wanted)}"
         )

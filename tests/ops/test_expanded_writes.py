@@ -75,3 +75,10 @@ def test_gradients() -> None:
     (x * ft.arange(12.0).reshape(3, 4)).sum().backward()
     assert leaf.grad.tolist() == [0.0, 2 * (1 + 5 + 9), 0.0, 2 * (3 + 7 + 11)]
     assert values.grad.tolist() == [[0 + 4 + 8, 2 + 6 + 10]] * 3
+
+
+@pytest.mark.parametrize("values", [(0,), (3,), (1,)])
+def test_an_index_into_nothing_is_told_before_a_shape(values: tuple[int, ...]) -> None:
+    for module in (torch, ft):
+        with pytest.raises(IndexError):
+            module.zeros(0).index_put_((module.tensor([0, 0]),), module.zeros(*values))
