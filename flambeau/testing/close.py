@@ -135,7 +135,7 @@ class _Options:
 
     def _tensors(self, a: Any, b: Any) -> None:
         x, y = _as_tensor(a, self.subclasses), _as_tensor(b, self.subclasses)
-        if x is None or y is None:
+        if x is None or y is None or not (isinstance(a, type(b)) or isinstance(b, type(a))):  # of one kind, as in PyTorch
             raise _Mismatch(f"No comparison pair was able to handle inputs of type {type(a)} and {type(b)}.", TypeError)
         if tuple(x.shape) != tuple(y.shape):
             raise _Mismatch(f"The values for attribute 'shape' do not match: {x.shape} != {y.shape}.")

@@ -104,3 +104,9 @@ def test_the_tester_sees_differences() -> None:
     assert "does not exist" in missing.text
     with pytest.raises(ValueError, match="unknown form"):
         compare("abs", x, reference=torch, forms=("sideways",))
+
+
+@pytest.mark.parametrize("actual", [True, 1.0, [1.0], np.ones(2)])
+def test_things_of_different_kinds_are_not_compared(actual: Any) -> None:
+    with pytest.raises(TypeError, match="No comparison pair"):
+        assert_close(actual, ft.ones(2))
