@@ -457,14 +457,7 @@ def grad(
         if not t.requires_grad:
             raise RuntimeError(f"autograd.grad: one of the differentiated Tensors does not require grad (inputs[{i}])")
     engine = Engine(retain_graph, create_graph, inputs, accumulate=False, batched=batched)
-
-    def find() -> None:
-        for t in inputs:
-            engine.want(t)
-        _seed_all(engine, outputs, grad_outputs)
-        engine.run()
-
-    engine.tr.holding(find)
+    engine.tr.holding(_find, engine, outputs, grad_outputs, inputs)
     answer = []
     for i, t in enumerate(inputs):
         gradient = engine.found.get(id(t))
@@ -477,6 +470,14 @@ def grad(
     return tuple(answer)
 
 
+def _find(engine: Engine, outputs: Sequence[Tensor], grad_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> None:
+    """Run a pass that leaves the gradients of `inputs` in `engine.found`."""
+    for t in inputs:
+        engine.want(t)
+    _seed_all(engine, outputs, grad_outputs)
+    engine.run()
+
+
 def inner_pass(outputs: Sequence[Tensor], grad_outputs: Sequence[Tensor], inputs: Sequence[Tensor], create_graph: bool) -> dict[int, Tensor]:
     """A pass inside of a backward pass, through what was computed again: gradients of `inputs` by id, where it ends; the pass outside
     calls their hooks and goes on. Other leaves get theirs in `.grad`, unless `create_graph`, as the pass outside does not know them."""
@@ -485,14 +486,7 @@ def inner_pass(outputs: Sequence[Tensor], grad_outputs: Sequence[Tensor], inputs
         return {id(t): g for t, g in zip(inputs, found, strict=True) if g is not None}
     engine = Engine(create_graph, create_graph, inputs if create_graph else None, accumulate=False)
     engine.quiet = {id(t) for t in inputs}
-
-    def find() -> None:
-        for t in inputs:
-            engine.want(t)
-        _seed_all(engine, outputs, grad_outputs)
-        engine.run()
-
-    engine.tr.holding(find)
+    engine.tr.holding(_find, engine, outputs, grad_outputs, inputs)
     return engine.found
 
 

@@ -28,12 +28,14 @@ def record(cls: Any) -> Any:
     return cls
 
 
-def untrack_all(objects: Iterable[Any]) -> None:
-    """Take just these out of the garbage collector's lists. Anything may be among them. A dictionary is tracked again when something is put into it."""
+def untrack_all(objects: Iterable[Any]) -> bool:
+    """Take just these out of the garbage collector's lists. Anything may be among them. A dictionary is tracked again when something is put into it.
+    False: for want of stack some stay where they are."""
     try:
         deque(map(_untrack, filter(gc.is_tracked, objects)), maxlen=0)
-    except ctypes.ArgumentError:  # for want of stack: they stay where they are
-        return
+    except ctypes.ArgumentError:
+        return False
+    return True
 
 
 def keep(*roots: Any) -> None:
@@ -42,5 +44,6 @@ def keep(*roots: Any) -> None:
     tracked, records = gc.is_tracked, _RECORDS
     while pending:
         fresh = [x for x in pending if type(x) in records and tracked(x)]
-        untrack_all(fresh)
+        if not untrack_all(fresh):
+            return  # what stays tracked would be met again and again
         pending = gc.get_referents(*fresh)
