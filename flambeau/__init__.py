@@ -164,8 +164,34 @@ def _lazy_method(name: str, module: str) -> Any:
     return method
 
 
-for _name in ("softmax", "log_softmax", "prelu", "hardshrink"):
+for _name in ("prelu", "hardshrink"):
     setattr(Tensor, _name, _lazy_method(_name, "flambeau.nn.functional"))
+
+
+def _lazy_softmax(name: str) -> Any:
+    """The method `softmax(dim, dtype)`: the function of nn.functional has another argument between the two."""
+
+    found: Any = None
+
+    def method(self: Tensor, dim: Any = None, dtype: Any = None, *, axis: int | None = None) -> Any:  # noqa: F811 - PyTorch's name of the argument
+        nonlocal found
+        if found is None:
+            import importlib
+
+            found = getattr(importlib.import_module("flambeau.nn.functional"), name)
+        if dim is None:
+            if axis is None:
+                raise TypeError(f'{name}() missing 1 required positional arguments: "dim"')
+            dim = axis
+        return found(self, dim, 3, dtype)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"torch.{name} of this tensor."
+    return method
+
+
+for _name in ("softmax", "log_softmax"):
+    setattr(Tensor, _name, _lazy_softmax(_name))
 
 from flambeau import autograd
 from flambeau.autograd.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled

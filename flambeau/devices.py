@@ -22,6 +22,10 @@ class Device:
             self.type, self.index = device.type, device.index
             return
         if isinstance(device, int):
+            if not -(2**63) <= device < 2**63:
+                raise ValueError(f"device(): Overflow when unpacking long long: the index {device} has more than 64 bits")
+            if device < 0:
+                raise RuntimeError(f"device(): Device index must not be negative, got {device}")
             self.type, self.index = "cuda", device
             return
         if not isinstance(device, str):

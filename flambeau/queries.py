@@ -128,7 +128,20 @@ def broadcast_shapes(*shapes: Any) -> Any:
     from flambeau.ops.primitive import broadcast_shapes as rule
     from flambeau.trace.meta import Size
 
-    return Size(rule("broadcast_shapes", [(s,) if isinstance(s, int) else tuple(s) for s in shapes]))
+    given: list[tuple[int, ...]] = []
+    for s in shapes:
+        if s is None:
+            continue
+        sizes = (s,) if isinstance(s, int) else s
+        if not isinstance(sizes, (tuple, list)):
+            raise RuntimeError(f"broadcast_shapes: Input shapes should be of type ints, a tuple of ints, or a list of ints, got {s!r}")
+        for n in sizes:
+            if not hasattr(type(n), "__index__"):
+                raise TypeError(f"broadcast_shapes(): a shape is made of ints, not of {type(n).__name__}: {s!r}")
+            if n < 0:
+                raise ValueError(f"broadcast_shapes: Attempting to broadcast a dimension with negative length! Got {s!r}")
+        given.append(tuple([int(n) for n in sizes]))
+    return Size(rule("broadcast_shapes", given))
 
 
 def typename(obj: Any) -> str:
@@ -203,8 +216,10 @@ _warns_only = [False]
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Accepted: results are always deterministic, whatever the number of threads, at no cost."""
-    if not isinstance(mode, bool):
-        raise TypeError(f"use_deterministic_algorithms(): argument 'mode' must be bool, not {type(mode).__name__}")
+    from flambeau.ops.signatures import must_be
+
+    must_be("use_deterministic_algorithms", "mode bool", mode)
+    must_be("use_deterministic_algorithms", "warn_only bool", warn_only)
     _warns_only[0] = warn_only
 
 

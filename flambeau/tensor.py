@@ -186,7 +186,10 @@ class Tensor:
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie in the order of the memory format, by default row-major, without gaps."""
-        return self._meta.is_contiguous if memory_format is None else has_format(self._meta, memory_format)
+        if memory_format is None:
+            return self._meta.is_contiguous
+        _must_be("is_contiguous", "memory_format MemoryFormat", memory_format)
+        return has_format(self._meta, memory_format)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a floating one."""
@@ -382,6 +385,8 @@ class Tensor:
     def numpy(self, *, force: bool = False) -> Any:
         """A NumPy array that shares this tensor's memory."""
         try:
+            if force is not False:
+                _must_be("numpy", "force bool", force)
             if self.requires_grad:
                 if not force:
                     raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
@@ -455,20 +460,36 @@ class Tensor:
 
     def __int__(self) -> int:
         try:
-            return int(self.item())
+            try:
+                return int(self.item())
+            except RuntimeError:
+                _one_number(self)
+                raise
         except BaseException as error:
             shorten(error)
             raise
 
     def __float__(self) -> float:
         try:
-            return float(self.item())
+            try:
+                return float(self.item())
+            except RuntimeError:
+                _one_number(self)
+                raise
         except BaseException as error:
             shorten(error)
             raise
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        try:
+            try:
+                return complex(self.item())
+            except RuntimeError:
+                _one_number(self)
+                raise
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def __index__(self) -> int:
         d = self._meta.dtype
@@ -710,6 +731,13 @@ class Tensor:
         return -1
 
 
+def _must_be(function: str, parameter: str, v: Any) -> None:
+    """PyTorch's TypeError unless an argument is of its kind."""
+    from flambeau.ops.signatures import must_be
+
+    must_be(function, parameter, v)
+
+
 def require(name: str, dim: Any, tensor: Tensor) -> None:
     """PyTorch's TypeError if `dim` is not a number for this method."""
     from flambeau.ops.signatures import problem
@@ -717,6 +745,12 @@ def require(name: str, dim: Any, tensor: Tensor) -> None:
     wrong = problem(name, ("self", "dim"), (tensor, dim), (None, None))
     if wrong is not None:
         raise wrong
+
+
+def _one_number(t: Tensor) -> None:
+    """PyTorch's ValueError if a tensor that is to be a number of Python's is not one: `item()` of the same tensor is a RuntimeError there."""
+    if t.numel() != 1:
+        raise ValueError(f"only one element tensors can be converted to Python scalars, not one of shape {tuple(t.shape)}: use item() or tolist()") from None
 
 
 def normalize_dim(dim: int, ndim: int) -> int:

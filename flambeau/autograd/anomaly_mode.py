@@ -16,6 +16,7 @@ from typing import Any
 
 from flambeau.autograd.function import Function
 from flambeau.ops import dispatch, instrument
+from flambeau.ops.signatures import must_be
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import Trace, local
 
@@ -187,6 +188,8 @@ _stubs = instrument.everything()
 
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
     """Turn anomaly detection on or off in this thread."""
+    must_be("set_anomaly_enabled", "enabled bool", mode)
+    must_be("set_anomaly_enabled", "check_nan bool", check_nan)
     _state.check_nan = check_nan
     if mode and _state.mode is None:
         _state.mode = _Mode()

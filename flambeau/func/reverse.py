@@ -22,7 +22,16 @@ def like(func: Callable[..., Any], made: Callable[..., Any]) -> Callable[..., An
 
 
 def _tracked(scope: Scope, tree: Any) -> Any:
-    return tree_map(lambda t: scope.track(t) if isinstance(t, Tensor) and (t.is_floating_point() or t.is_complex()) else t, tree)
+    """The tensors of a tree as differentiable ones; ValueError for what is no tensor, RuntimeError for those that have no gradients."""
+
+    def track(t: Any) -> Tensor:
+        if not isinstance(t, Tensor):
+            raise ValueError(f"Thing passed to transform API must be Tensor, got {type(t)}")
+        if not (t.is_floating_point() or t.is_complex()):
+            raise RuntimeError(f"only Tensors of floating point dtype can require gradients, or of complex dtype, got {t.dtype}")
+        return scope.track(t)
+
+    return tree_map(track, tree)
 
 
 def _released(scope: Scope, tree: Any) -> Any:
@@ -63,10 +72,9 @@ def _grad_and_value(func: Callable[..., Any], argnums: Any, aux: bool, args: tup
                 f"{api}: Expected f(*args) to return a scalar Tensor, got tensor with {output.dim()} dims. Maybe you wanted to use the vjp or "
                 "jacrev APIs instead?"
             )
+        if output.is_complex():
+            raise RuntimeError(f"{api}: grad can be implicitly created only for real scalar outputs but got {output.dtype}")
         create = scope.escapes([output])
-        for t in flat:
-            if isinstance(t, Tensor) and not (t.is_floating_point() or t.is_complex()):
-                raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, got {t.dtype}")
         found = _pulled([output], flat, [ones_like(output.detach())], False, create)
         return tree_unflatten(found, spec), scope.release(output), _released(scope, extra)
 

@@ -13,7 +13,7 @@ from flambeau.tensor import Tensor
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The recommended gain of a nonlinearity; selu's 3/4 is PyTorch's, found empirically (its pull request 50664)."""
-    if nonlinearity in ("linear", "sigmoid") or nonlinearity.startswith("conv"):
+    if nonlinearity in ("linear", "sigmoid") or (isinstance(nonlinearity, str) and nonlinearity.startswith("conv")):
         return 1
     if nonlinearity == "tanh":
         return 5.0 / 3

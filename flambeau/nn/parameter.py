@@ -7,6 +7,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.foreign import refuse
 from flambeau.ops.dispatch import PLAIN, Overridable, disabled_torch_function, parameter_of
+from flambeau.ops.signatures import must_be
 from flambeau.tensor import Tensor, prepare
 from flambeau.trace import recorder
 
@@ -18,6 +19,8 @@ class Parameter(Tensor):
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
+        if requires_grad is not True:
+            must_be("Parameter", "requires_grad bool", requires_grad)
         if data is None:
             data = torch.empty(0)
         elif not isinstance(data, Tensor):

@@ -20,7 +20,7 @@ from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_writes
 from flambeau.ops.shape import sizes_of
-from flambeau.ops.signatures import whole
+from flambeau.ops.signatures import must_be, type_name, whole
 from flambeau.queries import preserve_format
 from flambeau.runtime.buffers import allocate
 from flambeau.trace.existing import from_buffer
@@ -508,6 +508,7 @@ def install_methods(cls: Any) -> None:
 
     def type_(self: Tensor, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
         """The legacy type name, or a conversion to a dtype or legacy type."""
+        must_be("type", "non_blocking bool", non_blocking)
         if dtype is None:
             return "torch." + _LEGACY_NAMES[self.dtype]
         if isinstance(dtype, str):
@@ -515,6 +516,10 @@ def install_methods(cls: Any) -> None:
             if not named:
                 raise ValueError(f"type(): invalid type: {dtype!r}")
             dtype = named[0]
+        elif isinstance(dtype, builtins.type) and not hasattr(dtype, "dtype"):
+            raise ValueError(f"type(): invalid type: {dtype.__name__!r}")
+        elif not isinstance(dtype, (builtins.type, dtypes.dtype)):
+            raise TypeError(f"type(): dtype must be a type, str, or dtype object, not {type_name(dtype)}")
         return self.to(getattr(dtype, "dtype", dtype))  # type: ignore[attr-defined]
 
     cls.type = type_
@@ -530,6 +535,8 @@ _LEGACY_NAMES = {
 
 def _converter(name: str, d: dtype) -> Any:
     def convert_to(self: Tensor, memory_format: Any = preserve_format) -> Any:
+        if memory_format is not preserve_format:
+            must_be(name, "memory_format MemoryFormat", memory_format)
         return self.to(d, memory_format=memory_format)  # type: ignore[attr-defined]
 
     convert_to.__name__ = convert_to.__qualname__ = name

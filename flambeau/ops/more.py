@@ -265,14 +265,16 @@ def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int |
 
 
 # -- creation -------------------------------------------------------------------------------------------------------
-def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+def scalar_tensor(
+    s: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Any:
     """A number as a 0-d tensor of the default dtype."""
     from flambeau.ops.from_data import tensor
 
     kind = dtype or dtypes.get_default_dtype()
     if isinstance(s, complex) and not kind.is_complex:
         raise RuntimeError(f"scalar_tensor(): value cannot be converted to type {kind.name} without overflow: {s} is complex")
-    return tensor(s, dtype=kind, device=device)
+    return tensor(s, dtype=kind, device=device, requires_grad=bool(requires_grad))
 
 
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], *, dtype: Any = None, **options: Any) -> Any:

@@ -13,6 +13,7 @@ from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import as_shape, dim_of, dims_of
+from flambeau.ops.signatures import must_be
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -425,11 +426,16 @@ def vector_norm_op(input: Tensor, p: float, dim: Any, keepdim: bool, dtype: Any)
 @remembered
 def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None) -> Tensor:
     """The vector p-norm over dims; "fro" is 2; "nuc" is the nuclear norm of matrices."""
-    if p == "nuc":
+    if isinstance(p, str) and p not in ("fro", "nuc"):
+        raise RuntimeError(f"norm(): Order {p} not supported: p must be a number, 'fro' or 'nuc'")
+    if isinstance(p, str) and p == "nuc":
         from flambeau.ops import linalg
 
         return linalg.matrix_norm(input, "nuc", dim if dim is not None else (-2, -1), keepdim, out=out)  # type: ignore[no-any-return]
-    order = 2.0 if p is None or p == "fro" else float(p)
+    if p is not None and not isinstance(p, str):
+        must_be("norm", "p number", p)
+    must_be("norm", "dim int[1]?", dim)
+    order = 2.0 if p is None or isinstance(p, str) else float(p)
     result = vector_norm_op(input, order, tuple(dim) if isinstance(dim, list) else dim, keepdim, dtype)
     if out is not None:
         from flambeau.trace.mutation import into

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from flambeau.dtypes import dtype, of_type
 from flambeau.ops.dtype_rules import has_rules, refuse_dtypes
-from flambeau.ops.signatures import problem
+from flambeau.ops.signatures import many_numbers, problem
 from flambeau.ops.wrapper import freeze, make_inplace, make_wrapper
 from flambeau.trace.meta import Size
 from flambeau.trace.recorder import _PARAMETER, _TENSOR
@@ -131,7 +131,7 @@ class Operation:
                 return [of_type(a) if j == i else b for j, b in enumerate(args)]
             if isinstance(a, tensor):
                 if a._meta.numel != 1:
-                    raise TypeError(f"{self.name}(): argument '{self.names[i]}' (position {i + 1}) must not be a Tensor of shape {tuple(a.shape)}")
+                    raise many_numbers(self.name, self.names[i], i + 1, a)
                 return [freeze(a) if i in self.static else a for i, a in enumerate(args)]
         return None
 

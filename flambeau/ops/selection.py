@@ -17,6 +17,7 @@ from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import as_shape, dim_of
+from flambeau.ops.signatures import must_be
 from flambeau.ops.tied import tied_to
 from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
@@ -42,6 +43,8 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     """The indices of all nonzero elements in row-major order: (n, ndim), or one vector a dim with as_tuple."""
     from flambeau.runtime import select
 
+    if as_tuple.__class__ is not bool:
+        must_be("nonzero", "as_tuple bool", as_tuple)
     if as_tuple and out is not None:
         raise TypeError(f"nonzero(): argument 'out' must be Tensor, not {type(out).__name__}: with as_tuple=True there is no out=")
     if as_tuple and input.ndim == 0:
@@ -201,6 +204,8 @@ def repeat_interleave(
     from flambeau.ops.from_data import tensor
     from flambeau.runtime import select
 
+    if output_size is not None:
+        must_be("repeat_interleave", "output_size int?", output_size)
     if repeats is None:
         if input.ndim != 1 or input.dtype not in (dtypes.int64, dtypes.int32):
             raise RuntimeError("repeat_interleave only accepts 1D vector as repeat, of int32 or int64")

@@ -15,6 +15,7 @@ from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
+from flambeau.ops.signatures import must_be, type_name
 from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import MISSING
 from flambeau.queries import contiguous_format, preserve_format
@@ -412,21 +413,27 @@ def to(
     from flambeau import devices
 
     where = device
+    for parameter, v, default in (("non_blocking bool", non_blocking, False), ("copy bool", copy, False), ("memory_format MemoryFormat?", memory_format, None)):
+        if v is not default:
+            must_be("to", parameter, v)
     if other is not None:
         args = (other, *args)
     dtype = dtypes.of_type(dtype)
-    for position, a in enumerate(map(dtypes.of_type, args)):
-        if isinstance(a, dtypes.dtype):
+    given = [dtypes.of_type(a) for a in args]
+    flags = 1 if given and (isinstance(given[0], dtypes.dtype) or hasattr(given[0], "_meta")) else 2  # `to(dtype, ...)` or `to(device, dtype, ...)`
+    for position, a in enumerate(given):
+        if isinstance(a, dtypes.dtype) and position in (0, flags - 1):
             dtype = a
-        elif hasattr(a, "_meta"):
+        elif hasattr(a, "_meta") and not position:
             dtype = a.dtype
-        elif isinstance(a, bool) or a is None:
-            if position and isinstance(a, bool) and position == len(args) - 1 and len([b for b in args if isinstance(b, bool)]) > 1:
-                copy = a
-        elif isinstance(a, (str, int, devices.Device)):
+        elif isinstance(a, (bool, float, complex)) and len(given) == 1:  # a number stands for its class
+            dtype = dtypes.of_type(type(a))
+        elif isinstance(a, bool) and position >= flags:
+            copy = a if position > flags else copy
+        elif isinstance(a, (str, int, devices.Device)) and not isinstance(a, bool) and not position:
             where = a
-        else:
-            raise TypeError(f"to() received an invalid combination of arguments: got {type(a).__name__} at position {position + 1}")
+        elif a is not None or position >= flags:
+            raise TypeError(f"to() received an invalid combination of arguments: got {type_name(a)} at position {position + 1}")
     if where is not None:
         devices.check(where)
     if dtype is not None and dtype is not input._meta.dtype:

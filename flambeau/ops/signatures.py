@@ -29,6 +29,7 @@ class Parameter(NamedTuple):
     none: bool
     optional: bool  # it has a default
     keyword: bool = False  # it comes by name only
+    truth: bool = False  # PyTorch asks for its truth first, which a tensor of several elements has not
 
 
 @cache
@@ -54,10 +55,13 @@ def _overload(text: str) -> tuple[Parameter, ...]:
     return tuple([_parameter(p, i == 1) for i, part in enumerate((places, named)) for p in part.split(", ") if p])
 
 
+@cache
 def _parameter(text: str, keyword: bool) -> Parameter:
     name, kind = text.split(" ", 1)
     optional = kind.endswith("=")
     kind = kind.rstrip("=")
+    truth = kind.endswith("!")
+    kind = kind.rstrip("!")
     none = kind.endswith("?")
     kind = kind.rstrip("?")
     several = kind.endswith("]")
@@ -66,7 +70,7 @@ def _parameter(text: str, keyword: bool) -> Parameter:
         kind, _, size = kind[:-1].partition("[")
         if kind.endswith("?"):
             kind = "Tensor?"
-    return Parameter(name, kind, several, bool(size), none, optional, keyword)
+    return Parameter(name, kind, several, bool(size), none, optional, keyword, truth)
 
 
 # -- kinds --------------------------------------------------------------------------------------------------------
@@ -150,11 +154,17 @@ _CHECKS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 }  # fmt: skip
 
 
+def _has_no_truth(v: Any) -> bool:
+    return isinstance(v, _TENSOR[0]) and v._meta.numel != 1
+
+
 def _accepts(p: Parameter, v: Any) -> bool:
     """Whether PyTorch's parser takes a value for a parameter."""
     if v is None:
         return p.none
     check = _CHECKS.get(p.kind)
+    if p.truth and _has_no_truth(v):
+        return False
     if check is None:
         return True
     if not p.several:
@@ -169,6 +179,13 @@ def _accepts(p: Parameter, v: Any) -> bool:
 def accepts(parameter: str, v: Any) -> bool:
     """Whether a value is one for a parameter as the file has it: "dim int?"."""
     return _accepts(_parameter(parameter, False), v)
+
+
+def must_be(function: str, parameter: str, v: Any) -> None:
+    """PyTorch's TypeError unless a value is one for a parameter as the file has it: "force bool"."""
+    p = _parameter(parameter, False)
+    if not _accepts(p, v):
+        raise _of_argument(f"{function}(): argument '{p.name}'", (p,), v)
 
 
 # Functions whose tensors may be numbers, as in PyTorch's parser.
@@ -231,7 +248,8 @@ def problem(name: str, names: Sequence[str], values: Sequence[Any], defaults: Se
         return None
     if not any(n.startswith("*") for n in names) and any(_fits(o, _by_place(o, names, values, defaults), numbers) for o in found):
         return None
-    given = seen[0].given
+    place = max(range(len(found)), key=lambda i: sum([p.name in seen[i].given for p in found[i]]))  # the overload that was meant, to tell names by
+    given = seen[place].given
     if any(hasattr(type(v), "__torch_function__") and not isinstance(v, _TENSOR[0]) for v in given.values()):
         return None  # it answers for itself
     title = name.rsplit(".", 1)[-1]
@@ -287,6 +305,9 @@ def _of_argument(where: str, places: Sequence[Parameter], v: Any) -> Exception:
             return ValueError(f"{where} is {v}: Overflow when unpacking long long, an integer must lie within 64 bits")
         if any(p.kind in ("number", "float") for p in places):
             return OverflowError(f"{where} is {v}: int too big to convert, an integer must lie within 64 bits")
+    if any(p.truth for p in places) and _has_no_truth(v):
+        count = "more than one value" if v._meta.numel else "no values"
+        return RuntimeError(f"{where} is a tensor of shape {tuple(v.shape)}: Boolean value of Tensor with {count} is ambiguous")
     expected = " or ".join(dict.fromkeys(map(_expected, places)))
     return TypeError(f"{where} must be {expected}, not {_told(places, v)}")
 
@@ -315,15 +336,16 @@ def _seen(overload: Sequence[Parameter], known: Container[str], names: Sequence[
     whole = True
     for n, v, d in zip(names, values, defaults, strict=True):
         if n.startswith("**"):
-            called = {_NUMPY_NAMES.get(k, k): value for k, value in v.items()}
-            given.update({k: value for k, value in called.items() if k in known})
+            by_name = {_NUMPY_NAMES.get(k, k): value for k, value in v.items()}
+            given.update({k: value for k, value in by_name.items() if k in known})
             whole = False
         elif n.startswith("*"):
             free = [p for p in overload if p.name not in given]
             if n == "*args":
                 free = [p for p in free if not p.keyword]
                 sizes = bool(free) and free[0].several and not free[0].one and bool(v) and not isinstance(v[0], (tuple, list))
-                given.update({free[0].name: v} if sizes else zip([p.name for p in free], v, strict=False))
+                called = [p.name for p in free] + [f"{i + 1}. argument" for i in range(len(free), len(v))]  # more than the overload has: it does not fit
+                given.update({free[0].name: v} if sizes else zip(called, v, strict=False))
                 whole = False
             elif v:
                 listed = next((p for p in free if p.several), None)
@@ -346,6 +368,13 @@ def _told(places: Sequence[Parameter], v: Any) -> str:
             if not any(p.several and _accepts(p, (item,)) for p in places):
                 return f"{type_name(v)} with {_valued(item)} as element {i}"
     return _valued(v)
+
+
+def many_numbers(function: str, name: str, position: int, v: Any) -> Exception:
+    """The error of a tensor of several elements as an argument that is no tensor."""
+    if name == "reduction":  # PyTorch looks for it among the names there are
+        return ValueError(f"{function}(): a Tensor of shape {tuple(v.shape)} is not a valid value for reduction")
+    return TypeError(f"{function}(): argument '{name}' (position {position}) must not be a Tensor of shape {tuple(v.shape)}")
 
 
 def _valued(v: Any) -> str:
@@ -371,6 +400,5 @@ def flag(function: str, name: str, v: Any) -> bool:
 
 def a_dtype(function: str, v: Any) -> Any:
     """An argument that must be a dtype, or one of Python's classes of numbers; TypeError if it is none."""
-    if not _is_dtype(v):
-        raise TypeError(f"{function}(): argument 'dtype' must be torch.dtype, not {_valued(v)}")
+    must_be(function, "dtype ScalarType", v)
     return of_type(v)

@@ -241,6 +241,8 @@ def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolat
         if not 0 <= q <= 1:
             raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")
         q = tensor(q, dtype=input.dtype)
+    if q.ndim > 1:
+        raise RuntimeError(f"{name}() q must be a scalar or 1D tensor, got shape {tuple(q.shape)}")
     if input.dtype not in (dtypes.float32, dtypes.float64):
         raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
     if input.numel() == 0:
@@ -433,6 +435,9 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     if input._meta.ndim == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     d = dim_of(dim, input._meta.ndim)
+    for other in (prepend, append):
+        if other is not None and other._meta.ndim != input._meta.ndim:
+            raise RuntimeError(f"diff expects prepend or append to be the same dimension as input, {input._meta.ndim}, but got {other._meta.ndim}")
     x = prim.concatenate(*parts, dim=d) if len(parts) > 1 else input
     for _ in range(min(n, x._meta.shape[d])):
         size = x._meta.shape[d]

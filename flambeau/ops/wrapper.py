@@ -19,7 +19,7 @@ from flambeau.dtypes import of_type
 from flambeau.exact import number, plain_number, static
 from flambeau.foreign import refuse
 from flambeau.ops import former_orders
-from flambeau.ops.signatures import problem
+from flambeau.ops.signatures import many_numbers, problem
 from flambeau.trace.limits import look_at_numbers
 from flambeau.trace.recorder import _TENSOR, local
 from flambeau.trace.while_set import while_switched
@@ -412,7 +412,7 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
         b = _plain(b) if kind != "static" else of_type(a) if name.endswith("dtype") else freeze(a)
         changed = changed or b is not a
         if kind == "static" and isinstance(b, tensor):
-            raise TypeError(f"{op.name}(): argument '{name}' (position {position}) must not be a Tensor of shape {tuple(b.shape)}")
+            raise many_numbers(op.name, name, position, b)
         if kind in ("tensor", "operand", "exponent") and not isinstance(b, (tensor, int, float, complex)):
             if len(args) > 1 and _from_operator():
                 return NotImplemented  # the other operand's own method gets its chance, as for any Python object

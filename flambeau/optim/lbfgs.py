@@ -105,7 +105,7 @@ class LBFGS(Optimizer):
     ) -> None:  # fmt: skip
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
-        if lr < 0.0:
+        if not lr >= 0.0:
             raise ValueError(f"Invalid learning rate: {lr}")
         super().__init__(params, {
             "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,

@@ -454,11 +454,11 @@ def check(**values: Any) -> None:
     names = {"lr": "learning rate", "eps": "epsilon value", "weight_decay": "weight_decay value", "momentum": "momentum value"}
     for name, value in values.items():
         if name == "betas":
-            for i, beta in enumerate(value):
-                if not 0.0 <= beta < 1.0:
-                    raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
-        elif isinstance(value, Tensor) and value.numel() != 1:
-            raise ValueError(f"Tensor {name} must be 1-element")
+            for i in range(2):
+                if not 0.0 <= value[i] < 1.0:
+                    raise ValueError(f"Invalid beta parameter at index {i}: {value[i]}")
+        elif name == "lr" and isinstance(value, Tensor) and value.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
         elif not value >= 0.0:
             raise ValueError(f"Invalid {names.get(name, name + ' value')}: {value}")
 

@@ -55,6 +55,7 @@ def _look(x: Any, module: Any) -> None:
 
 # Words of errors that Python raises inside of code that did not expect its arguments.
 _INTERNAL: Final = re.compile(
+    r"resulted in the unexpected exception above|"
     r"object has no attribute|has no attribute|index out of range$|values to unpack|is not iterable|not subscriptable|unhashable|"
     r"not supported between|unsupported operand type|bad operand type|cannot be interpreted as an integer|must be real number|"
     r"is not callable|has no len\(\)|zip\(\) argument|can't multiply sequence|object is not reversible|cannot unpack|"

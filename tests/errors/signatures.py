@@ -31,6 +31,9 @@ BY_HAND = {
     "as_tensor": "data any?, dtype ScalarType?=, device Device?=",
     "asarray": "obj any?, *, dtype ScalarType?=, device Device?=, copy bool?=, requires_grad bool=",
     "frombuffer": "buffer any?, *, dtype ScalarType, count int=, offset int=, requires_grad bool=",
+    "nn.functional.ctc_loss": " | ".join(
+        f"log_probs Tensor, targets Tensor, input_lengths {k}, target_lengths {k}, blank int=, reduction str=, zero_infinity bool=" for k in ("int[]", "Tensor")
+    ),
     "finfo": "type ScalarType?=",
     "iinfo": "type ScalarType?=",
     "stft": "input Tensor, n_fft int, hop_length int?=, win_length int?=, window Tensor?=, center any?=, pad_mode any?=, normalized bool=, "
@@ -92,7 +95,7 @@ def lines() -> list[str]:
             key = f"{space}.{name}" if space not in ("", "Tensor") else name
             if texts:
                 found.setdefault(key, f"{key}: {' | '.join(dict.fromkeys(texts))}")
-    found |= {name: f"{name}: {text}" for name, text in experiments().items()}
+    found |= {name: f"{name}: {text}" for name, text in experiments().items() if name not in BY_HAND}
     return [found[key] for key in sorted(found)]
 
 
@@ -107,8 +110,13 @@ _NOT: Final = {
     "float": ("str", "object", "empty list", "floats", "dtype", "ints"),
     "str": ("object", "float", "zero", "bool", "complex", "floats", "dtype", "empty list"),
     "Tensor": ("str", "object", "float", "zero", "bool", "complex", "floats", "dtype", "empty list"),
+    "ScalarType": ("str", "object", "float", "zero", "bool", "complex", "floats", "empty list"),
 }  # fmt: skip
-_TAKES: Final = {"bool": "bool", "int": "negative", "int[1]": "negative", "int[]": "negatives", "float": "float", "str": "str", "Tensor": "ints"}
+_TAKES: Final = {
+    "bool": "bool", "int": "negative", "int[1]": "negative", "int[]": "negatives", "float": "float", "str": "str", "Tensor": "ints",
+    "ScalarType": "dtype",
+}  # fmt: skip
+_SEVERAL: Final = ("ints", "halves", "other sizes")  # tensors of several numbers: a function in Python that asks for their truth says that they have none
 _PARSER: Final = re.compile(r"\(\): argument '\w+'|received an invalid combination of arguments|too big to convert")
 
 
@@ -116,17 +124,31 @@ def experiments() -> dict[str, str]:
     """The overload of each function of the table's section "functional"."""
     refused: dict[str, dict[str, set[str]]] = {}
     taken: dict[str, dict[str, set[str]]] = {}
+    asked: dict[str, dict[str, set[str]]] = {}
     given: dict[str, dict[str, list[Any]]] = {}
     for call in table("functional"):
         name = call.text.partition(" ")[0].removeprefix("torch.")
         for argument, make in call.kwargs.items():
             given.setdefault(name, {}).setdefault(argument, []).append(make(Scope(flambeau)))
-        for wrong in wrong_calls(call, ("None", *sorted({how for hows in _NOT.values() for how in hows} | set(_TAKES.values())))):
+        for wrong in wrong_calls(call, ("None", *sorted({how for hows in _NOT.values() for how in hows} | {*_TAKES.values(), *_SEVERAL}))):
             found = outcome(wrong, torch)
             ambiguous = found.text.startswith("Boolean value of Tensor")
             bad = ambiguous or (found.failed and found.kinds[0] == "TypeError" and _PARSER.search(found.text) is not None)
             (refused if bad else taken).setdefault(name, {}).setdefault(str(wrong.where), set()).add(wrong.how)
-    return {name: _by_experiment(name, refused.get(name, {}), taken.get(name, {}), given[name]) for name in sorted(given)}
+            if ambiguous:
+                asked.setdefault(name, {}).setdefault(str(wrong.where), set()).add(wrong.how)
+    found = {name: _by_experiment(name, refused.get(name, {}), taken.get(name, {}), given[name]) for name in sorted(given)}
+    return {name: _with_truths(text, asked.get(name, {}), taken.get(name, {})) for name, text in found.items()}
+
+
+def _with_truths(text: str, asked: dict[str, set[str]], taken: dict[str, set[str]]) -> str:
+    """An overload whose arguments that are asked for their truth are marked: `inplace bool!=`."""
+    parts = []
+    for part in text.split(", "):
+        name, kind = part.split(" ")
+        truth = asked.get(name, set()).issuperset(_SEVERAL) and taken.get(name, set()).isdisjoint(_SEVERAL)
+        parts.append(f"{name} {kind.rstrip('=')}!=" if truth else part)
+    return ", ".join(parts)
 
 
 def _by_experiment(name: str, refused: dict[str, set[str]], taken: dict[str, set[str]], given: dict[str, list[Any]]) -> str:

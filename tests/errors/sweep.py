@@ -122,7 +122,10 @@ def differences(choice: Choice, theirs: dict[str, list[Any]], ours: dict[str, li
         for wrong in wrongs:
             if wrong.key in ours and wrong.key in theirs:
                 mine, other = (Outcome(tuple(kinds), text) for kinds, text in (ours[wrong.key], theirs[wrong.key]))
-                kind = unlike(wrong, other, mine) if wrong.how != "valid" else ("valid" if mine.failed and not other.failed else None)
+                if wrong.how == "valid":
+                    kind = None if other.failed or mine.text == other.text else "valid"
+                else:
+                    kind = unlike(wrong, other, mine)
                 yield kind or "equal", wrong.key, "" if kind is None else f"{_line(mine)}\n    {_line(other)}"
         after = f"{call.text} | after"
         if after in ours:

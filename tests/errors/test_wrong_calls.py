@@ -5,6 +5,7 @@ A fixed sample of the wrong calls of each section of the table; `python -m tests
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import pickle
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import flambeau
 from flambeau.ops.signatures import overloads, problem
 from tests.errors.calls import STRUCTURE, WRONG, table, wrong_calls
+from tests.errors.outcome import outcome, unlike
 from tests.errors.sweep import Choice, differences, gathered
 from tests.errors.table import SECTIONS
 
@@ -201,6 +203,63 @@ def test_sizes_that_no_memory_holds_fail_at_once() -> None:
     for call in calls.values():
         with pytest.raises(RuntimeError, match="can't allocate memory"):
             call()
+
+
+# Callables of which no wrong call is accepted that PyTorch refuses, and none ends inside: their checks were missing once.
+CHECKED = (
+    "torch.arange", "torch.autograd.set_detect_anomaly", "torch.broadcast_shapes", "torch.func.vjp", "torch.nn.Parameter",
+    "torch.nn.functional.ctc_loss", "torch.nn.functional.interpolate", "torch.nn.functional.softmax",
+    "torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grads_with_norm_", "torch.nn.utils.rnn.unpad_sequence", "torch.optim.Adamax",
+    "torch.optim.NAdam", "torch.optim.lr_scheduler.MultiplicativeLR", "torch.use_deterministic_algorithms", "x.is_contiguous", "x.numpy", "x.to",
+    "x.type",
+)  # fmt: skip
+# Taken by flambeau alone: None where it is the default, which is not told from no argument.
+TAKEN = {("x.is_contiguous", "None")}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_checked_arguments(name: str) -> None:
+    made = 0
+    for call in table():
+        if call.text.partition(" ")[0] == name:
+            for wrong in wrong_calls(call):
+                theirs, ours = outcome(wrong, torch), outcome(wrong, flambeau)
+                made += 1
+                found = unlike(wrong, theirs, ours)
+                assert found not in ("internal", "accepted") or (name, wrong.how) in TAKEN, f"{wrong.key}: {ours} and {theirs}"
+    assert made
+
+
+def test_positions_of_methods_are_pytorchs() -> None:
+    """The arguments by position, in the order of one of PyTorch's overloads: `x.softmax(1, torch.float64)` took the dtype for something else."""
+    checked = 0
+    for theirs, ours in ((torch, flambeau), (torch.Tensor, flambeau.Tensor)):
+        for name in dir(theirs):
+            function = getattr(ours, name, None)
+            if name.startswith("_") or not callable(function) or not overloads(name):
+                continue
+            given = list(inspect.signature(function).parameters.values())
+            if any(p.kind is p.VAR_POSITIONAL for p in given):
+                continue
+            mine = [p.name for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+            orders = [[p.name for p in o if not p.keyword] for o in overloads(name)]
+            known = set(mine).intersection(*map(set, orders)) - {"self", "input"}
+            checked += len(known)
+            assert any([n for n in mine if n in known] == [n for n in order if n in known] for order in orders), (name, mine, orders)
+    assert checked > 300
+    for module in (torch, flambeau):
+        x = module.ones(2, 3, dtype=module.float32)
+        assert x.softmax(1, module.float64).dtype is x.log_softmax(1, module.float64).dtype is module.float64
+
+
+@pytest.mark.parametrize("kind", [int, float, complex])
+def test_numbers_of_python_from_several_elements(kind: type) -> None:
+    for m in (torch, flambeau):
+        for x in (m.ones(2), m.ones(0), m.eye(3).to_sparse()):
+            with pytest.raises(ValueError, match="only one element tensors can be converted to Python scalars"):
+                kind(x)
+            with pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
+                x.item()
 
 
 def test_the_list_of_signatures_is_pytorchs() -> None:

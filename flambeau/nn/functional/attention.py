@@ -205,6 +205,9 @@ def multi_head_attention_forward(
         q, k, v = (
             linear(x, w, b) for x, w, b in zip((query, key, value), in_proj_weight.chunk(3), biases, strict=True)
         )
+    if (bias_k is None) is not (bias_v is None):
+        alone = "bias_v" if bias_k is None else "bias_k"
+        raise AssertionError(f"multi_head_attention_forward: bias_k and bias_v belong together, but {alone} alone is given")
     if bias_k is not None and bias_v is not None:
         k = torch.cat([k, bias_k.repeat(1, batch, 1)])
         v = torch.cat([v, bias_v.repeat(1, batch, 1)])

@@ -7,6 +7,7 @@ from flambeau.nn.functional.engine import Tensor, functional, functional_with_ou
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.remembered import remembered
 from flambeau.ops.result_strides import as_suggested
+from flambeau.ops.signatures import whole
 
 
 @functional_with_out
@@ -100,6 +101,8 @@ def embedding(
     if padding_idx is None:
         padding_idx = -1
     else:
+        if padding_idx.__class__ is not int:
+            padding_idx = whole("embedding", "padding_idx", padding_idx)
         rows = weight.shape[0]
         if not -rows <= padding_idx < rows:
             raise AssertionError("Padding_idx must be within num_embeddings")

@@ -11,6 +11,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn.functional.activation import log_sigmoid, log_softmax_values
 from flambeau.nn.functional.engine import Tensor, functional, primitives, refuse_gradients, widen
+from flambeau.ops.signatures import must_be
 
 
 def _reduce(loss: Tensor, reduction: str) -> Tensor:
@@ -168,6 +169,10 @@ def linear_cross_entropy(
 
     `options` choose how PyTorch cuts the batch into chunks; they are accepted, and here the compiler plans memory.
     """
+    from flambeau.nn.modules.adaptive import LinearCrossEntropyOptions
+
+    if options is not None and not isinstance(options, LinearCrossEntropyOptions):
+        raise TypeError(f"linear_cross_entropy(): argument 'options' must be LinearCrossEntropyOptions, not {type(options).__name__}")
     if input.ndim not in (1, 2):
         raise RuntimeError(f"linear_cross_entropy(): expected input with dimensionality 1 or 2, got {input.ndim}")
     if linear_weight.ndim < 2:
@@ -595,6 +600,43 @@ def triplet_margin_with_distance_loss(
     return _triplet(distance(anchor, positive), far, margin, reduction)
 
 
+def _ctc_lengths(name: str, lengths: Any) -> list[int]:
+    """The lengths of all samples, from a tensor of whole numbers or a list."""
+    if isinstance(lengths, Tensor):
+        if lengths.dtype.category != 1:
+            raise RuntimeError(f"ctc_loss: {name} must be integral, but is a tensor of {lengths.dtype}")
+        return lengths.reshape(-1).tolist()  # type: ignore[no-any-return]
+    must_be("ctc_loss", f"{name} int[]", lengths)
+    return [int(n) for n in lengths]
+
+
+def _check_ctc(log_probs: Tensor, targets: Tensor, times: list[int], sizes: list[int], blank: int) -> None:
+    """PyTorch's errors of lengths and labels that do not fit."""
+    if log_probs.ndim != 3:
+        raise RuntimeError(f"ctc_loss: Expected 3-dimensional tensor (or 2-dimensional without a batch) for argument 'log_probs', got {tuple(log_probs.shape)}")
+    if targets.ndim not in (1, 2):
+        raise RuntimeError(f"ctc_loss: Expected 1 to 2 dimensions, but got {targets.ndim}-dimensional tensor for argument 'targets'")
+    steps, batch, labels = log_probs.shape
+    if not 0 <= blank < labels:
+        raise RuntimeError(f"ctc_loss: blank must be in label range, from 0 to {labels - 1}, but is {blank}")
+    if len(times) != batch or len(sizes) != batch:
+        raise RuntimeError(f"ctc_loss: input_lengths and target_lengths must be of size batch_size {batch}, but got {len(times)} and {len(sizes)}")
+    for name, lengths in (("target_lengths", sizes), ("input_lengths", times)):
+        if min(lengths, default=0) < 0:
+            raise RuntimeError(f"ctc_loss: Expected {name} to have value at least 0, but got value {min(lengths)}")
+    total = sum(sizes) if targets.ndim == 1 else batch
+    if targets.shape[0] != total:
+        raise RuntimeError(f"ctc_loss: Expected tensor to have size {total} at dimension 0, but got size {targets.shape[0]} for argument 'targets'")
+    if targets.ndim == 2 and targets.shape[1] < max(sizes, default=0):
+        raise RuntimeError(
+            f"ctc_loss: Expected tensor to have size at least {max(sizes)} at dimension 1, but got size {targets.shape[1]} for argument 'targets'"
+        )
+    if max(times, default=0) > steps:
+        raise RuntimeError(f"ctc_loss: Expected input_lengths to have value at most {steps}, but got value {max(times)}")
+    if log_probs.dtype not in (torch.float32, torch.float64):
+        raise NotImplementedError(f'"ctc_loss_cpu" not implemented for {log_probs.dtype}: use float32 or float64')
+
+
 def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: str = "mean",
     zero_infinity: bool = False,
@@ -607,14 +649,10 @@ def ctc_loss(
 
     batched = log_probs.ndim == 3
     log_probs = float32_under_autocast(log_probs)
+    times, sizes = _ctc_lengths("input_lengths", input_lengths), _ctc_lengths("target_lengths", target_lengths)
     lp = log_probs if batched else log_probs.unsqueeze(1)
+    _check_ctc(lp, targets, times, sizes, blank)
     steps, batch, _ = lp.shape
-    times = [int(v) for v in torch.as_tensor(input_lengths).reshape(-1).tolist()]
-    sizes = [int(v) for v in torch.as_tensor(target_lengths).reshape(-1).tolist()]
-    if len(times) != batch or len(sizes) != batch:
-        raise RuntimeError(f"input_lengths and target_lengths must be of size {batch}, but got {len(times)} and {len(sizes)}")
-    if max(times) > steps:
-        raise RuntimeError(f"Expected input_lengths to have value at most {steps}, but got value {max(times)}")
     flat = targets.reshape(-1).tolist()
     width = targets.shape[1] if targets.ndim == 2 else 0
     rows, at = [], 0

@@ -18,7 +18,7 @@ from flambeau.nn.functional.vision import padded
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
 from flambeau.ops.tied import tied_to
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, normalize_dim
 from flambeau.trace.mutation import into
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -225,7 +225,7 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     """The p-norm over all dims but one, which stay as dims of size 1; dim -1: over all."""
     if dim == -1:
         return v.norm(pow)
-    kept = dim % v.ndim
+    kept = normalize_dim(dim, v.ndim)
     return v.norm(pow, dim=tuple([d for d in range(v.ndim) if d != kept]), keepdim=True)
 
 

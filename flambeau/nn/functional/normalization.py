@@ -9,6 +9,7 @@ import flambeau as torch
 from flambeau.nn.functional.engine import Number, Tensor, functional, overwrite, refuse_gradients, widen
 from flambeau.ops.remembered import remembered_writes
 from flambeau.ops.result_strides import as_suggested, row_major
+from flambeau.ops.signatures import must_be
 
 
 def _standardise(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
@@ -211,6 +212,9 @@ def instance_norm(
     bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Standardise each channel of each sample of (N, C, ...) over space. Ulyanov et al., 2016."""
+    must_be("instance_norm", "use_input_stats bool", use_input_stats)
+    if (running_mean is None) is not (running_var is None):
+        raise ValueError("instance_norm: running_mean and running_var must either both be None or neither be None")
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError("instance_norm: Expected running_mean and running_var to be defined when use_input_stats is false")

@@ -13,6 +13,7 @@ from flambeau.nn.functional.engine import Tensor, functional, primitives, whole_
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.remembered import remembered
 from flambeau.ops.result_strides import as_suggested
+from flambeau.ops.signatures import must_be
 from flambeau.trace.limits import fit
 
 # -- padding ------------------------------------------------------------------------------------------------------
@@ -267,45 +268,51 @@ def interpolate(
     mode: "nearest", "nearest-exact", "linear" (3-D), "bilinear" and "bicubic" (4-D), "trilinear" (5-D), "area". `antialias`: of "bilinear",
     "bicubic" and "lanczos" (only so): the filter is as wide as an element of the result, so that nothing is skipped where the image shrinks.
     """
-    if mode not in _MODES:
-        raise NotImplementedError(f"Input Error: unknown interpolation mode {mode!r}; it must be one of {', '.join(_MODES)}")
     if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
         raise ValueError(
             "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
         )
+    must_be("interpolate", "align_corners bool?", align_corners)
+    dims = input.ndim - 2
+    if (size is None) == (scale_factor is None):
+        count = "either" if size is None else "only one of"
+        raise ValueError(f"{count} size or scale_factor should be defined")
+    if isinstance(size, (tuple, list)) and len(size) != dims:
+        raise ValueError(
+            f"Input and output must have the same number of spatial dimensions, but got input with spatial dimensions of "
+            f"{list(input.shape[2:])} and output size of {size}. Please provide input tensor in (N, C, d1, d2, ...,dK) "
+            "format and output size in (o1, o2, ...,oK) format."
+        )
+    if isinstance(scale_factor, (tuple, list)) and len(scale_factor) != dims:
+        raise ValueError(
+            f"Input and scale_factor must have the same number of spatial dimensions, but got input with spatial dimensions "
+            f"of {list(input.shape[2:])} and scale_factor of shape {scale_factor}."
+        )
+    if antialias and (mode not in _FILTERS or input.ndim != 4):
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input, "
+            f"got mode {mode!r} and shape {tuple(input.shape)}"
+        )
+    if not isinstance(mode, str) or mode not in _MODES:
+        raise NotImplementedError(f"Input Error: unknown interpolation mode {mode!r}; it must be one of {', '.join(_MODES)}")
     if input.ndim not in _MODES[mode]:
         raise NotImplementedError(
             f"Input Error: Got {input.ndim}D input of shape {tuple(input.shape)}, but mode {mode!r} needs "
             f"{' or '.join(f'{n}D' for n in _MODES[mode])}"
         )
     refuse_dtype(f"interpolate_{mode}", input.dtype)
-    if antialias and (mode not in _FILTERS or input.ndim != 4):
-        raise ValueError(
-            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input, "
-            f"got mode {mode!r} and shape {tuple(input.shape)}"
-        )
     if mode == "lanczos" and (align_corners or not antialias):
         raise ValueError("Lanczos mode does not support align_corners=True" if align_corners else "Lanczos mode requires antialias=True")
-    dims = input.ndim - 2
-    if (size is None) == (scale_factor is None):
-        count = "either" if size is None else "only one of"
-        raise ValueError(f"{count} size or scale_factor should be defined")
     factors: tuple[float | None, ...] = (None,) * dims
     if size is not None:
-        sizes = (int(size),) * dims if not isinstance(size, (tuple, list)) else tuple(int(s) for s in size)
-        if len(sizes) != dims:
-            raise ValueError(
-                f"Input and output must have the same number of spatial dimensions, but got input with spatial dimensions of "
-                f"{list(input.shape[2:])} and output size of {size}. Please provide input tensor in (N, C, d1, d2, ...,dK) "
-                "format and output size in (o1, o2, ...,oK) format."
-            )
+        must_be("interpolate", "size int[1]", size)
+        sizes = tuple(int(s) for s in size) if isinstance(size, (tuple, list)) else (int(size),) * dims
     else:
+        must_be("interpolate", "scale_factor float[1]", scale_factor)
+        listed = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,)
+        if mode != "area" and not recompute_scale_factor and any(isinstance(s, Tensor) for s in listed):
+            raise TypeError("interpolate(): argument 'scale_factor' must be float or tuple of floats, not Tensor")
         given = tuple(float(s) for s in scale_factor) if isinstance(scale_factor, (tuple, list)) else (float(scale_factor),) * dims
-        if len(given) != dims:
-            raise ValueError(
-                f"Input and scale_factor must have the same number of spatial dimensions, but got input with spatial dimensions "
-                f"of {list(input.shape[2:])} and scale_factor of shape {scale_factor}."
-            )
         wanted = [n * s for n, s in zip(input.shape[2:], given, strict=True)]
         if not recompute_scale_factor:
             factors = given

@@ -453,7 +453,7 @@ class Module(HookMixin, StateMixin):
 
     def to_empty(self, *, device: Any = None, recurse: bool = True) -> Self:
         """New storage with undefined values for every parameter and buffer."""
-        return self._apply(lambda t: torch.empty_like(t), recurse)
+        return self._apply(lambda t: torch.empty_like(t, device=device), recurse)
 
     def share_memory(self) -> Self:
         """Move all parameters and buffers, in place, to memory that processes share."""

@@ -53,6 +53,12 @@ class _Layer(Module):
         self.__dict__.setdefault("activation", F.relu)
 
 
+def _refuse_mask(owner: str, name: str, mask: Any) -> None:
+    """PyTorch's RuntimeError of a mask that is no tensor."""
+    if mask is not None and not isinstance(mask, Tensor):
+        raise RuntimeError(f"{owner}: {name} must be None or torch.Tensor, not {type(mask).__name__}")
+
+
 class TransformerEncoderLayer(_Layer):
     """Self-attention and a feed-forward block, each with a residual connection and layer norm."""
 
@@ -77,6 +83,7 @@ class TransformerEncoderLayer(_Layer):
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
+        _refuse_mask("TransformerEncoderLayer", "src_mask", src_mask)
         x = src
         if self.norm_first:
             x = x + self._attention(self.norm1(x), src_mask, src_key_padding_mask, is_causal)
@@ -181,6 +188,8 @@ class TransformerDecoder(Module):
         tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
+        if tgt_is_causal is None and isinstance(tgt_mask, Tensor) and tgt_mask.dtype.category == 1:
+            raise RuntimeError(f"TransformerDecoder: tgt_mask must be of bools or of floating numbers, as minus infinity has no place in {tgt_mask.dtype}")
         output = tgt
         for layer in self.layers:
             output = layer(

@@ -49,13 +49,14 @@ def get_total_norm(
 ) -> Tensor:
     """The p-norm of all elements of all tensors, 0-d."""
     items = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    norm_type = float(norm_type)
     if not items:
         return torch.tensor(0.0)
     with torch.no_grad():
-        total = _total_norm(items, float(norm_type))
+        total = _total_norm(items, norm_type)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RuntimeError(
-            f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so it cannot be clipped. "
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be clipped. "
             "To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`"
         )
     return total
@@ -66,9 +67,10 @@ def clip_grads_with_norm_(
 ) -> None:
     """Scale gradients in place by max_norm / total_norm, where that is below 1."""
     grads = _gradients(parameters)
+    bound = float(max_norm)
     if grads:
         with torch.no_grad():
-            overwrite(grads, _scaled(grads, total_norm, float(max_norm)))
+            overwrite(grads, _scaled(grads, total_norm, bound))
 
 
 def clip_grad_norm_(
@@ -94,7 +96,8 @@ def clip_grad_norm(*args: object, **kwargs: object) -> Tensor:
 
 def clip_grad_value_(parameters: Parameters, clip_value: float, foreach: bool | None = None) -> None:
     """Clamp all gradients in place to [-clip_value, clip_value]."""
+    bound = float(clip_value)
     grads = _gradients(parameters)
     if grads:
         with torch.no_grad():
-            overwrite(grads, _clamped(grads, float(clip_value)))
+            overwrite(grads, _clamped(grads, bound))

@@ -116,6 +116,8 @@ def orthogonal(module: Any, name: str = "weight", orthogonal_map: str | None = N
         raise ValueError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions.")
     if orthogonal_map is None:
         orthogonal_map = "matrix_exp" if weight.size(-2) == weight.size(-1) or weight.is_complex() else "householder"
+    if not isinstance(orthogonal_map, str):
+        raise TypeError(f"orthogonal(): attribute name must be string: argument 'orthogonal_map' must be str, not '{type(orthogonal_map).__name__}'")
     if orthogonal_map not in _MAPS:
         raise ValueError(f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}')
     return register_parametrization(module, name, _Orthogonal(weight, orthogonal_map, use_trivialization=use_trivialization), unsafe=True)

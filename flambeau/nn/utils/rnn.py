@@ -71,7 +71,10 @@ def pack_padded_sequence(
     input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
     """Pack a padded (steps, batch, ...) tensor; with enforce_sorted=False the batch may stand in any order."""
-    sizes = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
+    given = lengths.to(torch.int64) if isinstance(lengths, Tensor) else torch.as_tensor(lengths, dtype=torch.int64)
+    if given.ndim != 1:
+        raise RuntimeError(f"pack_padded_sequence(): 'lengths' argument should be a 1D CPU int64 tensor, but got {given.ndim}D, shape {tuple(given.shape)}")
+    sizes = given.tolist()
     order = None
     if not enforce_sorted:
         order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
@@ -137,6 +140,8 @@ def pad_sequence(
     """Stack tensors (length, ...) of different lengths, padded to the longest."""
     if padding_side not in ("left", "right"):
         raise ValueError(f"pad_sequence: padding_side must be 'left' or 'right', got {padding_side!r}")
+    if not isinstance(sequences, Iterable):
+        raise RuntimeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
     items = list(sequences.unbind(0) if isinstance(sequences, Tensor) else sequences)
     if not items:
         raise RuntimeError("pad_sequence: Expected a non-empty list of Tensors")
@@ -154,7 +159,10 @@ def pad_sequence(
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
     """The tensors of which pad_sequence made the padded one."""
     x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
-    return [x[i, : int(n)] for i, n in enumerate(lengths.tolist())]
+    sizes = lengths.tolist()
+    if len(sizes) != len(x):
+        raise ValueError(f"unpad_sequence: {len(sizes)} lengths for {len(x)} sequences: padded_sequences has the shape {tuple(padded_sequences.shape)}")
+    return [x[i, : int(n)] for i, n in enumerate(sizes)]
 
 
 def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> PackedSequence:

@@ -9,6 +9,8 @@ import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
+from flambeau.ops.signatures import whole
+from flambeau.tensor import normalize_dim
 
 
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int | None = 0) -> Tensor:
@@ -17,9 +19,9 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int | None = 0) -> Tensor:
     def norm(x: Tensor, *axes: Any, **options: Any) -> Tensor:
         return torch.sqrt((x * x).sum(*axes, **options)) if pow == 2 else x.abs().pow(pow).sum(*axes, **options).pow(1.0 / pow)
 
-    if dim is None or dim == -1:
+    if dim is None or whole("norm_except_dim", "dim", dim) == -1:
         return norm(v)
-    axis = dim % v.ndim
+    axis = normalize_dim(whole("norm_except_dim", "dim", dim), v.ndim)
     return norm(v, tuple(d for d in range(v.ndim) if d != axis), keepdim=True)
 
 

@@ -188,6 +188,8 @@ def _vecdot(x: Tensor, y: Tensor, dim: int) -> Tensor:
 @public("linalg.vecdot")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
     """Dot products along a dim, the first argument conjugated; other dims broadcast."""
+    if x.dtype is not y.dtype:
+        raise RuntimeError(f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {x.dtype} and y of type {y.dtype} instead")
     return _vecdot(x, y, dim)
 
 

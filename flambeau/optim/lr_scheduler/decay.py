@@ -24,6 +24,9 @@ class _ByFunction(LRScheduler):
             self.lr_lambdas: list[Callable[[int], float]] = list(lr_lambda)
         else:
             self.lr_lambdas = [lr_lambda] * groups
+        for f in self.lr_lambdas:
+            if not callable(f):
+                raise TypeError(f"lr_lambda should be a function, but got {type(f).__name__}")
         super().__init__(optimizer, last_epoch)
 
     def state_dict(self) -> dict[str, Any]:
