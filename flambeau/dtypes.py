@@ -5,6 +5,8 @@ Bottom of the house: imports nothing of flambeau, so that every layer, the compi
 
 from __future__ import annotations
 
+from math import inf
+from struct import pack, unpack
 from typing import Final
 
 
@@ -126,3 +128,22 @@ def of_number(value: object) -> dtype:
     if isinstance(value, complex):
         return get_default_dtype().to_complex()
     raise TypeError(f"not a Python number: {type(value).__name__}")
+
+
+def held(number: float, d: dtype) -> float:
+    """A Python float as a floating dtype holds it: rounded to it, to 16 bits by way of float32, as PyTorch does."""
+    if d.itemsize == 8:
+        return number
+    try:
+        single: float = unpack("<f", pack("<f", number))[0]
+    except OverflowError:
+        single = inf if number > 0 else -inf
+    if d is float16:
+        try:
+            return float(unpack("<e", pack("<e", single))[0])
+        except OverflowError:
+            return inf if single > 0 else -inf
+    if d is bfloat16 and single == single:
+        bits = unpack("<I", pack("<f", single))[0]
+        return float(unpack("<f", pack("<I", (bits + ((bits >> 16) & 1) + 0x7FFF) & 0xFFFF0000))[0])
+    return single

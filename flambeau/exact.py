@@ -55,6 +55,13 @@ def static(x: Any) -> Any:
     return x
 
 
+def static_number(x: Any) -> Any:
+    """`static` of an argument that takes a float, whose class means in a key that it is given at run time."""
+    if x.__class__ is type:
+        raise TypeError(f"must be a number, not the class {x.__name__}")
+    return static(x)
+
+
 def value_of(key: Any) -> Any:
     """What `static` has made a key of."""
     if key.__class__ is not tuple:

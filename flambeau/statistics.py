@@ -14,6 +14,7 @@ class Counters:
     slow_path_entries: int
     traces_run: int
     trace_end_reasons: dict[str, int]
+    changing_numbers: dict[str, str]  # float arguments that had a second value: given at run time since, or why not (ops/changing.py)
     plans_made: int
     plans_from_disk: int  # of those
     plans_forgotten: int  # to make room for others (trace/forgetting.py)
@@ -37,7 +38,7 @@ class Counters:
     def reset(self) -> None:
         """Start all counts again from zero."""
         for name in self.__slots__:
-            setattr(self, name, {} if name == "trace_end_reasons" else 0)
+            setattr(self, name, {} if name in ("trace_end_reasons", "changing_numbers") else 0)
 
     def snapshot(self) -> dict[str, Any]:
         """A copy of all counts by name."""

@@ -17,7 +17,7 @@ class Call:
     """A public call: `a[name]` is what stands for an argument in the key of its edge (the slot of a tensor, the class of a number)."""
 
     def __init__(self, key: tuple[Any, ...], slot: int, values: Sequence[Value]) -> None:
-        self.arguments = {n: value_of(k) if kind == "static" else k for n, kind, k in zip(key[0].names, key[0].kinds, key[1:], strict=False)}
+        self.arguments = {n: value_of(k) if kind in ("static", "changing") else k for n, kind, k in zip(key[0].names, key[0].kinds, key[1:], strict=False)}
         self.result = values[slot]
         self.values = values
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from flambeau import dtypes
 from flambeau.compiler import graph as g
 from flambeau.compiler.graph import Graph, Node, Value
-from flambeau.dtypes import dtype
+from flambeau.dtypes import dtype, held
 from flambeau.exact import exact
 
 Pass = Callable[[Graph], Graph]
@@ -135,9 +135,11 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _convert(value: Any, source: dtype, to: dtype) -> Any:
-    """`value`, exactly held by dtype `source`, in dtype `to`; None where the conversion is not exact or not defined."""
+    """`value`, as dtype `source` holds it, in dtype `to`; None where the conversion is not exact or not defined."""
     if source.is_complex or to.is_complex:
         return None
+    if source.is_floating_point:
+        value = held(value, source)
     if to is dtypes.bool_:
         return bool(value != 0)
     if source.category <= 1 and to.category == 1:

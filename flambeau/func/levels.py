@@ -312,6 +312,12 @@ class Expansion(Fragment):
         if t._gen == self.gen and hasattr(self.outer, "note"):
             self.outer.note(self.tensor_of(self.items[t._slot]), low, size, dim, skip, what)
 
+    def look(self, t: Tensor) -> Any:
+        return self.outer.look(self.tensor_of(self.items[t._slot]))
+
+    def changes(self, x: Any) -> bool:
+        return hasattr(x, "_slot") and x._gen == self.gen and bool(self.outer.changes(self.tensor_of(self.items[x._slot])))
+
     def limit(self, t: Tensor, d: dtypes.dtype, name: str, single: bool) -> None:
         if t._gen == self.gen and hasattr(self.outer, "limit"):
             self.outer.limit(self.tensor_of(self.items[t._slot]), d, name, single)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from flambeau import dtypes
 from flambeau.dtypes import dtype
 from flambeau.ops.promotion import result_type
+from flambeau.trace.looks import NO_TENSORS
 from flambeau.trace.recorder import local
 
 _LETTERS: Final = {
@@ -130,7 +131,7 @@ def refuse_dtypes(name: str, kinds: Sequence[str], args: Sequence[Any]) -> None:
     for kind, a in zip(kinds, args, strict=True):
         if kind == "tensors":
             given.extend([t for t in a if t is not None])
-        elif kind not in ("static", "number") and a is not None:
+        elif kind not in NO_TENSORS and a is not None:
             given.append(a)
     tensors = [t for t in given if hasattr(t, "_meta")]
     if tensors:

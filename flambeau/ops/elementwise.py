@@ -9,11 +9,10 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.primitive import laid_out, pointwise_strides
-from flambeau.ops.promotion import convert, fitted, in_float32, need_order, need_tensor, promote_float, result_type
+from flambeau.ops.promotion import convert, fitted, fitting, in_float32, need_order, need_tensor, promote_float, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.result_strides import like_input, of_complex, over_operands, over_tensors, row_major, with_number
 from flambeau.ops.tied import tied
-from flambeau.trace.limits import fit
 from flambeau.trace.recorder import OffsetNeeded
 from flambeau.trace.strides import like_strides
 
@@ -174,7 +173,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)); x is clamped to [eps, 1 - eps] first if eps is given."""
     (x,) = promote_float(input)
     if eps is not None:
-        fit(eps, x.dtype, "logit")
+        fitting("logit", x.dtype, eps)
     return _logit(x, eps)  # type: ignore[no-any-return]
 
 

@@ -333,7 +333,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     others = tuple([i for i in range(m.ndim) if i != d])
     size = norm_of(input, float(p), others)
     # 1e-7: PyTorch's guard against division by zero (aten/src/ATen/native/cpu/RenormKernel.cpp)
-    scale = prim.where(prim.gt(size, float(maxnorm)), maxnorm / (size + 1e-7), 1.0)
+    scale = prim.where(prim.gt(size, maxnorm), maxnorm / (size + 1e-7), 1.0)
     return input * prim.reshape(scale, shape=tuple([m.shape[i] if i == d else 1 for i in range(m.ndim)]))  # type: ignore[no-any-return]
 
 

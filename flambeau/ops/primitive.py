@@ -52,13 +52,19 @@ class Primitive:
         if not isinstance(trace, Fragment):
             raise RuntimeError(f"the primitive {self.name!r} can only be recorded inside an operation's body")
         like: dtypes.dtype | None = None
+        among_numbers: dtypes.dtype | None = None
         tensors = []
         for x in inputs:
-            if not isinstance(x, (int, float, complex)):
-                like = like or (x._meta.dtype if not (self.name == "where" and x is inputs[0]) else None)
+            if not isinstance(x, (int, float, complex)) and not (self.name == "where" and x is inputs[0]):
+                if self.pointwise and x._meta.wrapped:
+                    among_numbers = among_numbers or x._meta.dtype
+                else:
+                    like = like or x._meta.dtype
         for x in inputs:
             if isinstance(x, (int, float, complex)):
-                x = constant(x, like or dtypes.of_number(x))
+                x = constant(x, like or among_numbers or dtypes.of_number(x))
+            elif like is not None and self.pointwise and x._meta.wrapped and x._meta.dtype.is_floating_point and x._meta.dtype is not like:
+                x = constant(x, like)
             tensors.append(x)
         return trace.record(self, tensors, attrs)
 
@@ -76,8 +82,10 @@ def primitive(name: str, infer: Infer) -> Callable[[Gradient], Primitive]:
 
 
 def constant(value: Any, dtype_: dtypes.dtype) -> Tensor:
-    """A static scalar, 0-d, of the given dtype."""
+    """A static scalar, 0-d, of the given dtype; of a run-time number its cast."""
     trace = local.trace
+    if hasattr(value, "_meta"):
+        return trace.record(PRIMITIVES["cast"], (value,), {"dtype": dtype_})  # type: ignore[no-any-return]
     number = complex(value) if dtype_.is_complex else float(value) if dtype_.is_floating_point else int(value)
     if dtype_ is dtypes.bool_:
         number = bool(value)

@@ -66,6 +66,11 @@ def is_number(x: Any) -> bool:
     return isinstance(x, (int, float, complex)) or x._meta.wrapped
 
 
+def is_changing(x: Any) -> bool:
+    """Whether an operand in an operation's body is a number that was a constant before it changed: special values of it have to be asked for as ever."""
+    return bool(local.trace.changes(x))
+
+
 def need_tensor(name: str, *operands: Any) -> None:
     """TypeError if all of the operands are Python numbers, and a program gave them (not another operation's body)."""
     if not getattr(local.trace, "nested", True) and all(is_number(x) for x in operands):
@@ -97,6 +102,15 @@ def fitted(x: Any, d: dtype, name: str, single: bool = False) -> Any:
     if x._meta.wrapped:
         local.trace.limit(x, d, name, single)
     return convert(x, d)
+
+
+def fitting(name: str, d: dtype, *numbers: Any) -> None:
+    """Inside a body: RuntimeError if a number has no place in a dtype."""
+    for x in numbers:
+        if isinstance(x, (int, float, complex)):
+            fit(x, d, name)
+        elif x._meta.wrapped:
+            local.trace.limit(x, d, name, False)
 
 
 def promote(*operands: Any) -> list[Any]:

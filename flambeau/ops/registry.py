@@ -12,6 +12,7 @@ The annotation of a parameter says how it is recorded:
     Tensor | Number                a tensor, or a Python number that is given to the kernels at run time
     Number                         a run-time number; static where it equals the default
     Tensor | Exponent              a tensor, or a number that is part of the edge's key
+    float                          static, until it has a second value: then it is a run-time number (ops/changing.py)
     anything else                  static: part of the edge's key, so it must be hashable (lists become tuples)
 
 The body runs once for each new edge, over placeholders: it may branch on shapes, dtypes and static arguments, never on values.
@@ -24,6 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from flambeau.dtypes import dtype, of_type
+from flambeau.ops.changing import ANNOTATIONS, Changing
 from flambeau.ops.dtype_rules import has_rules, refuse_dtypes
 from flambeau.ops.signatures import many_numbers, problem
 from flambeau.ops.wrapper import freeze, make_inplace, make_wrapper
@@ -73,7 +75,7 @@ class Operation:
     """The record. `function` is what users call; `body` is the composition; `samples` yields argument lists for tests."""
 
     __slots__ = (
-        "aliases", "apply", "body", "defaults", "fitting", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "picky",
+        "aliases", "apply", "body", "changing", "defaults", "fitting", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "picky",
         "recent", "samples", "static",
     )  # fmt: skip
 
@@ -102,6 +104,8 @@ class Operation:
         if keyword:
             self.apply = lambda *args: body(*args[:first], **dict(zip(keyword, args[first:], strict=True)))
         self.function = make_wrapper(self)
+        floats = [i for i in self.static if str(list(parameters.values())[i].annotation) in ANNOTATIONS]
+        self.changing = Changing(self, floats) if floats else None
         self.inplace = make_inplace(self) if inplace else None
 
     def call(self, args: Sequence[Any]) -> Any:

@@ -25,6 +25,7 @@ from flambeau.ops.wrapper import MISSING, from_numpy_scalar, heading, lazy
 from flambeau.queries import memory_format
 from flambeau.runtime.untracked import keep, record
 from flambeau.trace import recorder
+from flambeau.trace.looks import NO_TENSORS
 from flambeau.trace.meta import Meta, Size
 from flambeau.trace.mutation import ASSIGN, assign, assign_all
 from flambeau.trace.recorder import _PARAMETER, _TENSOR, ALIAS, GRAD_MODE, IN, MOST_GIVEN, Trace, local
@@ -156,7 +157,7 @@ def _given_slots(state: State) -> list[int]:
     for kind, part in zip(state.edge[0].kinds, state.edge[1:], strict=True):
         if kind == "tensors":
             slots.extend([s for s in part if s is not None])
-        elif kind not in ("static", "number") and part.__class__ is int:
+        elif kind not in NO_TENSORS and part.__class__ is int:
             slots.append(part)
     return slots
 

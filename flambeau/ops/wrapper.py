@@ -12,11 +12,12 @@ import numbers
 import opcode
 import sys
 from collections.abc import Callable
+from math import inf
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flambeau.dtypes import of_type
-from flambeau.exact import number, plain_number, static
+from flambeau.exact import number, plain_number, static, static_number
 from flambeau.foreign import refuse
 from flambeau.ops import former_orders
 from flambeau.ops.signatures import many_numbers, problem
@@ -91,7 +92,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     signature = inspect.signature(op.body)
     parameters = list(signature.parameters.values())
     scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover}
-    scope |= {"L_": _LEAST_INT, "M_": _MOST_INT, "number": number, "plain_number": plain_number, "static": static, "look_at_numbers": look_at_numbers}
+    scope |= {"L_": _LEAST_INT, "M_": _MOST_INT, "number": number, "plain_number": plain_number, "static": static, "static_number": static_number}
+    scope["look_at_numbers"] = look_at_numbers
     head, first_lines = heading(op.name, parameters, scope, numpy=True, out=op.out)
     names = [p.name for p in parameters]
     body: list[str] = []
@@ -144,7 +146,13 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             simple = learnable = False  # no tensors in keys of learned calls
         else:
             annotation = str(p.annotation).removesuffix(" | None")
-            if annotation == "bool":  # True stands for itself, so 1 must not
+            if annotation == "float":  # may change: then its limits are no longer empty (ops/changing.py)
+                scope[f"LOW{i}"], scope[f"HIGH{i}"] = inf, -inf
+                head_lines.append(f"c{i} = {n}.__class__")
+                head_lines.append(f"k{i} = c{i} if c{i} is float and LOW{i} <= {n} <= HIGH{i} else {n} if {n} is None or c{i} is int else static_number({n})")
+                pushes.append(f"k{i} is c{i} and tr_.params.append({n}); ")
+                data.append(f"*([{n}] if k{i} is c{i} else ())")
+            elif annotation == "bool":  # True stands for itself, so 1 must not
                 head_lines.append(f"k{i} = {n} if {n} is False or {n} is True or {n} is None else ({n}.__class__, static({n}))")
             else:
                 head_lines.append(f"k{i} = {n} if {n} is None or {n}.__class__ is {'str' if annotation == 'str' else 'int'} else static({n})")
@@ -229,6 +237,14 @@ def equip_with(equip: Callable[[Operation], Any]) -> None:
     _equip = equip
     for scope in _equipped:
         scope["step_"] = equip(scope["OP"])
+
+
+def equip_again(op: Operation) -> None:
+    """The same for one operation whose arguments have other kinds now."""
+    if _equip is not None:
+        for scope in _equipped:
+            if scope["OP"] is op:
+                scope["step_"] = _equip(op)
 
 
 def lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
@@ -409,9 +425,10 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
                 b = a.__index__()
         elif kind == "number" and isinstance(a, tensor) and a._meta.ndim == 0:
             b = a.item()
-        b = _plain(b) if kind != "static" else of_type(a) if name.endswith("dtype") else freeze(a)
+        fixed = kind in ("static", "changing")
+        b = _plain(b) if not fixed else of_type(a) if name.endswith("dtype") else freeze(a)
         changed = changed or b is not a
-        if kind == "static" and isinstance(b, tensor):
+        if fixed and isinstance(b, tensor):
             raise many_numbers(op.name, name, position, b)
         if kind in ("tensor", "operand", "exponent") and not isinstance(b, (tensor, int, float, complex)):
             if len(args) > 1 and _from_operator():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.compiler.graph import Node
 from flambeau.compiler.kernel import IndexRangeError
+from flambeau.trace.looks import NO_TENSORS
 from flambeau.trace.place import here
 from flambeau.trace.state import Bound, State
 
@@ -100,7 +101,7 @@ def argument_name(state: State, position: int) -> str:
             if position < at + present:
                 return f"{name}[{position - at}]"
             at += present
-        elif kind not in ("static", "number") and type(key) is int:
+        elif kind not in NO_TENSORS and type(key) is int:
             if position == at:
                 return str(name)
             at += 1

@@ -19,7 +19,7 @@ from flambeau.trace.recorder import MOST_GIVEN as GIVEN
 FLOAT_VALUE = 16  # where a float has its number
 BUILTIN = "ptr %self, ptr %args, i64 %count"
 # How an argument of each kind may agree with its part of the key (the codes of known_edge.py).
-STATIC, TENSOR, OPERAND, TENSORS, EXPONENT, NUMBER, DATA = range(7)
+STATIC, TENSOR, OPERAND, TENSORS, EXPONENT, NUMBER, DATA, CHANGING = range(8)
 
 Places = Mapping[str, int]
 
@@ -404,8 +404,12 @@ def _look_at_numbers(c: ObjectCode, limits: str, value: Callable[[str, str], str
         c.need(c.all(c.op(f"icmp sge i64 {n}, {c.element('i64', record, 2)}"), c.op(f"icmp sle i64 {n}, {c.element('i64', record, 3)}")), miss)
 
 
-def _number_of_key(c: ObjectCode, a: str, e: str, agreed: str, miss: str) -> None:
-    """A number that stands in the key: (its class, itself, or its bits)."""
+def _number_of_key(c: ObjectCode, a: str, e: str, kind: str, agreed: str, miss: str) -> None:
+    """A number that stands in the key: (its class, itself, or its bits); one that changes as static arguments do."""
+    number = c.new_label("number")
+    c.need(c.equal(kind, CHANGING, "i8"), number)
+    c.fork(c.ask("i1", "alike", a, e), agreed, miss)
+    c.label(number)
     c.need(c.is_one_of(e, "TUPLE"), miss)
     c.need(c.equal(c.size(e), 2), miss)
     kind, value = c.element("ptr", c.items(e), 0), c.element("ptr", c.items(e), 1)
@@ -419,7 +423,7 @@ def _need_data(c: ObjectCode, a: str, e: str, kind: str, op: str, i: str, otherw
     """Go on if an argument is a number of the class that the key has in its place: data, and not the default of a number with one."""
     c.need(c.same(c.type_of(a), e), otherwise)
     counts, differs = c.new_label("counts"), c.new_label("differs")
-    c.refuse(c.any(c.equal(kind, OPERAND, "i8"), c.equal(kind, DATA, "i8")), counts)
+    c.refuse(c.any(c.equal(kind, OPERAND, "i8"), c.op(f"icmp uge i8 {kind}, {DATA}")), counts)
     c.need(c.equal(kind, NUMBER, "i8"), otherwise)
     default = c.element("ptr", c.items(c.field(op, "OPERATION_DEFAULTS")), i)
     c.need(c.is_one_of(default, "INT", "FLOAT", "BOOL"), differs)
@@ -502,7 +506,7 @@ def edge(places: Places) -> str:
         c.set("i64", numbers, c.add(n, 1))
         c.branch(agreed)
         c.label(maybe)
-        _number_of_key(c, a, e, agreed, "miss")
+        _number_of_key(c, a, e, kind, agreed, "miss")
 
         c.label(listed)
         c.need(c.is_one_of(e, "TUPLE"), "miss")
@@ -638,7 +642,7 @@ def learned(places: Places) -> str:
         c.set("i64", offset, c.add(c.get("i64", offset), c.mul(v, detail)))
         c.branch(agreed)
         c.label(maybe)
-        _number_of_key(c, a, e, agreed, "miss")
+        _number_of_key(c, a, e, kind, agreed, "miss")
 
     _look_at_numbers(c, c.field(made, "IMMEDIATE_ROOM"), lambda at, type_: c.element(type_, numbers, at), "miss")
     # From here on objects are made.

@@ -167,7 +167,7 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
             return False
         else:
             key.append(k)
-            given.append("n" if kind in ("operand", "operand?", "number") and k in _numbers else "")
+            given.append("n" if kind in ("operand", "operand?", "number", "changing") and k in _numbers else "")
     if order != list(known):
         return False
     assert direct or call.outs[0].meta is not None

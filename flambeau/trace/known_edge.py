@@ -40,6 +40,7 @@ MOST_ARGUMENTS: Final = 16
 _CODES: Final = {
     "static": edge_code.STATIC, "tensor": edge_code.TENSOR, "tensor?": edge_code.TENSOR, "operand": edge_code.OPERAND, "operand?": edge_code.OPERAND,
     "tensors": edge_code.TENSORS, "exponent": edge_code.EXPONENT, "number": edge_code.NUMBER,
+    "changing": edge_code.CHANGING,
 }  # fmt: skip
 _TP_NEW: Final = 65  # Py_tp_new of the stable ABI's typeslots.h
 

@@ -62,15 +62,22 @@ def fit(x: Any, d: dtype, name: str, single: bool = False) -> Any:
 
 @record
 class Limit:
-    """One number of an edge: `position` among those of the call, the dtype that it must fit into (from `low` to `high`), the operation's name."""
+    """One number of an edge: `position` among those of the call, the dtype that it must fit into (from `low` to `high`), the operation's name.
 
-    __slots__ = ("dtype", "float", "high", "low", "name", "position")
+    `within`: other limits, between which a body's decisions are the same (looks.py).
+    """
 
-    def __init__(self, position: int, is_float: bool, d: dtype, name: str) -> None:
+    __slots__ = ("dtype", "float", "high", "low", "name", "passes", "position")
+
+    def __init__(self, position: int, is_float: bool, d: dtype, name: str, within: tuple[float, float] | None = None) -> None:
         self.position = position
         self.float = is_float
         self.dtype = d
         self.name = name
+        self.passes = is_float and within is None and d.category >= 2  # whether infinities and NaN do
+        if within is not None:
+            self.low, self.high = within
+            return
         found = room(float if is_float else int, d)
         assert found is not None
         self.low, self.high = found
@@ -90,7 +97,7 @@ def words(limits: Sequence[Limit]) -> bytes:
     for limit in limits:
         low, high = limit.low, limit.high
         ends = pack("=2d", low, high) if limit.float else pack("=2q", max(int(low), -(2**63)), min(int(high), 2**63 - 1))
-        made += pack("=2q", limit.position, limit.float) + ends + pack("=q", limit.dtype.category >= 2)
+        made += pack("=2q", limit.position, limit.float) + ends + pack("=q", limit.passes)
     return made
 
 
@@ -99,7 +106,7 @@ def conditions(limits: Sequence[Limit], names: Sequence[str]) -> list[str]:
     made = []
     for limit in limits:
         low, high, n = limit.low, limit.high, names[limit.position]
-        passes = f" or {n} - {n} != 0" if limit.float and limit.dtype.category >= 2 else ""
+        passes = f" or {n} - {n} != 0" if limit.passes else ""
         made.append(f"{low!r} <= {n} <= {high!r}{passes}")
     return made
 

@@ -20,6 +20,7 @@ from flambeau.statistics import counters
 from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
 from flambeau.trace.limits import Limit, look_at_numbers, needed, words
+from flambeau.trace.looks import NO_TENSORS, answer, behind, refuse_numbers
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.place import here
 from flambeau.trace.state import Out, State
@@ -109,6 +110,8 @@ class Fragment:
         self.cache: dict[int, Tensor] = {}
         self.notes: list[tuple[int, int, int, int, int | None, str]] = []  # what index values must be (bounds.py)
         self.limits: list[Limit] = []  # what numbers must fit into (limits.py)
+        self.changing: dict[int, tuple[int, float]] = {}  # parameters whose value may be compared: (which argument, the number) (looks.py)
+        self.within: dict[int, tuple[float, float]] = {}  # between what they may be
 
     def add_value(self, value: Value) -> int:
         self.values.append(value)
@@ -151,6 +154,14 @@ class Fragment:
             if needed(float if is_float else int, d, single):
                 self.limits.append(Limit(self.parameters.index(t._slot), is_float, d, name))
 
+    def look(self, t: Tensor) -> Storage:
+        """A body asks for a value."""
+        return answer(self, t)
+
+    def changes(self, x: Any) -> bool:
+        """Whether a number of the body is one that was a constant before it changed, or computed from such: what bodies do with special values holds."""
+        return bool(self.changing) and hasattr(x, "_slot") and x._meta.wrapped and bool(behind(self, x._slot))
+
     def parameter(self, kind: type) -> Tensor:
         """A new run-time scalar for a Python number of this type."""
         d = PARAMETER_DTYPE[kind]
@@ -182,6 +193,8 @@ class Fragment:
     def record(self, primitive: Primitive, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any:
         """Append one primitive; returns its result (a tuple if the primitive has several)."""
         gen = self.gen
+        if self.changing:
+            refuse_numbers(self, attrs)
         slots = tuple([t._slot if t._gen == gen else self.resolve(t) for t in inputs])
         metas = [t._meta for t in inputs]
         if metas and metas[-1].dtype in _WITHOUT and primitive.name in _WITHOUT[metas[-1].dtype]:
@@ -622,6 +635,9 @@ class Trace:
         settled = op.settle(args)
         if settled is not None:
             return op.call(settled)
+        changing = op.changing
+        if changing is not None and changing.meets(key, args):
+            return op.call(args)
         counters.slow_path_entries += 1
         refuse(args, f"{op.name}()")
         before = self.state
@@ -632,12 +648,16 @@ class Trace:
         try:
             placeholders = [
                 self._enter(fragment, kind, a, default, tensors, numbers)
-                for kind, default, a in zip(op.kinds, op.defaults, args, strict=True)
+                for kind, default, a in zip(op.kinds if changing is None else changing.kinds(key), op.defaults, args, strict=True)
             ]
             if self.state is not before:  # another thread has taken an argument since the key was made: here it is another input now
                 return op.call(args)
+            if changing is not None:
+                changing.enter(fragment, key, placeholders, args)
             result = run_in(fragment, body, placeholders)
             state = self.add_edge(key, fragment, result, tensors, depth=1)
+            if fragment.within:
+                changing.narrow(fragment)
             if state.limits:
                 look_at_numbers(state, numbers)
             self.params.extend(numbers)
@@ -651,11 +671,14 @@ class Trace:
         except BaseException as error:
             local.trace = self  # also where the interrupt came while the body's recorder was being taken away
             del self.params[self.state.parameter_count :]
-            if unexpected(error):
-                raise explained(error, op.name, op.names, args) from error
-            if isinstance(error, Exception):
-                name_operation(error, op.name)
-            raise
+            again = None if changing is None else changing.otherwise(fragment, error)
+            if again is None:
+                if unexpected(error):
+                    raise explained(error, op.name, op.names, args) from error
+                if isinstance(error, Exception):
+                    name_operation(error, op.name)
+                raise
+        return again(args)
 
     def _enter(
         self, fragment: Fragment, kind: str, a: Any, default: Any, tensors: list[Tensor], numbers: list[Any]
@@ -946,7 +969,7 @@ def of_numbers(op: Any, args: Sequence[Any]) -> bool:
     for kind, a in zip(op.kinds, args, strict=True):
         if kind == "tensors":
             return False
-        if kind not in ("static", "number") and a is not None:
+        if kind not in NO_TENSORS and a is not None:
             found = True
             if not (isinstance(a, (int, float, complex)) or a._meta.wrapped):
                 return False

@@ -7,7 +7,6 @@ for every width and nothing is fast-math: lane i of a result depends on lane i o
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from typing import cast as typed
@@ -28,7 +27,7 @@ from flambeau.compiler.emit.convert import (
 from flambeau.compiler.emit.lanes import Lanes, literal
 from flambeau.compiler.emit.lanes import constant as lane_constant
 from flambeau.compiler.emit.philox import random_uniform
-from flambeau.dtypes import bool_, dtype
+from flambeau.dtypes import bool_, dtype, held
 
 __all__ = [
     "Value", "apply", "broadcast", "constant", "gather", "horizontal", "load", "random_uniform", "reduce_combine",
@@ -56,27 +55,8 @@ def constant(b: Builder, d: dtype, number: complex, width: int) -> Value:
     if isinstance(number, complex):
         raise TypeError(f"constant: a complex number {number!r} has no {d.name} value; give a real number")
     if d.is_floating_point:
-        return lane_constant(element, width, _narrow_number(d, float(number)))
+        return lane_constant(element, width, held(float(number), d) if d.itemsize == 2 else float(number))
     return lane_constant(element, width, bool(number) if d is bool_ else int(number))
-
-
-def _narrow_number(d: dtype, number: float) -> float:
-    """A Python float rounded to what `d` can hold, by way of float32 as PyTorch does."""
-    if d.itemsize > 2:
-        return number
-    try:
-        single = struct.unpack("<f", struct.pack("<f", number))[0]
-    except OverflowError:
-        single = float("inf") if number > 0 else float("-inf")
-    if d.name == "float16":
-        try:
-            return float(struct.unpack("<e", struct.pack("<e", single))[0])
-        except OverflowError:
-            return float("inf") if single > 0 else float("-inf")
-    bits = struct.unpack("<I", struct.pack("<f", single))[0]
-    if single == single:
-        bits = (bits + ((bits >> 16) & 1) + 0x7FFF) & 0xFFFF0000
-    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
 
 
 def broadcast(b: Builder, d: dtype, value: Value, width: int) -> Value:

@@ -183,12 +183,12 @@ def logsigmoid(input: Tensor) -> Tensor:
 def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     if isinstance(min_val, complex) or isinstance(max_val, complex):
         raise TypeError(f"hardtanh(): arguments 'min_val' and 'max_val' must be float, not complex: got {min_val} and {max_val}")
-    if input.dtype is torch.uint8 and min(min_val, max_val) < 0:
+    if input.dtype is torch.uint8 and (min_val < 0 or max_val < 0):
         raise RuntimeError(f"hardtanh(): cannot do hardtanh on an unsigned type with negative limits: got {min_val} and {max_val}")
     fitting("hardtanh", input.dtype, min_val, max_val)
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
-    if math.isnan(min_val) or math.isnan(max_val):
+    if min_val != min_val or max_val != max_val:
         return torch.full_like(input, math.nan)
     return torch.where(input <= min_val, min_val, torch.where(input >= max_val, max_val, input)).to(input.dtype)
 

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Tensor, functional, primitives, replace
+from flambeau.dtypes import held
+from flambeau.nn.functional.engine import Tensor, functional, primitives, replace, root
 from flambeau.ops.dropout_masks import kept
+from flambeau.ops.promotion import convert
 from flambeau.trace.recorder import Trace, local
 
-_float = struct.Struct("f")
 
-
-def _rounded(x: float) -> float:
-    """As float32."""
-    return _float.unpack(_float.pack(x))[0]  # type: ignore[no-any-return]
-
-
-def kept_scale(p: float, d: torch.dtype) -> float:
-    """1 / (1 - p) as PyTorch divides: in double for float64, else in float32."""
+def kept_scale(p: float, d: torch.dtype) -> Tensor:
+    """1 / (1 - p), 0-d, as PyTorch divides: in double for float64, else in float32. Inside a body."""
     if p == 1.0:
-        return 0.0
-    return 1.0 / (1.0 - p) if d == torch.float64 else _rounded(1.0 / _rounded(1.0 - p))
+        return convert(0.0, d)  # type: ignore[no-any-return]
+    if isinstance(p, Tensor):
+        wide = torch.float64 if d == torch.float64 else torch.float32
+        return convert(primitives().div(convert(1.0, wide), convert(1.0 - p, wide)), d)  # type: ignore[no-any-return]
+    return convert(1.0 / (1.0 - p) if d == torch.float64 else held(1.0 / held(1.0 - p, torch.float32), torch.float32), d)  # type: ignore[no-any-return]
 
 
 def noise(keep: Tensor, p: float, d: torch.dtype) -> Tensor:
     """What dropout multiplies elements of dtype `d` by, inside a body."""
-    prim = primitives()
-    return torch.where(keep, prim.constant(kept_scale(p, d), d), prim.constant(0.0, d))
+    return torch.where(keep, kept_scale(p, d), convert(0.0, d))
 
 
 @functional
@@ -41,7 +37,7 @@ def _dropout(input: Tensor, keep: Tensor, p: float) -> Tensor:
 def _alpha_dropout(input: Tensor, keep: Tensor, p: float) -> Tensor:
     """Dropout that keeps mean and variance of SELU activations. Klambauer et al., 2017."""
     alpha = 1.7580993408473766  # minus the limit of SELU at minus infinity: its scale times its alpha
-    a = 1.0 / ((alpha * alpha * p + 1) * (1 - p)) ** 0.5
+    a = 1.0 / root((alpha * alpha * p + 1) * (1 - p))
     mask = keep.to(input.dtype)
     return input * (mask * a) + ((mask - 1) * (alpha * a) + alpha * a * p)
 

@@ -12,11 +12,11 @@ from typing import Any, TypeVar, cast
 
 import flambeau as torch
 from flambeau.dtypes import dtype
+from flambeau.ops.promotion import fitting as fitting
 from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.ops.signatures import whole
 from flambeau.tensor import Tensor as Tensor
-from flambeau.trace.limits import fit
 from flambeau.trace.mutation import assign_all
 from flambeau.trace.mutation import replace as replace
 from flambeau.trace.recorder import local
@@ -51,10 +51,9 @@ def widened(x: Tensor) -> dtype:
     return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
 
-def fitting(function: str, d: dtype, *given: Any) -> None:
-    """Inside a body: RuntimeError if a static number has no place in a dtype."""
-    for number in given:
-        fit(number, d, function)
+def root(x: Any) -> Any:
+    """Inside a body: the square root of a number, in float64."""
+    return torch.sqrt(x) if isinstance(x, Tensor) else math.sqrt(x)
 
 
 def refuse_gradients(function: str, **tensors: Tensor | None) -> None:

@@ -115,7 +115,7 @@ def _scaled(y: Tensor, scale: Tensor, weight: Tensor | None, bias: Tensor | None
 def inverse_deviation(variance: Tensor, eps: float) -> Tensor:
     """1 / sqrt(variance + eps) of a batch; 0 where both are 0."""
     scale = torch.rsqrt(variance + eps)
-    return scale if eps else torch.where(variance == 0, 0, scale)
+    return scale if eps != 0 else torch.where(variance == 0, 0, scale)
 
 
 def _check_channels(name: str, input: Tensor, **vectors: Tensor | None) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import flambeau as torch
 from flambeau.dtypes import dtype
 from flambeau.nn.functional.engine import Tensor, functional, primitives, whole_size, widen
+from flambeau.ops.creation import check_memory
 from flambeau.ops.dtype_rules import refuse_dtype
+from flambeau.ops.promotion import fitted
 from flambeau.ops.remembered import remembered
 from flambeau.ops.result_strides import as_suggested
 from flambeau.ops.signatures import must_be
@@ -58,7 +60,8 @@ def _pad_constant(input: Tensor, pad: Sequence[int], value: float) -> Tensor:
 def _block(x: Tensor, axis: int, size: int, value: float) -> Tensor:
     shape = list(x.shape)
     shape[axis] = size
-    return torch.full(shape, value, dtype=x.dtype)
+    check_memory(shape, x.dtype)
+    return primitives().full_of(shape, fitted(value, x.dtype, "pad"))  # type: ignore[no-any-return]
 
 
 @functional
