@@ -45,20 +45,20 @@ def answer(fragment: Fragment, t: Tensor) -> Storage:
     made = next((node for node in fragment.nodes if t._slot in node.outputs), None)
     if made is None or made.op not in _COMPARISONS:
         raise Looked(behind(fragment, t._slot) or tuple(numbers))
-    a, b = (_source(fragment, slot) for slot in made.inputs)
+    (a, x), (b, y) = (_source(fragment, slot) for slot in made.inputs)
     op = made.op
-    if b in numbers and a.__class__ is float:
-        a, b, op = b, a, _SWAPPED[op]
-    if a in numbers and b in numbers:
+    if a is not None and b is not None:
         return _compared(fragment, a, b, _COMPARISONS[op])
-    if a not in numbers or b.__class__ is not float or b != b:
+    if a is None:
+        a, y, op = b, x, _SWAPPED[op]
+    if a is None or y is None or y != y:
         raise Looked(behind(fragment, t._slot) or tuple(numbers))
     number = numbers[a][1]
-    found = _COMPARISONS[op](number, b)
-    if number == b and op in ("eq", "ne"):
-        raise Looked((a,), b)
-    above, below = nextafter(b, inf), nextafter(b, -inf)
-    least, most = {"lt": (b, below), "ge": (b, below), "le": (above, b), "gt": (above, b), "eq": (above, below), "ne": (above, below)}[op]
+    found = _COMPARISONS[op](number, y)
+    if number == y and op in ("eq", "ne"):
+        raise Looked((a,), y)
+    above, below = nextafter(y, inf), nextafter(y, -inf)
+    least, most = {"lt": (y, below), "ge": (y, below), "le": (above, y), "gt": (above, y), "eq": (above, below), "ne": (above, below)}[op]
     hold(fragment, a, (least, MOST) if number >= least else (-MOST, most))
     return _stored(found)
 
@@ -104,15 +104,15 @@ def hold(fragment: Fragment, slot: int, limits: tuple[float, float]) -> None:
     fragment.within[slot] = max(low, limits[0]), min(high, limits[1])
 
 
-def _source(fragment: Fragment, slot: int) -> Any:
-    """A constant of a body as a float; of anything else the slot, of a cast to float64 the slot of what was cast."""
+def _source(fragment: Fragment, slot: int) -> tuple[int | None, float | None]:
+    """(a run-time number's slot, a constant of the body): one of them, where the value is such, or a cast to float64 of such a number."""
     for node in fragment.nodes:
         if slot in node.outputs:
             if node.op == "constant" and node.attr("dtype") is dtypes.float64:
-                return float(node.attr("value"))  # type: ignore[arg-type]
-            if node.op == "cast" and node.attr("dtype") is dtypes.float64 and node.inputs[0] in fragment.changing:
-                return node.inputs[0]
-    return slot
+                return None, float(node.attr("value"))  # type: ignore[arg-type]
+            if node.op == "cast" and node.attr("dtype") is dtypes.float64:
+                slot = node.inputs[0]
+    return (slot if slot in fragment.changing else None), None
 
 
 def behind(fragment: Fragment, slot: int) -> tuple[int, ...]:

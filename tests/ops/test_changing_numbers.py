@@ -53,7 +53,7 @@ CALLS: dict[str, Call] = {
     "batch_norm": lambda x, v: F.batch_norm(x, None, None, training=True, eps=v / 100),
     "batch_norm eval": lambda x, v: F.batch_norm(x, x.detach().mean(0), x.detach().var(0), eps=v / 100),
     "batch_norm momentum": lambda x, v: F.batch_norm(x, torch.zeros(8), torch.ones(8), training=True, momentum=v),
-    "local_response_norm": lambda x, v: F.local_response_norm(_images(x), 2, v, 1 - v, 1 + v),
+    "local_response_norm": lambda x, v: F.local_response_norm(_images(x), 2, v, 0.6 + v / 4, 1 + v),
     "normalize": lambda x, v: F.normalize(x, eps=v),
     "cosine_similarity": lambda x, v: F.cosine_similarity(x, x.flip(0), eps=v),
     "pairwise_distance": lambda x, v: F.pairwise_distance(x, x.flip(0), eps=v),
@@ -92,10 +92,14 @@ RUN_TIME = frozenset((  # they always were
     "batch_norm momentum", "normalize", "clamp", "addcmul", "add", "masked_fill", "clip_grad_norm", "gumbel_softmax", "pairwise_distance", "huber_loss",
     "smooth_l1_loss",
 ))  # fmt: skip
-# Arguments that stay constants, and why.
-STAY = {
-    "renorm.p": "chooses another body: 2 is a root of squares",
-    "nn.functional.scaled_dot_product_attention.scale": "is compiled into the kernel",
+# Arguments that stay constants: their values choose what is computed, or are compiled into a kernel of its own.
+STAY: dict[str, Call] = {
+    "vector_norm.p": lambda x, v: torch.linalg.vector_norm(x, 1 + v),
+    "cdist_values.p": lambda x, v: torch.cdist(x, x, p=1 + v),
+    "renorm.p": lambda x, v: torch.renorm(x, 1 + v, 0, 1.0),
+    "nn.functional.total_norm.norm_type": lambda x, v: torch.nn.utils.get_total_norm([x.detach()], 1 + v),
+    "nn.functional.scaled_dot_product_attention.scale": lambda x, v: F.scaled_dot_product_attention(*[x.reshape(1, 6, 8)] * 3, scale=v),
+    "linalg_lstsq.rcond": lambda x, v: torch.linalg.lstsq(x.T, x.T, rcond=v).solution,
 }
 
 
@@ -170,6 +174,112 @@ def compare(name: str, dtype: Any, count: int, seed: int) -> list[str]:
 def test_bits_do_not_depend_on_whether_a_number_is_a_constant(name: str) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         assert not compare(name, dtype, 3, 0)
+
+
+def made(step: Callable[[float], Any]) -> list[int]:
+    """What some values make after the first ones: edges, plans and kernels."""
+    for v in values(6, 2):
+        step(v)
+    before = counters.slow_path_entries, counters.plans_made, counters.kernels_compiled + counters.kernels_from_disk
+    for v in values(6, 4):
+        step(v)
+    after = counters.slow_path_entries, counters.plans_made, counters.kernels_compiled + counters.kernels_from_disk
+    return [a - b for a, b in zip(after, before, strict=True)]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_new_value_makes_nothing(name: str) -> None:
+    forget()
+
+    def step(v: float) -> None:
+        x = torch.randn(INPUT, requires_grad=True)
+        y = CALLS[name](x, v)
+        if y.requires_grad:
+            y.sum().backward()
+            x.grad.tolist()
+        y.tolist()
+
+    assert made(step) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_bodies_that_look_keep_constants(name: str) -> None:
+    forget()
+    x = torch.randn(INPUT)
+    wanted = values(4, 5)
+    found = [bits(STAY[name](x, v)) for v in wanted]
+    assert counters.changing_numbers[name].startswith("in the key")
+    with constants():
+        assert found == [bits(STAY[name](x, v)) for v in wanted]
+
+
+@pytest.mark.parametrize("name", "SGD Adam AdamW NAdam RAdam Adamax Adadelta Adagrad RMSprop ASGD Rprop Adafactor".split())
+def test_optimizers_take_new_hyper_parameters(name: str) -> None:
+    p = torch.nn.Parameter(torch.randn(4, 3))
+    optimizer = getattr(torch.optim, name)([p])
+    (group,) = optimizer.param_groups
+    names = [key for key, value in group.items() if type(value) in (float, tuple)] + ["weight_decay"] * ("weight_decay" in group)
+    for key in names:
+        before = group[key]
+
+        def step(v: float, key: str = key, before: Any = before) -> None:
+            group[key] = tuple([v / (9 - 8 * i) for i in range(len(before))]) if type(before) is tuple else v
+            p.grad = torch.randn(4, 3)
+            optimizer.step()
+            p.tolist()
+
+        assert made(step) == [0, 0, 0], key
+        group[key] = before
+
+
+def test_special_values_are_asked_for() -> None:
+    """A body that treats a value apart is right at it, whatever came before; errors are those of the number."""
+    x = torch.tensor([-2.0, -0.5, 0.5, 2.0])
+    forget()
+    for alpha in (0.5, 0.7, 2.0, 1.0, -1.0, 3.0):
+        assert F.celu(x, alpha).tolist() == pytest.approx([max(0, a) + min(0, alpha * (2.718281828459045 ** (a / alpha) - 1)) for a in x.tolist()], rel=1e-6)
+    with pytest.raises(RuntimeError, match="alpha cannot be 0"):
+        F.celu(x, 0.0)
+    for low, high in ((-0.5, 0.5), (-0.6, 0.7), (0.1, 0.2), (-3.0, -1.0), (-0.25, 0.75), (0.3, 0.3)):
+        assert F.hardtanh(x, low, high).tolist() == pytest.approx([min(max(a, low), high) for a in x.tolist()])
+    for low, high in ((0.5, -0.5), (-0.5, -0.6), (float("nan"), 1.0)):
+        with pytest.raises(ValueError, match="min_val cannot be greater") if low == low else pytest.raises(AssertionError):
+            assert not F.hardtanh(x, low, high).isnan().any()
+    for lambd in (0.5, 0.25, 1.0, 0.0):
+        assert F.softshrink(x, lambd).tolist() == pytest.approx([a - lambd if a > lambd else a + lambd if a < -lambd else 0.0 for a in x.tolist()])
+    for lambd in (-0.5, float("nan"), 1e39):
+        with pytest.raises(RuntimeError, match="lambda must be in range"):
+            F.softshrink(x, lambd)
+    with pytest.raises(RuntimeError, match="label_smoothing must be between"):
+        for smoothing in (0.1, 0.2, 0.3, 1.5):
+            F.cross_entropy(x, torch.tensor(1), label_smoothing=smoothing)
+    for value in (0.5, 0.25, 1e38):
+        F.pad(x, (1, 1), value=value)
+    with pytest.raises(RuntimeError, match="overflow"):
+        F.pad(x, (1, 1), value=1e300)
+    assert F.leaky_relu(x, float("inf")).tolist() == [float("-inf"), float("-inf"), 0.5, 2.0]
+
+
+def test_a_wrong_call_does_not_end_it() -> None:
+    """An error of the caller's, with a new value, says nothing about the body."""
+    forget()
+    x = torch.randn(4, 3)
+    for eps in (0.1, 0.2):
+        F.layer_norm(x, (3,), eps=eps)
+    with pytest.raises(RuntimeError, match="normalized_shape"):
+        F.layer_norm(x, (5,), eps=0.3)
+    F.layer_norm(x, (3,), eps=0.4)
+    assert counters.changing_numbers["nn.functional.layer_norm.eps"].startswith("at run time")
+
+
+@pytest.mark.parametrize("d", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_constants_are_what_their_dtype_holds(d: Any) -> None:
+    """A cast of a constant, which is folded, is the cast of the rounded number."""
+    from flambeau.compiler.simplify import _convert
+    from flambeau.dtypes import float64
+
+    for v in values(9, 6):
+        assert _convert(v, d, float64) == torch.tensor(v, dtype=torch.float32).to(d).double().item()
 
 
 def main() -> None:

@@ -285,7 +285,7 @@ def kl_div(
 def _regression(values: Callable[..., Tensor], bools: bool = True) -> Callable[..., Tensor]:
     """values(difference, *static) -> loss of each element, made an operation over (input, target, weight); with `bools` one may be of truth values."""
 
-    def body(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, parameter: Any) -> Tensor:
+    def body(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, parameter: float | None) -> Tensor:
         kind = torch.promote_types(input.dtype, target.dtype)
         x, t = (v.to(kind) if bools and v.dtype == torch.bool and kind.is_floating_point else v for v in (input, target))
         loss = values(widen(x) - widen(t), parameter)
