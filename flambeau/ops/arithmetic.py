@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.primitive import broadcast_shapes
-from flambeau.ops.promotion import convert, fitted, is_changing, need_tensor, promote, promote_float, result_type
+from flambeau.ops.promotion import convert, fitted, fitting, is_changing, need_tensor, promote, promote_float, result_type
 from flambeau.ops.registry import Exponent, Number, operation
 from flambeau.ops.result_strides import over_operands, over_tensors
-from flambeau.trace.limits import fit
 from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
@@ -166,8 +165,8 @@ def pow_(input: Tensor | Exponent, exponent: Tensor | Exponent) -> Tensor:
     need_tensor("pow", input, exponent)
     d = result_type(input, exponent)
     a = convert(input, d)
-    if isinstance(exponent, (int, float, complex)) and d not in (dtypes.float32, dtypes.complex64):  # there PyTorch computes with a double
-        fit(exponent, d, "pow")
+    if d not in (dtypes.float32, dtypes.complex64):  # there PyTorch computes with a double
+        fitting("pow", d, exponent)
     if (isinstance(exponent, (int, float)) or is_changing(exponent)) and not d.is_complex:
         if d.category == 1 and exponent < 0:
             raise RuntimeError("Integers to negative integer powers are not allowed.")

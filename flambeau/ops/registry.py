@@ -11,7 +11,7 @@ The annotation of a parameter says how it is recorded:
     Sequence[Tensor]               several tensors
     Tensor | Number                a tensor, or a Python number that is given to the kernels at run time
     Number                         a run-time number; static where it equals the default
-    Tensor | Exponent              a tensor, or a number that is part of the edge's key
+    Tensor | Exponent              a tensor, or a number that is part of the edge's key; a float until it has a second value, as the next
     float                          static, until it has a second value: then it is a run-time number (ops/changing.py)
     anything else                  static: part of the edge's key, so it must be hashable (lists become tuples)
 
@@ -104,7 +104,7 @@ class Operation:
         if keyword:
             self.apply = lambda *args: body(*args[:first], **dict(zip(keyword, args[first:], strict=True)))
         self.function = make_wrapper(self)
-        floats = [i for i in self.static if str(list(parameters.values())[i].annotation) in ANNOTATIONS]
+        floats = [i for i, p in enumerate(parameters.values()) if self.kinds[i] == "exponent" or str(p.annotation) in ANNOTATIONS]
         self.changing = Changing(self, floats) if floats else None
         self.inplace = make_inplace(self) if inplace else None
 

@@ -119,16 +119,19 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             simple = False
         elif kind in ("operand", "operand?", "exponent"):
             head_lines.append(f"c{i} = {n}.__class__")
-            as_number = f"number({n})" if kind == "exponent" else f"c{i} if c{i} is float or c{i} is int else number({n})"
+            changes = f"c{i} is float and LOW{i} <= {n} <= HIGH{i} and {n} not in APART{i}"  # see ops/changing.py
+            as_number = f"c{i} if {changes if kind == 'exponent' else f'c{i} is float or c{i} is int'} else number({n})"
             learned.append(f"{n}._meta if c{i} is T_ else None if {n} is None else {as_number}")
             body.append(f"if c{i} is T_: k{i} = {slot}")  # the usual case first
             if kind == "exponent":
+                scope[f"LOW{i}"], scope[f"HIGH{i}"], scope[f"APART{i}"] = inf, -inf, frozenset()
+                body.append(f"elif {changes}: k{i} = c{i}")
                 body.append(f"elif c{i} is float or c{i} is int or c{i} is bool or c{i} is complex: k{i} = number({n})")
             else:
                 body.append(f"elif c{i} is float or c{i} is int and L_ <= {n} <= M_: k{i} = c{i}")
                 body.append(f"elif c{i} is bool or c{i} is complex: k{i} = number({n})")
-                pushes.append(f"k{i} is c{i} and tr_.params.append({n}); ")
-                data.append(f"*([{n}] if k{i} is c{i} else ())")
+            pushes.append(f"k{i} is c{i} and tr_.params.append({n}); ")
+            data.append(f"*([{n}] if k{i} is c{i} else ())")
             if kind == "operand?":
                 body.append(f"elif {n} is None: k{i} = None")
             body.append(f"else: k{i} = {slot}")
@@ -147,9 +150,10 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         else:
             annotation = str(p.annotation).removesuffix(" | None")
             if annotation == "float":  # may change: then its limits are no longer empty (ops/changing.py)
-                scope[f"LOW{i}"], scope[f"HIGH{i}"] = inf, -inf
+                scope[f"LOW{i}"], scope[f"HIGH{i}"], scope[f"APART{i}"], scope[f"INT{i}"] = inf, -inf, frozenset(), -1
                 head_lines.append(f"c{i} = {n}.__class__")
-                head_lines.append(f"k{i} = c{i} if c{i} is float and LOW{i} <= {n} <= HIGH{i} else {n} if {n} is None or c{i} is int else static_number({n})")
+                changes = f"c{i} is float and LOW{i} <= {n} <= HIGH{i} and {n} not in APART{i} or c{i} is int and -INT{i} <= {n} <= INT{i}"
+                head_lines.append(f"k{i} = c{i} if {changes} else {n} if {n} is None or c{i} is int else static_number({n})")
                 pushes.append(f"k{i} is c{i} and tr_.params.append({n}); ")
                 data.append(f"*([{n}] if k{i} is c{i} else ())")
             elif annotation == "bool":  # True stands for itself, so 1 must not

@@ -395,6 +395,10 @@ def _look_at_numbers(c: ObjectCode, limits: str, value: Callable[[str, str], str
         at = c.element("i64", record, 0)
         c.refuse(c.equal(c.element("i64", record, 1), 0), whole)
         x, low, high = value(at, "double"), c.element("double", record, 2), c.element("double", record, 3)
+        between = c.new_label("between")
+        c.need(c.equal(c.element("i64", record, 1), 2), between)
+        c.fork(c.op(f"fcmp une double {x}, {low}"), following, miss)
+        c.label(between)
         c.refuse(c.all(c.op(f"fcmp oge double {x}, {low}"), c.op(f"fcmp ole double {x}, {high}")), following)
         zero = c.op(f"fsub double {x}, {x}")  # NaN of what is not finite
         c.need(c.all(c.op(f"fcmp uno double {zero}, {zero}"), c.op(f"icmp ne i64 {c.element('i64', record, 4)}, 0")), miss)

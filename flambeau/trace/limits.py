@@ -26,7 +26,9 @@ _C_TYPES: Final = {
 _MOST_FLOAT: Final = {
     "float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7), "float32": 2.0**127 * (2 - 2.0**-23), "complex64": 2.0**127 * (2 - 2.0**-23),
 }  # fmt: skip
-WORDS: Final = 5  # of a limit in native code: which of the call's numbers, whether it is a float, the least, the greatest, whether infinities and NaN pass
+# Words of a limit in native code: which of the call's numbers, whether it is a float (2: one that must not be the least), the least, the greatest,
+# whether infinities and NaN pass.
+WORDS: Final = 5
 
 
 @cache
@@ -64,16 +66,17 @@ def fit(x: Any, d: dtype, name: str, single: bool = False) -> Any:
 class Limit:
     """One number of an edge: `position` among those of the call, the dtype that it must fit into (from `low` to `high`), the operation's name.
 
-    `within`: other limits, between which a body's decisions are the same (looks.py).
+    `within`: other limits, between which a body's decisions are the same (looks.py); with `apart`, the one number for which they are not.
     """
 
-    __slots__ = ("dtype", "float", "high", "low", "name", "passes", "position")
+    __slots__ = ("apart", "dtype", "float", "high", "low", "name", "passes", "position")
 
-    def __init__(self, position: int, is_float: bool, d: dtype, name: str, within: tuple[float, float] | None = None) -> None:
+    def __init__(self, position: int, is_float: bool, d: dtype, name: str, within: tuple[float, float] | None = None, apart: bool = False) -> None:
         self.position = position
         self.float = is_float
         self.dtype = d
         self.name = name
+        self.apart = apart
         self.passes = is_float and within is None and d.category >= 2  # whether infinities and NaN do
         if within is not None:
             self.low, self.high = within
@@ -97,7 +100,7 @@ def words(limits: Sequence[Limit]) -> bytes:
     for limit in limits:
         low, high = limit.low, limit.high
         ends = pack("=2d", low, high) if limit.float else pack("=2q", max(int(low), -(2**63)), min(int(high), 2**63 - 1))
-        made += pack("=2q", limit.position, limit.float) + ends + pack("=q", limit.passes)
+        made += pack("=2q", limit.position, 2 if limit.apart else limit.float) + ends + pack("=q", limit.passes)
     return made
 
 
@@ -107,7 +110,7 @@ def conditions(limits: Sequence[Limit], names: Sequence[str]) -> list[str]:
     for limit in limits:
         low, high, n = limit.low, limit.high, names[limit.position]
         passes = f" or {n} - {n} != 0" if limit.passes else ""
-        made.append(f"{low!r} <= {n} <= {high!r}{passes}")
+        made.append(f"{n} != {low!r}" if limit.apart else f"{low!r} <= {n} <= {high!r}{passes}")
     return made
 
 
@@ -115,5 +118,5 @@ def look_at_numbers(state: State, numbers: Sequence[Any]) -> None:
     """Before a trace takes the edge to `state`: RuntimeError if one of the call's numbers does not fit."""
     for limit in state.limits:
         number = numbers[limit.position]
-        if not limit.low <= number <= limit.high:
+        if not limit.apart and not limit.low <= number <= limit.high:
             fit(number, limit.dtype, limit.name)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NO_TENSORS: Final = frozenset(("static", "changing", "number"))  # kinds of arguments that are never tensors (ops/registry.py)
 MOST: Final = float_info.max  # infinities and NaN are no run-time numbers where a body may look
+MOST_INT: Final = 1 << 31  # products of two have 64 bits, as those that Python computes have any number
 _COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
 _SWAPPED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
@@ -55,10 +56,15 @@ def answer(fragment: Fragment, t: Tensor) -> Storage:
         raise Looked(behind(fragment, t._slot) or tuple(numbers))
     number = numbers[a][1]
     found = _COMPARISONS[op](number, y)
-    if number == y and op in ("eq", "ne"):
-        raise Looked((a,), y)
-    above, below = nextafter(y, inf), nextafter(y, -inf)
-    least, most = {"lt": (y, below), "ge": (y, below), "le": (above, y), "gt": (above, y), "eq": (above, below), "ne": (above, below)}[op]
+    if number.__class__ is int:
+        raise Looked((a,))
+    if op in ("eq", "ne"):
+        if number == y:
+            raise Looked((a,), y)
+        fragment.limits.append(Limit(fragment.parameters.index(a), True, dtypes.float64, "", (y, y), True))
+        fragment.apart.setdefault(a, set()).add(y)
+        return _stored(found)
+    least, most = (y, nextafter(y, -inf)) if op in ("lt", "ge") else (nextafter(y, inf), y)
     hold(fragment, a, (least, MOST) if number >= least else (-MOST, most))
     return _stored(found)
 
@@ -67,6 +73,8 @@ def _compared(fragment: Fragment, a: int, b: int, compare: Callable[[float, floa
     """The answer to how two run-time numbers compare: between them is a number that neither may pass."""
     x, y = fragment.changing[a][1], fragment.changing[b][1]
     if a != b:  # no NaN is given at run time
+        if x.__class__ is int or y.__class__ is int:
+            raise Looked((a, b))
         if x == y:
             raise Looked((a,), y)
         (low, less), (high, _) = ((a, x), (b, y)) if x < y else ((b, y), (a, x))
@@ -99,7 +107,8 @@ def _holds(x: Any) -> bool:
 
 def hold(fragment: Fragment, slot: int, limits: tuple[float, float]) -> None:
     """What is recorded is right for a run-time number within these limits."""
-    fragment.limits.append(Limit(fragment.parameters.index(slot), True, dtypes.float64, "", limits))
+    is_float = limits[0].__class__ is float
+    fragment.limits.append(Limit(fragment.parameters.index(slot), is_float, dtypes.float64 if is_float else dtypes.int64, "", limits))
     low, high = fragment.within.get(slot, limits)
     fragment.within[slot] = max(low, limits[0]), min(high, limits[1])
 

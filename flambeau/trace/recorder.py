@@ -112,6 +112,7 @@ class Fragment:
         self.limits: list[Limit] = []  # what numbers must fit into (limits.py)
         self.changing: dict[int, tuple[int, float]] = {}  # parameters whose value may be compared: (which argument, the number) (looks.py)
         self.within: dict[int, tuple[float, float]] = {}  # between what they may be
+        self.apart: dict[int, set[float]] = {}  # and what they may not be
 
     def add_value(self, value: Value) -> int:
         self.values.append(value)

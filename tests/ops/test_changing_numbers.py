@@ -46,6 +46,12 @@ CALLS: dict[str, Call] = {
     "alpha_dropout": lambda x, v: F.alpha_dropout(x, v, True),
     "dropout2d": lambda x, v: F.dropout2d(_images(x).unsqueeze(3), v),
     "pad": lambda x, v: F.pad(x, (1, 2), value=v),
+    "pad with ints": lambda x, v: F.pad(x, (1, 2), value=int(v * 100)),
+    "leaky_relu with ints": lambda x, v: F.leaky_relu(x, int(v * 100)),
+    "threshold with ints": lambda x, v: F.threshold((x * 9).to(torch.int32), int(v * 9), int(v * 100)).float() + x,
+    "pow": lambda x, v: x.abs() ** (3 * v),
+    "pow of a number": lambda x, v: (0.1 + v) ** x,
+    "float_power": lambda x, v: torch.float_power(x.abs(), v),
     "layer_norm": lambda x, v: F.layer_norm(x, (8,), eps=v / 100),
     "rms_norm": lambda x, v: F.rms_norm(x, (8,), eps=v / 100),
     "group_norm": lambda x, v: F.group_norm(x, 4, eps=v / 100),
@@ -112,7 +118,7 @@ def forget() -> None:
     """No argument of any operation has had a value yet."""
     for op in operations():
         assert op.changing is not None
-        op.changing._fix(op.changing.positions, "")
+        op.changing._fix([(i, c) for i in op.changing.positions for c in (float, int)], "")
         op.changing = Changing(op, op.changing.positions)
     counters.changing_numbers.clear()
 
