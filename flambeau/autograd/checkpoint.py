@@ -11,6 +11,7 @@ from typing import Any
 
 from flambeau.autograd.function import Function
 from flambeau.trace.recorder import local
+from flambeau.trace.while_set import while_set, while_switched
 
 
 class _Checkpoint(Function):
@@ -50,18 +51,16 @@ class _Checkpoint(Function):
                 continue
             t = next(tensors)
             args.append(t if again else t.detach().requires_grad_(t.requires_grad))
-        now = g.state
-        outside = local.main.autocast
-        if ctx.state is not None:  # as long as nothing is freed, the backward pass may come again
-            g.state = ctx.state.clone()
-        try:
-            local.main.set_autocast(ctx.autocast)
+
+        def compute() -> Any:
             with enable_grad(), ctx.again:
-                outputs = _call(ctx.function, ctx.layout, args)
-        finally:
-            local.main.set_autocast(outside)
-            if ctx.state is not None:
-                g.state = now
+                return _call(ctx.function, ctx.layout, args)
+
+        again_under = (local.main.set_autocast, local.main.autocast, ctx.autocast, compute)
+        if ctx.state is None:
+            outputs = while_switched(*again_under)
+        else:  # as long as nothing is freed, the backward pass may come again
+            outputs = while_set(g, "state", ctx.state.clone(), while_switched, *again_under)
         pairs = [
             (o, d)
             for o, d in zip(outputs if isinstance(outputs, (tuple, list)) else (outputs,), grads, strict=True)

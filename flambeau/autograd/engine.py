@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd.differentiate import Region, differentiate
-from flambeau.autograd.hooks import after_pass, pack_saved, saved, unpacked
+from flambeau.autograd.hooks import Pass, current, pack_saved, saved, unpacked
 from flambeau.autograd.segment import Segment, SegmentForward, trace_region
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops.signatures import flag
@@ -20,7 +20,7 @@ from flambeau.trace.evaluate import flush
 from flambeau.trace.meta import is_dense
 from flambeau.trace.recorder import GRAD_MODE, Boundary, Fragment, Trace, local, run_in
 from flambeau.trace.state import State
-from flambeau.trace.while_set import while_switched
+from flambeau.trace.while_set import while_set, while_switched
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -98,12 +98,9 @@ class Engine:
         into[slot] = gradient if before is None else before + gradient
 
     def run(self) -> None:
-        ended: list[Any] = []
-        try:
-            while_switched(self.tr.set_grad_enabled, self.tr.grad_enabled, self.create, self._walk_all)
-        finally:
-            ended, after_pass[:] = after_pass[:], []
-        for call in ended:
+        this = Pass()
+        while_set(current, "under_way", this, while_switched, self.tr.set_grad_enabled, self.tr.grad_enabled, self.create, self._walk_all)
+        for call in this.ends:
             call()
 
     def _walk_all(self) -> None:

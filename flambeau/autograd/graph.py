@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ContextDecorator, nullcontext
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from flambeau.autograd import hooks as _hooks
 from flambeau.autograd.hooks import RemovableHandle
 from flambeau.autograd.node import Node
 from flambeau.tensor import Tensor
+from flambeau.trace.blocks import Block
 from flambeau.trace.recorder import local, storage_of
 
 __all__ = [
@@ -42,7 +44,7 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
 
 
 # -- what is kept for the backward pass -------------------------------------------------------------------------------------
-class saved_tensors_hooks:
+class saved_tensors_hooks(Block):
     """A block in which what is kept for gradients is given to `pack_hook(tensor)`; what that returns is kept in its place, and
     `unpack_hook` makes a tensor of it again when the backward pass needs it.
 
@@ -51,20 +53,29 @@ class saved_tensors_hooks:
     """
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
+        super().__init__()
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
 
-    def __enter__(self) -> None:
+    gives_itself = False
+
+    def _now(self) -> Any:
+        """The entry of this block: an object of its own, which is known again."""
+        return (self.pack_hook, self.unpack_hook)
+
+    def _begin(self) -> None:
         if _disabled.message is not None:
             raise RuntimeError(_disabled.message)
         self._cut()
-        _hooks.saved.append((self.pack_hook, self.unpack_hook))
+        _hooks.saved.append(self._before[-1])
 
-    def __exit__(self, *_: Any) -> None:
+    def _end(self, before: Any) -> None:
         try:
             self._cut()
-        finally:
-            _hooks.saved.pop()
+            _hooks.saved[:] = [entry for entry in _hooks.saved if entry is not before]
+        except BaseException:
+            _hooks.saved[:] = [entry for entry in _hooks.saved if entry is not before]
+            raise
 
     @staticmethod
     def _cut() -> None:
@@ -89,14 +100,22 @@ class _Disabled(threading.local):
 _disabled = _Disabled()
 
 
-@contextmanager
-def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """A block in which saved_tensors_hooks raises a RuntimeError with this message."""
-    before = _disabled.message
-    _disabled.message = error_message
-    try:
-        yield
-    finally:
+class disable_saved_tensors_hooks(Block, ContextDecorator):
+    """A block (or, as a decorator, a function) in which saved_tensors_hooks raises a RuntimeError with this message."""
+
+    gives_itself = False
+
+    def __init__(self, error_message: str) -> None:
+        super().__init__()
+        self.error_message = error_message
+
+    def _now(self) -> Any:
+        return _disabled.message
+
+    def _begin(self) -> None:
+        _disabled.message = self.error_message
+
+    def _end(self, before: Any) -> None:
         _disabled.message = before
 
 
@@ -119,34 +138,40 @@ def register_multi_grad_hook(
     """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of 'all', 'any' but got {mode}")
-    found: list[Tensor | None] = [None] * len(tensors)
-    state = {"count": 0, "called": False, "waiting": False}
+    key = object()
 
-    def finish() -> None:
-        if state["called"]:
+    def finish(note: _Gathered) -> None:
+        if note.called:
             return
-        state["called"] = True
-        fn(list(found) if mode == "all" else next(g for g in found if g is not None))  # type: ignore[arg-type, misc]
-
-    def end() -> None:
-        finish()
-        found[:] = [None] * len(tensors)
-        state.update(count=0, called=False, waiting=False)
+        note.called = True
+        fn(list(note.found) if mode == "all" else next(g for g in note.found if g is not None))  # type: ignore[arg-type, misc]
 
     def one(index: int) -> Callable[[Tensor], None]:
         def hook(gradient: Tensor) -> None:
-            if not state["waiting"]:
-                state["waiting"] = True
-                _hooks.after_pass.append(end)
-            found[index] = gradient
-            state["count"] += 1
-            if mode == "any" or state["count"] == len(tensors):
-                finish()
+            task = _hooks.current.under_way
+            assert task is not None  # hooks are called by passes
+            note = task.notes.get(key)
+            if note is None:
+                note = task.notes[key] = _Gathered([None] * len(tensors))
+                task.ends.append(partial(finish, note))
+            note.found[index] = gradient
+            note.count += 1
+            if mode == "any" or note.count == len(tensors):
+                finish(note)
 
         return hook
 
     handles = [t.register_hook(one(i)) for i, t in enumerate(tensors)]
     return _MultiHandle(handles)
+
+
+class _Gathered:
+    """The gradients that one pass has brought to the tensors of a hook on several."""
+
+    __slots__ = ("called", "count", "found")
+
+    def __init__(self, found: list[Tensor | None]) -> None:
+        self.found, self.count, self.called = found, 0, False
 
 
 class _MultiHandle(RemovableHandle):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,23 @@ if TYPE_CHECKING:
 _ids = itertools.count()
 saved: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = []  # (pack, unpack) of what is kept for gradients, innermost last
 unpacked: list[tuple[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = []  # (segment, hooks) that have not been called for it yet
-after_pass: list[Callable[[], None]] = []  # called once at the end of the backward pass that is under way
+
+
+class Pass:
+    """What hooks know of one backward pass: `notes` of theirs, which end with it however it ends, and `ends`, called when it has gone through."""
+
+    __slots__ = ("ends", "notes")
+
+    def __init__(self) -> None:
+        self.ends: list[Callable[[], None]] = []
+        self.notes: dict[Any, Any] = {}
+
+
+class _Current(threading.local):
+    under_way: Pass | None = None  # the backward pass of this thread, the innermost one
+
+
+current = _Current()
 
 
 class RemovableHandle:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import flambeau as torch
+from flambeau.autograd import hooks
 from flambeau.trace import evaluate, finalizers
 from flambeau.trace.recorder import LOCALS, Trace, local
 from tests.engine import interrupts
@@ -54,7 +55,10 @@ def test_with_little_room_on_the_stack(program: tuple[interrupts.Program, list[A
 
 
 @pytest.mark.parametrize("line", range(1, 3))
-@pytest.mark.parametrize("block", [torch.no_grad, lambda: torch.autocast("cpu"), torch.inference_mode, lambda: torch.set_grad_enabled(False)])
+@pytest.mark.parametrize("block", [
+    torch.no_grad, lambda: torch.autocast("cpu"), torch.inference_mode, lambda: torch.set_grad_enabled(False),
+    lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t), lambda: torch.autograd.graph.disable_saved_tensors_hooks("no hooks"),
+])  # fmt: skip
 def test_a_block_ends_although_its_end_is_interrupted(block: Any, line: int) -> None:
     """Before the first line of `__exit__` has run, too."""
     def tracer(frame: Any, event: str, argument: Any) -> Any:
@@ -72,7 +76,41 @@ def test_a_block_ends_although_its_end_is_interrupted(block: Any, line: int) -> 
                 torch.ones(2) + 1
         finally:
             sys.settrace(None)
-    assert torch.is_grad_enabled() and not torch.is_autocast_cpu_enabled()
+    assert torch.is_grad_enabled() and not torch.is_autocast_cpu_enabled() and not hooks.saved
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        assert len(hooks.saved) == 1
+
+
+def test_a_checkpoint_that_is_interrupted_anywhere() -> None:
+    """The random state and autocast are those of before the backward pass, wherever the interrupt comes while the function runs again."""
+    x = torch.ones(4, requires_grad=True)
+    seen = 0
+    while True:
+        with torch.autocast("cpu"):
+            y = torch.utils.checkpoint.checkpoint(lambda t: torch.nn.functional.dropout(t * 2), x, use_reentrant=True)
+        y = y.float().sum()
+        state, lines = torch.get_rng_state().tolist(), 0
+
+        def tracer(frame: Any, event: str, argument: Any) -> Any:
+            nonlocal lines
+            if frame.f_code.co_filename.endswith(("autograd/checkpoint.py", "trace/while_set.py")):
+                lines += event == "line"
+                if lines == seen + 1 and event == "line":
+                    raise KeyboardInterrupt
+            return tracer
+
+        sys.settrace(tracer)
+        try:
+            y.backward()
+        except KeyboardInterrupt:
+            seen += 1
+        else:
+            break
+        finally:
+            sys.settrace(None)
+        assert torch.get_rng_state().tolist() == state and not torch.is_autocast_cpu_enabled() and torch.is_grad_enabled(), seen
+        assert hooks.current.under_way is None and type(local.trace) is Trace
+    assert seen > 30
 
 
 def test_a_block_that_is_entered_by_hand_stays() -> None:

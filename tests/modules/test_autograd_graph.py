@@ -99,6 +99,43 @@ def test_hooks_on_several_gradients(m: Any) -> None:
         m.autograd.graph.get_gradient_edge(m.ones(1))
 
 
+@pytest.mark.parametrize("m", [ft, torch], ids=["flambeau", "torch"])
+@pytest.mark.parametrize("mode", ["all", "any"])
+def test_hooks_on_several_gradients_after_a_pass_that_failed(m: Any, mode: str) -> None:
+    """What a pass has gathered ends with it: the next one begins anew."""
+    calls: list[Any] = []
+    a, b = (m.ones(2, requires_grad=True) for _ in range(2))
+
+    def told(g: Any) -> None:
+        calls.append([t.tolist() for t in g] if mode == "all" else g.tolist())
+
+    with m.autograd.graph.register_multi_grad_hook((a, b), told, mode=mode):
+        middle = a * 3
+
+        def fails(gradient: Any) -> None:
+            raise ValueError("mine")
+
+        middle.register_hook(fails)
+        with pytest.raises(ValueError, match="mine"):
+            (b * middle).sum().backward()
+        calls.clear()
+        for _ in range(2):
+            (a * b * 2).sum().backward()
+    assert calls == ([[[2.0, 2.0], [2.0, 2.0]]] * 2 if mode == "all" else [[2.0, 2.0]] * 2)
+
+
+@pytest.mark.parametrize("m", [ft, torch], ids=["flambeau", "torch"])
+def test_hooks_on_several_gradients_around_a_checkpoint(m: Any) -> None:
+    """A pass within a pass, as a checkpoint's, does not end what the outer one gathers."""
+    calls: list[Any] = []
+    a, b = (m.ones(2, requires_grad=True) for _ in range(2))
+    with m.autograd.graph.register_multi_grad_hook((a, b), lambda g: calls.append([None if t is None else t.tolist() for t in g])):
+        for reentrant in (False, True):
+            y = m.utils.checkpoint.checkpoint(lambda t: t.sin().exp(), a * 0.5, use_reentrant=reentrant)
+            (y * 0 + a * b * 2).sum().backward()
+    assert calls == [[[2.0, 2.0], [2.0, 2.0]]] * 2
+
+
 def test_a_hook_after_passes_without_hooks() -> None:
     """The hook looks at a value, which ends the trace: the pass must not count on its slots."""
     a, b = ft.ones(2, requires_grad=True), ft.ones(2, requires_grad=True)

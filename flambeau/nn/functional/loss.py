@@ -169,9 +169,7 @@ def linear_cross_entropy(
 
     `options` choose how PyTorch cuts the batch into chunks; they are accepted, and here the compiler plans memory.
     """
-    from flambeau.nn.modules.adaptive import LinearCrossEntropyOptions
-
-    if options is not None and not isinstance(options, LinearCrossEntropyOptions):
+    if options is not None and not hasattr(options, "chunking_method"):
         raise TypeError(f"linear_cross_entropy(): argument 'options' must be LinearCrossEntropyOptions, not {type(options).__name__}")
     if input.ndim not in (1, 2):
         raise RuntimeError(f"linear_cross_entropy(): expected input with dimensionality 1 or 2, got {input.ndim}")
