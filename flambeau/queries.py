@@ -150,6 +150,11 @@ def typename(obj: Any) -> str:
         return str(obj.type())
     kind = obj if getattr(obj, "__qualname__", None) and getattr(obj, "__module__", None) else type(obj)
     module = kind.__module__
+    if module.partition(".")[0] == "flambeau":  # by PyTorch's names
+        import flambeau
+
+        public = next((name for name, value in vars(flambeau).items() if value is kind), None)
+        return f"torch{module[8:]}.{kind.__qualname__}" if public is None else f"torch.{public}"
     return kind.__qualname__ if module in ("builtins", "__builtin__") else f"{module}.{kind.__qualname__}"
 
 

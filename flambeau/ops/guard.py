@@ -36,7 +36,8 @@ def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[An
                 told.__cause__ = cause
             return told
         texts_are_pytorchs = not overloads(name) and (names[:1] == ("self",) or name.startswith("distributions."))
-        if type(error) in _NAMED and (not texts_are_pytorchs or _INNER.match(str(error))):
+        unsupported = isinstance(error, NotImplementedError)  # a dtype or a layout: the text is ours
+        if unsupported or (type(error) in _NAMED and (not texts_are_pytorchs or _INNER.match(str(error)))):
             name_operation(error, name)
     return None
 
@@ -86,7 +87,12 @@ AT_END.append(suggest)
 
 def explained_call(error: Exception, holder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
     """`better` for a call of an object of flambeau's own (a module), whose class names it."""
-    if not type(holder).__module__.startswith("flambeau.") or not unexpected(error):
+    if not type(holder).__module__.startswith("flambeau."):
+        return None
+    if not unexpected(error):
+        if isinstance(error, NotImplementedError) and not hasattr(error, "_module"):
+            error._module = type(holder).__name__  # type: ignore[attr-defined]  # the innermost one says so
+            name_operation(error, type(holder).__name__)
         return None
     return explained(error, type(holder).__name__, ["input", *["" for _ in args[1:]], *kwargs], [*args, *kwargs.values()])
 

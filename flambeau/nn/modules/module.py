@@ -30,6 +30,7 @@ from flambeau.nn.modules.hooks import (
 from flambeau.nn.modules.state import StateMixin
 from flambeau.nn.parameter import Buffer, Parameter, is_lazy
 from flambeau.ops.guard import explained_call
+from flambeau.queries import typename
 from flambeau.tensor import Tensor
 from flambeau.trace.place import MODULE_CALLS
 from flambeau.tracebacks import shorten
@@ -136,7 +137,7 @@ class Module(HookMixin, StateMixin):
             if "_modules" not in own:
                 raise AttributeError("cannot assign module before Module.__init__() call")
             if name in own["_parameters"]:
-                raise TypeError(f"cannot assign '{_typename(value)}' as parameter '{name}' (torch.nn.Parameter or None expected)")
+                raise TypeError(f"cannot assign '{typename(value)}' as parameter '{name}' (torch.nn.Parameter or None expected)")
             self._forget(name, own, own["_buffers"], own["_parameters"], own["_non_persistent_buffers_set"])
             own["_modules"][name] = registered(EVERY.modules, self, name, value) if EVERY.modules else value
             return
@@ -149,7 +150,7 @@ class Module(HookMixin, StateMixin):
                 if value is not None:
                     refuse((value,), f"the module {type(self).__name__} (as its {what} '{name}')")
                     raise TypeError(
-                        f"cannot assign '{_typename(value)}' as {what} '{name}' (torch.nn.{kind} or None expected)"
+                        f"cannot assign '{typename(value)}' as {what} '{name}' (torch.nn.{kind} or None expected)"
                     )
                 members[name] = None
                 return
@@ -157,7 +158,7 @@ class Module(HookMixin, StateMixin):
         if isinstance(value, Buffer) or (buffers is not None and name in buffers):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
-                    f"cannot assign '{_typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None expected)"
+                    f"cannot assign '{typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None expected)"
                 )
             if buffers is None:
                 raise AttributeError("cannot assign buffers before Module.__init__() call")
@@ -206,7 +207,7 @@ class Module(HookMixin, StateMixin):
         if param is not None and not isinstance(param, Parameter):
             refuse((param,), f"the module {type(self).__name__} (as its parameter '{name}')")
             raise TypeError(
-                f"cannot assign '{_typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)"
+                f"cannot assign '{typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)"
             )
         if param is not None and not param.is_leaf:
             raise ValueError(
@@ -223,7 +224,7 @@ class Module(HookMixin, StateMixin):
         if tensor is not None and not isinstance(tensor, Tensor):
             refuse((tensor,), f"the module {type(self).__name__} (as its buffer '{name}')")
             raise TypeError(
-                f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
+                f"cannot assign '{typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
             )
         self._buffers[name] = registered(EVERY.buffers, self, name, tensor) if EVERY.buffers else tensor
         if persistent:
@@ -235,7 +236,7 @@ class Module(HookMixin, StateMixin):
         """Add a child module under an attribute name."""
         if module is not None and not isinstance(module, Module):
             refuse((module,), f"the module {type(self).__name__} (as its part '{name}')")
-            raise TypeError(f"{_typename(module)} is not a Module subclass")
+            raise TypeError(f"{typename(module)} is not a Module subclass")
         self._check_name("module", name, self._modules)
         self._modules[name] = registered(EVERY.modules, self, name, module) if EVERY.modules else module
 
@@ -245,7 +246,7 @@ class Module(HookMixin, StateMixin):
 
     def _check_name(self, what: str, name: str, table: dict[str, Any]) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"{what} name should be a string. Got {_typename(name)}")
+            raise TypeError(f"{what} name should be a string. Got {typename(name)}")
         if "." in name:
             raise KeyError(f'{what} name can\'t contain "."' + (f", got: {name}" if what == "module" else ""))
         if name == "":
@@ -497,13 +498,6 @@ def clear_grad(p: Tensor, set_to_none: bool) -> None:
 
 def _indent(text: str) -> str:
     return text.replace("\n", "\n  ")
-
-
-def _typename(value: object) -> str:
-    kind = type(value)
-    if kind.__module__.startswith("flambeau.") and kind.__name__ in ("Tensor", "Parameter"):
-        return "torch.FloatTensor" if kind.__name__ == "Tensor" else "torch.nn.Parameter"
-    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool]:

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from flambeau.foreign import refuse
+from flambeau.ops.signatures import type_name
 from flambeau.optim.optimizer import Optimizer
 
 EPOCH_WARNING = (
@@ -102,7 +103,7 @@ def check_optimizer(optimizer: Any) -> None:
     """TypeError unless it is an optimizer."""
     if not isinstance(optimizer, Optimizer):
         refuse((optimizer,), "a schedule of learning rates")
-        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        raise TypeError(f"{type_name(optimizer).rpartition('.')[2]} is not an Optimizer")
 
 
 def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
