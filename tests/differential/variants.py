@@ -3,8 +3,8 @@
 A variant is an entry of the database in one form: the function, the method, in place, with `out=`, by the operator (`a + b`), on the
 database's larger set of samples (`reference`), or called wrongly (`errors`). Its samples are drawn by the seed, from all dtypes that
 PyTorch has for it, and it passes where 99 % of them agree in values, dtypes, shapes, strides of views, first gradients and types of
-errors. Nothing is left out here; known.py says of which failing ones the reason is known. `--log FILE` keeps a line for each variant,
-and a second run goes on from there.
+errors. Nothing is left out here; of those that differ, the documented ones (documented.py) are counted by themselves, by their headings in
+docs/differences.md. `--log FILE` keeps a line for each variant, and a second run goes on from there; `--minutes N` ends it before the next operator.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import json
 import random
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.differential.known import FORMS_KNOWN, INTERNAL, KNOWN, Known
+from tests.differential.documented import Documented, documented
+from tests.differential.known import INTERNAL
 from tests.differential.samples import OPERATORS, Draw, Unsupported, supported
 from tests.differential.sweep import answers, on_alarm, wrong_errors
 
@@ -38,6 +40,11 @@ class Variant(NamedTuple):
     @property
     def passes(self) -> bool:
         return self.samples - self.wrong >= _SHARE * self.samples
+
+    @property
+    def documented(self) -> Documented | None:
+        """Why it may differ as much as it does."""
+        return documented(self.label, self.form, self.wrong / self.samples)
 
 
 def run(label: str, form: str, most: int, seed: int) -> Variant:
@@ -64,14 +71,6 @@ def run(label: str, form: str, most: int, seed: int) -> Variant:
     return Variant(label, form, count, wrong, found)
 
 
-def reason(variant: Variant) -> str:
-    """Why a variant that fails is known to, or nothing."""
-    form = "function" if variant.form == "reference" else variant.form
-    known = FORMS_KNOWN.get((form, variant.label), "")
-    of_dtypes = [KNOWN[key].reason for key in KNOWN if key.startswith(variant.label + ":")]
-    return known or KNOWN.get(variant.label, Known("")).reason or "; ".join(of_dtypes)
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.differential.variants", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("operators", nargs="*")
@@ -79,6 +78,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
     parser.add_argument("--log", type=Path)
+    parser.add_argument("--minutes", type=float, help="begin no operator after so many")
     parser.add_argument("--part", default="1/1", help="which part of the operators, as 2/4, so that several processes share them")
     options = parser.parse_intermixed_args(arguments)
     signal.signal(signal.SIGALRM, on_alarm)
@@ -91,7 +91,10 @@ def main(arguments: list[str]) -> int:
     made: list[Variant] = []  # type: ignore[no-redef]
     labels = sorted(set(OPERATORS) - INTERNAL)
     random.Random(options.seed).shuffle(labels)  # what a run that is cut short has seen is a sample
+    begun = time.monotonic()
     for label in options.operators or labels[part - 1 :: parts]:
+        if options.minutes is not None and time.monotonic() - begun > 60 * options.minutes:
+            break
         for form in options.forms:
             variant = known.get((label, form)) or run(label, form, options.samples, options.seed)
             if options.log is not None and (label, form) not in known:
@@ -103,15 +106,20 @@ def main(arguments: list[str]) -> int:
 
 
 def report(variants: list[Any]) -> int:
-    """Print the failing ones, with some of their samples, and how many passed."""
-    failing = [v for v in variants if not v.passes]
-    for v in failing:
-        print(f"{v.form:10} {v.label:48} {v.wrong} of {v.samples}  {reason(v)}")
+    """Print those that differ with some of their samples, the documented ones by their headings, and how many there are of each."""
+    differing = [v for v in variants if not v.passes]
+    explained = [(v, entry) for v in differing if (entry := v.documented) is not None]
+    open_ = [v for v in differing if v.documented is None]
+    for v in open_:
+        print(f"{v.form:10} {v.label:48} {v.wrong} of {v.samples}")
         for line in v.lines[:3]:
             print("    ", line)
-    unexplained = sum(1 for v in failing if not reason(v))
-    print(f"{len(variants) - len(failing)} of {len(variants)} variants pass; of {unexplained} no reason is known")
-    return int(unexplained > 0)
+    for heading in sorted({entry.heading for _, entry in explained}):
+        print(f"documented: {heading}: {', '.join([f'{v.label} ({v.form})' for v, entry in explained if entry.heading == heading])}")
+    passed = len(variants) - len(differing)
+    rest = max(len(variants) - len(explained), 1)
+    print(f"{len(variants)} variants: {passed} passed, {len(explained)} documented, {len(open_)} differing; of those not documented {passed / rest:.1%} pass")
+    return int(bool(open_))
 
 
 if __name__ == "__main__":
