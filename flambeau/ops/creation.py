@@ -296,13 +296,21 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: dtype 
     """`steps` numbers from start to end, both included."""
     devices.check(device)
     _check_steps("linspace", steps)
-    start, end = (v.item() if hasattr(v, "item") else v for v in (start, end))
+    start, end = _ends("linspace", start, end)
     kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
     refuse_dtype("linspace", kind)
     if (isinstance(start, complex) or isinstance(end, complex)) and not kind.is_complex:
         raise RuntimeError(f"linspace(): inferred dtype complex can't be safely cast to {kind.name}: got start {start}, end {end}")
     start, end = fit(start, kind, "linspace"), fit(end, kind, "linspace")
     return _finish(into(out, _linspace(*_bounds(start, end, kind), int(steps), kind, None), "linspace"), requires_grad)  # type: ignore[no-any-return]
+
+
+def _ends(name: str, start: Any, end: Any) -> list[Any]:
+    """The first and the last number as Python's; PyTorch's RuntimeError of a tensor that is not 0-d."""
+    for what, v in (("start", start), ("end", end)):
+        if hasattr(v, "_meta") and v.ndim:
+            raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got {what} with {v.ndim} dimension(s)")
+    return [v.item() if hasattr(v, "item") else v for v in (start, end)]
 
 
 def _check_steps(name: str, steps: Any) -> None:
@@ -322,6 +330,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     devices.check(device)
     _check_steps("logspace", steps)
     kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    start, end = [fit(v, kind, "logspace") for v in _ends("logspace", start, end)]
     result = _linspace(*_bounds(start, end, kind), int(steps), kind, float(base))
     return _finish(into(out, result, "logspace"), requires_grad)  # type: ignore[no-any-return]
 

@@ -157,7 +157,11 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
 
 
 def _affine(name: str, base: Any, product: Any, beta: Any, alpha: Any, terms: int = 1) -> Any:
-    """beta * base + alpha * product; a beta of 0 ignores base, NaN included. `terms`: of the product; of none, alpha is not looked at."""
+    """beta * base + alpha * product; a beta of 0 ignores base, NaN included, and an alpha of 0 the product where PyTorch's does.
+
+    `terms`: of the product; of none, alpha is not looked at.
+    """
+    blas = _by_blas(name, product, terms)
     if name in ("addmv", "addr"):  # the numbers must fit into 16 bits, too
         for number in (beta, alpha):
             fitted(number, product.dtype, name)
@@ -166,13 +170,25 @@ def _affine(name: str, base: Any, product: Any, beta: Any, alpha: Any, terms: in
         alpha, product = 1, prim.full_of(tuple(product._meta.shape), _nothing(narrow))
     if narrow in (dtypes.float16, dtypes.bfloat16):  # beta and alpha keep their digits, and the result is rounded once
         product, base = convert(product, dtypes.float32), convert(base, dtypes.float32)
-        return convert(_affine(name, base, product, beta, alpha, terms), narrow)
+        return convert(_affine(f"{name} of {narrow}", base, product, beta, alpha, terms), narrow)
     if not (isinstance(alpha, (int, float)) and alpha == 1):
-        product = prim.mul(product, fitted(alpha, product.dtype, name))
+        alpha = fitted(alpha, product.dtype, name)
+        scaled = prim.mul(product, alpha)
+        product = prim.where(prim.eq(alpha, 0), _nothing(product.dtype), scaled) if blas else scaled
     if not (isinstance(beta, (int, float)) and beta == 1):
         beta = fitted(beta, product.dtype, name)
         base = prim.mul(prim.where(prim.eq(beta, 0), _nothing(product.dtype) if terms else prim.constant(0, product.dtype), base), beta)
     return prim.add(product, base)
+
+
+def _by_blas(name: str, product: Any, terms: int) -> bool:
+    """Whether PyTorch leaves the sum to BLAS, which does not read what is multiplied by 0: infinities and NaN in it have no effect."""
+    m = product._meta
+    if m.dtype.category < 2 or m.dtype.itemsize < 4:
+        return False
+    if name == "baddbmm":  # small ones are loops
+        return bool(m.shape[-1] * m.shape[-2] * terms >= 400)
+    return name in ("addmm", "addbmm") or (name == "addmv" and not m.dtype.is_complex)
 
 
 def _nothing(kind: Any) -> Any:

@@ -97,6 +97,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tup
     """The k-th smallest value along a dim (k from 1) and its index."""
     m = input._meta
     d = dim_of(dim, m.ndim)
+    _need_elements("kthvalue", input, dim)
     if m.ndim == 0 and k == 1:
         return kthvalue_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
     size = m.shape[d] if m.ndim else 1
@@ -105,6 +106,14 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tup
     need_order("kthvalue", input)
     values, indices = prim.sort(input, dim=d, descending=False)
     return kthvalue_result(_at(values, d, k - 1, keepdim), _at(indices, d, k - 1, keepdim))  # type: ignore[no-any-return]
+
+
+def _need_elements(name: str, input: Tensor, dim: int) -> None:
+    """PyTorch's IndexError where a dim without elements is to be searched; it looks at nothing else before."""
+    m = input._meta
+    d = dim_of(dim, m.ndim)
+    if m.ndim and not m.shape[d]:
+        raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size, got shape {tuple(m.shape)}")
 
 
 @operation(name="median_over")
@@ -140,6 +149,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
     """The lower median: of all elements, or along a dim with its indices. NaN wins."""
     if dim is None:
         return _median_over(input.reshape(-1), 0, False, False)[0]  # type: ignore[attr-defined]
+    _need_elements("median", input, dim)
     return _median_over(input, dim, keepdim, False)
 
 
@@ -148,6 +158,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, o
     """The lower median of what is not NaN."""
     if dim is None:
         return _median_over(input.reshape(-1), 0, False, True)[0]  # type: ignore[attr-defined]
+    _need_elements("nanmedian", input, dim)
     return _median_over(input, dim, keepdim, True)
 
 
@@ -156,6 +167,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
     """The most frequent value along a dim (the smallest of equally frequent ones) and the index of its last occurrence."""
     m = input._meta
     d = dim_of(dim, m.ndim)
+    _need_elements("mode", input, dim)
     if m.ndim == 0:
         return mode_result(prim.copy(input, strides=()), prim.zeros_of((), dtypes.int64))  # type: ignore[no-any-return]
     need_order("mode", input)

@@ -101,8 +101,8 @@ class _Options:
         elif a is None or b is None:
             if a is not b:
                 raise _Mismatch(f"None mismatch: {a} is not {b}")
-        elif type(a) in _NUMBERS and type(b) in _NUMBERS:
-            self._numbers(a, b)
+        elif type(_plain(a)) in _NUMBERS and type(_plain(b)) in _NUMBERS:
+            self._numbers(_plain(a), _plain(b))
         else:
             self._tensors(a, b)
 
@@ -183,6 +183,11 @@ def _greatest(kind: str, distance: Tensor, shape: tuple[int, ...]) -> str:
     at = int(flat.argmax().item())
     index = tuple(i.item() for i in torch.unravel_index(torch.tensor(at), shape))
     return f"Greatest {kind} difference: {flat[at].item()} at index {index}"
+
+
+def _plain(x: Any) -> Any:
+    """A number of NumPy's as one of Python's, as PyTorch compares them; an array is none."""
+    return x.item() if type(x).__module__ == "numpy" and hasattr(x, "item") and type(x).__name__ != "ndarray" else x
 
 
 def _is_sequence(x: Any) -> bool:
