@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flambeau.ops.registry import Operation
     from flambeau.trace.recorder import Fragment
 
-ANNOTATIONS: Final = frozenset(("float", "float | None"))  # of the arguments that may change
+ANNOTATIONS: Final = frozenset(("float", "float | None", "Whole"))  # of the arguments that may change
 
 _CHANGED: Final = {"static": "changing", "exponent": "operand"}  # the kinds of arguments that do
 

@@ -12,7 +12,7 @@ The annotation of a parameter says how it is recorded:
     Tensor | Number                a tensor, or a Python number that is given to the kernels at run time
     Number                         a run-time number; static where it equals the default
     Tensor | Exponent              a tensor, or a number that is part of the edge's key; a float until it has a second value, as the next
-    float                          static, until it has a second value: then it is a run-time number (ops/changing.py)
+    float, Whole                   static, until it has a second value: then it is a run-time number (ops/changing.py)
     anything else                  static: part of the edge's key, so it must be hashable (lists become tuples)
 
 The body runs once for each new edge, over placeholders: it may branch on shapes, dtypes and static arguments, never on values.
@@ -34,6 +34,7 @@ from flambeau.trace.recorder import _PARAMETER, _TENSOR
 
 Number = int | float | bool
 Exponent = int | float | bool | complex
+Whole = int
 
 OPERATIONS: dict[str, Operation] = {}
 

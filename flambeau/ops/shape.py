@@ -13,7 +13,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.primitive import laid_out
 from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, result_type
-from flambeau.ops.registry import Number, operation
+from flambeau.ops.registry import Number, Whole, operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.signatures import must_be, type_name
 from flambeau.ops.tied import tied
@@ -849,13 +849,13 @@ def _triangle(x: Any, k: int, lower: bool) -> Any:
 
 
 @operation(method=True, inplace=True, out=True)
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: Whole = 0) -> Tensor:
     """The lower triangle; zeros above the given diagonal."""
     return _triangle(input, diagonal, True)
 
 
 @operation(method=True, inplace=True, out=True)
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: Whole = 0) -> Tensor:
     """The upper triangle; zeros below the given diagonal."""
     return _triangle(input, diagonal, False)
 

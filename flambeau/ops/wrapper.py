@@ -149,7 +149,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             simple = learnable = False  # no tensors in keys of learned calls
         else:
             annotation = str(p.annotation).removesuffix(" | None")
-            if annotation == "float":  # may change: then its limits are no longer empty (ops/changing.py)
+            if annotation in ("float", "Whole"):  # may change: then its limits are no longer empty (ops/changing.py)
                 scope[f"LOW{i}"], scope[f"HIGH{i}"], scope[f"APART{i}"], scope[f"INT{i}"] = inf, -inf, frozenset(), -1
                 head_lines.append(f"c{i} = {n}.__class__")
                 changes = f"c{i} is float and LOW{i} <= {n} <= HIGH{i} and {n} not in APART{i} or c{i} is int and -INT{i} <= {n} <= INT{i}"

@@ -52,6 +52,8 @@ CALLS: dict[str, Call] = {
     "pow": lambda x, v: x.abs() ** (3 * v),
     "pow of a number": lambda x, v: (0.1 + v) ** x,
     "float_power": lambda x, v: torch.float_power(x.abs(), v),
+    "tril": lambda x, v: torch.tril(x, int(v * 14) - 7),
+    "triu": lambda x, v: torch.triu(x, int(v * 14) - 7),
     "layer_norm": lambda x, v: F.layer_norm(x, (8,), eps=v / 100),
     "rms_norm": lambda x, v: F.rms_norm(x, (8,), eps=v / 100),
     "group_norm": lambda x, v: F.group_norm(x, 4, eps=v / 100),
@@ -206,6 +208,26 @@ def test_a_new_value_makes_nothing(name: str) -> None:
         y.tolist()
 
     assert made(step) == [0, 0, 0]
+
+
+def _mapped(call: Call) -> Call:
+    return lambda x, v: torch.func.vmap(lambda row: call(torch.stack([row] * 6), v))(x.detach())
+
+
+def _forward(call: Call) -> Call:
+    return lambda x, v: torch.func.jvp(lambda y: call(y, v), (x.detach(),), (x.detach().sin(),))[1]
+
+
+@pytest.mark.parametrize("transform", [_mapped, _forward])
+@pytest.mark.parametrize("name", ["celu", "hardtanh", "pow", "layer_norm", "logit", "pad"])
+def test_transforms(name: str, transform: Callable[[Call], Call]) -> None:
+    """What is derived of an operation takes such numbers, too."""
+    wanted = values(3, 7)
+    forget()
+    found = outcomes(transform(CALLS[name]), wanted, torch.float32)
+    assert any(note.startswith("at run time") for note in counters.changing_numbers.values())
+    with constants():
+        assert found == outcomes(transform(CALLS[name]), wanted, torch.float32)
 
 
 @pytest.mark.parametrize("name", STAY)
