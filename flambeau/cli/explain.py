@@ -15,6 +15,7 @@ def explain(script: str, arguments: Sequence[str], html: str | None = None) -> i
     from flambeau.cli.run import run
     from flambeau.compiler import explain as compiler
     from flambeau.profiler import machine
+    from flambeau.statistics import counters
     from flambeau.trace import evaluate
 
     if html is not None:
@@ -28,6 +29,10 @@ def explain(script: str, arguments: Sequence[str], html: str | None = None) -> i
         for number, (plan, reason) in enumerate(seen, start=1):
             print(f"=== plan {number}: the trace ended with: {reason} ===")
             print(compiler.explain(plan.plan, bandwidth=bandwidth, peak=peak))
+        if counters.changing_numbers:
+            print("=== numbers that had several values: each value of one in the key makes its own plans ===")
+            for name, note in counters.changing_numbers.items():
+                print(f"{name}: {note}")
 
     atexit.register(report)
     return run([script, *arguments])

@@ -39,6 +39,10 @@ class Limits:
         self.high = high
         self.apart: frozenset[float] = frozenset()
 
+    def __str__(self) -> str:
+        among = "finite floats" if (self.low, self.high) == (-MOST, MOST) else f"floats from {self.low:g} to {self.high:g}"
+        return among + (f" but {', '.join(map(str, sorted(self.apart)))}" if self.apart else "")
+
 
 class Changing:
     """What an operation knows of its float arguments: `first` values, those that are `fixed`, and by what `limits` the others are held."""
@@ -143,7 +147,5 @@ class Changing:
         if op.kinds[i] != kind:
             op.kinds = tuple([kind if j == i else k for j, k in enumerate(op.kinds)])
             equip_again(op)
-        notes = [f"floats from {floats.low:g} to {floats.high:g}{' but ' * bool(floats.apart)}{', '.join(map(str, sorted(floats.apart)))}"] if floats else []
-        notes += ["ints"] * (whole is not None)
-        name = f"{op.name}.{op.names[i]}"
-        counters.changing_numbers[name] = f"at run time: {', '.join(notes)}" if notes else f"in the key: {reason}"
+        notes = [str(floats)] * (floats is not None) + ["ints"] * (whole is not None)
+        counters.changing_numbers[f"{op.name}.{op.names[i]}"] = f"at run time: {', '.join(notes)}" if notes else f"in the key: {reason}"

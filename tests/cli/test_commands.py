@@ -81,6 +81,14 @@ def test_run_names_what_is_missing(tmp_path: Path) -> None:
     assert run(tmp_path, "run").returncode == 2
 
 
+def test_explain_tells_of_numbers_that_change(tmp_path: Path) -> None:
+    lines = ["import torch", "x = torch.randn(4, 4)", "for v in (0.1, 0.2, 0.3):", "    torch.nn.functional.leaky_relu(x, v).tolist(), x.norm(1 + v).item()"]
+    (tmp_path / "s.py").write_text("\n".join(lines))
+    done = run(tmp_path, "explain", "s.py")
+    assert "leaky_relu.negative_slope: at run time: finite floats" in done.stdout
+    assert "vector_norm.p: in the key: its body looks at the value" in done.stdout
+
+
 def test_explain_prints_graph_and_kernels(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("import torch\nx = torch.ones(50, 60)\nprint(x.softmax(-1).sum().item())\n")
     done = run(tmp_path, "explain", "s.py")

