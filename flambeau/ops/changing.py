@@ -89,7 +89,7 @@ class Changing:
                 hold(fragment, slot, (-MOST, MOST) if key[i + 1] is float else (-MOST_INT, MOST_INT))
 
     def narrow(self, fragment: Fragment) -> None:
-        """The edge has been made: its limits are the operation's from now on, so that no key leads to an edge that is not for the number."""
+        """Before an edge is made: its limits are the operation's from now on, so that no key leads to an edge that is not for the number."""
         for slot, (low, high) in fragment.within.items():
             i, number = fragment.changing[slot]
             limits = self.limits.get((i, number.__class__))

@@ -656,9 +656,9 @@ class Trace:
             if changing is not None:
                 changing.enter(fragment, key, placeholders, args)
             result = run_in(fragment, body, placeholders)
-            state = self.add_edge(key, fragment, result, tensors, depth=1)
-            if fragment.within:
+            if changing is not None:
                 changing.narrow(fragment)
+            state = self.add_edge(key, fragment, result, tensors, depth=1)
             if state.limits:
                 look_at_numbers(state, numbers)
             self.params.extend(numbers)
