@@ -5,6 +5,8 @@ from __future__ import annotations
 from struct import pack, unpack
 from typing import Any, Final
 
+from flambeau.symbols import Sym, SymFloat
+
 _PLAIN: Final = frozenset((int, float, bool, complex))
 _others: Final[set[type]] = set()  # classes whose objects stand in keys as they are: they are no numbers, and hold none
 
@@ -29,6 +31,8 @@ def exact(x: Any) -> Any:
             if y.__class__ is not int:
                 return tuple([exact(y) for y in x])
         return x
+    if cls is Sym or cls is SymFloat:
+        return x
     if isinstance(x, (float, complex)) and cls not in _PLAIN:
         return cls, exact(complex(x) if isinstance(x, complex) else float(x))
     return number(x) if isinstance(x, (int, float, complex)) else x
@@ -44,6 +48,8 @@ def static(x: Any) -> Any:
             return x
         if cls in _PLAIN:
             return number(x)
+        if cls is Sym or cls is SymFloat:
+            return x
     if isinstance(x, tuple):
         for y in x:
             if y.__class__ is not int:
@@ -74,7 +80,7 @@ def value_of(key: Any) -> Any:
 
 def plain_number(x: Any) -> Any:
     """`number` of a Python number, None of None. TypeError for anything else."""
-    if x is None:
+    if x is None or x.__class__ is Sym or x.__class__ is SymFloat:
         return x
     if x.__class__ not in _PLAIN:
         raise TypeError(f"must be Number, not {x.__class__.__name__}")

@@ -12,11 +12,14 @@ class Counters:
     operations_recorded: int
     immediate_calls: int  # not among the recorded: run at once, without a trace (trace/immediate.py)
     slow_path_entries: int
+    class_edges: int  # made from what was recorded at other sizes (trace/classes.py)
+    paths_not_followed: int  # at sizes that are not those of a class
     traces_run: int
     trace_end_reasons: dict[str, int]
     changing_numbers: dict[str, str]  # float arguments that had a second value: given at run time since, or why not (ops/changing.py)
     plans_made: int
     plans_from_disk: int  # of those
+    class_plans: int  # made from a plan for other sizes (trace/class_plans.py)
     plans_forgotten: int  # to make room for others (trace/forgetting.py)
     # Code: a function that is wanted was compiled now, read from the disk cache, or there already.
     kernels_compiled: int

@@ -15,6 +15,7 @@ from flambeau.autograd.segment import Segment, SegmentForward, trace_region
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops.signatures import flag
 from flambeau.statistics import counters
+from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.evaluate import flush
 from flambeau.trace.meta import is_dense
@@ -43,6 +44,10 @@ class StageInfo:
         self.boundaries_used = boundaries_used
         self.seed: State | None = None
         self.end: State | None = None
+
+    def twin(self) -> StageInfo:
+        """The same of another edge."""
+        return StageInfo(self.slots, self.used, self.freed, self.boundaries_used)
 
 
 class Engine:
@@ -251,8 +256,10 @@ class Engine:
         )  # fmt: skip
         state = tr.state.children.get(key)
         if state is None or (segment is not None and not segment.freed.isdisjoint(state.info.used)):
-            counters.slow_path_entries += 1
-            state = self._make(segment, key, order, gradients, entered, stop, extra)
+            def make(ints: tuple[Any, ...] = ()) -> Any:
+                return self._make(segment, key, order, gradients, entered, stop, extra)
+
+            state = follow(tr, key, key, (), make, make) if segment is None and not self.batched else make()
         if segment is not None:
             self._check_versions(segment, state.info)
             if not self.retain:
@@ -288,6 +295,7 @@ class Engine:
         stop: int, extra: list[Any],
     ) -> Any:  # fmt: skip
         tr = self.tr
+        counters.slow_path_entries += 1
         fragment = Fragment(tr, self.create)
         tensors = [*gradients, *entered]
         placeholders = []
@@ -295,7 +303,7 @@ class Engine:
             value = tr.value(t._slot)
             fragment.roots.setdefault(t._slot if value.base is None else value.base, i)
             fragment.entered.setdefault(t._slot, i)
-            placeholders.append(fragment.placeholder(t._slot, t._meta))
+            placeholders.append(fragment.argument(t._slot, t._meta))
         numbers = [fragment.parameter(type(p)) for p in extra]
         seeds = dict(zip(order, placeholders, strict=False))
         forward: Any = None

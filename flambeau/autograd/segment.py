@@ -6,6 +6,8 @@ the saved values; values that were not saved are computed again from them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
@@ -15,6 +17,7 @@ from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.exact import exact
 from flambeau.ops.primitive import PRIMITIVES
 from flambeau.runtime.untracked import keep
+from flambeau.symbols import plain_at
 from flambeau.trace.meta import meta
 from flambeau.trace.recorder import Boundary, Fragment, Trace, bare, run_in
 from flambeau.trace.state import State
@@ -89,6 +92,57 @@ class Tape:
         return [slot for slot in self.parameters if slot in seen]
 
 
+class TapeAt(Tape):
+    """The tape of a path by class (trace/classes.py) at given sizes: what depends on them is made when somebody asks."""
+
+    def __init__(self, whole: Tape, sizes: tuple[int, ...]) -> None:
+        self.whole = whole
+        self.plain = plain_at(sizes)
+        self.requires, self.parameters, self.entered = whole.requires, whole.parameters, whole.entered
+        self.freed, self.writes, self.replaced, self.preserved = whole.freed, whole.writes, whole.replaced, whole.preserved
+        self.values: Any = _ValuesAt(whole.values, self.plain)
+
+    @cached_property
+    def nodes(self) -> list[Node]:  # type: ignore[override]
+        return [Node(n.op, n.inputs, n.outputs, self.plain(n.attrs)) for n in self.whole.nodes]
+
+    @cached_property
+    def producer(self) -> dict[int, Node]:  # type: ignore[override]
+        return {o: n for n in self.nodes for o in n.outputs}
+
+
+class _ValuesAt(Sequence[Value]):
+    """The values of a tape over symbols, each made when it is asked for."""
+
+    def __init__(self, values: list[Value], plain: Any) -> None:
+        self.source = values
+        self.plain = plain
+        self.made: dict[int, Value] = {}
+
+    def __getitem__(self, slot: Any) -> Any:
+        found = self.made.get(slot)
+        if found is None:
+            v, plain = self.source[slot], self.plain
+            found = self.made[slot] = Value(plain(v.shape), v.dtype, plain(v.strides), plain(v.offset), v.base, plain(v.dynamic))
+        return found
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def tape_at(variant: Any, sizes: tuple[int, ...], model: State, preserved: set[int], kept: tuple[Any, ...]) -> Tape:
+    """The one tape of a plan by class at given sizes (see `Tape.known`)."""
+    key = ("class", id(variant), sizes, kept)
+    found = _TAPES.get(key)
+    if found is None:
+        whole = variant.tape
+        if whole is None:
+            whole = variant.tape = Tape(model)
+            whole.preserved = preserved
+        found = _TAPES[key] = TapeAt(whole, sizes)
+    return found
+
+
 class Segment:
     """One run of a trace whose gradients can still be asked for."""
 
@@ -145,7 +199,7 @@ class Segment:
 
 def trace_region(tr: Trace, fragment: Fragment, path: list[State], dry: bool = False) -> Region:
     """The current trace as a region: forward values are slots of the path itself."""
-    nodes = [n for s in path for n in s.nodes]
+    nodes = tr.nodes(path)
     requires: set[int] = set().union(*[s.requires for s in path])
     boundaries = set(tr.boundaries) | set(tr.custom)
     indices = {slot for s in path for slot in s.parameters}
@@ -287,10 +341,13 @@ def keep_history(
     assert history is not None
     tape = plan.tape
     if tape is None:
-        tape = Tape(state)
-        tape.preserved = history.preserved
-        kept = tuple(slot for slot, _ in history.saved)
-        tape = plan.tape = tape.known((kept, frozenset(history.boundaries), frozenset(custom or ()), frozenset(hooked or ())))
+        kept = (tuple(slot for slot, _ in history.saved), frozenset(history.boundaries), frozenset(custom or ()), frozenset(hooked or ()))
+        if plan.variant is not None and state.model is not None:
+            tape = plan.tape = tape_at(plan.variant, plan.sizes, state.model, history.preserved, kept)
+        else:
+            tape = Tape(state)
+            tape.preserved = history.preserved
+            tape = plan.tape = tape.known(kept)
     segment = Segment(tape)
     segment.state = state
     if history.boundaries:
@@ -326,7 +383,7 @@ def _save(plan: TracePlan, history: History, segment: Segment, tensors: list[Ten
         storage = inputs[-1 - index] if index < 0 else living.get(index)
         if storage is not None:  # others can write to it
             segment.versions[slot] = storage.version
-        if index < 0 and slot == plan.graph.inputs[-1 - index]:
+        if index < 0 and slot == plan.input_slots()[-1 - index]:
             needs = False
         m = meta(v.shape, v.strides, v.dtype, 0, needs, not needs)
         t = from_storage(storage or Storage(buffers[index]), m)

@@ -66,13 +66,15 @@ def disabled(*names: str) -> Iterator[None]:
         _off.reset(token)
 
 
-def compile_graph(graph: Graph, *, fuse: bool = True, check_passes: bool | None = None) -> Plan:
-    """Compile a graph; `graph` itself is left as it is. `fuse=False` makes a kernel of every node (for tests).
+def compile_graph(graph: Graph, *, fuse: bool = True, check_passes: bool | None = None, over_symbols: bool = False) -> Plan:
+    """Compile a graph; `graph` itself is left as it is. `fuse=False` makes a kernel of every node (for tests). `over_symbols`: see `Plan`.
 
     Raises GraphError if checking is on (`check_passes`, by default FLAMBEAU_CHECK) and a pass made an illegal graph.
     """
     checking = _CHECK if check_passes is None else check_passes
     off = _off.get()
+    if over_symbols:
+        return assemble(*_lowered(graph, fuse, checking, off), over_symbols)
     if checking or off or not fuse or layout.CHECK[0] or not USE_STORED[0]:
         return assemble(*_lowered(graph, fuse, checking, off))
     from flambeau.runtime import threads
@@ -119,7 +121,7 @@ def _lowered(
     return graph, steps
 
 
-def assemble(graph: Graph, steps: list[list[Step]]) -> Plan:
+def assemble(graph: Graph, steps: list[list[Step]], over_symbols: bool = False) -> Plan:
     """Schedule, place and number the steps of all groups."""
     from flambeau.runtime import threads
 
@@ -130,7 +132,7 @@ def assemble(graph: Graph, steps: list[list[Step]]) -> Plan:
     start = _count("schedule", start)
     placement = place(graph, order, threads.count())
     start = _count("place", start)
-    plan = Plan(graph, order, placement)
+    plan = Plan(graph, order, placement, over_symbols=over_symbols)
     _count("assemble", start)
     return plan
 

@@ -15,6 +15,7 @@ from typing import Final
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch
 from flambeau.compiler.schedule import Home, Schedule
+from flambeau.symbols import Sym
 
 ALIGNMENT: Final = 64  # bytes: a cache line, and the widest vector
 
@@ -30,6 +31,8 @@ class Placement:
     arena_bytes: int
     unshared_bytes: int
     workers: int = 1
+    lives: tuple[tuple[int, int, int], ...] = ()  # of blocks whose sizes are symbols: (first phase, last phase, bytes)
+    first_offset: int = 0  # then: the number of the symbol that stands for the first block's offset; the arena's size comes after the last
 
 
 def place(graph: Graph, schedule: Schedule, workers: int) -> Placement:
@@ -77,7 +80,14 @@ def place(graph: Graph, schedule: Schedule, workers: int) -> Placement:
                 if isinstance(word, Scratch):
                     phase = schedule.phases[index]
                     lives.append((phase, phase, word.per_worker * workers + word.shared, (index, at)))
-    offsets, arena_bytes = assign_offsets([life[:3] for life in lives])
+    blocks = [life[:3] for life in lives]
+    over_symbols = [b for _, _, b in blocks if b.__class__ is Sym]
+    first_offset = 0
+    if over_symbols:  # offsets are symbols of their own: no order of sizes is asked for
+        plain, top = assign_offsets([(a, b, int.__int__(n)) for a, b, n in blocks])
+        first_offset, (*offsets, arena_bytes) = over_symbols[0].rec.more((*plain, top))
+    else:
+        offsets, arena_bytes = assign_offsets(blocks)
     scratch: dict[tuple[int, int], int] = {}
     for (_, _, _, (b, at)), offset in zip(lives, offsets, strict=True):
         if at < 0:
@@ -91,7 +101,8 @@ def place(graph: Graph, schedule: Schedule, workers: int) -> Placement:
             final[root] = homes[b] if b in homes else places[b]
     for root, home in homes.items():  # inputs and outputs that no step touches
         final.setdefault(root, home)
-    return Placement(final, scratch, arena_bytes, sum(-(-life[2] // ALIGNMENT) * ALIGNMENT for life in lives), workers)
+    unshared_bytes = sum(-(-life[2] // ALIGNMENT) * ALIGNMENT for life in lives)
+    return Placement(final, scratch, arena_bytes, unshared_bytes, workers, tuple(blocks) if over_symbols else (), first_offset)
 
 
 def _reuse_in_place(

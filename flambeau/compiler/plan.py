@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import perf_counter
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, ErrorRecord, Function, IndexRangeError, Kernel, Scratch, refused_index
 from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.place import ALIGNMENT, Placement
 from flambeau.compiler.schedule import Schedule, Step
+from flambeau.symbols import Sym, at_most, maximum
 
 if TYPE_CHECKING:
     from flambeau.runtime.buffers import Buffer
@@ -52,9 +53,12 @@ class Plan:
     """
 
     def __init__(
-        self, graph: Graph, order: Schedule, placement: Placement, final: Callable[[], Graph] | None = None
+        self, graph: Graph, order: Schedule, placement: Placement, final: Callable[[], Graph] | None = None, over_symbols: bool = False
     ) -> None:  # fmt: skip
-        """`graph` after all passes; or, with `final`, which gives that one, any with the same inputs, parameters and outputs."""
+        """`graph` after all passes; or, with `final`, which gives that one, any with the same inputs, parameters and outputs.
+
+        `over_symbols`: its sizes are symbols (symbols.py): it has no `run`; trace/class_plans.py makes one for given sizes.
+        """
         self.interface = graph
         self._final = final
         self.schedule = order
@@ -75,7 +79,9 @@ class Plan:
             "tasks": len(self.steps), "phases": len(set(self.phases)), "unshared_bytes": placement.unshared_bytes,
         }  # fmt: skip
         self.direct: dict[str, Any] | None = None  # what makes its only result, if it is one small program (trace/immediate.py)
-        self.run: Run = _Assembly(self).make_run()
+        self.run: Run
+        if not over_symbols:
+            self.run, self.direct = Assembly(self).make_run()
 
     @property
     def graph(self) -> Graph:
@@ -89,19 +95,24 @@ class Plan:
 
         Native code always runs to its end, and most interrupts that come meanwhile are raised right after it: then the results are there.
         """
+        return self.finish_run(self.run, interrupt, inputs, parameters)
+
+    def finish_run(self, run: Run, interrupt: BaseException, inputs: Sequence[Buffer], parameters: Sequence[Number]) -> list[Buffer] | None:
+        """`finish` of a `run` that was made from this plan."""
         at, inside = interrupt.__traceback__, None
         while at is not None:
-            if at.tb_frame.f_code is self.run.__code__:  # type: ignore[attr-defined]
+            if at.tb_frame.f_code is run.__code__:  # type: ignore[attr-defined]
                 inside = at.tb_frame.f_locals
             at = at.tb_next
         returned = self.schedule.returned
-        if inside is None or not self.interface.updates or not (inside.get("ran") or self._host_calls()):
-            return self.run(inputs, parameters)
-        if self._host_calls() or inside["ran"][0]:
+        if inside is None or not self.interface.updates or not (inside.get("ran") or self.calls_host()):
+            return run(inputs, parameters)
+        if self.calls_host() or inside["ran"][0]:
             return None  # which of its parts have run is not known, or one of them has failed
         return [inputs[returned[j]] if j in returned else inside[f"o{j}"] for j in range(len(self.interface.outputs))]
 
-    def _host_calls(self) -> bool:
+    def calls_host(self) -> bool:
+        """Whether some of its steps are host calls."""
         return len(self.kernels) != len(self.steps)
 
     def __repr__(self) -> str:
@@ -115,7 +126,7 @@ def time_steps(plan: Plan, inputs: Sequence[Buffer], parameters: Sequence[Number
     """
     from flambeau.runtime.buffers import allocate, arena
 
-    assembly = _Assembly(plan)
+    assembly = Assembly(plan)
     temporary = [arena(plan.arena_bytes)] if assembly.pooled else []
     fresh = [allocate(_nbytes(plan.graph, plan.graph.outputs[j])) for j in assembly.fresh]
     values = (*[b.address for b in (*temporary, *inputs, *fresh)], *parameters)
@@ -135,17 +146,36 @@ def time_steps(plan: Plan, inputs: Sequence[Buffer], parameters: Sequence[Number
     return seconds
 
 
-class _Assembly:
+class Layout(NamedTuple):
+    """A native program before its tables are made: what runner.Program takes, and (word, io slot whose own address it is)."""
+
+    words: list[int]
+    relocations: list[tuple[int, int, int, tuple[tuple[int, int], ...]]]
+    phases: list[list[tuple[Any, ...]]]
+    from_io: list[tuple[int, int]]
+    small: int  # 1: it is, see runner.Program
+
+
+class Numbers(NamedTuple):
+    """All of a plan that depends on sizes: a layout for each native part, bytes of each fresh output, bytes of the arena."""
+
+    layouts: list[Layout | None]
+    fresh: list[int]
+    arena_bytes: int
+
+
+class Assembly:
     """Numbers the words of a plan and makes its `run`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, over_symbols: bool = False) -> None:
         self.plan = plan
         graph = plan.interface
         homes = plan.placement.places
         self.parts = _split(plan)
         self.fresh = [j for j in range(len(graph.outputs)) if j not in plan.schedule.returned]
         hosted = any(isinstance(part, HostCall) for part in self.parts)
-        self.pooled = plan.arena_bytes > 0 and (hosted or plan.arena_bytes > KEPT_ARENA_BYTES)
+        moves = over_symbols and (plan.arena_bytes.__class__ is Sym or plan.arena_bytes > 0)  # plans for several sizes must not share one
+        self.pooled = moves or (plan.arena_bytes > 0 and (hosted or plan.arena_bytes > KEPT_ARENA_BYTES))
         first = int(self.pooled)
         self.input_slot = first
         first += len(graph.inputs)
@@ -172,8 +202,21 @@ class _Assembly:
 
     def program(self, indices: list[int]) -> Program:
         """The native program of some steps."""
+        return self._program(self.layout(indices))
+
+    def _program(self, layout: Layout) -> Program:
+        from flambeau.runtime.runner import Program
+
+        program = Program(layout.words, layout.relocations, layout.phases, self.io_words, self.format, bool(layout.small))
+        io = ctypes.addressof(program.io)
+        for at, slot in layout.from_io:
+            program.words[at] = io + 8 * slot
+        return program
+
+    def layout(self, indices: list[int]) -> Layout:
+        """What the native program of some steps is made from."""
         from flambeau.runtime import jit
-        from flambeau.runtime.runner import Program, Relocation, Task
+        from flambeau.runtime.runner import Relocation, Task
 
         plan = self.plan
         kernels: list[Kernel] = [k for k in [plan.steps[i] for i in indices] if isinstance(k, Kernel)]
@@ -217,22 +260,28 @@ class _Assembly:
             if plan.phases[index] != last:
                 last = plan.phases[index]
                 phases.append([])
-            least = max(kernel.bytes / BYTES_PER_NANOSECOND, kernel.operations / OPERATIONS_PER_NANOSECOND)
+            least = maximum(kernel.bytes / BYTES_PER_NANOSECOND, kernel.operations / OPERATIONS_PER_NANOSECOND)
             phases[-1].append(
                 Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread, least)
             )
         traffic, operations = sum([k.bytes for k in kernels]), sum([k.operations for k in kernels])
-        small = traffic <= SMALL_BYTES and operations <= SMALL_OPERATIONS
-        program = Program(words, relocations, phases, self.io_words, self.format, small)
-        io = ctypes.addressof(program.io)
-        for at, slot in from_io:
-            program.words[at] = io + 8 * slot
-        return program
+        small = at_most(traffic, SMALL_BYTES) * at_most(operations, SMALL_OPERATIONS)
+        return Layout(words, relocations, phases, from_io, small)
 
-    def make_run(self) -> Run:
-        """Python code for exactly this plan: allocate, pack, call, return."""
+    def numbers(self) -> Numbers:
+        """What of the plan depends on sizes."""
+        graph, plan = self.plan.interface, self.plan
+        return Numbers(
+            [None if isinstance(part, HostCall) else self.layout(part) for part in self.parts], [_nbytes(graph, graph.outputs[j]) for j in self.fresh],
+            plan.arena_bytes,
+        )  # fmt: skip
+
+    def make_run(self, numbers: Numbers | None = None) -> tuple[Run, dict[str, Any] | None]:
+        """Python code for exactly this plan (allocate, pack, call, return), and what makes its only result (`Plan.direct`)."""
         from flambeau.runtime import buffers
 
+        layouts, fresh, arena_bytes = numbers or self.numbers()
+        direct: dict[str, Any] | None = None
         plan, graph = self.plan, self.plan.interface
         scope: dict[str, Any] = {"kept": self.kept}
         lines = ["def run(inputs, parameters):"]
@@ -244,10 +293,10 @@ class _Assembly:
             scope["addresses"] = buffers.addresses
             given = "*addresses(inputs), " if count else ""
         # Sizes stand in the scope, not in the text: plans that differ in sizes only share the compiled text.
-        scope |= {f"allocate{j}": buffers.allocator(_nbytes(graph, graph.outputs[j])) for j in self.fresh}
+        scope |= {f"allocate{j}": buffers.allocator(nbytes) for j, nbytes in zip(self.fresh, fresh, strict=True)}
         lines += [f"    o{j} = allocate{j}()" for j in self.fresh]
         if self.pooled:
-            scope["allocate"] = buffers.allocator(plan.arena_bytes, temporary=True)
+            scope["allocate"] = buffers.allocator(arena_bytes, temporary=True)
             lines.append("    arena = allocate()")
         head = "arena.address, " if self.pooled else ""
         made = "".join([f"o{j}.address, " for j in self.fresh])
@@ -262,13 +311,15 @@ class _Assembly:
                 scope[f"host{number}"] = self.host_part(part)
                 lines.append(f"    host{number}(io, inputs)")
                 continue
-            program = scope[f"program{number}"] = self.program(part)  # `run` alone does not keep its tables alive
+            layout = layouts[number]
+            assert layout is not None
+            program = scope[f"program{number}"] = self._program(layout)  # `run` alone does not keep its tables alive
             scope[f"fail{number}"] = self.fail_part(part)
             if program.keeps_gil:
                 scope[f"call{number}"] = program.call
                 words = values[1:-1] if values != "io" else "*io"
-                if values != "io" and len(graph.outputs) == len(self.fresh) == 1:
-                    plan.direct = {"call": program.call, "allocate": scope[f"allocate{self.fresh[0]}"], "program": program}
+                if values != "io" and len(graph.outputs) == len(self.fresh) == 1 and not self.pooled:
+                    direct = {"call": program.call, "allocate": scope[f"allocate{self.fresh[0]}"], "program": program}
                 if not graph.updates:  # it may run twice
                     lines.append(f"    code = call{number}({words})")
                     lines.append(f"    if code: fail{number}(code)")
@@ -280,8 +331,7 @@ class _Assembly:
                    for j in range(len(graph.outputs))]  # fmt: skip
         lines.append(f"    return [{', '.join(results)}]")
         exec(_compiled("\n".join(lines)), scope)
-        run: Run = scope["run"]
-        return run
+        return scope["run"], direct
 
     def fail_part(self, indices: list[int]) -> Callable[[int], NoReturn]:
         """Raise the IndexError of the failed task (numbered from 1) of a native part."""

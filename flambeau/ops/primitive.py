@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.compiler import graph
 from flambeau.compiler.graph import Value, contiguous_strides
+from flambeau.symbols import Sym, as_float
 from flambeau.trace.meta import Meta, meta, same_layout
 from flambeau.trace.recorder import Fragment, local
 from flambeau.trace.strides import iterator_strides
@@ -86,7 +87,7 @@ def constant(value: Any, dtype_: dtypes.dtype) -> Tensor:
     trace = local.trace
     if hasattr(value, "_meta"):
         return trace.record(PRIMITIVES["cast"], (value,), {"dtype": dtype_})  # type: ignore[no-any-return]
-    number = complex(value) if dtype_.is_complex else float(value) if dtype_.is_floating_point else int(value)
+    number = complex(value) if dtype_.is_complex else as_float(value) if dtype_.is_floating_point else value if value.__class__ is Sym else int(value)
     if dtype_ is dtypes.bool_:
         number = bool(value)
     return trace.record(_CONSTANT, (), {"dtype": dtype_, "value": number})  # type: ignore[no-any-return]

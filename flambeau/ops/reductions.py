@@ -14,6 +14,7 @@ from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.results import return_type
 from flambeau.ops.shape import as_shape, dim_of, dims_of
 from flambeau.ops.signatures import must_be
+from flambeau.symbols import as_float
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -99,10 +100,10 @@ def mean_of(x: Any, dims: tuple[int, ...]) -> Any:
     """The mean over dims, inside a body."""
     count = _count(x, dims)
     if x.dtype in (dtypes.float16, dtypes.bfloat16):  # the sum may not fit the narrow type
-        wide = prim.div(_reduced(prim.sum, convert(x, dtypes.float32), dims), float(count) if count else float("nan"))
+        wide = prim.div(_reduced(prim.sum, convert(x, dtypes.float32), dims), as_float(count) if count else float("nan"))
         return convert(wide, x.dtype)
     total = _reduced(prim.sum, x, dims)
-    return prim.div(total, float(count)) if count else prim.div(total, 0.0)
+    return prim.div(total, as_float(count)) if count else prim.div(total, 0.0)
 
 
 @operation(method=True, out=True)

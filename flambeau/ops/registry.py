@@ -29,6 +29,7 @@ from flambeau.ops.changing import ANNOTATIONS, Changing
 from flambeau.ops.dtype_rules import has_rules, refuse_dtypes
 from flambeau.ops.signatures import many_numbers, problem
 from flambeau.ops.wrapper import freeze, make_inplace, make_wrapper
+from flambeau.trace.classes import SIZED
 from flambeau.trace.meta import Size
 from flambeau.trace.recorder import _PARAMETER, _TENSOR
 
@@ -77,7 +78,7 @@ class Operation:
 
     __slots__ = (
         "aliases", "apply", "body", "changing", "defaults", "fitting", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "picky",
-        "recent", "samples", "static",
+        "recent", "samples", "sized", "static",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +95,7 @@ class Operation:
         self.names = tuple(parameters)
         self.kinds = tuple(_KINDS.get(str(p.annotation), "static") for p in parameters.values())
         self.static = tuple([i for i, kind in enumerate(self.kinds) if kind == "static"])
+        self.sized = tuple([i for i in self.static if self.names[i] in SIZED])  # which of the static ones are sizes (trace/classes.py)
         self.defaults = tuple(p.default for p in parameters.values())
         self.out = out
         self.picky = has_rules(name)  # whether PyTorch has no kernel for some dtypes

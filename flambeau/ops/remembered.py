@@ -24,6 +24,7 @@ from flambeau.ops.signatures import simple
 from flambeau.ops.wrapper import MISSING, from_numpy_scalar, heading, lazy
 from flambeau.queries import memory_format
 from flambeau.runtime.untracked import keep, record
+from flambeau.statistics import counters
 from flambeau.trace import recorder
 from flambeau.trace.looks import NO_TENSORS
 from flambeau.trace.meta import Meta, Size
@@ -319,6 +320,7 @@ def _run_and_remember(form: Form, args: tuple[Any, ...]) -> Any:
     before = tr.state
     if not _open(before, tr.gen):
         return form.call(args)
+    made_of_models = counters.class_edges
     made: list[Any] = []
     expected: list[Any] = []
     try:
@@ -336,8 +338,8 @@ def _run_and_remember(form: Form, args: tuple[Any, ...]) -> Any:
     slots: list[int | None] = [t._slot if t._gen == tr.gen else None for t in made]
     gen, tensors, drawn, looks = tr.gen, len(tr.tensors), _drawn(), tr.looks
     result = form.call(args)
-    if tr.looks != looks:
-        return result  # the next call may look at something else
+    if tr.looks != looks or counters.class_edges != made_of_models:
+        return result  # the next call may look at something else; at sizes that are new, it is not likely to come again
     if tr.gen != gen or _drawn() != drawn:
         _missed(before, before.call or KnownCall(None, ()), gen)
         return result

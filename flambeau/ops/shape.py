@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import MISSING
 from flambeau.queries import contiguous_format, preserve_format
 from flambeau.runtime.buffers import check_available
+from flambeau.symbols import whole as whole_number
 from flambeau.trace.recorder import OffsetNeeded
 from flambeau.trace.storage import FAMILIES
 from flambeau.trace.strides import format_strides, has_format, like_strides
@@ -63,7 +63,7 @@ def sizes_of(args: tuple[Any, ...]) -> tuple[int, ...]:
 
 def _size(a: Any) -> int:
     try:
-        return int(operator.index(a))  # of a bool, too, a number
+        return whole_number(a)  # type: ignore[no-any-return]  # of a bool, too, a number
     except TypeError:
         raise TypeError(f"sizes must be integers, but got {a!r}, a {type(a).__name__}; convert it with int() if that is meant") from None
 
@@ -515,7 +515,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if hasattr(start, "_meta") and (start.ndim or start._meta.dtype.category != 1):
         raise RuntimeError(f"narrow(): start must be an 0-dim integral Tensor, got {start.dtype} of shape {tuple(start.shape)}.")
-    start, length, size = int(start), int(length), m.shape[d]
+    start, length, size = whole_number(start), whole_number(length), m.shape[d]
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
     if not -size <= start <= size:
@@ -568,9 +568,9 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         if step < 0 or (step == 0 and size):
             raise RuntimeError(f"split expects split_size be non-negative, but got split_size={step}")
         whole, rest = divmod(size, step) if size else (0, 0)
-        sizes = ((step,) * whole + (rest,) if rest else (step,) * whole) if size else (0,)
+        sizes = ((step,) * int(whole) + (rest,) if rest else (step,) * int(whole)) if size else (0,)
     else:
-        sizes = tuple([int(s) for s in split_size_or_sections])
+        sizes = tuple([whole_number(s) for s in split_size_or_sections])
         if sum(sizes) != size or any(s < 0 for s in sizes):
             raise RuntimeError(
                 f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {d}), but got "

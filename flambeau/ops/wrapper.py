@@ -21,8 +21,9 @@ from flambeau.exact import number, plain_number, static, static_number
 from flambeau.foreign import refuse
 from flambeau.ops import former_orders
 from flambeau.ops.signatures import many_numbers, problem
+from flambeau.symbols import Sym, SymFloat, symbolic
 from flambeau.trace.limits import look_at_numbers
-from flambeau.trace.recorder import _TENSOR, local
+from flambeau.trace.recorder import _TENSOR, Fragment, local
 from flambeau.trace.while_set import while_switched
 from flambeau.trace.wrong_calls import explained, unexpected
 from flambeau.tracebacks import shorten
@@ -391,6 +392,8 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
 
     Arguments that answer for themselves (`__torch_function__`) come here, too: their wrappers' look-ups fail (ops/dispatch.py).
     """
+    if symbolic(args) and type(local.trace) is Fragment:
+        return local.trace.slow(op, None, args)
     if type(error) is NotStrided:
         from flambeau.sparse.dispatch import dispatch as sparse_dispatch
 
@@ -496,6 +499,8 @@ def from_numpy_scalar(a: Any) -> Any:
 def _plain(a: Any) -> Any:
     """A number of a class derived from one of Python's as a number of that class (an IntEnum, a float with a unit); anything else as it is."""
     classes: tuple[type[Any], ...] = (bool, int, float, complex)
+    if a.__class__ is Sym or a.__class__ is SymFloat:
+        return a
     for cls in classes:
         if isinstance(a, cls):
             return a if type(a) is cls else cls(a)

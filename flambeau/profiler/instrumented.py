@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from flambeau.compiler.kernels.host_step import HostCall
-from flambeau.compiler.plan import Plan, _Assembly, _nbytes
+from flambeau.compiler.plan import Assembly, Plan, _nbytes
 from flambeau.compiler.schedule import Step
 from flambeau.runtime.buffers import Buffer, allocate, arena
 
@@ -21,7 +21,7 @@ class Stage:
 
     __slots__ = ("execute", "fail", "host", "phase", "steps")
 
-    def __init__(self, assembly: _Assembly, phase: int, indices: list[int]) -> None:
+    def __init__(self, assembly: Assembly, phase: int, indices: list[int]) -> None:
         steps = [assembly.plan.steps[i] for i in indices]
         self.phase = phase
         self.steps: list[Step] = steps
@@ -40,7 +40,7 @@ class TimedPlan:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.assembly = assembly = _Assembly(plan)
+        self.assembly = assembly = Assembly(plan)
         groups: dict[tuple[int, str], list[int]] = {}
         for index, (step, phase) in enumerate(zip(plan.steps, plan.phases, strict=True)):
             groups.setdefault((phase, f"{index}" if isinstance(step, HostCall) else step.key), []).append(index)

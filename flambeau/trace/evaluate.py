@@ -17,6 +17,7 @@ from flambeau.runtime.untracked import keep, untrack_all
 from flambeau.statistics import counters
 from flambeau.trace import finalizers as finalizers  # which the garbage collector calls from now on
 from flambeau.trace import liveness, recorder
+from flambeau.trace.class_plans import plan_for
 from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
 from flambeau.trace.liveness import HELD
@@ -71,18 +72,49 @@ start_native: Callable[[], None] | None = _start_native
 class TracePlan:
     """A compiled plan and what to do with its buffers: (position among the trace's tensors, index of the output)."""
 
-    __slots__ = ("assign", "graph", "history", "keep", "last", "plan", "run", "size", "tape")
+    __slots__ = ("assign", "direct", "history", "keep", "last", "own_graph", "own_plan", "run", "size", "sizes", "tape", "variant")
 
     def __init__(self, graph: Graph, plan: Any, assign: list[tuple[int, int]]) -> None:
-        self.graph = graph
-        self.plan = plan
-        self.run = plan.run
+        self.own_graph: Graph | None = graph
+        self.own_plan = plan
+        self.variant: Any = None  # of a plan by class (class_plans.py): what it was made from, at these sizes
+        self.sizes: tuple[int, ...] = ()
+        self.run: Any = getattr(plan, "run", None)
+        self.direct = plan.direct
         self.assign = assign
         self.history: History | None = None  # what it keeps for gradients
         self.keep: Callable[..., None] | None = None  # what does it
         self.tape: Any = None
         self.size = len(graph.values) + len(graph.nodes)
         self.last = 0  # the generation of the trace that ran it last
+
+
+    @property
+    def graph(self) -> Graph:
+        """What was planned."""
+        if self.own_graph is None:
+            from flambeau.trace.class_plans import graph_at
+
+            self.own_graph = graph_at(self.variant.plan.graph, self.sizes)
+        return self.own_graph
+
+    @property
+    def plan(self) -> Any:
+        """The compiler's plan; of a plan by class it is made when somebody asks (`explain`, a profile, after a failure)."""
+        if self.own_plan is None:
+            from flambeau.compiler.pipeline import compile_graph
+
+            self.own_plan = compile_graph(self.graph)
+        return self.own_plan
+
+    def input_slots(self) -> list[int]:
+        """The slots of its graph's inputs."""
+        return (self.graph if self.variant is None else self.variant.plan.graph).inputs
+
+    def finish(self, interrupt: BaseException, inputs: Any, parameters: Any) -> list[Buffer] | None:
+        """See compiler/plan.py."""
+        made_from = self.own_plan if self.variant is None else self.variant.plan.plan
+        return made_from.finish_run(self.run, interrupt, inputs, parameters)  # type: ignore[no-any-return]
 
 
 def set_profiler(profiler: Any) -> None:
@@ -93,12 +125,17 @@ def set_profiler(profiler: Any) -> None:
         forget()
 
 
-def graph_of(state: State) -> Graph:
-    """The graph of a path, without outputs; values are numbered by slot."""
+def graph_of(state: State, tr: Trace | None = None) -> Graph:
+    """The graph of a path, without outputs; values are numbered by slot. `tr`: its trace, which may be looked at over symbols."""
     graph = Graph()
+    over_symbols = tr is not None and tr.symbolic
+    if over_symbols:
+        assert tr is not None
+        graph.values, graph.nodes = list(tr.values()), tr.nodes(state.path())
     for s in state.path():
-        graph.values.extend(s.values)
-        graph.nodes.extend(s.nodes)
+        if not over_symbols:
+            graph.values.extend(s.values)
+            graph.nodes.extend(s.nodes)
         graph.inputs.extend(s.inputs)
         graph.parameters.extend(s.parameters)
     return graph
@@ -196,10 +233,10 @@ def _flush(tr: Trace, reason: str) -> None:
             tr.reset()
         given = collect(inputs, gen)
         if buffers is None and not isinstance(error, Exception) and PROFILER is None:
-            buffers = plan.plan.finish(error, given, params)
+            buffers = plan.finish(error, given, params)
         if buffers is None:
             outputs = plan.graph.outputs
-            _fail(error, plan.plan, state, tensors, [(position, outputs[index]) for position, index in plan.assign], given, params)
+            _fail(error, plan, state, tensors, [(position, outputs[index]) for position, index in plan.assign], given, params)
         else:  # an interrupt: what it has come into the middle of is done first
             deliver(tensors, plan.assign, buffers)
             if plan.keep is not None:
@@ -221,7 +258,7 @@ def _fail(
         from flambeau.trace.salvage import salvage
 
         try:
-            salvage(error, plan, state, tensors, results, given, params)
+            salvage(error, None if plan is None else plan.plan, state, tensors, results, given, params)
         except Exception as another:  # the first error is the one to tell
             error.add_note(f"What else was pending is lost, too: {another!r}")
 
@@ -244,10 +281,12 @@ def results_of(gen: int, values: list[Any], external: set[int], tensors: list[Te
 
 def add_plan(tr: Trace, state: State, tensors: list[Tensor], alive: Any) -> TracePlan:
     """Compile the path for this set of living tensors, and keep the plan."""
-    plan = state.plans[alive] = make_plan(tr, state, tensors, alive)
+    plan = state.plans[alive] = plan_for(tr, state, tensors, alive, make_plan)
     plan.last = tr.gen
     account(plan.size)
     untrack_all((state.plans,))
+    if plan.variant is not None:
+        return plan
     made = plan.plan
     keep(plan.graph, plan.assign, made.interface, made.steps, made.kernels, made.phases, made.places, made.schedule.steps, made.schedule.phases)
     return plan
@@ -260,7 +299,7 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
     counters.plans_made += 1
     if start_native is not None:
         start_native()
-    graph = graph_of(state)
+    graph = graph_of(state, tr)
     final = final_roots(state)
     graph.updates = [(i, final[slot]) for i, slot in enumerate(graph.inputs) if slot in final]
     external = set(graph.inputs) | {slot for i, slot in graph.updates}
@@ -277,7 +316,7 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
     from flambeau.autograd.segment import keep_history, plan_history
 
     history = plan_history(tr, state, graph, tensors, alive, output)
-    compiled = compile_graph(graph)
+    compiled = compile_graph(graph, over_symbols=tr.symbolic)
     plan = TracePlan(graph, compiled, assign)
     plan.history = history
     plan.keep = None if history is None else keep_history

@@ -40,6 +40,7 @@ def account(size: int) -> None:
 def keep(most: int) -> int:
     """Forget plans, those that ran longest ago first, until the others have at most `most` values and nodes. Returns how many they have."""
     every = states()
+    _forget_models(every)
     found = [(plan.last, plan.size, state, alive) for state in every for alive, plan in list(state.plans.items())]
     found.sort(key=lambda plan: plan[0], reverse=True)
     total = 0
@@ -54,6 +55,18 @@ def keep(most: int) -> int:
             counters.plans_forgotten += 1
     _prune(every, wanted)
     return total
+
+
+def _forget_models(every: set[State]) -> None:
+    """What is known of paths by class (classes.py) is learned again. A model and its variants refer to each other, so all are taken apart."""
+    pending = [state for state in every if state.patterns is not None]
+    pending += [state.model for state in every if state.model is not None and state.model.patterns is not None]
+    while pending:
+        state = pending.pop()
+        patterns, state.patterns = state.patterns, None
+        if state.model is None and state.sizes is None and state not in every:
+            state.plans.clear()
+        pending += [v.model for variants in (patterns or {}).values() for v in variants if v.model is not None and v.model.patterns is not None]
 
 
 def states() -> set[State]:

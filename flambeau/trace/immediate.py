@@ -246,7 +246,7 @@ def _direct(tr: Trace, call: State, tensors: list[Tensor]) -> dict[str, Any] | N
     plan = call.plans.get(alive)
     if plan is None:
         plan = add_plan(tr, call, tensors[:1], alive)
-    return None if plan.keep is not None else plan.plan.direct  # type: ignore[no-any-return]
+    return None if plan.keep is not None else plan.direct
 
 
 def forget() -> None:

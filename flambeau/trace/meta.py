@@ -8,6 +8,7 @@ from typing import Any, Final
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
 from flambeau.runtime.untracked import untrack_all
+from flambeau.symbols import Sym, symbolic
 
 
 class Size(tuple[int, ...]):
@@ -78,8 +79,9 @@ def meta(
     """The one Meta with these fields; `strides` None means contiguous."""
     if strides is None:
         strides = contiguous_strides(shape)
+    over_symbols = symbolic(shape) or offset.__class__ is Sym or symbolic(strides)
     key = (tuple(shape), strides, dtype_, offset, requires_grad, leaf, wrapped, dynamic)
-    found = _INTERNED.get(key)
+    found = None if over_symbols else _INTERNED.get(key)
     if found is None:
         found = Meta()
         found.shape = Size(shape)
@@ -93,6 +95,8 @@ def meta(
         found.numel = prod(shape)
         found.ndim = len(shape)
         found.is_contiguous = is_contiguous(shape, strides)
+        if over_symbols:
+            return found  # of a path by class: there, identity is not equality
         untrack_all((key, found, found.shape, strides))
         found = _INTERNED.setdefault(key, found)
     return found
@@ -103,6 +107,8 @@ _CONTIGUOUS: Final[dict[tuple[tuple[int, ...], dtype], Meta]] = {}
 
 def contiguous(shape: tuple[int, ...], d: dtype) -> Meta:
     """The Meta of a new tensor without gradients in row-major order."""
+    if symbolic(shape):
+        return meta(shape, None, d)
     found = _CONTIGUOUS.get((shape, d))
     if found is None:
         found = _CONTIGUOUS[shape, d] = meta(shape, None, d)

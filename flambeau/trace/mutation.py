@@ -15,6 +15,7 @@ from flambeau.compiler.graph import contiguous_strides
 from flambeau.foreign import refuse
 from flambeau.runtime.untracked import record
 from flambeau.statistics import counters
+from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
 from flambeau.trace.meta import is_dense, meta, same_layout
@@ -62,6 +63,10 @@ class Assignment:
         self.root_after = root_after
         self.keeps_history = keeps_history
         self.chain: tuple[State, ...] = ()
+
+    def twin(self) -> Assignment:
+        """The same of another edge."""
+        return Assignment(self.root_before, self.root_after, self.keeps_history, self.own, self.target, self.replaced)
 
 
 def refuse_leaf(target: Tensor, name: str) -> None:
@@ -145,7 +150,10 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
                 tr.tensors.append(target)
             flush(tr, "write without gradients")
             return assign(target, source, name, fresh)
-        state = _slow(tr, key, target, source, storage.slot, face, name, fresh)
+        def make(ints: tuple[Any, ...] = ()) -> State:
+            return _slow(tr, key, target, source, storage.slot, face, name, fresh)
+
+        state = follow(tr, key, key, (), make, make)
         state.info.moving = meets and (m.dynamic or source._meta.dynamic)
     if not settled:
         if _make_stale(tr, {storage: target}, recorded):
@@ -390,7 +398,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
     from flambeau.ops import primitives as prim
 
     counters.slow_path_entries += 1
-    m, sm = target._meta, source._meta
+    m, sm = tr.layout(target._slot, target._meta), tr.layout(source._slot, source._meta)
     if not can_cast(sm.dtype, m.dtype) and name not in ("copy_", "fill_", "__setitem__"):
         raise RuntimeError(
             f"{name}: result type {sm.dtype.name} can't be cast to the desired output type {m.dtype.name}; "
@@ -471,7 +479,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
     state.external = tr.state.external
     state.place = here()
     state.depth += 1
-    state.enter(key)
+    tr.publish(state, key)
     return state
 
 

@@ -17,13 +17,14 @@ from flambeau.compiler.graph import Node, Value
 from flambeau.foreign import refuse
 from flambeau.runtime import forking
 from flambeau.statistics import counters
+from flambeau.trace import classes
 from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
 from flambeau.trace.limits import Limit, look_at_numbers, needed, words
 from flambeau.trace.looks import NO_TENSORS, answer, behind, refuse_numbers
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.place import here
-from flambeau.trace.state import Out, State
+from flambeau.trace.state import ALIAS, IN, Out, State
 from flambeau.trace.stepwise import Beside, try_call
 from flambeau.trace.storage import Storage
 from flambeau.trace.while_set import while_set
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from flambeau.ops.primitive import Primitive
     from flambeau.tensor import Tensor
 
-IN, ALIAS, GRAD_MODE, AUTOCAST, CUSTOM, STEPWISE = "in", "alias", "grad mode", "autocast", "custom", "stepwise"
+GRAD_MODE, AUTOCAST, CUSTOM, STEPWISE = "grad mode", "autocast", "custom", "stepwise"
 DEPTH_LIMIT = 4096  # recorded calls pending at most
 PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked for
 BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
@@ -105,6 +106,7 @@ class Fragment:
         self.values: list[Value] = []
         self.parameters: list[int] = []
         self.requires: set[int] = set()
+        self.given = 0  # how many tensors have been entered
         self.roots: dict[int, int] = {}  # root slot of an entered argument -> position among the tensors
         self.entered: dict[int, int] = {}  # slot of an entered argument -> position among the tensors
         self.cache: dict[int, Tensor] = {}
@@ -129,6 +131,10 @@ class Fragment:
         t._slot = slot
         t._meta = meta_
         return t  # type: ignore[no-any-return]
+
+    def argument(self, slot: int, m: Meta) -> Tensor:
+        """A placeholder for a tensor of the path; where the path is over symbols, with its layout there."""
+        return self.placeholder(slot, self.trace.layout(slot, m))
 
     def at(self, slot: int) -> Tensor:
         """The tensor of an earlier value of the path (used by gradient rules)."""
@@ -254,6 +260,8 @@ class Trace:
         self.looks = 0  # how often a value or an offset has decided what was recorded: such calls are not remembered (ops/remembered.py)
         self.held = False  # a call of several edges is under way: shared memory may wait for its end
         self.limit = DEPTH_LIMIT
+        self.view: classes.View | None = None  # the path over symbols
+        self.symbolic = False  # it is what is being looked at
         self._values: list[Value] = []
         self._values_of: State | None = None
         self.state: State
@@ -276,6 +284,11 @@ class Trace:
             self.root = self._root_for_mode()
         # `resolved`: the tensors under which it knows its inputs: a write must be able to find them. All at once: no interrupt can come in between.
         self.gen, self.state, self.tensors, self.inputs, self.params, self.resolved = self.gen + TRACE_SLOTS, self.root, [], [], [], []
+        if self.view is not None:
+            self.view.rec.close()
+            self.view = None
+        if classes.MADE:
+            classes.settle_made()
         if self.boundaries:
             self.boundaries = {}
         if self.custom:
@@ -306,13 +319,36 @@ class Trace:
             values = self._values if state is not None else []  # what was there is a prefix of it
             self._values_of = None  # until it is whole: an interrupt may come
             for s in reversed(missing):
-                values.extend(s.values)
+                values.extend(s.values if not self.symbolic else self.view.of(s))  # type: ignore[union-attr]
             self._values = values
             self._values_of = self.state
         return self._values
 
     def value(self, slot: int) -> Value:
         return self.values()[slot]
+
+    def nodes(self, path: Sequence[State]) -> list[Node]:
+        """The nodes of states of the path."""
+        if not self.symbolic:
+            return [n for s in path for n in s.nodes]
+        assert self.view is not None
+        return [n for s in path for n in self.view.nodes(s)]
+
+    def layout(self, slot: int, m: Meta) -> Meta:
+        """The metadata of a tensor of the path; where the path is over symbols, with its layout there."""
+        if not self.symbolic:
+            return m
+        v = self.value(slot)
+        return meta(v.shape, v.strides, v.dtype, v.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic)
+
+    def publish(self, state: State, key: Any) -> None:
+        """Make a whole state the child of its parent; a model is known by its place's variants alone (classes.py)."""
+        if self.symbolic:
+            state.sizes = None
+            state.untrack(key)
+            self.view.values[state] = state.own_values  # type: ignore[union-attr]
+        else:
+            state.enter(key)
 
     def needs(self, slot: int) -> bool:
         """Whether a gradient can be asked of this value."""
@@ -556,6 +592,20 @@ class Trace:
 
     def _register(self, key: Any, m: Meta, leaf: bool) -> State:
         """The slow half of `resolve`: make the edge for a new input, or a new alias of a known storage."""
+        if self.state.sizes is None:
+            return self._make_input(key, m, leaf)
+        known = classes.known_input(self.state, (key, leaf))
+        if known is not None:
+            return known
+        skeleton, ints = classes.of_input(key)
+
+        def make(ints: tuple[Any, ...]) -> State:
+            over_symbols = classes.input_key_of(skeleton, ints)
+            return self._make_input(over_symbols, over_symbols[1 if key[0] == IN else 2], leaf)
+
+        return classes.follow(self, key, (*skeleton, leaf), ints, make, lambda: self._make_input(key, m, leaf), (key, leaf))
+
+    def _make_input(self, key: Any, m: Meta, leaf: bool) -> State:
         counters.slow_path_entries += 1
         state = State(self.state, key)
         values: list[Value] = []
@@ -603,7 +653,7 @@ class Trace:
         state.external = state.external or parent.external
         state.leaf = leaf
         state.views_only = parent.views_only and not state.requires
-        state.enter(key)
+        self.publish(state, key)
         return state
 
     def _reinterpreted(self, state: State, source: int, m: Meta) -> State:
@@ -621,7 +671,7 @@ class Trace:
         state.requires = frozenset(fragment.requires)
         assert state.parent is not None
         state.external, state.views_only = state.parent.external, False
-        state.enter(state.edge)
+        self.publish(state, state.edge)
         return state
 
     # -- the slow path ------------------------------------------------------------------------------------------
@@ -633,32 +683,50 @@ class Trace:
 
             cut(self)
             return op.call(args)
+        tensors: list[Tensor] = []
+        numbers: list[Any] = []
+        if self.state.sizes:
+            known = classes.known_call(self.state, op, key, args)
+            if known is not None:
+                changing = op.changing
+                _sort(op.kinds if changing is None else changing.kinds(key), op, args, tensors, numbers)
+                if known.limits:
+                    look_at_numbers(known, numbers)
+                self.params.extend(numbers)
+                if known.plain and not known.bounds:
+                    self.state.next = known
+                    return self.hand_out(known)
+                return self.follow(known, tensors)
         settled = op.settle(args)
         if settled is not None:
             return op.call(settled)
         changing = op.changing
         if changing is not None and changing.meets(key, args):
             return op.call(args)
-        counters.slow_path_entries += 1
         refuse(args, f"{op.name}()")
-        before = self.state
-        fragment = Fragment(self, self.grad_enabled)
-        tensors: list[Tensor] = []
-        numbers: list[Any] = []
-        body = op.apply if self.autocast is None else casting_body(op, self.autocast)
-        try:
-            placeholders = [
-                self._enter(fragment, kind, a, default, tensors, numbers)
-                for kind, default, a in zip(op.kinds if changing is None else changing.kinds(key), op.defaults, args, strict=True)
-            ]
-            if self.state is not before:  # another thread has taken an argument since the key was made: here it is another input now
-                return op.call(args)
+        fragments: list[Fragment] = []  # what was recorded last, where numbers change
+
+        def record(args: Sequence[Any]) -> State:
+            counters.slow_path_entries += 1
+            before = self.state
+            fragment = Fragment(self, self.grad_enabled)
+            body = op.apply if self.autocast is None else casting_body(op, self.autocast)
+            kinds = op.kinds if changing is None else changing.kinds(key)
+            placeholders = [self._enter(fragment, kind, a, default) for kind, default, a in zip(kinds, op.defaults, args, strict=True)]
+            if self.state is not before:
+                raise _Moved
             if changing is not None:
                 changing.enter(fragment, key, placeholders, args)
+                fragments.append(fragment)
             result = run_in(fragment, body, placeholders)
             if changing is not None:
                 changing.narrow(fragment)
-            state = self.add_edge(key, fragment, result, tensors, depth=1)
+            return self.add_edge(key, fragment, result, tensors, depth=1)
+
+        try:
+            _sort(op.kinds if changing is None else changing.kinds(key), op, args, tensors, numbers)
+            skeleton, ints = (key, ()) if self.state.sizes is None else classes.of_call(op, key, args, self.state.sizes)
+            state = classes.follow(self, key, skeleton, ints, lambda ints: record(classes.with_sizes(op, args, ints)), lambda: record(args))
             if state.limits:
                 look_at_numbers(state, numbers)
             self.params.extend(numbers)
@@ -666,13 +734,15 @@ class Trace:
                 self.state.next = state
                 return self.hand_out(state)
             return self.follow(state, tensors)
+        except _Moved:  # another thread has taken an argument since the key was made: here it is another input now
+            return op.call(args)
         except OffsetNeeded:
             self.looks += 1
             return op.call([at_its_offset(a) if kind.startswith("tensor") else a for kind, a in zip(op.kinds, args, strict=True)])
         except BaseException as error:
             local.trace = self  # also where the interrupt came while the body's recorder was being taken away
             del self.params[self.state.parameter_count :]
-            again = None if changing is None else changing.otherwise(fragment, error)
+            again = changing.otherwise(fragments[-1], error) if fragments else None
             if again is None:
                 if unexpected(error):
                     raise explained(error, op.name, op.names, args) from error
@@ -681,28 +751,23 @@ class Trace:
                 raise
         return again(args)
 
-    def _enter(
-        self, fragment: Fragment, kind: str, a: Any, default: Any, tensors: list[Tensor], numbers: list[Any]
-    ) -> Any:
+    def _enter(self, fragment: Fragment, kind: str, a: Any, default: Any) -> Any:
         """The placeholder for one argument of the given kind (see ops/wrapper.py)."""
         if kind == "static" or a is None:
             return a
         if kind == "tensors":
-            if isinstance(a, _TENSOR[0]):
-                raise TypeError("argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
-            return [self._enter(fragment, "tensor", x, None, tensors, numbers) for x in a]
+            return [self._enter(fragment, "tensor", x, None) for x in a]
         if isinstance(a, _TENSOR[0]):
             slot = self.slot_of(a)
             value = self.value(slot)
-            fragment.roots.setdefault(slot if value.base is None else value.base, len(tensors))
-            fragment.entered.setdefault(slot, len(tensors))
-            tensors.append(a)
-            return fragment.placeholder(slot, a._meta)
+            fragment.roots.setdefault(slot if value.base is None else value.base, fragment.given)
+            fragment.entered.setdefault(slot, fragment.given)
+            fragment.given += 1
+            return fragment.argument(slot, a._meta)
         if kind == "exponent" or type(a) is bool or type(a) not in PARAMETER_DTYPE:
             return a
         if kind == "number" and a == default:
             return a
-        numbers.append(a)
         return fragment.parameter(type(a))
 
     def add_edge(self, key: Any, fragment: Fragment, result: Any, tensors: Sequence[Tensor], depth: int = 0, info: Any = None) -> State:
@@ -757,7 +822,7 @@ class Trace:
         )  # fmt: skip
         state.single_view = state.pack is None and outs[0].alias is not None and not state.external
         state.views_only = parent.views_only and state.single_view and not state.requires
-        state.enter(key)
+        self.publish(state, key)
         return state
 
     def _parameter_index(self, slot: int, new: dict[int, int]) -> int:
@@ -817,15 +882,20 @@ class Trace:
             self.root = self.state = self._root_for_mode()
             return
         self.mode_changed = True
-        state = self.state.children.get(key)
+        before = self.state
+        state = before.children.get(key)
+        if state is None and before.sizes and before.model is not None and before.model.patterns is not None:
+            state = classes.known_mode(before, key)
         if state is None:
-            state = State(self.state, key)
-            state.external = self.state.external
-            state.views_only = self.state.views_only
+            state = State(before, key)
+            state.external = before.external
+            state.views_only = before.views_only
             state.grad_enabled = self.grad_enabled
             if key[0] == STEPWISE:
                 state.stepwise = key[1]
-            self.state.children[key] = state  # when it is whole, and without a call more: the end of a block may have little room on the stack
+            if before.sizes:
+                classes.follow_mode(before, state, key)
+            before.children[key] = state  # when it is whole, and without a call more: the end of a block may have little room on the stack
         self.state = state
 
     def _root_for_mode(self) -> State:
@@ -962,6 +1032,26 @@ def next_index() -> int:
 _indices = itertools.count()
 _fragments = itertools.count()
 local = _Local()
+
+
+class _Moved(Exception):
+    """The trace stands elsewhere than when a call's key was made."""
+
+
+def _sort(kinds: Sequence[str], op: Any, args: Sequence[Any], tensors: list[Tensor], numbers: list[Any]) -> None:
+    """The tensors and the run-time numbers among a call's arguments, in order (as `_enter` takes them)."""
+    cls = _TENSOR[0]
+    for kind, default, a in zip(kinds, op.defaults, args, strict=True):
+        if kind == "static" or a is None:
+            continue
+        if kind == "tensors":
+            if isinstance(a, cls):
+                raise TypeError("argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
+            tensors.extend([x for x in a if x is not None])
+        elif isinstance(a, cls):
+            tensors.append(a)
+        elif kind != "exponent" and type(a) is not bool and type(a) in PARAMETER_DTYPE and not (kind == "number" and a == default):
+            numbers.append(a)
 
 
 def of_numbers(op: Any, args: Sequence[Any]) -> bool:

@@ -13,7 +13,7 @@ def forget_plans(workers: int) -> int:
     forget()
     for state in states():
         for alive, plan in list(state.plans.items()):
-            if plan.plan.placement.workers < workers:
+            if (plan.plan.placement if plan.variant is None else plan.variant).workers < workers:
                 state.plans.pop(alive, None)
                 dropped += 1
     return dropped

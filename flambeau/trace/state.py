@@ -14,6 +14,7 @@ from flambeau.trace.meta import Meta
 from flambeau.trace.place import Place
 
 OBSERVATIONS: Final = 4
+IN, ALIAS = "in", "alias"  # of the keys of edges by which tensors become known to a trace
 
 
 @record
@@ -56,9 +57,9 @@ class State:
 
     __slots__ = (
         "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info",
-        "input_count", "inputs", "leaf", "limits", "meta", "native", "next", "nodes", "outs", "pack", "parameter_count", "parameters", "parent",
-        "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "single_view", "slot", "stepwise", "value_count", "values",
-        "views_only", "writes",
+        "input_count", "inputs", "lazy", "leaf", "limits", "meta", "model", "native", "next", "outs", "own_nodes", "own_values", "pack", "parameter_count",
+        "parameters", "parent", "patterns", "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "single_view", "sizes", "slot",
+        "stepwise", "value_count", "views_only", "writes",
     )  # fmt: skip
 
     def __init__(self, parent: State | None, edge: Any) -> None:
@@ -76,8 +77,14 @@ class State:
         self.call: Any = None  # the call of a function of several edges that was last made from here (ops/remembered.py)
         self.parent = parent
         self.edge = edge
-        self.nodes: tuple[Node, ...] = ()
-        self.values: list[Value] = []  # of the new slots, in order: first_value, first_value + 1, ...
+        # The path by class (classes.py): the sizes that are symbols in it, (): none, None: it is not followed; what it is made from; and of a model the
+        # variants of its edges.
+        self.sizes: tuple[int, ...] | None = () if parent is None or parent.sizes == () else None
+        self.model: State | None = None
+        self.patterns: dict[Any, list[Any]] | None = None
+        self.lazy = False  # its nodes and values are the model's, and are made when somebody asks
+        self.own_nodes: tuple[Node, ...] = ()
+        self.own_values: list[Value] = []
         self.inputs: tuple[int, ...] = ()  # new slots that are external storages
         self.parameters: tuple[int, ...] = ()  # new slots that are run-time scalars
         self.requires: frozenset[int] = frozenset()  # new slots whose gradient can be asked for
@@ -106,13 +113,47 @@ class State:
             self.pending_bytes = parent.pending_bytes
             self.grad_enabled = parent.grad_enabled
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The primitives that the edge adds to the path."""
+        if self.lazy:
+            self._settle()
+        return self.own_nodes
+
+    @nodes.setter
+    def nodes(self, nodes: tuple[Node, ...]) -> None:
+        self.own_nodes = nodes
+
+    @property
+    def values(self) -> list[Value]:
+        """The values of the new slots, in order: first_value, first_value + 1, ..."""
+        if self.lazy:
+            self._settle()
+        return self.own_values
+
+    @values.setter
+    def values(self, values: list[Value]) -> None:
+        self.own_values = values
+
+    def _settle(self) -> None:
+        from flambeau.trace.classes import concrete
+
+        assert self.model is not None and self.sizes is not None
+        self.own_nodes, self.own_values = concrete(self.model, self.sizes)
+        untrack_all((*self.own_nodes, *self.own_values, self.own_nodes, self.own_values))
+        self.lazy = False
+
     def enter(self, key: Any) -> None:
         """Make it, which is whole, the child of its parent by this key."""
         assert self.parent is not None
         children = self.parent.children
         children[key] = self
-        untrack_all((self, key, self.nodes, self.values, self.outs, self.bounds, self.requires, self.place, children))
-        untrack_all((*self.nodes, *self.values, *self.outs, *self.bounds))
+        self.untrack(key, children)
+
+    def untrack(self, *more: Any) -> None:
+        """Take it out of the garbage collector's lists, with what it consists of."""
+        untrack_all((self, *more, self.own_nodes, self.own_values, self.outs, self.bounds, self.requires, self.place))
+        untrack_all((*self.own_nodes, *self.own_values, *self.outs, *self.bounds))
 
     def path(self) -> list[State]:
         """The states from the root to this one."""

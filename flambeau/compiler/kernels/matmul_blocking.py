@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.symbols import Sym, least, maximum, minimum
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def round_up(x: int, to: int) -> int:
 def k_block(element: Element, tile: Tile, k: int, l1_bytes: int) -> int:
     """kc. Depends on K, the element and the cache only."""
     if element.converts or k <= 0:
-        return max(k, 1)
+        return maximum(k, 1)
     # 256 float32 at 48 KiB: the panels of a and b together just fit (192 to 512 differ by 5 %). Longer blocks, where
     # tiles are narrower, would be less accurate.
     fits = l1_bytes // ((tile.columns + tile.rows) * element.compute_bytes * element.parts) // 16 * 16
@@ -75,6 +76,9 @@ def k_block(element: Element, tile: Tile, k: int, l1_bytes: int) -> int:
 
 def row_step(tile: Tile, m: int) -> int:
     """Rows of a panel: of the micro-kernels' heights, the one whose panels, with the last one, take the least time."""
+
+    if m.__class__ is Sym:
+        return tile.rows  # which height fits best differs from size to size
 
     def cost(step: int) -> float:
         rest = m % step
@@ -98,10 +102,10 @@ def grid(step: int, columns: int, m: int, n: int, threads: int, widest: int) -> 
         columns_each = ceil_div(n, across)
         return ceil_div(row_panels, ceil_div(threads, across)) * step * ceil_div(columns_each, widest) + columns_each
 
-    across = min(range(1, threads + 1), key=packed)
-    nc = min(round_up(n, columns), round_up(ceil_div(n, across), columns))
+    across = least(range(1, threads + 1), packed)
+    nc = minimum(round_up(n, columns), round_up(ceil_div(n, across), columns))
     column_blocks = ceil_div(n, nc)
-    grain = ceil_div(row_panels, min(row_panels, ceil_div(threads, column_blocks)))
+    grain = ceil_div(row_panels, minimum(row_panels, ceil_div(threads, column_blocks)))
     return nc, column_blocks, round_up(row_panels, grain), grain
 
 
@@ -117,29 +121,29 @@ def block(
     direct = element.parts == 1 and not element.converts and (k <= 16 or few_rows or not many)
     pack_b = k > 16 and not few_rows and (m > 64 or k * n * size > host.l2_bytes // 2)
     step = row_step(tile, m) if direct else tile.rows
-    mc = max(1, host.l2_bytes // 2 // (kc * size) // step) * step
+    mc = maximum(1, host.l2_bytes // 2 // (kc * size) // step) * step
     mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), step)  # equal blocks: no thin last one
     if k <= 16:  # run along the rows of c
         mc = step
     # Measured with 2 MiB: a quarter of the second level; a half and an eighth are up to 5 % slower.
-    widest = max(1, host.l2_bytes // 4 // (kc * size) // tile.columns) * tile.columns
+    widest = maximum(1, host.l2_bytes // 4 // (kc * size) // tile.columns) * tile.columns
     widest += widest // 4  # no thin last block
     nc, column_blocks, row_panels, grain = grid(
-        step, tile.columns, m, n, ceil_div(host.threads, batches), max(n, 1) if direct else widest
+        step, tile.columns, m, n, ceil_div(host.threads, batches), maximum(n, 1) if direct else widest
     )
     slack = 2 * tile.width * element.compute_bytes
     if direct:
-        b_columns = max(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
+        b_columns = maximum(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
         panels = 1
     else:
         b_columns = round_up(ceil_div(nc, ceil_div(nc, widest)), tile.columns)
-        panels = min(nc, b_columns) // tile.columns
+        panels = minimum(nc, b_columns) // tile.columns
     a_panels = round_up(panels * tile.columns * kc * size + slack, 64)
     scratch = a_panels + round_up(tile.rows * kc * size + slack, 64)
     # A thread is worth its start from about 5 microseconds on: a million operations.
-    per_unit = 2 * step * min(n, nc) * max(k, 1)
+    per_unit = 2 * step * minimum(n, nc) * maximum(k, 1)
     return Blocking(
-        mc, nc, kc, row_panels, column_blocks, min(nc, b_columns), a_panels, scratch,
-        min_units=max(1, 1_000_000 // per_unit),
+        mc, nc, kc, row_panels, column_blocks, minimum(nc, b_columns), a_panels, scratch,
+        min_units=maximum(1, 1_000_000 // per_unit),
         direct=direct, pack_b=pack_b, row_step=step, grain=grain,
     )  # fmt: skip

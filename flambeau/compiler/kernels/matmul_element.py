@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.dtypes import dtype
+from flambeau.symbols import Sym
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ def few_rows_tile(tile: Tile, m: int, registers: int) -> Tile:
         return tile
     if m <= 4:
         return Tile(2, 8, tile.width) if m <= 2 else Tile(4, 6, tile.width)
-    return Tile(6, 4, tile.width) if -m % 6 < -m % 8 else Tile(8, 3, tile.width)
+    return Tile(6, 4, tile.width) if m.__class__ is not Sym and -m % 6 < -m % 8 else Tile(8, 3, tile.width)
 
 
 def register_tile(element: Element, vector_bits: int, registers: int) -> Tile:

@@ -33,6 +33,7 @@ from flambeau.compiler.lower.spec import (
 )
 from flambeau.compiler.lower.statements import Body, RawAccess, weight
 from flambeau.runtime import target
+from flambeau.symbols import as_int, maximum
 
 CHECK: list[bool] = [False]  # prove every nest legal after lowering (tests switch it on)
 
@@ -102,7 +103,7 @@ def prefers_columns(accesses: Sequence[RawAccess], row: list[int], reduced: list
         return True
     votes = 0.0
     for a in accesses:
-        if a.role in ("load", "store") and a.strides.get(reduced[-1], 0) | a.strides.get(row[-1], 0):
+        if a.role in ("load", "store") and (a.strides.get(reduced[-1], 0) or a.strides.get(row[-1], 0)):
             full = any(a.strides.get(loop) for loop in reduced)
             points = prod(sizes[loop] for loop in a.strides)
             if a.strides.get(reduced[-1]) == 1 and full:
@@ -181,17 +182,16 @@ def make_kernel(
 def _streams(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> bool:
     """Whether the stores should bypass the cache: the results are large and every vector of them is aligned."""
     updated = {value for _, value in graph.updates}
-    total = 0
-    for a in body.accesses:
-        if a.role != "store" or not a.strides.get(vector):
-            continue
+    stores = [a for a in body.accesses if a.role == "store" and a.strides.get(vector)]
+    if sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in stores]) < STREAM_BYTES:
+        return False
+    for a in stores:
         size = a.dtype.itemsize
         if a.strides[vector] != 1 or a.offset or a.dynamic or a.value in updated:
             return False
         if any(stride * size % 64 for loop, stride in a.strides.items() if loop != vector):
             return False
-        total += prod(sizes[loop] for loop in a.strides) * size
-    return total >= STREAM_BYTES
+    return True
 
 
 def _is_far(body: Body, sizes: dict[int, int], vector: int) -> bool:
@@ -238,9 +238,9 @@ def _chunk(sizes: dict[int, int], row: list[int], reduced: list[int], step: int)
     """Points of the vector loop in a unit."""
     length = sizes[row[-1]]
     if not reduced:
-        return max(1, length) if length <= 2 * CHUNK else CHUNK
-    depth = max(1, prod(sizes[loop] for loop in reduced))
-    return step * max(1, -(-CHUNK // (depth * step)))
+        return maximum(1, length) if length <= 2 * CHUNK else CHUNK
+    depth = maximum(1, prod(sizes[loop] for loop in reduced))
+    return step * maximum(1, -(-CHUNK // (depth * step)))
 
 
 def _place_caches(
@@ -318,7 +318,7 @@ def _kernel(
     row_points = prod(sizes[loop] for loop in spanned if loop in body.row_loops)
     traffic, operations, nanoseconds = _work(body, sizes, nest, points, row_points)
     memory = traffic / BYTES_PER_NANOSECOND
-    per_unit = max(memory, nanoseconds) / max(units, 1)
+    per_unit = maximum(memory, nanoseconds) / maximum(units, 1)
     reads = tuple(dict.fromkeys(_reads(body)))
     writes = tuple(dict.fromkeys(a.value for a in body.accesses if a.role == "store" and a.value is not None))
     key = "loops:" + str(target.vector_bits()) + ":" + key_of(nest)
@@ -326,7 +326,7 @@ def _kernel(
         name, key, _emitter(nest, key), words, reads, writes, units, traffic, operations, nodes,
         in_place_pairs(graph, body),
         "index {value} is out of bounds for dimension with size {bound}" if nest.can_fail else None,
-        min_units_per_thread=max(1, int(THREAD_NANOSECONDS / max(per_unit, 1e-3))),
+        min_units_per_thread=maximum(1, as_int(THREAD_NANOSECONDS / maximum(per_unit, 1e-3))),
     )  # fmt: skip
 
 

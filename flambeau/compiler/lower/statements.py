@@ -23,6 +23,7 @@ from flambeau.compiler.domain import Domain, Lists, broadcast_strides
 from flambeau.compiler.graph import Graph, Node
 from flambeau.compiler.lower.spec import Compute, Load, Reduce, Statement, Store
 from flambeau.dtypes import dtype
+from flambeau.symbols import as_int, is_whole
 
 # Rough weight of an operation: vector instructions on AVX-512 (counted in emitted code), 1 where not named.
 WEIGHTS: Final = {
@@ -253,8 +254,8 @@ class Writer:
             block = self.stage
         if node.op == "constant":
             number = node.attr("value")
-            if d.name in ("float32", "float64") and LEAST_COUNT <= abs(number) < MOST_COUNT and number == int(number):
-                return self.cast(self.row, self.number(int(number)), d)
+            if d.name in ("float32", "float64") and LEAST_COUNT <= abs(number) < MOST_COUNT and is_whole(number):
+                return self.cast(self.row, self.number(as_int(number)), d)
             return self.compute(block, "constant", d, (), value=node.attr("value"))
         if node.op == "iota":
             steps = [int(axis == node.attr("dim")) for axis in range(len(shape))]

@@ -1,0 +1,577 @@
+"""Sizes as symbols: ints and floats that remember how they follow from the sizes of a program's inputs, and what was asked of them.
+
+A `Sym` is an int with the value that it has this time, and the expression that gives it at any time. Bodies, shape rules, gradient rules and the passes of
+the compiler compute with it as with any int. Each question whose answer depends on the value (`n < 32`, `n == m`, a key made of it) is noted in the
+`Recording` that it belongs to: a *guard*. What was recorded holds for all sizes at which every guard gives the same answer.
+Where C code takes the value without asking (`range(n)`, `0.5 * n`), nothing is noted. So what is recorded is compared once with what other sizes
+give without symbols, before it is used (trace/classes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import index
+from typing import Any, Final
+
+MOST_GUARDS: Final = 20_000  # of one recording: then it is given up
+
+
+class Expr:
+    """A node of an expression: `op` of `a` and `b`, which are expressions, ints or floats. A symbol: op "size", `a` its number.
+
+    Sums and products of ints are polynomials: op "sum", `a` None, and `terms` (products of other nodes -> how often). So equal ones are one node.
+    """
+
+    __slots__ = ("a", "b", "op", "terms")
+
+    def __init__(self, op: str, a: Any, b: Any = None, terms: Terms | None = None) -> None:
+        self.op = op
+        self.a = a
+        self.b = b
+        self.terms = terms
+
+    def __repr__(self) -> str:
+        if self.op == "sum":
+            return f"({' + '.join(['*'.join(map(str, (*([c] if c != 1 or not m else []), *m))) for m, c in _terms(self).items()])})"
+        return f"s{self.a}" if self.op == "size" else f"({self.a} {self.op} {self.b})" if self.b is not None else f"{self.op}({self.a})"
+
+
+Terms = dict[tuple[Expr, ...], int]
+MOST_TERMS: Final = 16  # of a polynomial that is multiplied out
+
+
+def _terms(x: Any) -> Terms:
+    if x.__class__ is Expr:
+        return x.terms if x.terms is not None else {(x,): 1}
+    return {(): x} if x else {}
+
+
+_SIZES: Final[list[Expr]] = []  # the symbols, by number
+
+
+class TooManyGuards(Exception):
+    """A recording asks so much of its sizes that it is of no use for others."""
+
+
+class Recording:
+    """What is asked of symbols while something is recorded. `sizes`: the values of the symbols this time."""
+
+    __slots__ = ("count", "exprs", "guards", "open", "sizes", "texts")
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+        self.count = len(sizes)  # symbols from this number on are no sizes (`more`)
+        self.texts = False  # whether a text of a symbol may decide something: of kernels' keys it does, in a body it is for an error's message
+        self.exprs: dict[Any, Expr] = {}
+        self.guards: dict[Any, tuple[str, Any, Any, bool]] = {}  # (operator, left, right, the answer)
+        self.open = True
+
+    def whole(self, op: str, a: Any, b: Any) -> Any:
+        """The expression of `a op b` of ints, as simple as it is found to be: it may be a number."""
+        if op in "+-":
+            terms = dict(_terms(a))
+            for m, c in _terms(b).items():
+                total = terms.get(m, 0) + (c if op == "+" else -c)
+                if total:
+                    terms[m] = total
+                else:
+                    terms.pop(m, None)
+            return self._sum(terms)
+        if op == "*":
+            left, right = _terms(a), _terms(b)
+            if len(left) * len(right) <= MOST_TERMS:
+                terms = {}
+                for m, c in left.items():
+                    for n, d in right.items():
+                        product = tuple(sorted((*m, *n), key=id))
+                        terms[product] = terms.get(product, 0) + c * d
+                return self._sum({m: c for m, c in terms.items() if c})
+        if op in ("//", "%"):
+            quotient = self._quotient(_terms(a), _terms(b))
+            if quotient is not None:
+                return quotient if op == "//" else 0
+        return self.expr(op, a, b)
+
+    def _quotient(self, left: Terms, right: Terms) -> Any:
+        """`left // right` if it leaves nothing over at any sizes; None where that is not seen."""
+        if len(right) != 1:
+            return 1 if left == right else None
+        ((by, count),) = right.items()
+        terms: Terms = {}
+        for m, c in left.items():
+            rest = list(m)
+            if c % count:
+                return None
+            for factor in by:
+                if factor not in rest:
+                    return None
+                rest.remove(factor)
+            terms[tuple(rest)] = c // count
+        return self._sum(terms)
+
+    def _sum(self, terms: Terms) -> Any:
+        if not terms:
+            return 0
+        if len(terms) == 1:
+            ((m, c),) = terms.items()
+            if not m:
+                return c
+            if c == 1 and len(m) == 1:
+                return m[0]
+        key = frozenset(terms.items())
+        found = self.exprs.get(key)
+        if found is None:
+            found = self.exprs[key] = Expr("sum", None, None, terms)
+        return found
+
+    def expr(self, op: str, a: Any, b: Any = None) -> Expr:
+        """The one expression of this recording that is `op` of `a` and `b`."""
+        key = (op, id(a) if a.__class__ is Expr else a, id(b) if b.__class__ is Expr else (b.__class__, b))
+        found = self.exprs.get(key)
+        if found is None:
+            found = self.exprs[key] = Expr(op, a, b)
+        return found
+
+    def size(self, number: int) -> Sym:
+        """The symbol of this number."""
+        while len(_SIZES) <= number:
+            _SIZES.append(Expr("size", len(_SIZES)))
+        return _sym(self.sizes[number], _SIZES[number], self)
+
+    def more(self, values: Sequence[int]) -> tuple[int, list[Sym]]:
+        """Symbols for numbers that are found out beside the expressions: (the number of the first one, the symbols)."""
+        first = len(self.sizes)
+        self.sizes = (*self.sizes, *values)
+        return first, [self.size(first + i) for i in range(len(values))]
+
+    def guard(self, op: str, a: Any, b: Any, answer: bool) -> None:
+        """Note a question and its answer."""
+        if a is b or not self.open:
+            return
+        if a.__class__ is not float and b.__class__ is not float and not (_is_float(a) or _is_float(b)):
+            left = self.whole("-", a, b)
+            if left.__class__ is not Expr or (op == "==" and not answer and self._never_zero(left)) or (op != "==" and self._never_zero(left)):
+                return  # it is so at any sizes
+        key = (op, id(a) if a.__class__ is Expr else a, id(b) if b.__class__ is Expr else b)
+        if key not in self.guards:
+            if len(self.guards) >= MOST_GUARDS:
+                raise TooManyGuards
+            self.guards[key] = op, a, b, answer
+
+    def close(self) -> None:
+        """Nothing more is noted."""
+        self.open = False
+        self.exprs, self.guards = {}, {}
+
+    def _never_zero(self, e: Expr) -> bool:
+        """Whether a polynomial has the same sign at any sizes: its symbols are sizes, which are positive, and all count the same way."""
+        terms = _terms(e)
+        return len({c > 0 for c in terms.values()}) == 1 and all(x.op == "size" and x.a < self.count for m in terms for x in m)
+
+    def again(self, x: Any) -> Any:
+        """`x`, recorded at other sizes (a symbol, or a tuple with symbols in it), as it is at the sizes of this recording."""
+        cls = x.__class__
+        if cls is Sym or cls is SymFloat:
+            value = self._value(x.expr, {})
+            return _sym(value, x.expr, self) if value.__class__ is int else _sym_float(value, x.expr, self)
+        if isinstance(x, tuple):
+            parts = [self.again(y) for y in x]
+            if all(p is y for p, y in zip(parts, x, strict=True)):
+                return x
+            return tuple(parts) if cls is tuple else cls(*parts) if hasattr(cls, "_fields") else cls(parts)
+        return x
+
+    def _value(self, e: Any, memo: dict[int, Any]) -> Any:
+        if e.__class__ is not Expr:
+            return e
+        if e.op == "size":
+            return self.sizes[e.a]
+        found = memo.get(id(e))
+        if found is None and e.op == "sum":
+            found = 0
+            for m, c in _terms(e).items():
+                for factor in m:
+                    c *= self._value(factor, memo)
+                found += c
+            memo[id(e)] = found
+        elif found is None:
+            found = memo[id(e)] = OPERATORS[e.op](self._value(e.a, memo), self._value(e.b, memo))
+        return found
+
+
+OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b, "%": lambda a, b: a % b,
+    "/": lambda a, b: a / b, "**": lambda a, b: a**b, "float": lambda a, b: float(a),
+    "int": lambda a, b: int(a), "max": max, "min": min, "at_most": lambda a, b: int(a <= b),
+    "==": lambda a, b: a == b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+}  # fmt: skip
+
+
+def _told(x: Any) -> Any:
+    """The expression of a symbol, the number itself of a plain one; NotImplemented of anything else."""
+    cls = x.__class__
+    if cls is Sym or cls is SymFloat:
+        return x.expr
+    return x if cls is int or cls is float else int(x) if cls is bool else NotImplemented
+
+
+def _plain(x: Any) -> Any:
+    cls = x.__class__
+    return int.__int__(x) if cls is Sym else float.__float__(x) if cls is SymFloat else x
+
+
+def _made(value: Any, op: str, a: Any, b: Any, rec: Recording) -> Any:
+    if not rec.open:
+        return value
+    if value.__class__ is int:
+        e = rec.whole(op, a, b) if op in _WHOLE else rec.expr(op, a, b)
+        return _sym(value, e, rec) if e.__class__ is Expr else value
+    return _sym_float(value, rec.expr(op, a, b), rec)
+
+
+_WHOLE: Final = frozenset(("+", "-", "*", "//", "%"))
+_FLOATS: Final = frozenset(("/", "float"))
+
+
+def _is_float(e: Any) -> bool:
+    """Whether an expression may be a float's."""
+    pending = [e]
+    while pending:
+        x = pending.pop()
+        if x.__class__ is float or (x.__class__ is Expr and x.op in _FLOATS):
+            return True
+        if x.__class__ is Expr and x.op not in ("size", "sum", "int", "//", "%", "at_most"):
+            pending += (x.a, x.b)
+    return False
+
+
+def _arithmetic(op: str) -> tuple[Any, Any]:
+    compute = OPERATORS[op]
+
+    def forward(self: Any, other: Any) -> Any:
+        b = _told(other)
+        if b is NotImplemented:
+            return b
+        if b.__class__ is int:  # what changes nothing needs no expression
+            if (b == 0 and op in "+-") or (b == 1 and op in ("*", "//")):
+                return self
+            if b == 0 and op == "*" and self.__class__ is Sym:
+                return 0
+        return _made(compute(_plain(self), _plain(other)), op, self.expr, b, self.rec)
+
+    def backward(self: Any, other: Any) -> Any:
+        a = _told(other)
+        if a is NotImplemented:
+            return a
+        if a.__class__ is int and ((a == 0 and op == "+") or (a == 1 and op == "*")):
+            return self
+        if a.__class__ is int and a == 0 and op == "*" and self.__class__ is Sym:
+            return 0
+        return _made(compute(_plain(other), _plain(self)), op, a, self.expr, self.rec)
+
+    return forward, backward
+
+
+def _comparison(op: str, swap: bool, negate: bool) -> Any:
+    compute = OPERATORS[op]
+
+    def compare(self: Any, other: Any) -> Any:
+        b = _told(other)
+        if b is NotImplemented:
+            return b
+        left, right, a = _plain(self), _plain(other), self.expr
+        if swap:
+            left, right, a, b = right, left, b, a
+        answer = compute(left, right)
+        self.rec.guard(op, a, b, answer)
+        return answer is not negate
+
+    return compare
+
+
+def _asked(convert: Callable[[Any], Any]) -> Any:
+    """A method that gives the value away: what comes of it holds for this value only."""
+
+    def method(self: Any, *args: Any) -> Any:
+        value = _plain(self)
+        self.rec.guard("==", self.expr, value, True)
+        return convert(value, *args)  # type: ignore[call-arg]
+
+    return method
+
+
+def _shown(convert: Callable[..., str]) -> Any:
+    def method(self: Any, *args: Any) -> str:
+        value = _plain(self)
+        if self.rec.texts:
+            self.rec.guard("==", self.expr, value, True)
+        return convert(value, *args)
+
+    return method
+
+
+def _negative(self: Any) -> Any:
+    return _made(-_plain(self), "*", self.expr, -1, self.rec)
+
+
+def _absolute(self: Any) -> Any:
+    return self if self >= 0 else -self
+
+
+def _equip(cls: Any) -> Any:
+    for op, name in (("+", "add"), ("-", "sub"), ("*", "mul"), ("//", "floordiv"), ("%", "mod"), ("/", "truediv"), ("**", "pow")):
+        forward, backward = _arithmetic(op)
+        setattr(cls, f"__{name}__", forward)
+        setattr(cls, f"__r{name}__", backward)
+    for name, op, swap, negate in (
+        ("eq", "==", False, False), ("ne", "==", False, True), ("lt", "<", False, False), ("le", "<=", False, False),
+        ("gt", "<", True, False), ("ge", "<=", True, False),
+    ):  # fmt: skip
+        setattr(cls, f"__{name}__", _comparison(op, swap, negate))
+    cls.__neg__, cls.__abs__, cls.__pos__ = _negative, _absolute, lambda self: self
+    cls.__bool__ = lambda self: self != 0
+    for name, convert in (
+        ("int", int), ("trunc", int), ("reduce_ex", lambda x, protocol: x.__reduce_ex__(protocol)), ("round", round),
+    ):  # fmt: skip
+        setattr(cls, f"__{name}__", _asked(convert))
+    cls.__repr__, cls.__str__, cls.__format__ = _shown(repr), _shown(str), _shown(format)
+    return cls
+
+
+@_equip
+class Sym(int):
+    """An int that follows from sizes: `expr` says how, `rec` notes what is asked of it."""
+
+    expr: Expr
+    rec: Recording
+    __hash__ = int.__hash__
+    __index__ = _asked(int)
+    __float__ = _asked(float)
+    __floor__ = __ceil__ = lambda self: self
+    __and__, __or__, __xor__ = _asked(int.__and__), _asked(int.__or__), _asked(int.__xor__)
+    __rand__, __ror__, __rxor__ = _asked(int.__rand__), _asked(int.__ror__), _asked(int.__rxor__)
+    __rlshift__, __rrshift__, __invert__ = _asked(int.__rlshift__), _asked(int.__rrshift__), _asked(int.__invert__)
+    bit_length = _asked(int.bit_length)
+
+    def __lshift__(self, other: int) -> Any:
+        return self * (1 << other)
+
+    def __rshift__(self, other: int) -> Any:
+        return self // (1 << other)
+
+    def __deepcopy__(self, memo: Any) -> Sym:
+        return self
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+
+@_equip
+class SymFloat(float):
+    """A float that follows from sizes."""
+
+    expr: Expr
+    rec: Recording
+    __hash__ = float.__hash__
+    __float__ = _asked(float)
+    hex = _asked(float.hex)
+
+    def __deepcopy__(self, memo: Any) -> SymFloat:
+        return self
+
+    def is_whole(self) -> bool:
+        """Whether it is an int's float, at any sizes."""
+        return self.expr.op == "float"
+
+    is_integer = _asked(float.is_integer)
+    __floor__, __ceil__ = _asked(lambda x: x.__floor__()), _asked(lambda x: x.__ceil__())
+
+
+def _sym(value: int, e: Expr, rec: Recording) -> Sym:
+    made = int.__new__(Sym, value)
+    made.expr, made.rec = e, rec
+    return made
+
+
+def _sym_float(value: float, e: Expr, rec: Recording) -> SymFloat:
+    made = float.__new__(SymFloat, value)
+    made.expr, made.rec = e, rec
+    return made
+
+
+def as_float(x: Any) -> Any:
+    """`float(x)`, of a symbol too."""
+    if x.__class__ is Sym:
+        return _made(float(int.__int__(x)), "float", x.expr, None, x.rec)
+    return x if x.__class__ is SymFloat else float(x)
+
+
+def as_int(x: Any) -> Any:
+    """`int(x)`, of a symbol too."""
+    if x.__class__ is SymFloat:
+        if x.is_whole():
+            return _sym(int(float.__float__(x)), x.expr.a, x.rec)
+        return _made(int(float.__float__(x)), "int", x.expr, None, x.rec)
+    return x if x.__class__ is Sym else int(x)
+
+
+def is_whole(x: Any) -> bool:
+    """Whether a number is an int's; of a symbol, at any sizes."""
+    return x.is_whole() if x.__class__ is SymFloat else x.__class__ is Sym or bool(x == int(x))
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """`max(a, b)`; of symbols without asking which."""
+    return _of_two("max", a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """`min(a, b)`; of symbols without asking which."""
+    return _of_two("min", a, b)
+
+
+def _of_two(op: str, a: Any, b: Any) -> Any:
+    over = a if a.__class__ in _SYMBOLS else b if b.__class__ in _SYMBOLS else None
+    if over is None:
+        return OPERATORS[op](a, b)
+    return _made(OPERATORS[op](_plain(a), _plain(b)), op, _told(a), _told(b), over.rec)
+
+
+def at_most(a: Any, b: Any) -> Any:
+    """1 if `a <= b`, else 0; of symbols without asking which."""
+    return _of_two("at_most", a, b)
+
+
+def least(options: Sequence[int], cost: Callable[[int], Any]) -> Any:
+    """The first of the options whose cost is least; where costs are symbols, without asking which."""
+    best, price = options[0], cost(options[0])
+    for option in options[1:]:
+        other = cost(option)
+        keep = at_most(price, other)
+        best, price = option + keep * (best - option), minimum(price, other)
+    return best
+
+
+def plain_at(sizes: tuple[int, ...]) -> Callable[[Any], Any]:
+    """A function that gives numbers and tuples of numbers over symbols as they are at given sizes."""
+    rec = Recording(sizes)
+    memo: dict[int, Any] = {}
+
+    def plain(x: Any) -> Any:
+        cls = x.__class__
+        if cls is Sym or cls is SymFloat:
+            return rec._value(x.expr, memo)
+        if isinstance(x, tuple):
+            parts = [plain(y) for y in x]
+            if all(p is y for p, y in zip(parts, x, strict=True)):
+                return x
+            return tuple(parts) if cls is tuple else cls(*parts) if hasattr(cls, "_fields") else cls(parts)
+        return x
+
+    return plain
+
+
+def whole(x: Any) -> Any:
+    """`int(operator.index(x))`, of a symbol itself."""
+    return x if x.__class__ is Sym else int(index(x))
+
+
+def symbolic(xs: Iterable[Any]) -> bool:
+    """Whether there are symbols among the numbers."""
+    for x in xs:
+        if x.__class__ is Sym or x.__class__ is SymFloat:
+            return True
+    return False
+
+
+def expr_of(x: Any) -> Any:
+    """The expression of a symbol, any other number as it is."""
+    return x.expr if x.__class__ is Sym or x.__class__ is SymFloat else x
+
+
+_SYMBOLS: Final = frozenset((Sym, SymFloat))
+
+
+def reaches(e: Any, number: int) -> bool:
+    """Whether an expression has a symbol of this number or a greater one."""
+    pending, seen = [e], set()
+    while pending:
+        x = pending.pop()
+        if x.__class__ is Expr and id(x) not in seen:
+            seen.add(id(x))
+            if x.op == "size":
+                if x.a >= number:
+                    return True
+            elif x.op == "sum":
+                pending += [f for m in _terms(x) for f in m]
+            else:
+                pending += (x.a, x.b)
+    return False
+
+
+class Code:
+    """Writes the Python function that computes expressions from `s`, the tuple of sizes."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[int, str] = {}
+        self.held: list[Expr] = []  # so that no other gets the number of one of them
+
+    def name(self, e: Any) -> str:
+        """The text that stands for an expression (or a number), once the lines have run."""
+        if e.__class__ is not Expr:
+            return repr(e) if e.__class__ is not float or (e == e and abs(e) != float("inf")) else f"float('{e!r}')"
+        pending = [e]
+        names = self.names
+        while pending:
+            top = pending[-1]
+            if id(top) in names:
+                pending.pop()
+                continue
+            if top.op == "size":
+                names[id(top)] = f"s[{top.a}]"
+                self.held.append(top)
+                continue
+            below = [x for x in ((top.a, top.b) if top.op != "sum" else [f for m in _terms(top) for f in m]) if x.__class__ is Expr and id(x) not in names]
+            if below:
+                pending.extend(below)
+                continue
+            if top.op == "sum":
+                self.held.append(top)
+                names[id(top)] = name = f"t{len(self.held)}"
+                products = ["*".join([*([str(c)] if c != 1 or not m else []), *[names[id(f)] for f in m]]) for m, c in _terms(top).items()]
+                self.lines.append(f"{name} = {' + '.join(products)}")
+                continue
+            a, b = self.name(top.a), self.name(top.b)
+            self.held.append(top)
+            names[id(top)] = name = f"t{len(self.held)}"
+            call = f"{top.op}({a})" if top.b is None else f"{top.op}({a}, {b})"
+            text = f"int({a} <= {b})" if top.op == "at_most" else call if top.op.isalpha() else f"{a} {top.op} {b}"
+            self.lines.append(f"{name} = {text}")
+        return names[id(e)]
+
+    def check(self, guards: Iterable[tuple[str, Any, Any, bool]]) -> None:
+        """Lines that return None where a guard does not give its answer."""
+        for op, a, b, answer in guards:
+            left, right = self.name(a), self.name(b)
+            wrong = {"==": ("!=", "=="), "<": (">=", "<"), "<=": (">", "<=")}[op][not answer]
+            self.lines.append(f"if {left} {wrong} {right}: return None")
+
+    def structure(self, x: Any) -> str:
+        """The text of nested tuples and lists of numbers and symbols."""
+        if x.__class__ is Sym or x.__class__ is SymFloat:
+            return self.name(x.expr)
+        if isinstance(x, tuple):
+            return f"({''.join([self.structure(y) + ', ' for y in x])})"
+        if isinstance(x, list):
+            return f"[{', '.join([self.structure(y) for y in x])}]"
+        return self.name(x)
+
+    def function(self, result: str, **scope: Any) -> Callable[[tuple[int, ...]], Any]:
+        """The function of the sizes that runs the lines and returns `result`; `scope`: what the lines call."""
+        body = "\n".join([f"    {line}" for line in [*self.lines, f"return {result}"]])
+        exec(compile(f"def sizes(s):\n{body}", "<sizes>", "exec"), scope)
+        return scope["sizes"]  # type: ignore[no-any-return]

@@ -1,0 +1,501 @@
+"""Edges by class: a path is recorded once for all sizes at which it is the same.
+
+Where a program comes to a place of the trie with a second size (of an input, of a size among a call's arguments), the sizes that differ become symbols
+(symbols.py). From there on bodies, shape rules and gradient rules run over symbols, and what they record is a *model*: a State whose nodes, values
+and results are expressions of the path's sizes. A model holds where its guards hold. The next new size then runs nothing in Python: the guards
+are checked, the results' metadata computed, and the exact State made from the model (`_exact`), whose nodes and values are computed only if somebody asks.
+
+A State with `sizes` () has no symbols in its path and is its own model. One with `sizes` None is not followed: bodies have asked for too much.
+Every model is compared once with what a run without symbols gives at other sizes, before it is used for them (`_agrees`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from flambeau.compiler.graph import Node, Value, contiguous_strides
+from flambeau.runtime.untracked import record, untrack_all
+from flambeau.statistics import counters
+from flambeau.symbols import Code, Recording, plain_at, symbolic
+from flambeau.trace.meta import Meta, is_dense, meta
+from flambeau.trace.place import here
+from flambeau.trace.state import IN, OBSERVATIONS, Bound, Out, State
+from flambeau.trace.while_set import while_set
+
+if TYPE_CHECKING:
+    from flambeau.trace.recorder import Trace
+
+MOST_VARIANTS: Final = 8  # models of one call at one place, before it is given up
+SIZED: Final = frozenset(("shape", "size", "sizes", "length", "strides", "storage_offset"))  # names of static parameters that are sizes
+ENABLED: Final = [True]
+
+Ints = tuple[Any, ...]
+
+
+@record
+class Variant:
+    """One model of an edge: `match(sizes, ints)` gives the sizes of the path with it, or None where it does not hold."""
+
+    __slots__ = ("dead", "evaluate", "made_at", "match", "met", "metas", "model", "verified")
+
+    def __init__(self, met: Ints, model: State | None) -> None:
+        self.met = met  # the sizes in the key with which it was met first
+        self.model = model  # None: only known to have been met, without symbols
+        self.match: Callable[[tuple[int, ...], Ints], tuple[int, ...] | None] | None = None
+        self.evaluate: Callable[[tuple[int, ...]], Any] | None = None
+        self.made_at: tuple[int, ...] = ()
+        self.metas: tuple[Meta, ...] = ()  # of its results, over symbols
+        self.verified = False
+        self.dead = False
+
+
+class New:
+    """A symbol that an edge introduces."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "new"
+
+
+NEW: Final = New()
+
+
+class View:
+    """The path of a trace as its models say it, over symbols: what recording with symbols looks at."""
+
+    __slots__ = ("gen", "rec", "values")
+
+    def __init__(self, gen: int, sizes: tuple[int, ...]) -> None:
+        self.gen = gen
+        self.rec = Recording(sizes)
+        self.values: dict[State, list[Value]] = {}
+
+    def of(self, model: State) -> list[Value]:
+        """The values that a model adds to the path, at the sizes of this trace."""
+        found = self.values.get(model)
+        if found is None:
+            if model.sizes == ():
+                return model.values  # no symbols in its path
+            again = self.rec.again
+            found = self.values[model] = [
+                Value(again(v.shape), v.dtype, again(v.strides), again(v.offset), v.base, again(v.dynamic)) for v in model.values
+            ]
+        return found
+
+    def nodes(self, model: State) -> list[Node]:
+        """The nodes that a model adds."""
+        if model.sizes == ():
+            return list(model.nodes)
+        again = self.rec.again
+        return [Node(n.op, n.inputs, n.outputs, again(n.attrs)) for n in model.nodes]
+
+
+def model_of(state: State) -> State | None:
+    """The model of a state; None: it is not followed."""
+    return state if state.sizes == () else state.model
+
+
+# -- keys: what is a size in them ----------------------------------------------------------------------------------
+
+
+def of_input(key: Any) -> tuple[Any, Ints]:
+    """(all but the sizes, the sizes) of the key of an input's edge or an alias's."""
+    m: Meta = key[1] if key[0] == IN else key[2]
+    shape, strides = tuple(m.shape), m.strides
+    order: tuple[int, ...] | None = None
+    if strides == contiguous_strides(shape):
+        layout: Any = "contiguous"
+    elif is_dense(shape, strides):
+        layout = order = tuple(sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] != 1, -d)))
+        if _ordered(shape, order) != strides:
+            layout = order = None
+    else:
+        layout = None
+    ints: tuple[Any, ...] = shape if layout is not None else (*shape, *strides)
+    nbytes = key[2] if key[0] == IN else 0
+    whole = m.offset == 0 and (key[0] != IN or nbytes == m.numel * m.dtype.itemsize)
+    if not whole:
+        ints = (*ints, m.offset, nbytes)
+    flags = m.dtype, m.requires_grad, m.leaf, m.wrapped, m.dynamic, len(shape), layout, whole
+    rest = key[3] if key[0] == IN else (key[1], key[3], key[4])
+    place = here()
+    return (key[0], flags, rest, place.file, place.line), ints
+
+
+def _ordered(shape: Any, order: tuple[int, ...]) -> tuple[Any, ...]:
+    """The strides of a dense layout whose dims go up in this order."""
+    out: list[Any] = [0] * len(shape)
+    step: Any = 1
+    for d in order:
+        out[d] = step
+        step = step * shape[d]
+    return tuple(out)
+
+
+def input_key_of(skeleton: Any, ints: Ints) -> Any:
+    """The key that `of_input` has taken apart, with other sizes."""
+    kind, flags, rest, _, _ = skeleton
+    d, requires_grad, leaf, wrapped, dynamic, ndim, layout, whole = flags
+    shape, left = ints[:ndim], ints[ndim:]
+    if layout is None:
+        strides, left = left[:ndim], left[ndim:]
+    else:
+        strides = contiguous_strides(shape) if layout == "contiguous" else _ordered(shape, layout)
+    offset, nbytes = (0, None) if whole else left
+    m = meta(shape, strides, d, offset, requires_grad, leaf, wrapped, dynamic)
+    if kind != IN:
+        return (kind, rest[0], m, rest[1], rest[2])
+    return (kind, m, m.numel * d.itemsize if nbytes is None else nbytes, rest)
+
+
+def of_call(op: Any, key: Any, args: Any, sizes: tuple[int, ...]) -> tuple[Any, Ints]:
+    """(all but the sizes, the sizes) of the key of an operation's edge. Where a path has no symbols yet, the place in the program is a part of it: calls
+    of other places have sizes of their own."""
+    sized = op.sized
+    if not sized:
+        return key, ()
+    skeleton = list(key)
+    if not sizes:
+        place = here()
+        skeleton += [place.file, place.line]
+    ints: list[int] = []
+    for i in sized:
+        a = args[i]
+        if a.__class__ is int:
+            ints.append(a)
+            skeleton[i + 1] = "size"
+        elif isinstance(a, tuple) and all(x.__class__ is int for x in a):
+            ints.extend(a)
+            skeleton[i + 1] = ("sizes", len(a))
+    return (tuple(skeleton), tuple(ints)) if ints else (key, ())
+
+
+def with_sizes(op: Any, args: Any, ints: Ints) -> list[Any]:
+    """The arguments with these numbers in the places of the sizes."""
+    out = list(args)
+    at = 0
+    for i in op.sized:
+        a = out[i]
+        if a.__class__ is int:
+            out[i] = ints[at]
+            at += 1
+        elif isinstance(a, tuple) and all(x.__class__ is int for x in a):
+            out[i] = type(a)(ints[at : at + len(a)])
+            at += len(a)
+    return out
+
+
+# -- following ---------------------------------------------------------------------------------------------------
+
+
+def known_input(parent: State, exact: Any) -> State | None:
+    """The state behind an input's edge that has no symbols of its own and is known where the path has some."""
+    model, sizes = parent.model, parent.sizes
+    if not sizes or model is None or model.patterns is None:
+        return None
+    for variant in model.patterns.get(exact, ()):
+        if variant.verified:
+            counters.class_edges += 1
+            return _exact(variant, parent, exact[0], sizes)
+    return None
+
+
+def known_call(parent: State, op: Any, key: Any, args: Any) -> State | None:
+    """The state behind an operation's edge that a model knows at these sizes."""
+    model, sizes = parent.model, parent.sizes
+    if model is None or not sizes or model.patterns is None or not ENABLED[0]:
+        return None
+    skeleton, ints = of_call(op, key, args, sizes)
+    variants: list[Variant] | None = model.patterns.get(skeleton)
+    if variants is None:
+        return None
+    for position, variant in enumerate(variants):
+        found = variant.match(sizes, ints) if variant.match is not None else None
+        if found is not None:
+            if not variant.verified:
+                return None
+            if position:  # the next sizes are likely to be like these
+                variants.insert(0, variants.pop(position))
+            counters.class_edges += 1
+            return _exact(variant, parent, key, found)
+    return None
+
+
+def follow(
+    tr: Trace, key: Any, skeleton: Any, ints: Ints, make: Callable[[Ints], State], make_exact: Callable[[], State], exact: Any = None
+) -> State:  # fmt: skip
+    """The exact state behind an edge that is not known at these sizes: from a model, from a new model, or recorded as it is.
+
+    `make(ints)` records the edge over symbols, with the trace in its model's place, and gives the model; `make_exact()` without. `exact`: a second
+    name of an edge without symbols of its own (`known_input`).
+    """
+    parent = tr.state
+    sizes = parent.sizes
+    if sizes is None or not ENABLED[0] or tr.symbolic:
+        return make_exact()
+    model = model_of(parent)
+    assert model is not None
+    if not ints and not sizes:
+        return make_exact()
+    patterns = model.patterns
+    if patterns is None:
+        patterns = model.patterns = {}
+    variants: list[Variant] = patterns.setdefault(skeleton, [])
+    for position, variant in enumerate(variants):
+        if variant.match is not None:
+            found = variant.match(sizes, ints)
+            if found is not None:
+                if position:  # the next sizes are likely to be like these
+                    variants.insert(0, variants.pop(position))
+                if variant.dead:
+                    return _not_followed(make_exact())
+                return _taken(tr, variant, key, found, make_exact)
+    template = _template(variants, sizes, ints)
+    new = [x for x, t in zip(ints, template, strict=True) if t is NEW]
+    if not sizes and not new:
+        if not any(v.met == ints for v in variants):
+            variants.append(Variant(ints, None))
+        return make_exact()
+    if len(variants) >= MOST_VARIANTS:
+        return _not_followed(make_exact())
+    made = _record(tr, model, template, (*sizes, *new), ints, make)
+    if made is None:
+        return _not_followed(make_exact())
+    variants.append(made)
+    untrack_all((made, variants))
+    if exact is not None and made.evaluate is None and all(t.__class__ is int for t in template):
+        patterns.setdefault(exact, []).append(made)
+    return _exact(made, parent, key, made.made_at)
+
+
+def _not_followed(state: State) -> State:
+    state.sizes, state.model = None, None
+    counters.paths_not_followed += 1
+    return state
+
+
+def _template(variants: list[Variant], sizes: tuple[int, ...], ints: Ints) -> Ints:
+    """What each size of a key is from now on: a number, one of the path's symbols, or a new one."""
+    template: list[Any] = []
+    for i, x in enumerate(ints):
+        met = [v.met[i] for v in variants]
+        if x in (0, 1) or x < 0 or (met and all(m == x for m in met)):
+            template.append(x)
+        elif x in sizes:
+            template.append(sizes.index(x))
+            template[-1] = _Symbol(template[-1])
+        elif met:
+            template.append(NEW)
+        else:
+            template.append(x)
+    return tuple(template)
+
+
+class _Symbol:
+    """One of the path's symbols, by its number."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def view_of(tr: Trace, sizes: tuple[int, ...]) -> View:
+    """What the trace is over symbols; `sizes`: of its path, and what the next edge brings."""
+    view = tr.view
+    if view is None or view.gen != tr.gen:
+        view = tr.view = View(tr.gen, sizes)
+    view.rec.sizes, view.rec.count = sizes, len(sizes)
+    view.rec.guards = {}
+    return view
+
+
+def over_symbols(tr: Trace, model: State, sizes: tuple[int, ...], function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)` while the trace stands at `model` and its values are over symbols."""
+    view_of(tr, sizes)
+    before = tr._values, tr._values_of
+    try:
+        tr._values, tr._values_of = [], None
+        result = while_set(tr, "symbolic", True, while_set, tr, "state", model, function, *args)
+        tr._values, tr._values_of = before
+        return result
+    except BaseException:
+        tr.symbolic = False
+        tr._values, tr._values_of = before
+        raise
+
+
+def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], ints: Ints, make: Callable[[Ints], State]) -> Variant | None:
+    """Record an edge over symbols; None if that cannot be done."""
+    rec = view_of(tr, sizes).rec
+    first = len(sizes) - sum(1 for t in template if t is NEW)
+    given: list[Any] = []
+    code = Code()
+    checks: list[str] = []
+    fresh: list[str] = []
+    for i, t in enumerate(template):
+        if t is NEW:
+            given.append(rec.size(first + len(fresh)))
+            fresh.append(f"x[{i}]")
+            checks.append(f"x[{i}] < 2")
+        elif t.__class__ is _Symbol:
+            given.append(rec.size(t.number))
+            checks.append(f"x[{i}] != s[{t.number}]")
+        else:
+            given.append(t)
+            checks.append(f"x[{i}] != {t}")
+    try:
+        made = over_symbols(tr, model, sizes, make, tuple(given))
+    except Exception as error:
+        if type(error).__name__ == "OffsetNeeded":
+            raise
+        return None  # without symbols it is done, or fails with its own message
+    variant = Variant(ints, made)
+    code.lines.append(f"if {' or '.join(checks)}: return None" if checks else "pass")
+    if fresh:
+        code.lines.append(f"s = (*s, {', '.join(fresh)})")
+    code.check(rec.guards.values())
+    code.lines.append("return s")
+    scope: dict[str, Any] = {}
+    exec(compile("def match(s, x):\n" + "\n".join([f"    {line}" for line in code.lines]), "<guards>", "exec"), scope)
+    variant.match = scope["match"]
+    variant.made_at = sizes
+    evaluated = [(tuple(o.meta.shape), o.meta.strides, o.meta.offset) for o in made.outs]
+    if made.meta is not None:
+        evaluated.append((tuple(made.meta.shape), made.meta.strides, made.meta.offset))
+    variant.metas = tuple([o.meta for o in made.outs] + ([made.meta] if made.meta is not None else []))
+    numbers = [b.size for b in made.bounds]
+    pending = made.pending_bytes - model.pending_bytes
+    if any(symbolic((*shape, *strides, offset)) for shape, strides, offset in evaluated) or symbolic((*numbers, pending)):
+        evaluator = Code()
+        variant.evaluate = evaluator.function(evaluator.structure((evaluated, numbers, pending)))
+    made.pending_bytes = int.__int__(made.pending_bytes)
+    return variant
+
+
+def _taken(tr: Trace, variant: Variant, key: Any, sizes: tuple[int, ...], make_exact: Callable[[], State]) -> State:
+    """The exact state of a model that holds at these sizes."""
+    if variant.verified or sizes == variant.made_at:
+        counters.class_edges += 1
+        return _exact(variant, tr.state, key, sizes)
+    parent = tr.state
+    state = make_exact()
+    if state.parent is not parent:
+        return state
+    if _agrees(variant, state, sizes):
+        variant.verified = True
+        state.sizes, state.model = sizes, variant.model
+        return state
+    variant.dead = True
+    return _not_followed(state)
+
+
+def _exact(variant: Variant, parent: State, key: Any, sizes: tuple[int, ...]) -> State:
+    """A state of the trie of exact sizes, made from a model."""
+    model = variant.model
+    assert model is not None and model.parent is not None
+    state: State = _new(State)
+    state.parent, state.edge, state.children, state.plans = parent, key, {}, {}
+    state.sizes, state.model, state.patterns, state.lazy = sizes, model, None, True
+    state.own_nodes, state.own_values = (), []
+    state.countdown, state.immediate, state.next, state.writes, state.call = OBSERVATIONS, None, None, None, None
+    state.first_value, state.value_count = parent.value_count, model.value_count
+    state.parameters, state.parameter_count = model.parameters, model.parameter_count
+    state.inputs, state.input_count = model.inputs, model.input_count
+    state.requires, state.depth, state.place = model.requires, model.depth, model.place
+    state.native, state.pack, state.leaf, state.plain, state.single_view = model.native, model.pack, model.leaf, model.plain, model.single_view
+    state.slot, state.root_slot, state.views_only, state.external = model.slot, model.root_slot, model.views_only, model.external
+    state.limits, state.room, state.grad_enabled, state.stepwise = model.limits, model.room, model.grad_enabled, model.stepwise
+    info = model.info
+    state.info = info if info is None else info.twin() if hasattr(info, "twin") else info
+    if variant.evaluate is None:
+        state.outs, state.meta, state.bounds = model.outs, model.meta, model.bounds
+        state.pending_bytes = parent.pending_bytes + model.pending_bytes - model.parent.pending_bytes
+    else:
+        metas, numbers, pending = variant.evaluate(sizes)
+        state.pending_bytes = parent.pending_bytes + pending
+        made = [
+            meta(shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic)
+            for m, (shape, strides, offset) in zip(variant.metas, metas, strict=True)
+        ]
+        state.outs = tuple([Out(out.slot, m, out.root, out.alias, out.dynamic) for out, m in zip(model.outs, made, strict=False)])
+        state.meta = None if model.meta is None else made[-1]
+        state.bounds = tuple([Bound(b.position, b.low, n, b.dim, b.skip, b.what) for b, n in zip(model.bounds, numbers, strict=True)])
+    parent.children[key] = state
+    MADE.append(state)
+    return state
+
+
+_new: Final = object.__new__
+MADE: Final[list[State]] = []  # states made of models that the garbage collector still sees
+
+
+def settle_made() -> None:
+    """Take the states that were made lately out of the garbage collector's lists."""
+    made = MADE[:]
+    MADE.clear()
+    untrack_all(made)
+    untrack_all([s.children for s in made])
+    untrack_all([s.outs for s in made])
+
+
+def known_mode(before: State, key: Any) -> State | None:
+    """The state behind a change of mode that a model knows; at exact sizes it has nothing of its own."""
+    assert before.model is not None and before.model.patterns is not None and before.sizes is not None
+    for variant in before.model.patterns.get(key, ()):
+        return _exact(variant, before, key, before.sizes)
+    return None
+
+
+def follow_mode(before: State, state: State, key: Any) -> None:
+    """A change of mode at symbolic sizes: the model gets the same edge, and the state is made from it."""
+    model = before.model
+    if model is None:
+        return
+    made = State(model, key)
+    made.sizes = None
+    made.external, made.views_only, made.grad_enabled, made.stepwise = state.external, state.views_only, state.grad_enabled, state.stepwise
+    variant = Variant((), made)
+    variant.verified = True
+    variant.match = _same
+    if model.patterns is None:
+        model.patterns = {}
+    model.patterns.setdefault(key, []).append(variant)
+    state.sizes, state.model = before.sizes, made
+
+
+def _same(sizes: tuple[int, ...], ints: Ints) -> tuple[int, ...]:
+    return sizes
+
+
+def _agrees(variant: Variant, state: State, sizes: tuple[int, ...]) -> bool:
+    """Whether a model gives what a run without symbols has given at these sizes."""
+    model = variant.model
+    assert model is not None
+    if any(getattr(state, name) != getattr(model, name) for name in ("slot", "root_slot", "inputs", "parameters", "requires", "plain", "native", "leaf")):
+        return False
+    nodes, values = concrete(model, sizes)
+    if nodes != state.nodes or values != state.values:
+        return False
+    metas = [o.meta for o in state.outs] + ([state.meta] if state.meta is not None else [])
+    wanted = [(tuple(m.shape), m.strides, m.offset) for m in metas]
+    if variant.evaluate is None:
+        modelled = [o.meta for o in model.outs] + ([model.meta] if model.meta is not None else [])
+        return modelled == metas
+    found, numbers, pending = variant.evaluate(sizes)
+    flags = [(o.slot, o.root, o.alias, o.dynamic, o.meta.dtype, o.meta.requires_grad, o.meta.leaf) for o in state.outs]
+    return (
+        found == wanted and numbers == [b.size for b in state.bounds]
+        and flags == [(o.slot, o.root, o.alias, o.dynamic, o.meta.dtype, o.meta.requires_grad, o.meta.leaf) for o in model.outs]
+    )  # fmt: skip
+
+
+def concrete(model: State, sizes: tuple[int, ...]) -> tuple[tuple[Node, ...], list[Value]]:
+    """The nodes and values of a model at given sizes."""
+    plain = plain_at(sizes)
+    nodes = tuple([Node(n.op, n.inputs, n.outputs, plain(n.attrs)) for n in model.nodes])
+    values = [Value(plain(v.shape), v.dtype, plain(v.strides), plain(v.offset), v.base, plain(v.dynamic)) for v in model.values]
+    return nodes, values
+

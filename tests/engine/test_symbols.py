@@ -1,0 +1,129 @@
+"""Sizes as symbols: they compute as ints, note what is asked, and their code gives the same at other sizes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flambeau.symbols import Code, Recording, Sym, SymFloat, as_float, as_int, at_most, least, maximum, minimum, plain_at, whole
+
+SIZES = st.tuples(st.integers(2, 40), st.integers(2, 40), st.integers(2, 40))
+STEPS = st.lists(st.tuples(st.sampled_from(["+", "-", "*", "//", "%", "max", "min", "at_most", "neg"]), st.integers(0, 9), st.integers(0, 9)), max_size=12)
+CONSTANTS = (1, 2, 3, 16)
+
+
+def compute(start: list[Any], steps: list[tuple[str, int, int]]) -> list[Any]:
+    """A chain of arithmetic over numbers or symbols."""
+    found = [*start, *CONSTANTS]
+    for op, i, j in steps:
+        a, b = found[i % len(found)], found[j % len(found)]
+        if op in ("//", "%") and b == 0:
+            continue
+        if op == "+":
+            r: Any = a + b
+        elif op == "-":
+            r = a - b
+        elif op == "*":
+            r = a * b
+        elif op == "//":
+            r = a // b
+        elif op == "%":
+            r = a % b
+        elif op == "neg":
+            r = -a
+        else:
+            r = {"max": maximum, "min": minimum, "at_most": at_most}[op](a, b)
+        if abs(r) > 1 << 40:
+            continue
+        found.append(r)
+    return found
+
+
+@given(SIZES, SIZES, STEPS)
+def test_code_of_expressions_computes_what_ints_do(at: tuple[int, ...], other: tuple[int, ...], steps: list[tuple[str, int, int]]) -> None:
+    rec = Recording(at)
+    made = compute([rec.size(i) for i in range(3)], steps)
+    plain = compute(list(at), steps)
+    assert [int.__int__(x) for x in made] == plain
+    code = Code()
+    code.check(rec.guards.values())
+    function = code.function(code.structure(tuple(made)))
+    assert function(at) == tuple(plain)
+    assert plain_at(at)(tuple(made)) == tuple(plain)
+    found = function(other)
+    if found is not None:  # the guards hold there: no division by zero was left out, no number too large
+        assert found == tuple(compute(list(other), steps))
+        assert plain_at(other)(tuple(made)) == found
+
+
+@given(SIZES, SIZES, st.integers(-4, 50), st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), st.integers(0, 3))
+def test_a_guard_gives_the_same_answer_or_does_not_hold(at: tuple[int, ...], other: tuple[int, ...], number: int, op: str, kind: int) -> None:
+    def ask(a: Any, b: Any) -> bool:
+        left = a * 2 + b if kind == 0 else a * b if kind == 1 else a - b if kind == 2 else a
+        right = number if kind else b
+        return bool({"==": left == right, "!=": left != right, "<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op])
+
+    rec = Recording(at)
+    a, b = rec.size(0), rec.size(1)
+    left = a * 2 + b if kind == 0 else a * b if kind == 1 else a - b if kind == 2 else a
+    right: Any = number if kind else b
+    answer = {"==": lambda: left == right, "!=": lambda: left != right, "<": lambda: left < right, "<=": lambda: left <= right,
+              ">": lambda: left > right, ">=": lambda: left >= right}[op]()  # fmt: skip
+    assert answer is ask(*at[:2])
+    code = Code()
+    code.check(rec.guards.values())
+    assert bool(code.function("True")(other)) == (ask(*other[:2]) == answer)
+
+
+def test_equal_expressions_are_one() -> None:
+    rec = Recording((5, 7))
+    a, b = rec.size(0), rec.size(1)
+    assert (a * b + a).expr is (a + b * a).expr
+    assert (a * 4 // 4).expr is a.expr
+    assert ((a + 2) - 2).expr is a.expr
+    assert (a * b // b).expr is a.expr
+    assert a % a == 0 and type(a % a) is int
+    assert type(a - a) is int
+    _ = a * 4 == 4 * a, a + 1 == a, a < a * 3  # true or false at any sizes
+    assert not rec.guards
+
+
+@pytest.mark.parametrize("take", [hash, bool, int, float, lambda x: x.bit_length(), lambda x: x & 3, lambda x: {}.get(x), lambda x: 1 << x], ids=str)
+def test_what_gives_a_value_away_is_guarded_or_harmless(take: Any) -> None:
+    rec = Recording((5,))
+    take(rec.size(0))
+    code = Code()
+    code.check(rec.guards.values())
+    assert code.function("True")((5,)) is True
+    if take not in (hash, bool) and "get" not in repr(take):
+        assert rec.guards or take.__name__ == "<lambda>"
+
+
+def test_texts_decide_only_where_they_are_keys() -> None:
+    rec = Recording((5,))
+    assert f"{rec.size(0)} {rec.size(0)!r}" == "5 5" and not rec.guards
+    rec.texts = True
+    assert str(rec.size(0)) == "5" and len(rec.guards) == 1
+
+
+def test_conversions_keep_symbols() -> None:
+    rec = Recording((5,))
+    n = rec.size(0)
+    assert type(as_float(n)) is SymFloat and as_float(n) == 5.0 and as_float(3) == 3.0
+    assert type(as_int(as_float(n))) is Sym and as_int(as_float(n)).expr is n.expr
+    assert type(whole(n)) is Sym and whole(True) == 1 and type(whole(True)) is int
+    assert type(1 / n) is SymFloat and type(n / 2.0) is SymFloat and copy.deepcopy(n) is n
+    assert type(as_int(n / 2.0)) is Sym and as_int(n / 2.0) == 2
+    assert least(range(1, 4), lambda k: (n - 2 * k) * (n - 2 * k)) == 2
+    assert rec.guards.keys() and all(op == "==" for op, *_ in rec.guards.values())
+
+
+def test_nothing_is_noted_after_the_end() -> None:
+    rec = Recording((5,))
+    n = rec.size(0)
+    rec.close()
+    assert n == 5 and n < 7 and type(n + 1) is int and not rec.guards
