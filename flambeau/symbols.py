@@ -481,10 +481,7 @@ def whole(x: Any) -> Any:
 
 def symbolic(xs: Iterable[Any]) -> bool:
     """Whether there are symbols among the numbers."""
-    for x in xs:
-        if x.__class__ is Sym or x.__class__ is SymFloat:
-            return True
-    return False
+    return any(x.__class__ is Sym or x.__class__ is SymFloat for x in xs)
 
 
 def expr_of(x: Any) -> Any:

@@ -146,6 +146,7 @@ def _twin(variant: PlanVariant, state: State, run: Any, direct: Any) -> TracePla
     plan.tape = None
     plan.size = 16 + state.depth  # the run and its words, and what leads to it
     plan.last = 0
+    untrack_all((plan, run, run.__globals__, *run.__globals__.values()))
     return plan
 
 

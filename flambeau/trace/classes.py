@@ -437,8 +437,7 @@ def settle_made() -> None:
     made = MADE[:]
     MADE.clear()
     untrack_all(made)
-    untrack_all([s.children for s in made])
-    untrack_all([s.outs for s in made])
+    untrack_all([x for s in made for x in (s.edge, s.children, s.outs, s.own_values, s.bounds, s.info, *s.outs)])
 
 
 def known_mode(before: State, key: Any) -> State | None:

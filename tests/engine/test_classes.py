@@ -62,7 +62,7 @@ def _network(n: int, m: int) -> Any:
     loss = F.cross_entropy(net(normal(n, m)), torch.arange(n) % 3) if n else net(normal(n, m)).sum()
     loss.backward()
     optimizer.step()
-    return loss, *[p for p in net.parameters()]
+    return loss, *net.parameters()
 
 
 def _views(n: int, m: int) -> Any:

@@ -37,10 +37,10 @@ def _records() -> Counter[type]:
 
 def test_new_sizes_leave_little_to_walk() -> None:
     """A training step makes some 1,000 records; what is tracked of it is the plan itself."""
-    for n in range(2, 6):
+    for n in range(2, 20):
         _step(n)
     before, of_others = _tracked(), _records()
-    for n in range(6, 16):
+    for n in range(20, 30):
         _step(n)
     assert (_tracked() - before) / 10 < 150
     made = _records() - of_others
