@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch
@@ -81,8 +81,10 @@ def place(graph: Graph, schedule: Schedule, workers: int) -> Placement:
                     phase = schedule.phases[index]
                     lives.append((phase, phase, word.per_worker * workers + word.shared, (index, at)))
     blocks = [life[:3] for life in lives]
-    over_symbols = [b for _, _, b in blocks if b.__class__ is Sym]
+    over_symbols: list[Any] = [b for _, _, b in blocks if b.__class__ is Sym]
     first_offset = 0
+    offsets: list[int]
+    arena_bytes: int
     if over_symbols:  # offsets are symbols of their own: no order of sizes is asked for
         plain, top = assign_offsets([(a, b, int.__int__(n)) for a, b, n in blocks])
         first_offset, (*offsets, arena_bytes) = over_symbols[0].rec.more((*plain, top))

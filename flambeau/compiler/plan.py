@@ -26,7 +26,7 @@ from flambeau.symbols import Sym, at_most, maximum
 
 if TYPE_CHECKING:
     from flambeau.runtime.buffers import Buffer
-    from flambeau.runtime.runner import Program
+    from flambeau.runtime.runner import Program, Relocation, Task
 
 # An arena up to this size stays with its plan between runs; a larger one goes back to the pool.
 KEPT_ARENA_BYTES: Final = 1 << 16  # a process may have thousands of plans; taking one from the pool costs 0.3 us
@@ -150,8 +150,8 @@ class Layout(NamedTuple):
     """A native program before its tables are made: what runner.Program takes, and (word, io slot whose own address it is)."""
 
     words: list[int]
-    relocations: list[tuple[int, int, int, tuple[tuple[int, int], ...]]]
-    phases: list[list[tuple[Any, ...]]]
+    relocations: list[Relocation]
+    phases: list[list[Task]]
     from_io: list[tuple[int, int]]
     small: int  # 1: it is, see runner.Program
 
