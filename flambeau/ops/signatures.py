@@ -147,7 +147,7 @@ def _is_bool(v: Any) -> bool:
 
 _CHECKS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "Tensor": (_is_tensor, "Tensor"), "Tensor?": (lambda v: v is None or _is_tensor(v), "Tensor"), "number": (_is_number, "Number"),
-    "int": (_is_int, "int"), "float": (_is_float, "float"), "bool": (_is_bool, "bool"), "str": (lambda v: isinstance(v, str), "str"),
+    "int": (_is_int, "int"), "float": (_is_float, "float"), "bool": (_is_bool, "bool"), "str": (lambda v: isinstance(v, (str, bytes)), "str"),
     "ScalarType": (_is_dtype, "torch.dtype"), "Device": (_is_device, "torch.device"), "Layout": (_is_layout, "torch.layout"),
     "MemoryFormat": (_is_memory_format, "torch.memory_format"), "Generator": (_is_generator, "torch.Generator"),
     "complex": (_is_number, "complex"),
@@ -166,7 +166,7 @@ def _accepts(p: Parameter, v: Any) -> bool:
     if p.truth and _has_no_truth(v):
         return False
     if check is None:
-        return True
+        return p.name != "reduction" or isinstance(v, str)
     if not p.several:
         return check[0](v)
     if isinstance(v, (tuple, list)):
@@ -305,6 +305,8 @@ def _of_argument(where: str, places: Sequence[Parameter], v: Any) -> Exception:
             return ValueError(f"{where} is {v}: Overflow when unpacking long long, an integer must lie within 64 bits")
         if any(p.kind in ("number", "float") for p in places):
             return OverflowError(f"{where} is {v}: int too big to convert, an integer must lie within 64 bits")
+    if places[0].name == "reduction" and places[0].kind == "any":  # PyTorch looks for it among the names there are
+        return ValueError(f"{where}: {_valued(v)} is not a valid value for reduction")
     if any(p.truth for p in places) and _has_no_truth(v):
         count = "more than one value" if v._meta.numel else "no values"
         return RuntimeError(f"{where} is a tensor of shape {tuple(v.shape)}: Boolean value of Tensor with {count} is ambiguous")

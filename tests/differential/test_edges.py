@@ -75,6 +75,49 @@ def test_a_product_times_zero(dtype: str, size: int) -> None:
         agree(lambda m, a=name, v=value: product(m, a, v), f"{name} of {value}")
 
 
+# -- losses -----------------------------------------------------------------------------------------------------------
+LOSSES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "binary_cross_entropy": lambda F, x, w: F.binary_cross_entropy(x, x, weight=w),
+    "with logits": lambda F, x, w: F.binary_cross_entropy_with_logits(x, x, weight=w),
+    "with logits, pos_weight": lambda F, x, w: F.binary_cross_entropy_with_logits(x, x, pos_weight=w),
+    "soft_margin_loss": lambda F, x, w: F.soft_margin_loss(x, w), "triplet_margin_loss": lambda F, x, w: F.triplet_margin_loss(x, w, x),
+    **{f"cosine_embedding_loss {n}D": lambda F, x, w, n=n: F.cosine_embedding_loss(x, w, x.new_ones((2,) * n)) for n in range(3)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_operands_that_do_not_fit(name: str) -> None:
+    """What is larger than the loss, or of another kind, is refused where PyTorch multiplies in place; what broadcasts is taken."""
+
+    def accepted(m: Any, shape: tuple[int, ...], other: tuple[int, ...], dtype: str) -> bool:
+        LOSSES[name](m.nn.functional, m.full(shape, 0.5), m.ones(other).to(getattr(m, dtype)))
+        return True
+
+    for shape, other in itertools.product([(2, 3), (3,), ()], [(2, 3), (3,), (1, 3), (2, 1), (), (4, 2, 3), (1, 2, 3)]):
+        agree(lambda m, s=shape, o=other: accepted(m, s, o, "float32"), f"{name} {shape} {other}")
+    for dtype in ("int64", "bool", "complex64", "float64"):
+        if "weight" in name or "entropy" in name:
+            agree(lambda m, d=dtype: accepted(m, (3,), (3,), d), f"{name} {dtype}")
+
+
+def test_connectionist_losses_of_lengths_that_do_not_fit() -> None:
+    def loss(m: Any, case: dict[str, Any]) -> float:
+        given: dict[str, Any] = {"targets": (2, 2), "times": (4, 4), "sizes": (2, 2), "blank": 0, "dtype": "float32", "labels": "int64", **case}
+        log_probs = m.ones((4, 2, 3), dtype=getattr(m, given["dtype"])).log()
+        targets = m.ones(given["targets"], dtype=getattr(m, given["labels"]))
+        return float(m.nn.functional.ctc_loss(log_probs, targets, given["times"], given["sizes"], given["blank"]) > 0)
+
+    changes: list[dict[str, Any]] = [
+        *[{"targets": shape} for shape in [(), (0,), (3,), (4,), (5,), (3, 2), (2, 1), (2, 3), (2, 2, 1)]],
+        *[{"times": t} for t in [(5, 4), (-1, 4), (4,), (4.0, 4), 4, None]],
+        *[{"sizes": t} for t in [(3, 2), (-1, 2), (2,), (1, 1), ("a", 2)]],
+        *[{"blank": n} for n in (-1, 3, 2)], *[{"dtype": d} for d in ("int64", "float16", "float64")],
+        {"labels": "float32"}, {"labels": "bool"},
+    ]  # fmt: skip
+    for case in changes:
+        agree(lambda m, c=case: loss(m, c), f"ctc_loss {case}")
+
+
 # -- detach_ ----------------------------------------------------------------------------------------------------------
 VIEWS: dict[str, Callable[[Any, Any], Any]] = {
     "slice": lambda m, x: x[1:], "column": lambda m, x: x.view(2, 2)[:, 1], "step": lambda m, x: x[::2], "expanded": lambda m, x: x.expand(2, 4),

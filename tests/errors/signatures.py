@@ -32,7 +32,8 @@ BY_HAND = {
     "asarray": "obj any?, *, dtype ScalarType?=, device Device?=, copy bool?=, requires_grad bool=",
     "frombuffer": "buffer any?, *, dtype ScalarType, count int=, offset int=, requires_grad bool=",
     "nn.functional.ctc_loss": " | ".join(
-        f"log_probs Tensor, targets Tensor, input_lengths {k}, target_lengths {k}, blank int=, reduction str=, zero_infinity bool=" for k in ("int[]", "Tensor")
+        f"log_probs Tensor, targets Tensor, input_lengths {kind}, target_lengths {kind}, blank int=, reduction any?=, zero_infinity bool="
+        for kind in ("int[]", "Tensor")
     ),
     "finfo": "type ScalarType?=",
     "iinfo": "type ScalarType?=",

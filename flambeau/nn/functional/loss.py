@@ -14,6 +14,17 @@ from flambeau.nn.functional.engine import Tensor, functional, primitives, refuse
 from flambeau.ops.signatures import must_be
 
 
+def _fit_into(name: str, what: str, factor: Tensor | None, loss: Tensor) -> None:
+    """PyTorch multiplies in place: RuntimeError of a factor that would make the loss larger or of another kind."""
+    if factor is None:
+        return
+    whole = torch.broadcast_shapes(tuple(loss.shape), tuple(factor.shape))
+    if whole != loss.shape:
+        raise RuntimeError(f"{name}: output with shape {list(loss.shape)} doesn't match the broadcast shape {list(whole)} with argument '{what}'")
+    if factor.dtype.category > loss.dtype.category:
+        raise RuntimeError(f"{name}: result type {factor.dtype} of argument '{what}' can't be cast to the desired output type {loss.dtype}")
+
+
 def _reduce(loss: Tensor, reduction: str) -> Tensor:
     if reduction == "none":
         return loss
@@ -205,6 +216,7 @@ def _binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, 
             f"binary_cross_entropy: Using a target size ({target.shape}) that is different to the input size ({input.shape}) "
             "is deprecated. Please ensure they have the same size."
         )
+    _fit_into("binary_cross_entropy", "weight", weight, input)
     x, t = widen(input), widen(target)
     # Logarithms are cut at -100, as in PyTorch, and so is the slope (x - t) / (x (1 - x)): its denominator is at least 1e-12.
     here = x.detach()
@@ -238,6 +250,8 @@ def _binary_cross_entropy_with_logits(
         raise ValueError(
             f"binary_cross_entropy_with_logits: Target size ({target.shape}) must be the same as input size ({input.shape})"
         )
+    _fit_into("binary_cross_entropy_with_logits", "weight", weight, input)
+    _fit_into("binary_cross_entropy_with_logits", "pos_weight", pos_weight, input)
     x, t = widen(input), widen(target)
     if pos_weight is None:
         loss = (1 - t) * x - log_sigmoid(x)
@@ -450,6 +464,7 @@ def margin_ranking_loss(
 @functional
 def _soft_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
     refuse_gradients("soft_margin_loss", target=target)
+    _fit_into("soft_margin_loss", "target", target, input)
     return _reduce(-log_sigmoid(target * input), reduction)
 
 
@@ -462,6 +477,13 @@ def soft_margin_loss(
 
 @functional
 def _cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float, reduction: str) -> Tensor:
+    if target.ndim > 1:
+        raise RuntimeError(f"cosine_embedding_loss: 0D or 1D target tensor expected, multi-target not supported, got shape {tuple(target.shape)}")
+    if not input1.ndim == input2.ndim == target.ndim + 1:
+        raise RuntimeError(
+            f"cosine_embedding_loss: {target.ndim}D target tensor expects {target.ndim + 1}D input tensors, but found inputs with sizes "
+            f"{list(input1.shape)} and {list(input2.shape)}."
+        )
     eps = 1e-12  # PyTorch's EPSILON in aten/src/ATen/native/Loss.cpp
     dot = (input1 * input2).sum(-1)
     norms = torch.sqrt(((input1 * input1).sum(-1) + eps) * ((input2 * input2).sum(-1) + eps))
@@ -575,6 +597,11 @@ def triplet_margin_loss(
 ) -> Tensor:  # fmt: skip
     """max(0, d(anchor, positive) - d(anchor, negative) + margin), d the p-norm distance. Balntas et al., 2016, for swap."""
     reduction = legacy_reduction(size_average, reduce, reduction)
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        raise RuntimeError(
+            "triplet_margin_loss: The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
+            f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
+        )
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         return torch.nn.functional.pairwise_distance(a, b, p, eps)
