@@ -24,6 +24,9 @@ def _out_size(size: int, kernel: int, stride: int, padding: int, dilation: int, 
     return out
 
 
+_MOST = 2**31 - 1  # PyTorch counts in 32 bits in images and volumes
+
+
 class _Windows:
     """Checked arguments of a pooling call over `dims` spatial dimensions, and the input with a batch dimension."""
 
@@ -31,7 +34,9 @@ class _Windows:
         self, name: str, x: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
     ) -> None:
         if x.ndim not in (dims + 1, dims + 2):
-            raise RuntimeError(
+            # PyTorch's means over images ask for the channels before they look at the shape.
+            kind: type[Exception] = IndexError if name == "avg_pool2d" and x.ndim < dims + 1 else RuntimeError
+            raise kind(
                 f"{name}(): Expected {dims + 1}D or {dims + 2}D input (channels and {dims} spatial dimensions, with or "
                 f"without a batch), but got input of shape {list(x.shape)}"
             )
@@ -41,6 +46,11 @@ class _Windows:
         self.stride = self.kernel if stride is None or stride == () or stride == [] else entries(stride, dims, "stride", name)
         self.padding = entries(padding, dims, "padding", name)
         self.dilation = entries(dilation, dims, "dilation", name)
+        if (dims > 1 or name == "avg_pool1d") and max(*self.kernel, *self.stride, *self.padding, *self.dilation) > _MOST:
+            raise RuntimeError(
+                f"{name}: value cannot be converted to type int without overflow: kernel_size {self.kernel}, stride {self.stride}, "
+                f"padding {self.padding}, dilation {self.dilation}"
+            )
         if min(self.kernel) < 1 or min(self.stride) < 1 or min(self.dilation) < 1:
             raise RuntimeError(
                 f"{name}: kernel size, stride and dilation should be greater than zero, but got kernel_size {self.kernel}, "
