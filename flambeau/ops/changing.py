@@ -94,10 +94,9 @@ class Changing:
             i, number = fragment.changing[slot]
             limits = self.limits.get((i, number.__class__))
             if limits is not None:
-                apart = limits.apart | fragment.apart.get(slot, frozenset())
-                if (low, high, apart) != (limits.low, limits.high, limits.apart):
-                    limits.low, limits.high, limits.apart = max(low, limits.low), min(high, limits.high), apart
-                    self._tell(i)
+                limits.low, limits.high = max(low, limits.low), min(high, limits.high)
+                limits.apart |= fragment.apart.get(slot, frozenset())
+                self._tell(i)  # whether or not they are others: an interrupt may have come before they were told
 
     def otherwise(self, fragment: Fragment, error: BaseException) -> Callable[[Sequence[Any]], Any] | None:
         """After an error in a body that was given such numbers: how to call the operation again. None: the error is its own."""

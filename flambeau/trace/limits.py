@@ -69,7 +69,7 @@ class Limit:
     `within`: other limits, between which a body's decisions are the same (looks.py); with `apart`, the one number for which they are not.
     """
 
-    __slots__ = ("apart", "dtype", "float", "high", "low", "name", "passes", "position")
+    __slots__ = ("apart", "dtype", "float", "high", "low", "name", "passes", "position", "within")
 
     def __init__(self, position: int, is_float: bool, d: dtype, name: str, within: tuple[float, float] | None = None, apart: bool = False) -> None:
         self.position = position
@@ -77,6 +77,7 @@ class Limit:
         self.dtype = d
         self.name = name
         self.apart = apart
+        self.within = within is not None
         self.passes = is_float and within is None and d.category >= 2  # whether infinities and NaN do
         if within is not None:
             self.low, self.high = within
@@ -118,5 +119,8 @@ def look_at_numbers(state: State, numbers: Sequence[Any]) -> None:
     """Before a trace takes the edge to `state`: RuntimeError if one of the call's numbers does not fit."""
     for limit in state.limits:
         number = numbers[limit.position]
-        if not limit.apart and not limit.low <= number <= limit.high:
+        if limit.within:
+            if (number == limit.low) if limit.apart else not limit.low <= number <= limit.high:
+                raise AssertionError(f"the edge was made for other numbers than {number}: its key should not have led here")
+        elif not limit.low <= number <= limit.high:
             fit(number, limit.dtype, limit.name)

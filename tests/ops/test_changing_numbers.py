@@ -18,6 +18,7 @@ import flambeau as torch
 from flambeau.ops.changing import Changing
 from flambeau.ops.registry import Operation
 from flambeau.statistics import counters
+from flambeau.trace.recorder import roots
 
 F = torch.nn.functional
 
@@ -117,7 +118,10 @@ def operations() -> list[Operation]:
 
 
 def forget() -> None:
-    """No argument of any operation has had a value yet."""
+    """No argument of any operation has had a value yet, and no edge is known: those that there are hold for narrower limits."""
+    for root in roots():
+        root.children.clear()
+        root.next = root.call = root.immediate = None
     for op in operations():
         assert op.changing is not None
         op.changing._fix([(i, c) for i in op.changing.positions for c in (float, int)], "")
