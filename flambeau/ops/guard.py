@@ -36,13 +36,20 @@ def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[An
                 told.__cause__ = cause
             return told
         texts_are_pytorchs = not overloads(name) and (names[:1] == ("self",) or name.startswith("distributions."))
-        unsupported = isinstance(error, NotImplementedError)  # a dtype or a layout: the text is ours
-        if unsupported or (type(error) in _NAMED and (not texts_are_pytorchs or _INNER.match(str(error)))):
+        if unsupported(error) or (type(error) in _NAMED and (not texts_are_pytorchs or _INNER.match(str(error)))):
             name_operation(error, name)
     return None
 
 
 _INNER: Final = re.compile(r"\w+(\(\))?: ")  # what an inner function has said of itself
+
+
+_OURS: Final = re.compile(r'"\w+" (is )?not implemented|Could not run|this needs a strided tensor')
+
+
+def unsupported(error: Exception) -> bool:
+    """Whether an operation has refused a dtype or a layout, in words of our own, which do not name who called it."""
+    return isinstance(error, NotImplementedError) and _OURS.match(str(error)) is not None
 
 
 # What a program expects by its text, or by what it carries, stays as it is.
@@ -90,7 +97,7 @@ def explained_call(error: Exception, holder: Any, args: tuple[Any, ...], kwargs:
     if not type(holder).__module__.startswith("flambeau."):
         return None
     if not unexpected(error):
-        if isinstance(error, NotImplementedError) and not hasattr(error, "_module"):
+        if unsupported(error) and not hasattr(error, "_module"):
             error._module = type(holder).__name__  # type: ignore[attr-defined]  # the innermost one says so
             name_operation(error, type(holder).__name__)
         return None
