@@ -110,9 +110,14 @@ class Engine:
 
     def _walk_all(self) -> None:
         self._walk(None)
+        walked = 0
         while self.queue:
             segment = max(self.queue, key=lambda s: s.order)
+            if walked and not self.create and not saved:
+                # Each further segment is a trace of its own: a pass through more of them than ever before is made of passes that are known.
+                flush(self.tr, "segments of a backward pass")
             self._walk(segment)
+            walked += 1
 
     # -- one region -----------------------------------------------------------------------------------------------
     def _walk(self, segment: Segment | None) -> None:

@@ -331,6 +331,27 @@ def cut(tr: Trace) -> None:
     flush(tr, "length")
 
 
+def in_loop(state: State, op: Any) -> bool:
+    """Whether the path ends in several rounds of a short loop of more than one call, and a call of `op` begins the next one.
+
+    A matter of the path alone: so it is cut at the same places whatever is known.
+    """
+    wanted = recorder.LOOP_PERIOD * recorder.LOOP_ROUNDS
+    operations: list[Any] = []
+    s: State | None = state
+    while s is not None and s.parent is not None and len(operations) < wanted:
+        if s.depth > s.parent.depth:
+            operations.append(s.edge[0])
+        s = s.parent
+    if op not in operations[: recorder.LOOP_PERIOD]:
+        return False
+    for period in range(2, recorder.LOOP_PERIOD + 1):
+        rounds = recorder.LOOP_ROUNDS * period
+        if len(operations) >= rounds and operations[period - 1] is op and operations[: rounds - period] == operations[period:rounds]:
+            return len(set(map(id, operations[:period]))) > 1
+    return False
+
+
 def _period(state: State) -> int:
     """The smallest period of the operations at the end of the path that has repeated at least eight times, or 0."""
     operations: list[Any] = []

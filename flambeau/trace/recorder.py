@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 GRAD_MODE, AUTOCAST, CUSTOM, STEPWISE = "grad mode", "autocast", "custom", "stepwise"
 DEPTH_LIMIT = 4096  # recorded calls pending at most
+LOOP_DEPTH, LOOP_PERIOD, LOOP_ROUNDS = 16, 8, 8  # a loop of so few calls that has gone round so often, and so deep, is cut where it begins again
 PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked for
 BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
 # Primitives that have no meaning for a dtype, and what PyTorch calls it in its errors.
@@ -678,11 +679,18 @@ class Trace:
     @untraced
     def slow(self, op: Any, key: Any, args: Sequence[Any]) -> Any:
         """The edge `key` is unknown: run the operation's body over placeholders and add the edge."""
-        if self.state.depth >= self.limit or self.state.pending_bytes > BYTES_LIMIT:
+        depth = self.state.depth
+        if depth >= self.limit or self.state.pending_bytes > BYTES_LIMIT:
             from flambeau.trace.evaluate import cut
 
             cut(self)
             return op.call(args)
+        if depth >= LOOP_DEPTH and not self.held:
+            from flambeau.trace.evaluate import flush, in_loop
+
+            if in_loop(self.state, op):  # what is known of so many rounds serves any number of them
+                flush(self, "loop")
+                return op.call(args)
         tensors: list[Tensor] = []
         numbers: list[Any] = []
         if self.state.sizes:
