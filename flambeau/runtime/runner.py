@@ -167,6 +167,8 @@ def _address(block: array[int]) -> int:
 def _cut(phase: Sequence[Task], available: int) -> tuple[int, list[tuple[int, int]]]:
     """How many lanes a phase gets, and for each task (units a chunk, chunks). Chunks are multiples of the grain."""
     lanes = max(1, min(available, int(sum([t.threads for t in phase]))))
+    if lanes == 1:  # each task in one piece
+        return 1, [(max(1, -(-t.units // grain)) * grain, 1) for t, grain in [(t, max(t.grain, 1)) for t in phase]]
     total = sum([t.weight for t in phase])
     cuts = []
     for t in phase:
@@ -179,6 +181,8 @@ def _cut(phase: Sequence[Task], available: int) -> tuple[int, list[tuple[int, in
 
 def _bounds(phase: Sequence[Task], chunks: Sequence[int], lanes: int) -> list[int]:
     """The chunk at which each lane's own part begins, and the end: parts of equal weight as far as chunks allow."""
+    if lanes == 1:
+        return [0, sum(chunks)]
     weights = [t.weight / n for t, n in zip(phase, chunks, strict=True) for _ in range(n)]
     total = sum(weights)
     bounds = [0]

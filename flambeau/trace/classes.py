@@ -11,6 +11,7 @@ Every model is compared once with what a run without symbols gives at other size
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_VARIANTS: Final = 8  # models of one call at one place, before it is given up
 SIZED: Final = frozenset(("shape", "size", "sizes", "length", "strides", "storage_offset"))  # names of static parameters that are sizes
-ENABLED: Final = [True]
+ENABLED: Final = [os.environ.get("FLAMBEAU_CLASSES", "1") not in ("", "0")]  # off: every path is recorded at its own sizes; the bits are the same
 
 Ints = tuple[Any, ...]
 
