@@ -8,6 +8,7 @@ from them: no pass runs. Where blocks lie in the arena is found anew for each si
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import addressof
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.compiler.graph import Graph, Node, Value
@@ -36,10 +37,12 @@ MOST_VARIANTS: Final = 12  # plans of one model for the same living results, bef
 class PlanVariant:
     """A plan over symbols. `numbers(sizes)`: what of it depends on sizes, or None where a guard does not hold."""
 
-    __slots__ = ("assembly", "numbers", "plan", "tape", "workers")
+    __slots__ = ("assembly", "made_at", "numbers", "plan", "tape", "verified", "workers")
 
     def __init__(self, plan: TracePlan, rec: Recording, sizes: tuple[int, ...]) -> None:
         self.plan = plan
+        self.made_at = sizes
+        self.verified = False
         self.tape: Any = None  # of the path over symbols (autograd/segment.py)
         compiled = plan.plan
         self.workers = compiled.placement.workers
@@ -60,13 +63,6 @@ class PlanVariant:
         ]
         result = code.structure((layouts, found.fresh, found.arena_bytes))
         self.numbers: Callable[[tuple[int, ...]], Any] = code.function(result, place=assign_offsets)
-
-    def run_for(self, sizes: tuple[int, ...]) -> Any:
-        """(`run`, what makes the only result) for these sizes; None where the plan is not theirs."""
-        found = self.numbers(sizes)
-        if found is None:
-            return None
-        return self.assembly.make_run(numbers_of(found))
 
 
 def numbers_of(found: Any) -> Numbers:
@@ -91,35 +87,64 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
     if variants is None:  # met once: whether the path comes with other sizes is not known yet
         model.plans[alive] = []
         return make(tr, state, tensors, alive)
+    if variants is NOT_BY_CLASS:
+        return make(tr, state, tensors, alive)
     if variants and variants[0].workers < threads.count():  # there is scratch memory for as many threads as there were
         variants.clear()
     for position, variant in enumerate(variants):
-        found = variant.run_for(sizes)
-        if found is not None:
-            if position:  # the next sizes are likely to be like these
-                variants.insert(0, variants.pop(position))
-            counters.class_plans += 1
-            return _twin(variant, state, *found)
-    if len(variants) >= MOST_VARIANTS:
-        return make(tr, state, tensors, alive)
+        numbers = variant.numbers(sizes)
+        if numbers is None:
+            continue
+        if (not variant.verified or CHECK[0]) and sizes != variant.made_at:
+            again = _record(tr, model, sizes, tensors, alive, make)
+            if again is None or not _agree(variant, again, sizes):
+                counters.paths_not_followed += 1
+                if CHECK[0]:
+                    raise AssertionError(f"a plan by class is not that of the sizes {sizes}: it was made at {variant.made_at}")
+                del variants[position]
+                return make(tr, state, tensors, alive)
+            variant.verified = True
+        if position:  # the next sizes are likely to be like these
+            variants.insert(0, variants.pop(position))
+        counters.class_plans += 1
+        return _twin(variant, state, numbers)
+    made = _record(tr, model, sizes, tensors, alive, make) if len(variants) < MOST_VARIANTS else None
+    if made is None:
+        return make(tr, state, tensors, alive)  # with its own message, if it fails
+    variants.append(made)
+    untrack_all((made, variants, model.plans))
+    keep(made.plan.graph, made.plan.assign, made.plan.plan.steps, made.plan.plan.kernels)
+    account(made.plan.size)
+    return _twin(made, state, made.numbers(sizes))
+
+
+def _record(tr: Trace, model: State, sizes: tuple[int, ...], tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan]) -> PlanVariant | None:
+    """A plan over symbols; None if there can be none."""
     try:
         plan = over_symbols(tr, model, sizes, _plan, tr, model, tensors, alive, make)
-        variant = PlanVariant(plan, tr.view.rec, sizes)  # type: ignore[union-attr]
-    except (KeyboardInterrupt, SystemExit):
-        raise
+        assert tr.view is not None
+        if not plan.plan.calls_host():
+            return PlanVariant(plan, tr.view.rec, sizes)
     except Exception:
-        if DEBUG[0]:
+        if CHECK[0]:
             raise
-        return make(tr, state, tensors, alive)  # with its own message, if it fails
-    if plan.plan.calls_host():
-        return make(tr, state, tensors, alive)
-    variants.append(variant)
-    untrack_all((variant, variants, model.plans))
-    keep(plan.graph, plan.assign, plan.plan.steps, plan.plan.kernels)
-    account(plan.size)
-    found = variant.run_for(sizes)
-    assert found is not None
-    return _twin(variant, state, *found)
+    model.plans[alive] = NOT_BY_CLASS
+    return None
+
+
+def _agree(a: PlanVariant, b: PlanVariant, sizes: tuple[int, ...]) -> bool:
+    """Whether two plans have the same numbers at these sizes: what one of them, made at other sizes, has taken for the same at all sizes, is so."""
+    found = []
+    for variant in (a, b):
+        layouts, fresh, arena_bytes = variant.numbers(sizes)
+        own = addressof(variant.assembly.record)
+        parts = [x and ([w if w != own else "record" for w in x[0]], *x[1:]) for x in layouts]
+        found.append((parts, fresh, arena_bytes, variant.plan.assign))
+    return found[0] == found[1]
+
+
+CHECK: Final = [False]  # compare the plan of each path by class with one that is made at its sizes, and let what goes wrong be seen (tests)
+NOT_BY_CLASS: Final[list[PlanVariant]] = []  # of paths with host calls, and of those whose plans could not be recorded
 
 
 def _plan(tr: Trace, model: State, tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan]) -> TracePlan:
@@ -128,13 +153,11 @@ def _plan(tr: Trace, model: State, tensors: list[Tensor], alive: Any, make: Call
     return while_set(tr.view.rec, "texts", True, make, tr, model, tensors, alive)  # type: ignore[no-any-return]
 
 
-DEBUG: Final = [False]
-
-
-def _twin(variant: PlanVariant, state: State, run: Any, direct: Any) -> TracePlan:
+def _twin(variant: PlanVariant, state: State, numbers: Any) -> TracePlan:
     """The plan for a state's sizes."""
     from flambeau.trace.evaluate import TracePlan
 
+    run, direct = variant.assembly.make_run(numbers_of(numbers))
     whole = variant.plan
     sizes = state.sizes
     assert sizes is not None

@@ -1,0 +1,27 @@
+"""docs/slow.md: its example runs, and what it says of counters is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import flambeau as torch
+
+PAGE = (Path(__file__).parents[2] / "docs" / "slow.md").read_text()
+
+
+def test_the_example_shows_what_new_sizes_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(compile(code, "slow.md", "exec"), {})
+    *_, last = capsys.readouterr().out.strip().split("\n")
+    assert last.startswith("10 ")
+    assert "'slow_path_entries': 0" in last and "'plans_made': 0" in last and "'class_plans': 1" in last
+
+
+def test_every_counter_that_it_names_exists() -> None:
+    named = {name for row in re.findall(r"^\| `([^|]*)` \|", PAGE, re.MULTILINE) for name in row.split("`, `")}
+    counters = {name for name in named if name.islower() and "_" in name}
+    assert len(counters) > 8
+    assert counters <= set(torch.stats())
