@@ -10,6 +10,7 @@ give without symbols, before it is used (trace/classes.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
 from operator import index
 from typing import Any, Final
 
@@ -423,14 +424,14 @@ def is_whole(x: Any) -> bool:
     return x.is_whole() if x.__class__ is SymFloat else x.__class__ is Sym or bool(x == int(x))
 
 
-def maximum(a: Any, b: Any) -> Any:
-    """`max(a, b)`; of symbols without asking which."""
-    return _of_two("max", a, b)
+def maximum(*xs: Any) -> Any:
+    """`max` of numbers; of symbols without asking which."""
+    return reduce(partial(_of_two, "max"), xs)
 
 
-def minimum(a: Any, b: Any) -> Any:
-    """`min(a, b)`; of symbols without asking which."""
-    return _of_two("min", a, b)
+def minimum(*xs: Any) -> Any:
+    """`min` of numbers; of symbols without asking which."""
+    return reduce(partial(_of_two, "min"), xs)
 
 
 def _of_two(op: str, a: Any, b: Any) -> Any:

@@ -48,6 +48,7 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_u
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.dtypes import BY_NAME
+from flambeau.symbols import maximum, minimum
 
 # Rows of weights used together, whose products one accumulator sums: 128 give sums a little more exact than oneDNN's
 # (root mean square error against float64: 0.73 to 0.95 of PyTorch's; 320 rows: 1.4), at the same speed.
@@ -155,9 +156,9 @@ def make_direct_convolution(
             columns = round_up(columns, tile.rows)
     block_rows = 1
     if columns == width:
-        fitting = min(places // (width + reach_x) - reach_y, _BLOCK_PIXELS // width)
-        wanted = max(ceil_div(8 * tile.rows, width), height * p.batch * p.groups // _UNITS)
-        block_rows = balanced(height, max(1, min(height, fitting, wanted)))
+        fitting = minimum(places // (width + reach_x) - reach_y, _BLOCK_PIXELS // width)
+        wanted = maximum(ceil_div(8 * tile.rows, width), height * p.batch * p.groups // _UNITS)
+        block_rows = balanced(height, maximum(1, minimum(height, fitting, wanted)))
     blocks_y, blocks_x = ceil_div(height, block_rows), ceil_div(width, columns)
     # Several small images share a unit, so that the weights come from afar less often.
     area = block_rows * columns
@@ -169,7 +170,7 @@ def make_direct_convolution(
         images = balanced(p.batch, max(1, min(fitting, p.batch * p.groups // 4)))
     blocks = ceil_div(p.batch, images) * p.groups * blocks_y * blocks_x
     panels = ceil_div(rows, tile.columns)
-    split_panels = ceil_div(panels, max(1, min(panels, _UNITS_PER_THREAD * host.threads // blocks)))
+    split_panels = ceil_div(panels, maximum(1, minimum(panels, _UNITS_PER_THREAD * host.threads // blocks)))
     splits = ceil_div(panels, split_panels)
     # Even heights, as equal as can be: 26 pixels are 14 + 12, 24 are 12 + 12.
     tile_pixels = min(tile.rows, round_up(balanced(columns, tile.rows), 2))
@@ -228,7 +229,7 @@ def make_direct_convolution(
             reads=(source.root, packed), writes=(out.root,), units=units,
             bytes=(numel(p.x) + numel(p.w) + numel(p.y)) * p.dtype.itemsize, operations=p.operations,
             nodes=(node_index,),
-            min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),  # about 20 microseconds
+            min_units_per_thread=maximum(1, 2_000_000 * units // maximum(1, p.operations)),  # about 20 microseconds
         ),
     ]  # fmt: skip
 

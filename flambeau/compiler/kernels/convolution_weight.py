@@ -47,6 +47,7 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_u
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.dtypes import BY_NAME
+from flambeau.symbols import maximum, minimum
 
 CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first-level cache of 48 KiB with the planes
 _IMAGES_PIXELS = 128  # of several small images: the fewer the pixels, the more often the sums come and go
@@ -152,18 +153,18 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     if out_width > CHUNK:
         block_columns = balanced(out_width, max(CHUNK, places // (1 + side_y.reach) - side_x.reach))
     if block_columns == out_width:
-        block_rows = balanced(out_height, max(1, min(out_height, places // (out_width + side_x.reach) - side_y.reach)))
+        block_rows = balanced(out_height, maximum(1, minimum(out_height, places // (out_width + side_x.reach) - side_y.reach)))
     blocks_y, blocks_x = ceil_div(out_height, block_rows), ceil_div(out_width, block_columns)
     chunk_columns = balanced(block_columns, CHUNK)
-    chunk_rows = balanced(block_rows, max(1, CHUNK // block_columns))
+    chunk_rows = balanced(block_rows, maximum(1, CHUNK // block_columns))
     images = 1
     if chunk_columns * chunk_rows == pixels:
         fitting = places // ((out_height + side_y.reach) * (out_width + side_x.reach))
         images = max(1, min(fitting, _IMAGES_PIXELS // pixels, p.batch)) if pixels else 1
     blocks = ceil_div(p.batch, images) * blocks_y * blocks_x
 
-    partials = max(1, min(blocks, p.batch * pixels // 2048, _PARTIALS, (64 << 20) // bytes_each)) if blocks else 0
-    splits = max(1, min(channels, k // 64, _UNITS_PER_THREAD * host.threads // max(1, partials * p.groups)))
+    partials = maximum(1, minimum(blocks, p.batch * pixels // 2048, _PARTIALS, (64 << 20) // bytes_each)) if blocks else 0
+    splits = maximum(1, minimum(channels, k // 64, _UNITS_PER_THREAD * host.threads // maximum(1, partials * p.groups)))
     split_channels = ceil_div(channels, splits)
     splits = ceil_div(channels, split_channels)
     sub_rows, pitch = block_rows + side_y.reach, block_columns + side_x.reach
@@ -172,13 +173,13 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         plane_elements(deal, sub_rows, pitch), height, width, p.x.strides[1], p.x.strides[2], x_column, out_height,
         out_width, 0, 0, 0, 0, split_channels,
     )  # fmt: skip
-    longest = round_up(max(CHUNK, chunk_rows * chunk_columns), tile.width) + (images - 1) * pixels
+    longest = round_up(maximum(CHUNK, chunk_rows * chunk_columns), tile.width) + (images - 1) * pixels
     copied_at = round_up((images * split_channels * phase.plane + 2 * tile.width) * size, 64)
     transposed_at = copied_at + (0 if flat else outputs * CHUNK * size)
     transposed_at = round_up(transposed_at, 64)
     table_at = transposed_at + round_up(outputs, tile.columns) * longest * size
     scratch = table_at + round_up((split_channels * taps + tile.rows) * 8, 64)
-    temporary_id = temporary(graph, max(1, partials * bytes_each // size), sums_dtype)
+    temporary_id = temporary(graph, maximum(1, partials * bytes_each // size), sums_dtype)
     words: list[Word] = [
         p.y.word, p.x.word, Address(temporary_id), Scratch(scratch), p.groups, splits, partials, blocks, blocks_y,
         blocks_x,
@@ -196,7 +197,7 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         reads=tuple(dict.fromkeys((p.y.root, p.x.root))), writes=(temporary_id,), units=units,
         bytes=(numel(p.x) + numel(p.y)) * itemsize + partials * bytes_each, operations=p.operations,
         nodes=(node_index,),
-        min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),
+        min_units_per_thread=maximum(1, 2_000_000 * units // maximum(1, p.operations)),
     )  # fmt: skip
     combine = _sum_kernel(p, facts, temporary_id, partials, node_index)
     return [products, combine] if units else [combine]
@@ -225,7 +226,7 @@ def _sum_kernel(p: Problem, facts: Facts, temporary_id: int, partials: int, node
         name=f"convolution_weight_sum_{element.name}", key=sum_key, emit=partial(_emit_sum, facts, dense, sum_key),
         words=sum_words, reads=(temporary_id,), writes=(p.w.root,), units=sum_units, bytes=sum_bytes,
         nodes=(node_index,),
-        min_units_per_thread=max(1, (64 << 10) * sum_units // max(1, sum_bytes)),
+        min_units_per_thread=maximum(1, (64 << 10) * sum_units // maximum(1, sum_bytes)),
     )  # fmt: skip
 
 

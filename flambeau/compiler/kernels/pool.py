@@ -22,6 +22,7 @@ from flambeau.compiler.kernels.convolution_patches import GATHER, PAIR, bit_mask
 from flambeau.compiler.kernels.convolution_problem import numel, operand
 from flambeau.compiler.kernels.matmul_blocking import machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
+from flambeau.symbols import maximum
 
 _UNROLLED_TAPS = 9  # windows up to 3x3 are unrolled: their size becomes a fact
 # Pixels of a plane up to which an average's gradient has phases of whole vectors where these would be empty, mostly.
@@ -119,7 +120,7 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
     scratch = 0
     if gradient:  # the plane of sums, of the average by phases, and a row of shares with zeros around
         pitch = round_up(whole, width)
-        row = round_up(kx, width) + max(out_width, pitch + px) + 2 * width
+        row = round_up(kx, width) + maximum(out_width, pitch + px) + 2 * width
         numbers = height * pitch * min(sx, image_width) + row if average else height * image_width
         scratch = round_up(round_up(numbers, width) * element.compute_bytes, 64)
     sizes = (
@@ -148,7 +149,7 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
             name=f"{node.op}_{element.name}", key=key, emit=partial(_emit, facts, key), words=words,
             reads=tuple(dict.fromkeys(reads)), writes=tuple(writes), units=units, bytes=traffic,
             operations=numel(small) * ky * kx, nodes=(node_index,),
-            min_units_per_thread=max(1, (64 << 10) * units // max(1, traffic)),
+            min_units_per_thread=maximum(1, (64 << 10) * units // maximum(1, traffic)),
         )
     ]  # fmt: skip
 
