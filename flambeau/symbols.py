@@ -57,10 +57,11 @@ class TooManyGuards(Exception):
 class Recording:
     """What is asked of symbols while something is recorded. `sizes`: the values of the symbols this time."""
 
-    __slots__ = ("count", "exprs", "guards", "open", "sizes", "texts")
+    __slots__ = ("count", "exprs", "guards", "hints", "open", "sizes", "texts")
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = sizes
+        self.hints = sizes  # at which sizes it is decided what only costs time (`roughly_over`)
         self.count = len(sizes)  # symbols from this number on are no sizes (`more`)
         self.texts = False  # whether a text of a symbol may decide something: of kernels' keys it does, in a body it is for an error's message
         self.exprs: dict[Any, Expr] = {}
@@ -439,6 +440,20 @@ def _of_two(op: str, a: Any, b: Any) -> Any:
     if over is None:
         return OPERATORS[op](a, b)
     return _made(OPERATORS[op](_plain(a), _plain(b)), op, _told(a), _told(b), over.rec)
+
+
+_NEAR: Final = 64
+
+
+def roughly_over(x: Any, limit: int) -> bool:
+    """`x > limit`, where nothing but time depends on it: of a symbol that is near the limit, the answer holds as long as it is not far beyond it."""
+    if x.__class__ is not Sym:
+        return bool(x > limit)
+    least, most = limit // _NEAR, limit * _NEAR
+    hint = Recording(x.rec.hints)._value(x.expr, {})
+    if least < hint < most and least < x < most:
+        return bool(hint > limit)
+    return bool(x > limit)
 
 
 def at_most(a: Any, b: Any) -> Any:

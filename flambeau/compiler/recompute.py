@@ -17,6 +17,7 @@ from typing import Final
 
 from flambeau.compiler import graph as g
 from flambeau.compiler.graph import Graph, Node
+from flambeau.symbols import roughly_over
 
 # Operations of a computation that is done again, in units of an addition: an array that is written and read back takes some
 # 16 cycles a vector from the second-level cache or beyond, an exponential 9 (measured, AVX-512). This is for elements of 4
@@ -45,7 +46,7 @@ def levels(graph: Graph) -> dict[int, int]:
 def recompute(graph: Graph) -> Graph:
     """The graph in which late consumers compute cheap values again."""
     values = graph.values
-    if all(v.numel < LEAST_ELEMENTS for v in values):
+    if not any(roughly_over(v.numel, LEAST_ELEMENTS - 1) for v in values):
         return graph
     return _Pass(graph).run()
 

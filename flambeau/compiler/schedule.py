@@ -23,6 +23,7 @@ from flambeau.compiler.graph import CONTRACT, Graph
 from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.kernels.memory import clear_kernel, copy_kernel
+from flambeau.symbols import roughly_over
 
 Step = Kernel | HostCall
 Home = tuple[str, int]  # ("input" | "output", position): an external buffer or a fresh one
@@ -151,7 +152,7 @@ class _Builder:
         for index in order:
             step, before = self.steps[index], self.before[index]
             read = self.nbytes([r for r in step.reads if r not in pinned])
-            if before and read > HOIST_BYTES and 2 * self.nbytes([w for w in step.writes if w not in pinned]) <= read:
+            if before and roughly_over(read, HOIST_BYTES) and 2 * self.nbytes([w for w in step.writes if w not in pinned]) <= read:
                 rank[index] = min(rank[index], max([rank[b] for b in before]) + 1e-3)
         for position, index in enumerate(self.order()):
             rank[index] = float(position)

@@ -96,7 +96,7 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
         if numbers is None:
             continue
         if (not variant.verified or CHECK[0]) and sizes != variant.made_at:
-            again = _record(tr, model, sizes, tensors, alive, make)
+            again = _record(tr, model, sizes, tensors, alive, make, variant.made_at)
             if again is None or not _agree(variant, again, sizes):
                 counters.paths_not_followed += 1
                 if CHECK[0]:
@@ -108,7 +108,7 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
             variants.insert(0, variants.pop(position))
         counters.class_plans += 1
         return _twin(variant, state, numbers)
-    made = _record(tr, model, sizes, tensors, alive, make) if len(variants) < MOST_VARIANTS else None
+    made = _record(tr, model, sizes, tensors, alive, make, sizes) if len(variants) < MOST_VARIANTS else None
     if made is None:
         return make(tr, state, tensors, alive)  # with its own message, if it fails
     variants.append(made)
@@ -118,10 +118,12 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
     return _twin(made, state, made.numbers(sizes))
 
 
-def _record(tr: Trace, model: State, sizes: tuple[int, ...], tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan]) -> PlanVariant | None:
-    """A plan over symbols; None if there can be none."""
+def _record(
+    tr: Trace, model: State, sizes: tuple[int, ...], tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan], hints: tuple[int, ...]
+) -> PlanVariant | None:
+    """A plan over symbols; None if there can be none. `hints`: the sizes at which it is decided what only costs time."""
     try:
-        plan = over_symbols(tr, model, sizes, _plan, tr, model, tensors, alive, make)
+        plan = over_symbols(tr, model, sizes, _plan, tr, model, tensors, alive, make, hints)
         assert tr.view is not None
         if not plan.plan.calls_host():
             return PlanVariant(plan, tr.view.rec, sizes)
@@ -147,9 +149,10 @@ CHECK: Final = [False]  # compare the plan of each path by class with one that i
 NOT_BY_CLASS: Final[list[PlanVariant]] = []  # of paths with host calls, and of those whose plans could not be recorded
 
 
-def _plan(tr: Trace, model: State, tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan]) -> TracePlan:
+def _plan(tr: Trace, model: State, tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan], hints: tuple[int, ...]) -> TracePlan:
     """`make`, while the texts of symbols count: kernels' keys are texts."""
     assert tr.view is not None
+    tr.view.rec.hints = hints
     return while_set(tr.view.rec, "texts", True, make, tr, model, tensors, alive)  # type: ignore[no-any-return]
 
 

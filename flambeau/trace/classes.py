@@ -308,7 +308,7 @@ def view_of(tr: Trace, sizes: tuple[int, ...]) -> View:
     view = tr.view
     if view is None or view.gen != tr.gen:
         view = tr.view = View(tr.gen, sizes)
-    view.rec.sizes, view.rec.count = sizes, len(sizes)
+    view.rec.sizes, view.rec.hints, view.rec.count = sizes, sizes, len(sizes)
     view.rec.guards = {}
     return view
 
