@@ -1,6 +1,6 @@
 """Edges by class: a path is recorded once for all sizes at which it is the same.
 
-Where a program comes to a place of the trie with a second size (of an input, of a size among a call's arguments), the sizes that differ become symbols
+Where a program comes to a place of the trie with a third size (of an input, of a size among a call's arguments), the sizes that differ become symbols
 (symbols.py). From there on bodies, shape rules and gradient rules run over symbols, and what they record is a *model*: a State whose nodes, values
 and results are expressions of the path's sizes. A model holds where its guards hold. The next new size then runs nothing in Python: the guards
 are checked, the results' metadata computed, and the exact State made from the model (`_exact`), whose nodes and values are computed only if somebody asks.
@@ -27,6 +27,7 @@ from flambeau.trace.while_set import while_set
 if TYPE_CHECKING:
     from flambeau.trace.recorder import Trace
 
+SIZES_MET: Final = 2  # how many sizes a place is met with one by one: a last batch that is smaller makes no class
 MOST_VARIANTS: Final = 8  # models of one call at one place, before it is given up
 SIZED: Final = frozenset(("shape", "size", "sizes", "length", "strides", "storage_offset"))  # names of static parameters that are sizes
 ENABLED: Final = [os.environ.get("FLAMBEAU_CLASSES", "1") not in ("", "0")]  # off: every path is recorded at its own sizes; the bits are the same
@@ -255,7 +256,7 @@ def follow(
                 return _taken(tr, variant, key, found, make_exact)
     template = _template(variants, sizes, ints)
     new = [x for x, t in zip(ints, template, strict=True) if t is NEW]
-    if not sizes and not new:
+    if not sizes and (not new or sum([v.model is None for v in variants]) < SIZES_MET):
         if not any(v.met == ints for v in variants):
             variants.append(Variant(ints, None))
         return make_exact()

@@ -16,7 +16,7 @@ def test_the_example_shows_what_new_sizes_cost(capsys: pytest.CaptureFixture[str
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(compile(code, "slow.md", "exec"), {})
     *_, last = capsys.readouterr().out.strip().split("\n")
-    assert last.startswith("10 ")
+    assert last.startswith("76 ")
     assert "'slow_path_entries': 0" in last and "'plans_made': 0" in last and "'class_plans': 1" in last
 
 
