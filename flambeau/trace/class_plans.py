@@ -20,7 +20,7 @@ from flambeau.runtime.untracked import keep, record, untrack_all
 from flambeau.statistics import counters
 from flambeau.symbols import Code, Recording, plain_at, reaches
 from flambeau.trace import classes
-from flambeau.trace.classes import over_symbols
+from flambeau.trace.classes import compared, over_symbols, tried
 from flambeau.trace.forgetting import account
 from flambeau.trace.state import State
 from flambeau.trace.while_set import while_set
@@ -37,11 +37,12 @@ MOST_VARIANTS: Final = 12  # plans of one model for the same living results, bef
 class PlanVariant:
     """A plan over symbols. `numbers(sizes)`: what of it depends on sizes, or None where a guard does not hold."""
 
-    __slots__ = ("assembly", "made_at", "numbers", "plan", "tape", "verified", "workers")
+    __slots__ = ("assembly", "made_at", "numbers", "plan", "tape", "varied", "verified", "workers")
 
     def __init__(self, plan: TracePlan, rec: Recording, sizes: tuple[int, ...]) -> None:
         self.plan = plan
         self.made_at = sizes
+        self.varied: set[int] = set()  # see classes.tried
         self.verified = False
         self.tape: Any = None  # of the path over symbols (autograd/segment.py)
         compiled = plan.plan
@@ -95,7 +96,7 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
         numbers = variant.numbers(sizes)
         if numbers is None:
             continue
-        if (not variant.verified or CHECK[0]) and sizes != variant.made_at:
+        if CHECK[0] or not (variant.verified or tried(variant, sizes)):
             again = _record(tr, model, sizes, tensors, alive, make, variant.made_at)
             if again is None or not _agree(variant, again, sizes):
                 counters.paths_not_followed += 1
@@ -103,7 +104,7 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
                     raise AssertionError(f"a plan by class is not that of the sizes {sizes}: it was made at {variant.made_at}")
                 del variants[position]
                 return make(tr, state, tensors, alive)
-            variant.verified = True
+            compared(variant, sizes)
         if position:  # the next sizes are likely to be like these
             variants.insert(0, variants.pop(position))
         counters.class_plans += 1
@@ -172,7 +173,7 @@ def _twin(variant: PlanVariant, state: State, numbers: Any) -> TracePlan:
     plan.tape = None
     plan.size = 16 + state.depth  # the run and its words, and what leads to it
     plan.last = 0
-    untrack_all((plan, run, run.__globals__, *run.__globals__.values()))
+    untrack_all((plan,))  # not its functions: CPython frees a function only if the collector sees it
     return plan
 
 

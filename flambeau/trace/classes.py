@@ -39,7 +39,7 @@ Ints = tuple[Any, ...]
 class Variant:
     """One model of an edge: `match(sizes, ints)` gives the sizes of the path with it, or None where it does not hold."""
 
-    __slots__ = ("dead", "evaluate", "made_at", "match", "met", "metas", "model", "verified")
+    __slots__ = ("dead", "evaluate", "made_at", "match", "met", "metas", "model", "varied", "verified")
 
     def __init__(self, met: Ints, model: State | None) -> None:
         self.met = met  # the sizes in the key with which it was met first
@@ -48,8 +48,22 @@ class Variant:
         self.evaluate: Callable[[tuple[int, ...]], Any] | None = None
         self.made_at: tuple[int, ...] = ()
         self.metas: tuple[Meta, ...] = ()  # of its results, over symbols
-        self.verified = False
+        self.varied: set[int] = set()  # the symbols that were others when it was compared
+        self.verified = False  # all of them were
         self.dead = False
+
+
+def tried(variant: Any, sizes: tuple[int, ...]) -> bool:
+    """Whether a variant was compared at other values of each symbol that is another one here than where it was made. What it may have taken for the same
+    at all sizes, unseen, depends on one of them."""
+    varied = variant.varied
+    return all(x == y or i in varied for i, (x, y) in enumerate(zip(sizes, variant.made_at, strict=True)))
+
+
+def compared(variant: Any, sizes: tuple[int, ...]) -> None:
+    """It was right at these sizes."""
+    variant.varied.update([i for i, (x, y) in enumerate(zip(sizes, variant.made_at, strict=True)) if x != y])
+    variant.verified = len(variant.varied) == len(sizes)
 
 
 class New:
@@ -198,7 +212,7 @@ def known_input(parent: State, exact: Any) -> State | None:
     if not sizes or model is None or model.patterns is None:
         return None
     for variant in model.patterns.get(exact, ()):
-        if variant.verified:
+        if (variant.verified or tried(variant, sizes)) and variant.match is not None and variant.match(sizes, variant.met) is not None:
             counters.class_edges += 1
             return _exact(variant, parent, exact[0], sizes)
     return None
@@ -216,7 +230,7 @@ def known_call(parent: State, op: Any, key: Any, args: Any) -> State | None:
     for position, variant in enumerate(variants):
         found = variant.match(sizes, ints) if variant.match is not None else None
         if found is not None:
-            if not variant.verified:
+            if not variant.verified and not tried(variant, found):
                 return None
             if position:  # the next sizes are likely to be like these
                 variants.insert(0, variants.pop(position))
@@ -379,7 +393,7 @@ def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], int
 
 def _taken(tr: Trace, variant: Variant, key: Any, sizes: tuple[int, ...], make_exact: Callable[[], State]) -> State:
     """The exact state of a model that holds at these sizes."""
-    if variant.verified or sizes == variant.made_at:
+    if variant.verified or tried(variant, sizes):
         counters.class_edges += 1
         return _exact(variant, tr.state, key, sizes)
     parent = tr.state
@@ -387,7 +401,7 @@ def _taken(tr: Trace, variant: Variant, key: Any, sizes: tuple[int, ...], make_e
     if state.parent is not parent:
         return state
     if _agrees(variant, state, sizes):
-        variant.verified = True
+        compared(variant, sizes)
         state.sizes, state.model = sizes, variant.model
         return state
     variant.dead = True

@@ -206,6 +206,16 @@ def test_each_guard_is_violated_after_the_edge_was_learned(body: Callable[[Any],
     compare(lambda n, m: body(normal(n, 4)), [(n, 0) for n in sizes])
 
 
+def test_a_size_that_never_differed_when_a_model_was_compared_is_compared_when_it_does() -> None:
+    """How many results `unbind` has is a size; nobody notes that it was asked."""
+
+    def program(n: int, k: int) -> Any:
+        x = torch.arange(float(n * k)).view(n, k)
+        return x[:, :k].unbind(1)[-1], len((x * 2).unbind(1))
+
+    compare(program, [(4, 2), (5, 3), (6, 2), (7, 2), (8, 2), (9, 2), (10, 2), (8, 3), (8, 4), (9, 3), (3, 5)])
+
+
 def test_errors_at_new_sizes_are_those_of_exact_sizes() -> None:
     weight = normal(6, 3)
     for n in (6, 7, 6, 6, 8):  # n is the inner size here: only 6 fits
