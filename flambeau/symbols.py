@@ -497,7 +497,10 @@ def whole(x: Any) -> Any:
 
 def symbolic(xs: Iterable[Any]) -> bool:
     """Whether there are symbols among the numbers."""
-    return any(x.__class__ is Sym or x.__class__ is SymFloat for x in xs)
+    for x in xs:  # noqa: SIM110 - a generator would be an object that the garbage collector walks
+        if x.__class__ is Sym or x.__class__ is SymFloat:
+            return True
+    return False
 
 
 def expr_of(x: Any) -> Any:
