@@ -29,7 +29,7 @@ def are_apart(a: Region, b: Region) -> bool:
     step over."""
     first, second = (a, b) if a[2] <= b[2] else (b, a)
     distance = second[2] - first[2]
-    if min(*a[1], *b[1], 0) < 0:
+    if min((*a[1], *b[1], 0)) < 0:
         return False
     if distance > sum([(size - 1) * stride for size, stride in zip(first[0], first[1], strict=True)]):
         return True

@@ -271,7 +271,8 @@ def _flat(x: Any) -> list[Any]:
 @given(SHAPES, st.lists(NUMBERS, max_size=3), st.lists(NUMBERS, max_size=3), NUMBERS)
 def test_fuzz_strides(shape: tuple[int, ...], size: list[int], stride: list[int], offset: int) -> None:
     x = ft.arange(math.prod(shape)).reshape(shape)
-    found = _attempt(lambda: x.as_strided(size, stride, offset) if math.prod(size) < 2**20 else None)
+    small = math.prod(size) < 2**20 and max(size, default=0) < 2**20  # a list of empty lists takes memory, too
+    found = _attempt(lambda: x.as_strided(size, stride, offset) if small else None)
     if found is not None:
         assert set(_flat(found)) <= set(range(math.prod(shape)))
 
