@@ -733,6 +733,11 @@ class Trace:
 
         try:
             _sort(op.kinds if changing is None else changing.kinds(key), op, args, tensors, numbers)
+            before = self.state
+            for t in tensors:
+                self.slot_of(t)
+            if self.state is not before:
+                raise _Moved
             skeleton, ints = (key, ()) if self.state.sizes is None else classes.of_call(op, key, args, self.state.sizes)
             state = classes.follow(self, key, skeleton, ints, lambda ints: record(classes.with_sizes(op, args, ints)), lambda: record(args))
             if state.limits:
