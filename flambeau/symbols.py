@@ -140,11 +140,11 @@ class Recording:
             _SIZES.append(Expr("size", len(_SIZES)))
         return _sym(self.sizes[number], _SIZES[number], self)
 
-    def more(self, values: Sequence[int]) -> tuple[int, list[Sym]]:
-        """Symbols for numbers that are found out beside the expressions: (the number of the first one, the symbols)."""
+    def more(self, values: Sequence[int]) -> list[Sym]:
+        """Symbols for numbers that are found out beside the expressions."""
         first = len(self.sizes)
         self.sizes = (*self.sizes, *values)
-        return first, [self.size(first + i) for i in range(len(values))]
+        return [self.size(first + i) for i in range(len(values))]
 
     def guard(self, op: str, a: Any, b: Any, answer: bool) -> None:
         """Note a question and its answer."""
@@ -172,16 +172,11 @@ class Recording:
 
     def again(self, x: Any) -> Any:
         """`x`, recorded at other sizes (a symbol, or a tuple with symbols in it), as it is at the sizes of this recording."""
-        cls = x.__class__
-        if cls is Sym or cls is SymFloat:
+        def symbol(x: Any) -> Any:
             value = self._value(x.expr, {})
             return _sym(value, x.expr, self) if value.__class__ is int else _sym_float(value, x.expr, self)
-        if isinstance(x, tuple):
-            parts = [self.again(y) for y in x]
-            if all(p is y for p, y in zip(parts, x, strict=True)):
-                return x
-            return tuple(parts) if cls is tuple else cls(*parts) if hasattr(cls, "_fields") else cls(parts)
-        return x
+
+        return _mapped(x, symbol)
 
     def _value(self, e: Any, memo: dict[int, Any]) -> Any:
         if e.__class__ is not Expr:
@@ -471,23 +466,25 @@ def least(options: Sequence[int], cost: Callable[[int], Any]) -> Any:
     return best
 
 
+def _mapped(x: Any, symbol: Callable[[Any], Any]) -> Any:
+    """A number as it is, a symbol as `symbol` gives it, and a tuple of such; one without symbols is the same object."""
+    cls = x.__class__
+    if cls is Sym or cls is SymFloat:
+        return symbol(x)
+    if isinstance(x, tuple):
+        parts = [_mapped(y, symbol) for y in x]
+        if all(p is y for p, y in zip(parts, x, strict=True)):
+            return x
+        return tuple(parts) if cls is tuple else cls(*parts) if hasattr(cls, "_fields") else cls(parts)
+    return x
+
+
 def plain_at(sizes: tuple[int, ...]) -> Callable[[Any], Any]:
     """A function that gives numbers and tuples of numbers over symbols as they are at given sizes."""
     rec = Recording(sizes)
     memo: dict[int, Any] = {}
 
-    def plain(x: Any) -> Any:
-        cls = x.__class__
-        if cls is Sym or cls is SymFloat:
-            return rec._value(x.expr, memo)
-        if isinstance(x, tuple):
-            parts = [plain(y) for y in x]
-            if all(p is y for p, y in zip(parts, x, strict=True)):
-                return x
-            return tuple(parts) if cls is tuple else cls(*parts) if hasattr(cls, "_fields") else cls(parts)
-        return x
-
-    return plain
+    return partial(_mapped, symbol=lambda x: rec._value(x.expr, memo))
 
 
 def whole(x: Any) -> Any:
@@ -501,11 +498,6 @@ def symbolic(xs: Iterable[Any]) -> bool:
         if x.__class__ is Sym or x.__class__ is SymFloat:
             return True
     return False
-
-
-def expr_of(x: Any) -> Any:
-    """The expression of a symbol, any other number as it is."""
-    return x.expr if x.__class__ is Sym or x.__class__ is SymFloat else x
 
 
 _SYMBOLS: Final = frozenset((Sym, SymFloat))

@@ -104,7 +104,7 @@ class TapeAt(Tape):
 
     @cached_property
     def nodes(self) -> list[Node]:  # type: ignore[override]
-        return [Node(n.op, n.inputs, n.outputs, self.plain(n.attrs)) for n in self.whole.nodes]
+        return [n.mapped(self.plain) for n in self.whole.nodes]
 
     @cached_property
     def producer(self) -> dict[int, Node]:  # type: ignore[override]
@@ -122,8 +122,7 @@ class _ValuesAt(Sequence[Value]):
     def __getitem__(self, slot: Any) -> Any:
         found = self.made.get(slot)
         if found is None:
-            v, plain = self.source[slot], self.plain
-            found = self.made[slot] = Value(plain(v.shape), v.dtype, plain(v.strides), plain(v.offset), v.base, plain(v.dynamic))
+            found = self.made[slot] = self.source[slot].mapped(self.plain)
         return found
 
     def __len__(self) -> int:

@@ -15,6 +15,7 @@ parameter words when it runs. Nothing is compiled again when they change.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
@@ -138,6 +139,10 @@ class Value:
     def numel(self) -> int:
         return prod(self.shape)
 
+    def mapped(self, number: Callable[[Any], Any]) -> Value:
+        """The same with its numbers (or tuples of them) as `number` gives them."""
+        return Value(number(self.shape), self.dtype, number(self.strides), number(self.offset), self.base, number(self.dynamic))
+
     @property
     def is_contiguous(self) -> bool:
         return self.strides == contiguous_strides(self.shape) or self.numel == 0
@@ -152,6 +157,10 @@ class Node:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     attrs: tuple[tuple[str, Any], ...] = ()
+
+    def mapped(self, number: Callable[[Any], Any]) -> Node:
+        """The same with the numbers of its attributes as `number` gives them."""
+        return Node(self.op, self.inputs, self.outputs, number(self.attrs))
 
     def attr(self, name: str) -> Any:
         for key, value in self.attrs:

@@ -31,8 +31,7 @@ class Placement:
     arena_bytes: int
     unshared_bytes: int
     workers: int = 1
-    lives: tuple[tuple[int, int, int], ...] = ()  # of blocks whose sizes are symbols: (first phase, last phase, bytes)
-    first_offset: int = 0  # then: the number of the symbol that stands for the first block's offset; the arena's size comes after the last
+    lives: tuple[tuple[int, int, int], ...] = ()  # of blocks whose sizes are symbols, and so their offsets: (first phase, last phase, bytes)
 
 
 def place(graph: Graph, schedule: Schedule, workers: int) -> Placement:
@@ -82,12 +81,11 @@ def place(graph: Graph, schedule: Schedule, workers: int) -> Placement:
                     lives.append((phase, phase, word.per_worker * workers + word.shared, (index, at)))
     blocks = [life[:3] for life in lives]
     over_symbols: list[Any] = [b for _, _, b in blocks if b.__class__ is Sym]
-    first_offset = 0
     offsets: list[int]
     arena_bytes: int
     if over_symbols:  # offsets are symbols of their own: no order of sizes is asked for
         plain, top = assign_offsets([(a, b, int.__int__(n)) for a, b, n in blocks])
-        first_offset, (*offsets, arena_bytes) = over_symbols[0].rec.more((*plain, top))
+        *offsets, arena_bytes = over_symbols[0].rec.more((*plain, top))
     else:
         offsets, arena_bytes = assign_offsets(blocks)
     scratch: dict[tuple[int, int], int] = {}
@@ -104,7 +102,7 @@ def place(graph: Graph, schedule: Schedule, workers: int) -> Placement:
     for root, home in homes.items():  # inputs and outputs that no step touches
         final.setdefault(root, home)
     unshared_bytes = sum(-(-life[2] // ALIGNMENT) * ALIGNMENT for life in lives)
-    return Placement(final, scratch, arena_bytes, unshared_bytes, workers, tuple(blocks) if over_symbols else (), first_offset)
+    return Placement(final, scratch, arena_bytes, unshared_bytes, workers, tuple(blocks) if over_symbols else ())
 
 
 def _reuse_in_place(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ctypes import addressof
 from typing import TYPE_CHECKING, Any, Final
 
-from flambeau.compiler.graph import Graph, Node, Value
+from flambeau.compiler.graph import Graph
 from flambeau.compiler.place import assign_offsets
 from flambeau.compiler.plan import Assembly, Layout, Numbers
 from flambeau.runtime import threads
@@ -180,6 +180,5 @@ def _twin(variant: PlanVariant, state: State, numbers: Any) -> TracePlan:
 def graph_at(graph: Graph, sizes: tuple[int, ...]) -> Graph:
     """A graph over symbols at given sizes."""
     plain = plain_at(sizes)
-    values = [Value(plain(v.shape), v.dtype, plain(v.strides), plain(v.offset), v.base, plain(v.dynamic)) for v in graph.values]
-    nodes = [Node(n.op, n.inputs, n.outputs, plain(n.attrs)) for n in graph.nodes]
+    values, nodes = [v.mapped(plain) for v in graph.values], [n.mapped(plain) for n in graph.nodes]
     return Graph(values, nodes, list(graph.inputs), list(graph.parameters), list(graph.outputs), list(graph.updates))

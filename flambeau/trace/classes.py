@@ -95,9 +95,7 @@ class View:
             if model.sizes == ():
                 return model.values  # no symbols in its path
             again = self.rec.again
-            found = self.values[model] = [
-                Value(again(v.shape), v.dtype, again(v.strides), again(v.offset), v.base, again(v.dynamic)) for v in model.values
-            ]
+            found = self.values[model] = [v.mapped(again) for v in model.values]
         return found
 
     def nodes(self, model: State) -> list[Node]:
@@ -105,7 +103,7 @@ class View:
         if model.sizes == ():
             return list(model.nodes)
         again = self.rec.again
-        return [Node(n.op, n.inputs, n.outputs, again(n.attrs)) for n in model.nodes]
+        return [n.mapped(again) for n in model.nodes]
 
 
 def model_of(state: State) -> State | None:
@@ -510,7 +508,5 @@ def _agrees(variant: Variant, state: State, sizes: tuple[int, ...]) -> bool:
 def concrete(model: State, sizes: tuple[int, ...]) -> tuple[tuple[Node, ...], list[Value]]:
     """The nodes and values of a model at given sizes."""
     plain = plain_at(sizes)
-    nodes = tuple([Node(n.op, n.inputs, n.outputs, plain(n.attrs)) for n in model.nodes])
-    values = [Value(plain(v.shape), v.dtype, plain(v.strides), plain(v.offset), v.base, plain(v.dynamic)) for v in model.values]
-    return nodes, values
+    return tuple([n.mapped(plain) for n in model.nodes]), [v.mapped(plain) for v in model.values]
 

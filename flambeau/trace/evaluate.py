@@ -342,9 +342,9 @@ def in_loop(state: State, op: Any) -> bool:
     while s is not None and s.parent is not None and len(operations) < wanted:
         if s.depth > s.parent.depth:
             operations.append(s.edge[0])
+            if len(operations) == recorder.LOOP_PERIOD and op not in operations:
+                return False
         s = s.parent
-    if op not in operations[: recorder.LOOP_PERIOD]:
-        return False
     for period in range(2, recorder.LOOP_PERIOD + 1):
         rounds = recorder.LOOP_ROUNDS * period
         if len(operations) >= rounds and operations[period - 1] is op and operations[: rounds - period] == operations[period:rounds]:

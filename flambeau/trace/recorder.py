@@ -1,4 +1,4 @@
-"""The recorder: one Trace a thread follows the trie; a Fragment expands one public call into primitives.
+"""The recorder: one Trace a thread follows the trie; a Fragment (fragment.py) expands one public call into primitives.
 
 Fast path: a generated wrapper (ops/wrapper.py) looks its key up in `trace.state.children` and hands out a Tensor.
 Slow path (`Trace.slow`): the call's body runs over placeholders inside a Fragment, and what it recorded becomes the edge.
@@ -20,8 +20,8 @@ from flambeau.statistics import counters
 from flambeau.trace import classes
 from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
-from flambeau.trace.limits import Limit, look_at_numbers, needed, words
-from flambeau.trace.looks import NO_TENSORS, answer, behind, refuse_numbers
+from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, OffsetNeeded, _new, casting_body
+from flambeau.trace.limits import look_at_numbers, words
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.place import here
 from flambeau.trace.state import ALIAS, IN, Out, State
@@ -31,7 +31,6 @@ from flambeau.trace.while_set import while_set
 from flambeau.trace.wrong_calls import explained, unexpected
 
 if TYPE_CHECKING:
-    from flambeau.ops.primitive import Primitive
     from flambeau.tensor import Tensor
 
 GRAD_MODE, AUTOCAST, CUSTOM, STEPWISE = "grad mode", "autocast", "custom", "stepwise"
@@ -39,18 +38,6 @@ DEPTH_LIMIT = 4096  # recorded calls pending at most
 LOOP_DEPTH, LOOP_PERIOD, LOOP_ROUNDS = 16, 8, 8  # a loop of so few calls that has gone round so often, and so deep, is cut where it begins again
 PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked for
 BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
-# Primitives that have no meaning for a dtype, and what PyTorch calls it in its errors.
-_REAL_ONLY = frozenset("div_floor div_trunc remainder fmod fmax fmin atan2 hypot copysign nextafter erf erfc erfinv lgamma digamma lt le gt ge".split())
-_FLOATING_ONLY = frozenset(("hypot", "nextafter"))
-_C_NAMES = {
-    dtypes.bool_: "Bool", dtypes.uint8: "Byte", dtypes.int8: "Char", dtypes.int16: "Short", dtypes.int32: "Int", dtypes.int64: "Long",
-    dtypes.complex64: "ComplexFloat", dtypes.complex128: "ComplexDouble",
-}  # fmt: skip
-_WITHOUT = {d: _REAL_ONLY if d.is_complex else _FLOATING_ONLY for d in _C_NAMES}
-_WITHOUT[dtypes.bool_] = _FLOATING_ONLY | {"div_floor", "div_trunc", "remainder", "fmod"}
-PARAMETER_DTYPE = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
-
-_new: Callable[[type], Any] = object.__new__
 
 
 def bare(cls: type) -> Any:
@@ -59,17 +46,6 @@ def bare(cls: type) -> Any:
     t._gen = t._slot = -1
     t._storage = t._immediate = None
     return t
-
-
-class OffsetNeeded(Exception):
-    """Raised by the body of an operation that must know where a view starts, of one that starts where run-time numbers say."""
-
-
-def _in_elements_of(new: dtypes.dtype, dynamic: tuple[tuple[int, int], ...], old: dtypes.dtype) -> tuple[tuple[int, int], ...]:
-    """The run-time part of an offset, in elements of another dtype."""
-    if any(multiplier * old.itemsize % new.itemsize for _, multiplier in dynamic):
-        raise OffsetNeeded
-    return tuple([(slot, multiplier * old.itemsize // new.itemsize) for slot, multiplier in dynamic])
 
 
 class Boundary:
@@ -81,159 +57,6 @@ class Boundary:
         self.tensor = tensor
         self.history = history
         self.version = 0
-
-
-class Fragment:
-    """The expansion of one call. Looks like a Trace to the generated wrappers, but every call runs its body at once."""
-
-    class _NoChildren:
-        """A state without children: every look-up misses."""
-
-        children: dict[Any, State] = {}
-        immediate = None
-
-    held = False
-    nested = False  # whether the operation that is being expanded was called by another one's body
-    numbers = False  # whether that call is of Python numbers alone
-
-    def __init__(self, trace: Trace, grad_enabled: bool) -> None:
-        self.gen = trace.next_generation()
-        self.state = Fragment._NoChildren
-        self.trace = trace
-        self.first = trace.state.value_count
-        self.grad_enabled = grad_enabled
-        self.autocast: dtypes.dtype | None = None  # set where a composition's own calls are under autocast
-        self.nodes: list[Node] = []
-        self.values: list[Value] = []
-        self.parameters: list[int] = []
-        self.requires: set[int] = set()
-        self.given = 0  # how many tensors have been entered
-        self.roots: dict[int, int] = {}  # root slot of an entered argument -> position among the tensors
-        self.entered: dict[int, int] = {}  # slot of an entered argument -> position among the tensors
-        self.cache: dict[int, Tensor] = {}
-        self.notes: list[tuple[int, int, int, int, int | None, str]] = []  # what index values must be (bounds.py)
-        self.limits: list[Limit] = []  # what numbers must fit into (limits.py)
-        self.changing: dict[int, tuple[int, float]] = {}  # parameters whose value may be compared: (which argument, the number) (looks.py)
-        self.within: dict[int, tuple[float, float]] = {}  # between what they may be
-        self.apart: dict[int, set[float]] = {}  # and what they may not be
-
-    def add_value(self, value: Value) -> int:
-        self.values.append(value)
-        return self.first + len(self.values) - 1
-
-    def value(self, slot: int) -> Value:
-        return self.values[slot - self.first] if slot >= self.first else self.trace.value(slot)
-
-    def placeholder(self, slot: int, meta_: Meta) -> Tensor:
-        """A tensor that stands for the value `slot` inside this fragment."""
-        t = _new(_TENSOR[0])
-        t._storage = t._immediate = None
-        t._gen = self.gen
-        t._slot = slot
-        t._meta = meta_
-        return t  # type: ignore[no-any-return]
-
-    def argument(self, slot: int, m: Meta) -> Tensor:
-        """A placeholder for a tensor of the path; where the path is over symbols, with its layout there."""
-        return self.placeholder(slot, self.trace.layout(slot, m))
-
-    def at(self, slot: int) -> Tensor:
-        """The tensor of an earlier value of the path (used by gradient rules)."""
-        found = self.cache.get(slot)
-        if found is None:
-            v = self.value(slot)
-            found = self.cache[slot] = self.placeholder(
-                slot, meta(v.shape, v.strides, v.dtype, v.offset, self.needs(slot), False, False, bool(v.dynamic))
-            )
-        return found
-
-    def needs(self, slot: int) -> bool:
-        return slot in self.requires if slot >= self.first else self.trace.needs(slot)
-
-    def note(self, t: Tensor, low: int, size: int, dim: int, skip: int | None, what: str) -> None:
-        """The values of an index tensor must be from `low` to `size` - 1, or `skip`."""
-        if t._gen == self.gen:
-            self.notes.append((t._slot, low, size, dim, skip, what))
-
-    def limit(self, t: Tensor, d: dtypes.dtype, name: str, single: bool) -> None:
-        """A run-time number of the call must fit into a dtype."""
-        if t._gen == self.gen and t._slot in self.parameters:
-            is_float = t._meta.dtype is dtypes.float64
-            if needed(float if is_float else int, d, single):
-                self.limits.append(Limit(self.parameters.index(t._slot), is_float, d, name))
-
-    def look(self, t: Tensor) -> Storage:
-        """A body asks for a value."""
-        return answer(self, t)
-
-    def changes(self, x: Any) -> bool:
-        """Whether a number of the body is one that was a constant before it changed, or computed from such: what bodies do with special values holds."""
-        return bool(self.changing) and hasattr(x, "_slot") and x._meta.wrapped and bool(behind(self, x._slot))
-
-    def parameter(self, kind: type) -> Tensor:
-        """A new run-time scalar for a Python number of this type."""
-        d = PARAMETER_DTYPE[kind]
-        slot = self.add_value(Value((), d, ()))
-        self.parameters.append(slot)
-        return self.placeholder(slot, meta((), (), d, wrapped=True))
-
-    def resolve(self, t: Tensor) -> int:
-        raise RuntimeError(
-            f"an operation's body used a tensor that was not given to it as an argument (shape {tuple(t._meta.shape)}); "
-            "pass every tensor as an argument"
-        )
-
-    def slow(self, op: Any, key: Any, args: Sequence[Any]) -> Any:
-        before = self.nested, self.numbers
-        self.nested, self.numbers = True, of_numbers(op, args)
-        try:
-            result = (op.apply if self.autocast is None else casting_body(op, self.autocast))(*args)
-            if self.numbers and isinstance(result, _TENSOR[0]) and not result._meta.wrapped:
-                m = result._meta
-                result = self.placeholder(result._slot, meta(m.shape, m.strides, m.dtype, m.offset, m.requires_grad, m.leaf, True, m.dynamic))
-            return result
-        finally:
-            self.nested, self.numbers = before
-
-    def follow(self, state: State, tensors: Sequence[Tensor]) -> Any:
-        raise AssertionError("a fragment has no known edges")
-
-    def record(self, primitive: Primitive, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any:
-        """Append one primitive; returns its result (a tuple if the primitive has several)."""
-        gen = self.gen
-        if self.changing:
-            refuse_numbers(self, attrs)
-        slots = tuple([t._slot if t._gen == gen else self.resolve(t) for t in inputs])
-        metas = [t._meta for t in inputs]
-        if metas and metas[-1].dtype in _WITHOUT and primitive.name in _WITHOUT[metas[-1].dtype]:
-            raise NotImplementedError(f'"{primitive.name}_cpu" not implemented for \'{_C_NAMES[metas[-1].dtype]}\'')
-        values = primitive.infer(metas, attrs)
-        # What is computed from numbers alone is a number, but for random tensors, whose seed and offset are.
-        wrapped = bool(metas) and all(m.wrapped for m in metas) and primitive.name != "random_uniform"
-        grad = self.grad_enabled and primitive.differentiable and any(m.requires_grad for m in metas)
-        outs: list[Tensor] = []
-        ids = []
-        for v in values:
-            if v.base is not None:  # the rule says which input it aliases; make that absolute
-                source = slots[v.base]
-                base_value = self.value(source)
-                v.base = source if base_value.base is None else base_value.base
-                inherited = () if primitive.name == "as_strided" else base_value.dynamic
-                if inherited and v.dtype.itemsize != base_value.dtype.itemsize:
-                    inherited = _in_elements_of(v.dtype, inherited, base_value.dtype)
-                v.dynamic = inherited + tuple([(slots[i], m) for i, m in v.dynamic])
-            slot = self.add_value(v)
-            ids.append(slot)
-            needs = grad and (v.dtype.is_floating_point or v.dtype.is_complex)
-            if needs:
-                self.requires.add(slot)
-            outs.append(
-                self.placeholder(
-                    slot, meta(v.shape, v.strides, v.dtype, v.offset, needs, not needs, wrapped, bool(v.dynamic))
-                )
-            )
-        self.nodes.append(Node(primitive.name, slots, tuple(ids), tuple(sorted(attrs.items()))))
-        return outs[0] if len(outs) == 1 else tuple(outs)
 
 
 class Trace:
@@ -696,15 +519,8 @@ class Trace:
         if self.state.sizes:
             known = classes.known_call(self.state, op, key, args)
             if known is not None:
-                changing = op.changing
-                _sort(op.kinds if changing is None else changing.kinds(key), op, args, tensors, numbers)
-                if known.limits:
-                    look_at_numbers(known, numbers)
-                self.params.extend(numbers)
-                if known.plain and not known.bounds:
-                    self.state.next = known
-                    return self.hand_out(known)
-                return self.follow(known, tensors)
+                _sort(_kinds(op, key), op, args, tensors, numbers)
+                return self._take(known, tensors, numbers)
         settled = op.settle(args)
         if settled is not None:
             return op.call(settled)
@@ -719,8 +535,7 @@ class Trace:
             before = self.state
             fragment = Fragment(self, self.grad_enabled)
             body = op.apply if self.autocast is None else casting_body(op, self.autocast)
-            kinds = op.kinds if changing is None else changing.kinds(key)
-            placeholders = [self._enter(fragment, kind, a, default) for kind, default, a in zip(kinds, op.defaults, args, strict=True)]
+            placeholders = [self._enter(fragment, kind, a, default) for kind, default, a in zip(_kinds(op, key), op.defaults, args, strict=True)]
             if self.state is not before:
                 raise _Moved
             if changing is not None:
@@ -732,7 +547,7 @@ class Trace:
             return self.add_edge(key, fragment, result, tensors, depth=1)
 
         try:
-            _sort(op.kinds if changing is None else changing.kinds(key), op, args, tensors, numbers)
+            _sort(_kinds(op, key), op, args, tensors, numbers)
             before = self.state
             for t in tensors:
                 self.slot_of(t)
@@ -740,13 +555,7 @@ class Trace:
                 raise _Moved
             skeleton, ints = (key, ()) if self.state.sizes is None else classes.of_call(op, key, args, self.state.sizes)
             state = classes.follow(self, key, skeleton, ints, lambda ints: record(classes.with_sizes(op, args, ints)), lambda: record(args))
-            if state.limits:
-                look_at_numbers(state, numbers)
-            self.params.extend(numbers)
-            if state.plain and not state.bounds:
-                self.state.next = state
-                return self.hand_out(state)
-            return self.follow(state, tensors)
+            return self._take(state, tensors, numbers)
         except _Moved:  # another thread has taken an argument since the key was made: here it is another input now
             return op.call(args)
         except OffsetNeeded:
@@ -763,6 +572,16 @@ class Trace:
                     name_operation(error, op.name)
                 raise
         return again(args)
+
+    def _take(self, state: State, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Any:
+        """Follow the edge of a call with these tensors and run-time numbers."""
+        if state.limits:
+            look_at_numbers(state, numbers)
+        self.params.extend(numbers)
+        if state.plain and not state.bounds:
+            self.state.next = state
+            return self.hand_out(state)
+        return self.follow(state, tensors)
 
     def _enter(self, fragment: Fragment, kind: str, a: Any, default: Any) -> Any:
         """The placeholder for one argument of the given kind (see ops/wrapper.py)."""
@@ -937,7 +756,6 @@ SYNC = [os.environ.get("FLAMBEAU_SYNC", "") not in ("", "0")]  # whether traces 
 LOCALS: dict[int, dict[str, Any]] = {}  # by a thread's number: its dictionary of `local`
 SHARING = threading.RLock()  # held while a tensor is made known to one of several traces
 forking.keep_out(SHARING)
-_TENSOR: list[Any] = [None]  # the Tensor class, set by tensor.py
 _PARAMETER: list[Any] = [None]  # the Parameter class, once nn/parameter.py is there, and what waits for it
 
 
@@ -955,13 +773,6 @@ def at_its_offset(a: Any) -> Any:
 def roots() -> list[State]:
     """The roots of the tries of all threads."""
     return [root for trace in list(TRACES.values()) for root in list(trace.roots.values())]
-
-
-def casting_body(op: Any, lower: dtypes.dtype) -> Callable[..., Any]:
-    """The body of an operation under autocast; loaded when it is first needed."""
-    from flambeau.amp.lists import casting
-
-    return casting(op, lower)
 
 
 def set_parameter_class(cls: type) -> None:
@@ -1051,6 +862,11 @@ class _Moved(Exception):
     """The trace stands elsewhere than when a call's key was made."""
 
 
+def _kinds(op: Any, key: Any) -> Sequence[str]:
+    """The kinds of a call's arguments, as its key has them."""
+    return op.kinds if op.changing is None else op.changing.kinds(key)  # type: ignore[no-any-return]
+
+
 def _sort(kinds: Sequence[str], op: Any, args: Sequence[Any], tensors: list[Tensor], numbers: list[Any]) -> None:
     """The tensors and the run-time numbers among a call's arguments, in order (as `_enter` takes them)."""
     cls = _TENSOR[0]
@@ -1065,19 +881,6 @@ def _sort(kinds: Sequence[str], op: Any, args: Sequence[Any], tensors: list[Tens
             tensors.append(a)
         elif kind != "exponent" and type(a) is not bool and type(a) in PARAMETER_DTYPE and not (kind == "number" and a == default):
             numbers.append(a)
-
-
-def of_numbers(op: Any, args: Sequence[Any]) -> bool:
-    """Whether all operands of a call inside a body are Python numbers: then it is arithmetic in their own precision, and its result is a number."""
-    found = False
-    for kind, a in zip(op.kinds, args, strict=True):
-        if kind == "tensors":
-            return False
-        if kind not in NO_TENSORS and a is not None:
-            found = True
-            if not (isinstance(a, (int, float, complex)) or a._meta.wrapped):
-                return False
-    return found
 
 
 def name_operation(error: Exception, name: str) -> None:
