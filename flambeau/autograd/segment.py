@@ -131,13 +131,13 @@ class _ValuesAt(Sequence[Value]):
 
 def tape_at(variant: Any, sizes: tuple[int, ...], model: State, preserved: set[int], kept: tuple[Any, ...]) -> Tape:
     """The one tape of a plan by class at given sizes (see `Tape.known`)."""
-    key = ("class", id(variant), sizes, kept)
+    whole = variant.tape
+    if whole is None:
+        whole = variant.tape = Tape(model)
+        whole.preserved = preserved
+    key = ("class", whole, sizes, kept)
     found = _TAPES.get(key)
     if found is None:
-        whole = variant.tape
-        if whole is None:
-            whole = variant.tape = Tape(model)
-            whole.preserved = preserved
         found = _TAPES[key] = TapeAt(whole, sizes)
     return found
 

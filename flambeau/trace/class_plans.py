@@ -37,13 +37,13 @@ MOST_VARIANTS: Final = 12  # plans of one model for the same living results, bef
 class PlanVariant:
     """A plan over symbols. `numbers(sizes)`: what of it depends on sizes, or None where a guard does not hold."""
 
-    __slots__ = ("assembly", "made_at", "numbers", "plan", "tape", "varied", "verified", "workers")
+    __slots__ = ("assembly", "dead", "made_at", "numbers", "plan", "tape", "varied", "verified", "workers")
 
     def __init__(self, plan: TracePlan, rec: Recording, sizes: tuple[int, ...]) -> None:
         self.plan = plan
         self.made_at = sizes
         self.varied: set[int] = set()  # see classes.tried
-        self.verified = False
+        self.verified = self.dead = False
         self.tape: Any = None  # of the path over symbols (autograd/segment.py)
         compiled = plan.plan
         self.workers = compiled.placement.workers
@@ -96,7 +96,7 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
         numbers = variant.numbers(sizes)
         if numbers is None:
             continue
-        if CHECK[0] or not (variant.verified or tried(variant, sizes)):
+        if CHECK[0] or not tried(variant, sizes):
             again = _record(tr, model, sizes, tensors, alive, make, variant.made_at)
             if again is None or not _agree(variant, again, sizes):
                 counters.paths_not_followed += 1

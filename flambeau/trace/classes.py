@@ -57,7 +57,7 @@ def tried(variant: Any, sizes: tuple[int, ...]) -> bool:
     """Whether a variant was compared at other values of each symbol that is another one here than where it was made. What it may have taken for the same
     at all sizes, unseen, depends on one of them."""
     varied = variant.varied
-    return all(x == y or i in varied for i, (x, y) in enumerate(zip(sizes, variant.made_at, strict=True)))
+    return variant.verified or (not variant.dead and all(x == y or i in varied for i, (x, y) in enumerate(zip(sizes, variant.made_at, strict=True))))
 
 
 def compared(variant: Any, sizes: tuple[int, ...]) -> None:
@@ -207,10 +207,10 @@ def with_sizes(op: Any, args: Any, ints: Ints) -> list[Any]:
 def known_input(parent: State, exact: Any) -> State | None:
     """The state behind an input's edge that has no symbols of its own and is known where the path has some."""
     model, sizes = parent.model, parent.sizes
-    if not sizes or model is None or model.patterns is None:
+    if model is None or not sizes or model.patterns is None or not ENABLED[0]:
         return None
     for variant in model.patterns.get(exact, ()):
-        if (variant.verified or tried(variant, sizes)) and variant.match is not None and variant.match(sizes, variant.met) is not None:
+        if tried(variant, sizes) and variant.match is not None and variant.match(sizes, variant.met) is not None:
             counters.class_edges += 1
             return _exact(variant, parent, exact[0], sizes)
     return None
@@ -228,7 +228,7 @@ def known_call(parent: State, op: Any, key: Any, args: Any) -> State | None:
     for position, variant in enumerate(variants):
         found = variant.match(sizes, ints) if variant.match is not None else None
         if found is not None:
-            if not variant.verified and not tried(variant, found):
+            if not tried(variant, found):
                 return None
             if position:  # the next sizes are likely to be like these
                 variants.insert(0, variants.pop(position))
@@ -391,7 +391,7 @@ def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], int
 
 def _taken(tr: Trace, variant: Variant, key: Any, sizes: tuple[int, ...], make_exact: Callable[[], State]) -> State:
     """The exact state of a model that holds at these sizes."""
-    if variant.verified or tried(variant, sizes):
+    if tried(variant, sizes):
         counters.class_edges += 1
         return _exact(variant, tr.state, key, sizes)
     parent = tr.state
@@ -402,7 +402,7 @@ def _taken(tr: Trace, variant: Variant, key: Any, sizes: tuple[int, ...], make_e
         compared(variant, sizes)
         state.sizes, state.model = sizes, variant.model
         return state
-    variant.dead = True
+    variant.dead, variant.verified = True, False
     return _not_followed(state)
 
 

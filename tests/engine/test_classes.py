@@ -269,3 +269,35 @@ def test_the_switch() -> None:
     for n in (5, 6, 7, 8):
         assert (torch.ones(n, 3) * 2).sum().item() == 6.0 * n
     assert counters.class_edges == before
+
+
+def test_a_model_that_was_found_wrong_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(n: int, m: int) -> Any:
+        return torch.ones(n, m).exp().sum(0)
+
+    for n, m in ((5, 4), (6, 7), (7, 8), (8, 8)):
+        program(n, m).tolist()  # made at (7, 8), and compared at another n
+    with monkeypatch.context() as patch:  # the comparison at another m fails: as if the model had taken two sizes for the same
+        agrees = classes._agrees
+        patch.setattr(classes, "_agrees", lambda variant, state, sizes: "exp" not in str(state.edge[0]) and agrees(variant, state, sizes))
+        program(8, 9).tolist()
+    before = counters.class_edges
+    assert program(12, 8).tolist() == pytest.approx([12 * 2.718281828] * 8)
+    assert counters.class_edges == before + 1  # that of `ones`
+
+
+def test_an_input_is_not_followed_by_class_while_classes_are_off() -> None:
+    scale = torch.ones(13)
+    scale.tolist()
+
+    def program(n: int, on: bool) -> int:
+        x = torch.ones(n, 13) * 2
+        classes.ENABLED[0] = on
+        before = counters.class_edges
+        (x + scale).sum().item()
+        return counters.class_edges - before
+
+    for n in (5, 6, 7, 8, 9):
+        followed = program(n, True)
+    assert followed
+    assert program(11, False) == 0
