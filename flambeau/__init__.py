@@ -247,7 +247,7 @@ _LAZY_MODULES = frozenset(
 )
 _LAZY_MODULES |= frozenset(  # Modules that programs import for their names; most answer that something is not here
     "jit fx hub overrides compiler version types random futures distributed export onnx quantization ao mps xpu mtia accelerator _C _dynamo "
-    "_inductor _utils _ops library functional monitor package return_types torch_version".split()
+    "_inductor _utils _ops library functional monitor package return_types torch_version __config__ __future__".split()
 )
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "

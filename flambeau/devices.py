@@ -59,6 +59,8 @@ class Device:
         return (Device, (str(self),))
 
 
+Device.__name__ = Device.__qualname__ = "device"  # as it is called in texts and pickles
+device = Device
 CPU = Device("cpu")
 
 

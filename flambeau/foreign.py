@@ -33,12 +33,12 @@ def _of(cls: type) -> type | None:
 
 def installed() -> bool:
     """Whether PyTorch itself has been imported, not flambeau under its name."""
-    return getattr(sys.modules.get("torch"), "__name__", _HERE) == "torch"
+    return sys.modules.get("torch") not in (None, sys.modules[_HERE])
 
 
 def is_foreign(x: Any) -> bool:
     """Whether an object is one of PyTorch's own: a tensor, a module (of a class derived from its Module, too), a dtype, a device, ..."""
-    return _of(type(x)) is not None and installed()
+    return installed() and _of(type(x)) is not None
 
 
 def first(values: Iterable[Any], depth: int = 2) -> Any:

@@ -262,7 +262,7 @@ def _folder(repo: str, source: str, force_reload: bool, trust_repo: Any, calling
 def _with_torch() -> None:
     """A hubconf says `import torch`: where PyTorch is not imported, that is flambeau."""
     if "torch" not in sys.modules:
-        from flambeau.cli.run import install
+        from flambeau.as_torch import install
 
         install()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau import dtypes
+from flambeau.as_torch import is_ours, under_flambeau, under_torch
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 
@@ -80,7 +81,7 @@ def is_tensor(obj: Any) -> bool:
 
 def is_storage(obj: Any) -> bool:
     """Whether an object is a storage."""
-    return type(obj).__module__ == "flambeau.storage" and type(obj).__name__ in ("TypedStorage", "UntypedStorage")
+    return under_flambeau(type(obj).__module__) == "flambeau.storage" and type(obj).__name__ in ("TypedStorage", "UntypedStorage")
 
 
 def is_floating_point(input: Any) -> bool:
@@ -150,11 +151,11 @@ def typename(obj: Any) -> str:
         return str(obj.type())
     kind = obj if getattr(obj, "__qualname__", None) and getattr(obj, "__module__", None) else type(obj)
     module = kind.__module__
-    if module.partition(".")[0] == "flambeau":  # by PyTorch's names
+    if is_ours(module):  # by PyTorch's names
         import flambeau
 
         public = next((name for name, value in vars(flambeau).items() if value is kind), None)
-        return f"torch{module[8:]}.{kind.__qualname__}" if public is None else f"torch.{public}"
+        return f"{under_torch(module)}.{kind.__qualname__}" if public is None else f"torch.{public}"
     return kind.__qualname__ if module in ("builtins", "__builtin__") else f"{module}.{kind.__qualname__}"
 
 

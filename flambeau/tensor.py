@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flambeau import dtypes, layouts
+from flambeau.as_torch import is_ours
 from flambeau.devices import CPU, Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
@@ -85,7 +86,7 @@ class Tensor:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not cls.__module__.startswith("flambeau."):
+        if not is_ours(cls.__module__):
             from flambeau.ops.dispatch import admit
 
             admit(cls)

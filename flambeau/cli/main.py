@@ -36,6 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     cache.add_argument("arguments", nargs=argparse.REMAINDER, help="of warm: [--settled SECONDS] SCRIPT [its arguments]")
     coverage = commands.add_parser("coverage", help="compare names and signatures with the installed PyTorch's; prints a page")
     coverage.add_argument("--out", metavar="FILE", help="write the page to FILE (docs/coverage.md)")
+    torch = commands.add_parser("torch", help="make `import torch` give flambeau in this environment")
+    torch.add_argument("action", choices=("install", "remove", "status", "wheel"), help="wheel: write the same as a file that pip installs")
+    torch.add_argument("--out", metavar="DIR", default="dist", help="of wheel: where the file goes")
     commands.add_parser("info", help="print versions, processor, threads, memory, cache")
     return parser
 
@@ -92,6 +95,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from flambeau.cli.coverage import coverage
 
         return coverage(options.out)
+    if options.command == "torch":
+        from flambeau.cli.torch_package import main as torch_package
+
+        return torch_package(options.action, options.out)
     from flambeau.cli.info import info
 
     return info()

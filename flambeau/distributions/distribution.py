@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any
 
 import flambeau as torch
+from flambeau.as_torch import under_torch
 from flambeau.distributions import constraints
 from flambeau.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
 from flambeau.tensor import Tensor
@@ -219,7 +220,7 @@ class Parametric(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         """The same distribution with its parameters expanded (as views) to `batch_shape`."""
-        home = next(c for c in type(self).__mro__ if c.__module__.startswith("flambeau.distributions."))
+        home = next(c for c in type(self).__mro__ if under_torch(c.__module__).startswith("torch.distributions."))
         new = self._get_checked_instance(home, _instance)
         self._expand_into(new, Size(batch_shape))
         return new

@@ -487,7 +487,7 @@ def _source_in(name_of: Callable[[Callable[..., Any]], str]) -> Callable[[Any], 
 
 def _annotation(t: Any, scope: dict[str, Any]) -> str:
     text = type_repr(t)
-    if isinstance(t, type) and t.__module__ not in ("builtins", "flambeau.tensor"):
+    if isinstance(t, type) and t.__module__ != "builtins" and t is not flambeau.Tensor:
         scope[t.__name__] = t
         return t.__name__
     if not isinstance(t, type):

@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flambeau.as_torch import is_ours, under_torch
 from flambeau.fx.immutable_collections import immutable_dict, immutable_list
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def qualified_name(func: Callable[..., Any]) -> str:
 
     if getattr(flambeau, name, None) is func:
         return f"torch.{name}"
-    return f"{module.replace('flambeau', 'torch', 1) if module.split('.')[0] == 'flambeau' else module}.{name}"
+    return f"{under_torch(module)}.{name}"
 
 
 def type_repr(obj: Any) -> str:
@@ -89,7 +90,7 @@ def type_repr(obj: Any) -> str:
         if obj.__module__ == "builtins":
             return obj.__qualname__
         module = obj.__module__
-        if module.split(".")[0] == "flambeau":
+        if is_ours(module):
             return "torch.Tensor" if obj.__name__ == "Tensor" else f"torch.{obj.__name__}"
         return f"{module}.{obj.__qualname__}"
     if obj is ...:

@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from flambeau.as_torch import under_flambeau
 from flambeau.fx.graph import Graph
 from flambeau.fx.graph_module import GraphModule
 from flambeau.fx.node import map_aggregate
@@ -206,7 +207,7 @@ class Tracer(TracerBase):
         """Whether a call of a module is one node: the layers of torch.nn, but Sequential."""
         from flambeau.nn.modules.container import Sequential
 
-        return type(m).__module__.startswith("flambeau.nn") and not isinstance(m, Sequential)
+        return under_flambeau(type(m).__module__).startswith("flambeau.nn") and not isinstance(m, Sequential)
 
     def path_of_module(self, mod: Module) -> str:
         """The path of a submodule of the root; NameError if it is none."""

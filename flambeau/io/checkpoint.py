@@ -22,6 +22,7 @@ from pickle import UnpicklingError
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, BinaryIO
 
+from flambeau.as_torch import is_ours
 from flambeau.devices import Device
 from flambeau.dtypes import dtype, uint8
 from flambeau.io import globals as names
@@ -85,7 +86,7 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
         if isinstance(obj, dtype):
             obj = self._name("torch", obj.name)
-        elif isinstance(obj, (type, FunctionType, BuiltinFunctionType)) and str(obj.__module__).startswith("flambeau"):
+        elif isinstance(obj, (type, FunctionType, BuiltinFunctionType)) and is_ours(obj.__module__):
             obj = self._name(*names.torch_name(obj))
         if type(obj) is not _Global:
             return super().save(obj, save_persistent_id)

@@ -9,6 +9,7 @@ from pickle import UnpicklingError
 from typing import Any, BinaryIO
 
 from flambeau import layouts
+from flambeau.as_torch import home, is_ours, under_flambeau
 from flambeau.devices import Device
 from flambeau.dtypes import ALL
 from flambeau.io.storage_bytes import check_layout, tensor_over
@@ -198,21 +199,18 @@ def _names(item: Any) -> tuple[tuple[str, str], Any]:
 def torch_name(obj: Any) -> tuple[str, str]:
     """(module, name) under which PyTorch has a class or function of ours; its own for any other."""
     module, name = obj.__module__, obj.__qualname__
-    if not module.startswith("flambeau"):
+    if not is_ours(module):
         return module, name
     if obj is Tensor:
         return "torch", "Tensor"
-    if module.startswith("flambeau.optim.") and hasattr(obj, "zero_grad"):  # one file each in PyTorch
+    if under_flambeau(module).startswith("flambeau.optim.") and hasattr(obj, "zero_grad"):  # one file each in PyTorch
         return f"torch.optim.{'_' if name in ('Adafactor', 'Muon') else ''}{name.lower()}", name
-    for prefix in ("flambeau.optim.lr_scheduler", "flambeau.nn.functional"):
-        if module.startswith(prefix):
-            return "torch" + prefix.removeprefix("flambeau"), name
-    return "torch" + module.removeprefix("flambeau"), name
+    return home(module), name
 
 
 def import_torch_name(module: str, name: str) -> Any:
     """Our object for a name of PyTorch; AttributeError or ImportError if there is none."""
-    path = "flambeau" + module.removeprefix("torch")
+    path = under_flambeau(module)
     while True:  # classes may lie in another file of the same package: torch.optim.rmsprop.RMSprop
         try:
             found: Any = importlib.import_module(path)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flambeau
+from flambeau.as_torch import is_ours, under_torch
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
 from flambeau.fx import Graph, GraphModule, Node, Tracer
@@ -133,11 +134,11 @@ def _decode(a: Any, nodes: dict[str, Node]) -> Any:
 def _describe(module: Module) -> Any:
     """A layer of torch.nn: its class, its plain attributes, the names of its tensors, its own submodules."""
     cls = type(module)
-    if not cls.__module__.startswith("flambeau.nn."):
+    if not under_torch(cls.__module__).startswith("torch.nn.") or not is_ours(cls.__module__):
         raise RuntimeError(f"torch.jit.save: {cls.__name__} is a module inside a layer of torch.nn and no layer of torch.nn itself; save state_dict() instead")
     attributes = {k: _encode(v) for k, v in module.__dict__.items() if k not in _PLAIN and not (k.startswith("_") and _holds_tensors(v))}
     return {
-        "class": f"torch{cls.__module__[len('flambeau') :]}.{cls.__qualname__}", "attributes": attributes,
+        "class": f"{under_torch(cls.__module__)}.{cls.__qualname__}", "attributes": attributes,
         "parameters": list(module._parameters), "buffers": [[n, n not in module._non_persistent_buffers_set] for n in module._buffers],
         "modules": {name: _describe(child) for name, child in module._modules.items() if child is not None},
     }  # fmt: skip

@@ -17,6 +17,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+from flambeau.as_torch import under_torch
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import called, is_foreign, is_theirs
@@ -112,9 +113,11 @@ def ask(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: dict[st
         result = a.__torch_function__(function, types, tuple(args), kwargs)
         if result is not NotImplemented:
             return result
-    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__name__', function)}"
+    from flambeau.overrides import resolve_name
+
+    name = resolve_name(function) or f"{under_torch(getattr(function, '__module__', ''))}.{getattr(function, '__name__', function)}"
     raise TypeError(
-        f"no implementation found for '{name.replace('flambeau', 'torch', 1)}' on types that implement __torch_function__: {list(types)}"
+        f"no implementation found for '{name}' on types that implement __torch_function__: {list(types)}"
     )
 
 

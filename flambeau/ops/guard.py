@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from types import CodeType, FunctionType
 from typing import Any, Final, NoReturn
 
+from flambeau.as_torch import is_ours
 from flambeau.dtypes import of_type
 from flambeau.ops.signatures import asks_for_dtype, overloads, problem, simple
 from flambeau.trace.recorder import _TENSOR, name_operation
@@ -94,7 +95,7 @@ AT_END.append(suggest)
 
 def explained_call(error: Exception, holder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
     """`better` for a call of an object of flambeau's own (a module), whose class names it."""
-    if not type(holder).__module__.startswith("flambeau."):
+    if not is_ours(type(holder).__module__):
         return None
     if not unexpected(error):
         if unsupported(error) and not hasattr(error, "_module"):
@@ -298,7 +299,7 @@ def guard(space: str, members: Mapping[str, Any]) -> None:
                 else:
                     called = f"{space}.{name}" if space else name
                 _guarded[member] = Guarded(member, called)
-        elif isinstance(member, type) and member.__module__.startswith("flambeau") and not issubclass(member, (Exception, tuple, _TENSOR[0])):
+        elif isinstance(member, type) and is_ours(member.__module__) and not issubclass(member, (Exception, tuple, _TENSOR[0])):
             _own_constructor(member, members)
             guard(member.__name__, vars(member))
 
@@ -328,7 +329,7 @@ def _suits(function: FunctionType) -> bool:
     code = function.__code__
     if code.co_name in _UNGUARDED:
         return False
-    if "target_" in function.__globals__ or not function.__module__.startswith("flambeau"):
+    if "target_" in function.__globals__ or not is_ours(function.__module__):
         return False  # a generated one, which does this by itself, or another's
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE) or not _REFUSED.isdisjoint(code.co_names):
         return False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
+from flambeau.as_torch import is_ours, under_flambeau
 from flambeau.ops import dispatch
 from flambeau.ops.guard import handing, settle
 
@@ -19,6 +20,9 @@ NAMESPACES = (
     "flambeau", "flambeau.nn.functional", "flambeau.nn.init", "flambeau.linalg", "flambeau.fft", "flambeau.special", "flambeau.autograd",
     "flambeau.functional",
 )  # fmt: skip
+
+# Layers below the functions: what they show is nobody's to override.
+_INNER = ("flambeau.compiler", "flambeau.runtime", "flambeau.trace", "flambeau.ops.registry", "flambeau.ops.wrapper")
 
 # Functions that make tensors of nothing: modes are asked, and proxies among sizes, but no class of a tensor.
 CREATION = frozenset(
@@ -106,9 +110,9 @@ def overridable(operations: bool = True, creation: bool = False) -> Iterator[tup
                 continue
             if name in IGNORED or (name in CREATION and not creation) or type(value) is not FunctionType or id(value) in seen:
                 continue
-            if not value.__module__.startswith("flambeau."):
+            if not is_ours(value.__module__):
                 continue
-            if value.__module__.startswith(("flambeau.compiler", "flambeau.runtime", "flambeau.trace", "flambeau.ops.registry", "flambeau.ops.wrapper")) \
+            if under_flambeau(value.__module__).startswith(_INNER) \
                     and not hasattr(value, "operation") and not name.endswith("_"):  # fmt: skip
                 continue
             if not operations and hasattr(value, "operation"):

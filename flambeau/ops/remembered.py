@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
+from flambeau.as_torch import home
 from flambeau.devices import Device
 from flambeau.dtypes import dtype, of_type
 from flambeau.foreign import refuse
@@ -100,7 +101,7 @@ class Form:
         self.marked = marked(parameters)
         self.quick: tuple[tuple[int, frozenset[type]], ...] | None = None  # see ops/signatures.py; found when it is first wanted
         self.name = body.__name__ if body.__name__.startswith("__") else body.__name__.lstrip("_")
-        if body.__module__.startswith("flambeau.nn.functional."):
+        if home(body.__module__) == "torch.nn.functional":
             self.name = f"nn.functional.{self.name}"
 
     def call(self, args: tuple[Any, ...]) -> Any:

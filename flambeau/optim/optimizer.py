@@ -18,6 +18,7 @@ from struct import pack, unpack
 from typing import Any, TypeVar, cast
 
 import flambeau as torch
+from flambeau.as_torch import is_ours
 from flambeau.autograd.modes import is_grad_enabled, switch
 from flambeau.foreign import refuse
 from flambeau.nn.functional.engine import overwrite
@@ -275,7 +276,7 @@ class Optimizer:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = _hooked(cls.__dict__["step"])  # type: ignore[method-assign]
-        if Optimizer in cls.__bases__ and not cls.__module__.startswith("flambeau."):
+        if Optimizer in cls.__bases__ and not is_ours(cls.__module__):
             cls._scalars = ()  # a user's own optimizer keeps in its state what it likes
 
     @_hooked

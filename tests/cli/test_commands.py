@@ -65,9 +65,9 @@ print(torch.__name__, sys.argv[1:])
 def test_run_gives_flambeau_as_torch(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     done = run(tmp_path, "run", "script.py", "--size", "3")
-    assert done.returncode == 0 and done.stdout.strip() == "flambeau ['--size', '3']", done.stderr
+    assert done.returncode == 0 and done.stdout.strip() == "torch ['--size', '3']", done.stderr
     done = run(tmp_path, "run", "-m", "script", "x")
-    assert done.returncode == 0 and done.stdout.strip() == "flambeau ['x']", done.stderr
+    assert done.returncode == 0 and done.stdout.strip() == "torch ['x']", done.stderr
 
 
 def test_run_names_what_is_missing(tmp_path: Path) -> None:

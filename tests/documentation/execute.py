@@ -149,7 +149,7 @@ def run_apart(examples: list[Example]) -> list[list[Outcome]]:
 def main() -> None:
     """The other process: examples from standard input, a line of outcomes each to standard output, behind a mark of their own."""
     examples = [Example(name, chunks) for name, chunks in json.load(sys.stdin)]
-    from flambeau.cli.run import install
+    from flambeau.as_torch import install
 
     install()
     import torch

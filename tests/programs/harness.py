@@ -16,7 +16,7 @@ What a program prints is compared in both cases: words exactly, numbers within t
 times, addresses or versions.
 
 Before the run, `random`, NumPy and `torch.manual_seed` are seeded with 0; the working directory is empty and temporary. Both runs are in
-one process: for flambeau's, `torch` and its submodules are what `flambeau run` makes of them (cli/run.py), and come back afterwards.
+one process: for flambeau's, `torch` and its submodules are what `flambeau run` makes of them (as_torch.py), and come back afterwards.
 
 Dropout draws from another stream in flambeau, so `F.dropout` and its kin (and with them nn.Dropout, ...) are replaced on both sides by one
 that takes its mask from `torch.rand`. Dropout inside F.scaled_dot_product_attention, nn.MultiheadAttention and between the layers of
@@ -54,7 +54,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.cli import run as alias
+from flambeau import as_torch
 
 FOLDER = Path(__file__).parent
 # Libraries that look for torch when they are imported: each run imports its own.
@@ -182,17 +182,17 @@ def _as_torch(flambeau: bool) -> Iterator[Any]:
         finally:
             torch.set_num_threads(threads)
         return
-    kept, finders = {n: sys.modules[n] for n in names()}, list(sys.meta_path)
+    kept = {n: sys.modules[n] for n in names()}
     for name in kept:
         del sys.modules[name]
-    alias.install()
+    as_torch.install()
     try:
         yield sys.modules["torch"]
     finally:
+        as_torch.remove()
         for name in names():
             del sys.modules[name]
         sys.modules.update({n: m for n, m in kept.items() if n.startswith("torch")})
-        sys.meta_path[:] = finders
 
 
 @contextlib.contextmanager

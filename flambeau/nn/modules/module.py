@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import flambeau as torch
+from flambeau import __future__ as conversions
 from flambeau.compiler.kernel import IndexRangeError
 from flambeau.foreign import refuse
 from flambeau.nn.modules.hooks import (
@@ -392,17 +393,22 @@ class Module(HookMixin, StateMixin):
             clear_grad(p, set_to_none)
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
-        """Replace every tensor by `fn` of it; Parameter objects stay the same objects."""
+        """Replace every tensor by `fn` of it; Parameter objects stay the same objects, unless torch.__future__ says otherwise."""
         if recurse:
             for module in self.children():
                 module._apply(fn)
         with torch.no_grad():
-            for p in self._parameters.values():
+            for name, p in self._parameters.items():
                 if p is None:
                     continue
                 grad = p.grad
                 new = fn(p)
-                if new is not p:
+                if conversions._overwrite:
+                    p = self._parameters[name] = Parameter(new, p.requires_grad)
+                elif conversions._swap and new is not p:
+                    p.grad = None
+                    torch.utils.swap_tensors(p, Parameter(new, p.requires_grad))
+                elif new is not p:
                     p.data = new
                 if grad is not None:
                     new_grad = fn(grad)

@@ -1,0 +1,176 @@
+"""`flambeau torch install | remove | status | wheel`: the present environment's `import torch` gives flambeau.
+
+What is written is one small module and a `dist-info` with a RECORD, so that Python, pip and programs find torch as they find any package;
+what the module does is in as_torch.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.machinery
+import importlib.metadata
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from pathlib import Path
+
+from flambeau import as_torch
+
+MODULE = '''"""torch is flambeau in this environment (written by `flambeau torch install`; `flambeau torch remove` takes it away)."""
+
+from flambeau.as_torch import install
+
+install(children=False)
+'''
+
+
+class Refused(Exception):
+    """Why the environment is left as it is, and what to do."""
+
+
+def _name() -> str:
+    return f"torch-{as_torch.version()}.dist-info"
+
+
+def _hashed(data: bytes) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _files(requires: list[str], more: dict[str, str]) -> dict[str, bytes]:
+    """The files by their paths below site-packages, RECORD the last of them."""
+    texts = {"torch/__init__.py": MODULE, **{f"{_name()}/{name}": text for name, text in (as_torch.metadata(requires) | more).items()}}
+    files = {path: text.encode() for path, text in texts.items()}
+    record = "".join(f"{path},{_hashed(data)},{len(data)}\n" for path, data in files.items())
+    return files | {f"{_name()}/RECORD": f"{record}{_name()}/RECORD,,\n".encode()}
+
+
+def _distribution(path: list[str]) -> importlib.metadata.Distribution | None:
+    return next(iter(importlib.metadata.distributions(name="torch", path=path)), None)
+
+
+def _is_ours(file: Path) -> bool:
+    return file.is_file() and file.read_text(errors="replace").startswith(MODULE.partition(" (")[0])  # of any version
+
+
+def _is_ours_by_version(found: importlib.metadata.Distribution) -> bool:
+    return "+flambeau" in (found.version or "+flambeau")  # a folder without METADATA is what an installation that was cut off has left
+
+
+def _check(site: Path) -> None:
+    """Raise Refused where another torch is, in this environment or on the path before it."""
+    spec = importlib.machinery.PathFinder.find_spec("torch", [str(site), *sys.path])
+    found = _distribution([str(site), *sys.path])
+    place = None
+    if spec is not None and not (spec.origin is not None and _is_ours(Path(spec.origin))):
+        place = spec.origin or next(iter(spec.submodule_search_locations or ()), "?")
+    elif found is not None and not _is_ours_by_version(found):
+        place = str(found.locate_file(""))
+    if place is not None:
+        what = f"PyTorch {found.version}" if found is not None and not _is_ours_by_version(found) else "another torch"
+        raise Refused(
+            f"{what} is installed here ({place}). Both cannot be `import torch`: take it away (`{sys.executable} -m pip uninstall torch`), "
+            "or install flambeau in an environment of its own (`python -m venv DIR`), or run one program by `flambeau run script.py`, "
+            "which needs no installation."
+        )
+
+
+def _site() -> Path:
+    return Path(sysconfig.get_path("purelib"))
+
+
+def _requirement() -> list[str]:
+    """flambeau itself, if pip knows of it; not of one that runs from its source by PYTHONPATH."""
+    try:
+        return [f"flambeau=={importlib.metadata.version('flambeau')}"]
+    except importlib.metadata.PackageNotFoundError:
+        return []
+
+
+def install() -> str:
+    """Write the module and its dist-info, whole or not at all; what was done, in words. Refused where another torch is."""
+    site = _site()
+    _check(site)
+    found = _distribution([str(site)])
+    files = _files(_requirement(), {"INSTALLER": "flambeau\n"})
+    if found is not None and all((site / path).is_file() and (site / path).read_bytes() == data for path, data in files.items()):
+        return f"`import torch` gives flambeau already: torch {found.version} in {site}"
+    remove()  # another version, or what is left of an installation that was cut off
+    try:
+        made = Path(tempfile.mkdtemp(prefix="~torch-", dir=site))
+    except OSError as error:
+        raise Refused(f"{site} cannot be written to ({error.strerror}); use an environment of your own: python -m venv DIR") from None
+    moved: list[Path] = []
+    try:
+        for path, data in files.items():
+            (made / path).parent.mkdir(parents=True, exist_ok=True)
+            (made / path).write_bytes(data)
+        for name in ("torch", _name()):  # the distribution comes last: pip sees it when all is there
+            os.rename(made / name, site / name)
+            moved.append(site / name)
+    except BaseException:
+        for folder in moved:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return f"`import torch` gives flambeau now: torch {as_torch.version()} in {site}"
+
+
+def remove() -> str:
+    """Take away what `install` has written, and nothing else; what was done, in words."""
+    site = _site()
+    gone = [folder for folder in site.glob("torch-*+flambeau*.dist-info") if folder.is_dir()]
+    if _is_ours(site / "torch" / "__init__.py"):
+        gone.append(site / "torch")
+    for folder in gone:
+        shutil.rmtree(folder)
+    return f"removed torch from {site}" if gone else f"nothing to remove: there is no torch of flambeau's in {site}"
+
+
+def status() -> tuple[str, bool]:
+    """What `import torch` gives in this environment, in words, and whether it is flambeau."""
+    spec = importlib.machinery.PathFinder.find_spec("torch", [str(_site()), *sys.path])
+    found = _distribution([str(_site()), *sys.path])
+    if spec is None:
+        return "there is no torch in this environment; `flambeau torch install` makes `import torch` give flambeau", False
+    if spec.origin is not None and _is_ours(Path(spec.origin)):
+        if found is None or found.version != as_torch.version():
+            known = "no version" if found is None else f"the version {found.version}"
+            return f"`import torch` gives flambeau {as_torch.version()}, but pip knows {known}: `flambeau torch install` mends it", False
+        return f"`import torch` gives flambeau: torch {found.version} in {Path(spec.origin).parent.parent}", True
+    return f"`import torch` gives PyTorch{'' if found is None else ' ' + found.version}: {spec.origin or 'a folder without a module'}", False
+
+
+def wheel(folder: Path) -> Path:
+    """The same as a wheel for pip, which requires this version of flambeau."""
+    ours = as_torch.version().rpartition("flambeau")[2]
+    tag = {"WHEEL": "Wheel-Version: 1.0\nGenerator: flambeau\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"torch-{as_torch.version()}-py3-none-any.whl"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in _files([f"flambeau=={ours}"], tag).items():
+            archive.writestr(path, data)
+    return target
+
+
+def main(action: str, out: str) -> int:
+    """The command; returns the exit status."""
+    try:
+        if action == "install":
+            print(install())
+        elif action == "remove":
+            print(remove())
+        elif action == "wheel":
+            print(wheel(Path(out)))
+        else:
+            text, ours = status()
+            print(text)
+            return 0 if ours else 1
+    except Refused as error:
+        print(f"flambeau torch {action}: {error}", file=sys.stderr)
+        return 2
+    return 0
