@@ -240,14 +240,13 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
         storage = t._storage
         if t._gen == tr.gen and t._meta.requires_grad and not t._meta.leaf and t._slot not in tr.boundaries:
             history.tensors.append((position, t._slot))
-            whole = graph.values[t._slot]
-            if t._slot in tr.custom and whole.base is not None and whole.numel == graph.values[whole.base].numel:
-                history.storages.append((False, position, t._slot))
-            elif whole.base is None and t._slot not in updated:
+            if graph.values[t._slot].base is None and t._slot not in updated:
                 history.results.append((position, t._slot))
         followed = storage is not None and t._detached == storage.family and (t._gen == -1 or (t._meta.requires_grad and t._slot != storage.slot))
-        if followed and storage is not None and storage.gen == tr.gen and storage.slot not in updated and tr.needs(storage.slot):
-            history.storages.append((False, position, storage.slot))
+        if followed and storage is not None and storage.gen == tr.gen and storage.slot not in updated:
+            face = tr.custom_face(storage.slot) if tr.custom else storage.slot
+            if tr.needs(face):
+                history.storages.append((False, position, face))
     wanted = {slot for _, slot in history.tensors} | {slot for _, _, slot in history.storages}
     if not wanted:
         return None

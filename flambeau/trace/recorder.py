@@ -371,11 +371,7 @@ class Trace:
         slot = storage.slot
         history = storage.source()
         if history is None:
-            for custom in self.custom:  # a custom function's result is an alias of what forward computed
-                v = self.value(custom)
-                if v.base == slot and v.numel == self.value(slot).numel:
-                    return custom
-            return slot
+            return self.custom_face(slot)
         if storage.gen == self.gen and slot in self.faces:
             return self.faces[slot]
         v = history[0].tape.values[history[1]]
@@ -384,6 +380,14 @@ class Trace:
         found = self.resolve(whole)
         self.faces[storage.slot] = found
         return found
+
+    def custom_face(self, root: int) -> int:
+        """The alias of a root that a custom function's backward leads on from, if it is of all of it; else the root."""
+        for custom in self.custom:
+            v = self.value(custom)
+            if v.base == root and v.numel == self.value(root).numel:
+                return custom
+        return root
 
     def _former(self, storage: Storage, t: Tensor) -> int:
         """For a tensor whose family has lost the storage's history to another: the slot by which gradients reach what it had, or -1."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import time
@@ -85,11 +86,22 @@ class Interrupter:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        sys.settrace(self)
-        try:
+        with tracing(self):
             yield
-        finally:
-            sys.settrace(None)
+
+
+@contextmanager
+def tracing(function: Any) -> Iterator[None]:
+    """A trace function that raises, without collections: what their callbacks raise, the thread meets a millisecond later, anywhere."""
+    collects = gc.isenabled()
+    gc.disable()
+    sys.settrace(function)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+        if collects:
+            gc.enable()
 
 
 def broken(program: Program, expected: list[Any], exception: type[BaseException], interrupt: Callable[[Callable[[], Any]], Any]) -> str:

@@ -69,13 +69,8 @@ def test_a_block_ends_although_its_end_is_interrupted(block: Any, line: int) -> 
         return tracer
 
     tracer.seen = 0  # type: ignore[attr-defined]
-    with pytest.raises(KeyboardInterrupt):
-        sys.settrace(tracer)
-        try:
-            with block():
-                torch.ones(2) + 1
-        finally:
-            sys.settrace(None)
+    with pytest.raises(KeyboardInterrupt), interrupts.tracing(tracer), block():
+        torch.ones(2) + 1
     assert torch.is_grad_enabled() and not torch.is_autocast_cpu_enabled() and not hooks.saved
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         assert len(hooks.saved) == 1
@@ -99,15 +94,13 @@ def test_a_checkpoint_that_is_interrupted_anywhere() -> None:
                     raise KeyboardInterrupt
             return tracer
 
-        sys.settrace(tracer)
         try:
-            y.backward()
+            with interrupts.tracing(tracer):
+                y.backward()
         except KeyboardInterrupt:
             seen += 1
         else:
             break
-        finally:
-            sys.settrace(None)
         assert torch.get_rng_state().tolist() == state and not torch.is_autocast_cpu_enabled() and torch.is_grad_enabled(), seen
         assert hooks.current.under_way is None and type(local.trace) is Trace
     assert seen > 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -202,3 +203,48 @@ def test_writes_without_gradients_keep_the_history_of_views(write: str, first: C
         found.append((y.detach().numpy(), x.grad.numpy()))
     for mine, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+def _square(t: Any) -> Any:
+    class Square(t.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * ctx.saved_tensors[0] * 3  # not its slope: told from one that went around it
+
+    return Square
+
+
+ORIGINS: dict[str, Case] = {
+    "an operation": lambda t, x: x.sin(),
+    "a checkpoint": lambda t, x: t.utils.checkpoint.checkpoint(lambda a: a.sin(), x, use_reentrant=False),
+    "a custom function": lambda t, x: _square(t).apply(x),
+}
+SEEN_AS: tuple[Case, ...] = (
+    lambda y: y, lambda y: y.transpose_(0, 1), lambda y: y.unsqueeze_(0), lambda y: y.mul_(2), lambda y: y.t(), lambda y: y[1:], lambda y: y.view(-1),
+)  # fmt: skip
+LOOKS: tuple[Case, ...] = (
+    lambda t, x, y: None, lambda t, x, y: y.tolist(), lambda t, x, y: y.sum().backward(retain_graph=True),
+    lambda t, x, y: t.autograd.grad((y * 2).sum(), x, retain_graph=True), lambda t, x, y: t.ones(1).item(),
+)  # fmt: skip
+LATER_WRITES: tuple[Case, ...] = (lambda y: y[0:1].zero_(), lambda y: y.zero_(), lambda y: y.mul_(3), lambda y: y[..., 0].mul_(y[..., -1].clone()))
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_whoever_keeps_a_result_its_history_goes_on(origin: str) -> None:
+    """Of what a function has given only a view is left, or the tensor has become a view of itself; its trace ends, and then it is written."""
+    for (i, seen_as), (j, look), (k, write) in itertools.product(enumerate(SEEN_AS), enumerate(LOOKS), enumerate(LATER_WRITES)):
+        found = []
+        for t in (flambeau, torch):
+            leaf = t.tensor([[0.3, 0.7], [0.2, 0.9], [0.4, 0.1]]).requires_grad_()
+            y = seen_as(ORIGINS[origin](t, leaf * 2))
+            look(t, leaf, y)
+            write(y)
+            (y * t.arange(1.0, y.numel() + 1).view(y.shape)).sum().backward()
+            found.append((y.detach().numpy(), leaf.grad.numpy()))
+        for mine, theirs in zip(*found, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, err_msg=str((i, j, k)))
