@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from flambeau.runtime import compile_farm, forking, object_cache
+from flambeau.runtime import compile_farm, forking, object_cache, target
 from flambeau.statistics import counters
 
 Emit = Callable[[], str]
@@ -184,7 +184,7 @@ def _new_machine() -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     return binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3, reloc="pic",
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=target.code_level(), reloc="pic",
         codemodel="default", jit=True,
     )  # fmt: skip
 

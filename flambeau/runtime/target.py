@@ -54,12 +54,21 @@ def vector_bits() -> int:
 
 
 @cache
+def code_level() -> int:
+    """How hard LLVM's code generator works, 0 to 3 (FLAMBEAU_CODE_LEVEL): 0 takes a quarter of the time, for slower code of the same bits."""
+    given = os.environ.get("FLAMBEAU_CODE_LEVEL") or "3"
+    if given not in ("0", "1", "2", "3"):
+        raise ValueError(f"FLAMBEAU_CODE_LEVEL is {given!r}; it must be 0, 1, 2 or 3")
+    return int(given)
+
+
+@cache
 def fingerprint() -> str:
-    """Names the processor for the object cache: architecture, features and vector width."""
+    """Names the processor for the object cache: architecture, features and vector width; and how code is made for it."""
     import hashlib
 
     info = _cpuinfo()
-    model = [info.get(name, "") for name in _MODEL]
+    model = [info.get(name, "") for name in _MODEL] + [f"level {code_level()}"] * (code_level() != 3)
     digest = hashlib.sha256(" ".join([*model, *sorted(flags())]).encode()).hexdigest()[:16]
     return f"{platform.machine()}-{platform.system()}-{vector_bits()}-{digest}"
 
