@@ -139,6 +139,38 @@ def _optimised(text: str, machine: Any) -> Any:
     return module
 
 
+# What the code generator calls where a double is rounded to float16 (it may make that of two roundings, for a sign), and C libraries seldom have. Rounded to
+# an odd float first: then to round once more is to round once.
+_TO_HALF = "__truncdfhf2"
+_TO_HALF_TEXT = """
+define half @__truncdfhf2(double %x) {
+  %near = fptrunc double %x to float
+  %back = fpext float %near to double
+  %bits = bitcast float %near to i32
+  %last = and i32 %bits, 1
+  %even = icmp eq i32 %last, 0
+  %inexact = fcmp one double %back, %x
+  %moves = and i1 %even, %inexact
+  %size = call double @llvm.fabs.f64(double %x)
+  %found = call double @llvm.fabs.f64(double %back)
+  %beyond = fcmp ogt double %found, %size
+  %step = select i1 %beyond, i32 -1, i32 1
+  %moved = add i32 %bits, %step
+  %odd = select i1 %moves, i32 %moved, i32 %bits
+  %float = bitcast i32 %odd to float
+  %result = fptrunc float %float to half
+  ret half %result
+}
+declare double @llvm.fabs.f64(double)
+"""
+
+
+def _to_half() -> bytes:
+    """The object code of our own `__truncdfhf2`."""
+    content = object_cache.load(_TO_HALF)
+    return _compile(_TO_HALF, lambda: _TO_HALF_TEXT) if content is None else content
+
+
 def _link(objects: dict[str, bytes]) -> None:
     """Load the object code of some keys as one library and note the addresses of their functions."""
     global _linked
@@ -152,6 +184,8 @@ def _link(objects: dict[str, bytes]) -> None:
         builder.add_object_img(content)
         builder.export_symbol(symbol(key))
     builder.add_current_process()  # for the C library's functions
+    if any(_TO_HALF.encode() in content for content in objects.values()):
+        builder.add_object_img(_to_half())
     _linked += 1  # a name cannot be used twice, even if the link fails
     tracker = builder.link(engine, f"flambeau{_linked}")
     for key in objects:

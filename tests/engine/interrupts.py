@@ -91,17 +91,26 @@ class Interrupter:
 
 
 @contextmanager
-def tracing(function: Any) -> Iterator[None]:
-    """A trace function that raises, without collections: what their callbacks raise, the thread meets a millisecond later, anywhere."""
+def no_collections() -> Iterator[None]:
+    """While errors are brought about: what a collection's callbacks raise, the thread meets a millisecond later, anywhere."""
     collects = gc.isenabled()
     gc.disable()
-    sys.settrace(function)
     try:
         yield
     finally:
-        sys.settrace(None)
         if collects:
             gc.enable()
+
+
+@contextmanager
+def tracing(function: Any) -> Iterator[None]:
+    """A trace function that raises."""
+    with no_collections():
+        sys.settrace(function)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
 
 
 def broken(program: Program, expected: list[Any], exception: type[BaseException], interrupt: Callable[[Callable[[], Any]], Any]) -> str:
@@ -180,11 +189,12 @@ def by_depth(program: Program, expected: list[Any], room: int) -> str:
         while frame is not None:
             depth, frame = depth + 1, frame.f_back  # type: ignore[assignment]
         limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(depth + room)
-        try:
-            step()
-        finally:
-            sys.setrecursionlimit(limit)
+        with no_collections():
+            sys.setrecursionlimit(depth + room)
+            try:
+                step()
+            finally:
+                sys.setrecursionlimit(limit)
 
     return broken(program, expected, RecursionError, interrupt)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from flambeau.nn import functional as F
 from flambeau.ops.registry import OPERATIONS
 from flambeau.trace.place import is_ours
 from flambeau.trace.recorder import Trace, local
+from tests.engine.interrupts import no_collections
 
 
 def _check(w: Any, times: float) -> None:
@@ -114,19 +114,19 @@ def test_errors_in_the_middle(name: str) -> None:
     program(2)
     w, times, at, size = ft.ones(2), 1.0, 1, 3
     while True:
-        gc.disable()  # what a collection's callback raises, its thread meets a millisecond later: anywhere (interrupts.py sees to these)
-        sys.setprofile(_raise_at(at))
         try:
-            program(size)
+            with no_collections():
+                sys.setprofile(_raise_at(at))
+                try:
+                    program(size)
+                finally:
+                    sys.setprofile(None)
         except Injected:
             pass
         except (RuntimeError, AttributeError) as error:  # told otherwise by who was called
             assert isinstance(error.__context__, Injected) or isinstance(error.__cause__, Injected), error
         else:
             break
-        finally:
-            sys.setprofile(None)
-            gc.enable()
         times = 2.0 if times > 1e6 else times * 2
         if times == 2.0:
             w = ft.ones(2)
