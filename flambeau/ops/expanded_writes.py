@@ -57,10 +57,12 @@ def fill(name: str, x: Tensor, *args: Any) -> Tensor:
             mask = mask.any(d, keepdim=True)
         once.masked_fill_(mask, value)
         return x
+    from flambeau.ops.creation import zeros
+
     dim, index, value = args
     if dim % x._meta.ndim not in _repeated(x):
         once.index_fill_(dim, index, value)
     elif index._meta.numel:
-        x.index_select(dim, index)  # raises what a wrong index does
+        zeros((x.shape[dim],)).index_fill_(0, index, 0)  # raises what a wrong index does
         once.fill_(value)
     return x

@@ -159,6 +159,8 @@ class Run:
                 x = self.values[i] = self.m.tensor(1.0)
             if str(x.dtype) == "torch.complex32":  # not there yet (docs/differences.md)
                 x = self.values[i] = x.to(self.m.complex64)
+            if x.requires_grad and not (x.dtype.is_floating_point or x.dtype.is_complex):  # PyTorch marks integers that floats were written to
+                x = self.values[i] = x.detach()
             if overlaps(x):  # what a write to it gives is decided by its order
                 x = self.values[i] = x.clone()
             if x.numel() > LARGEST:

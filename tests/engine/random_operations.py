@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 NUMBERS = (0.5, -1.25, 3, -2, 0.1, 1.0, 0, 7)
 
 
@@ -39,8 +41,19 @@ def dim(x: Any, number: int) -> int:
 
 def overlaps(x: Any) -> bool:
     """Whether elements share memory without being expanded: what a write to them does is decided by its order."""
-    extent = 1 + sum((n - 1) * abs(stride) for n, stride in zip(x.shape, x.stride(), strict=True))
-    return bool(x.numel() and 0 not in x.stride() and extent < x.numel())
+    if not x.numel() or 0 in x.stride():
+        return False
+    reach = 0
+    for stride, n in sorted(zip(x.stride(), x.shape, strict=True)):
+        if n > 1 and stride <= reach:
+            break
+        reach += (n - 1) * stride
+    else:
+        return False  # each dim goes past all that is before it
+    places = np.zeros(1, int)
+    for stride, n in zip(x.stride(), x.shape, strict=True):
+        places = np.add.outer(places, np.arange(n) * stride)
+    return len(np.unique(places)) < x.numel()
 
 
 def filled(x: Any, number: int) -> bool:

@@ -21,7 +21,7 @@ def test_programs(seed: int) -> None:
 
 def test_what_differs_is_found_and_made_short() -> None:
     """A statement that tells the two libraries apart is all that is left of a program."""
-    program = program_of(3)
+    program = [f"v[{i % 6}] = v[{i % 5}] * 2" for i in range(12)]  # not those of a seed: each shorter program would be compiled
     program.insert(5, "s.note(torch.__name__)")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -125,13 +125,14 @@ def test_long_sequence_is_not_resident() -> None:
     check(cases((1,), 60, 2500, 64, 64)[0], dtypes.float32)
 
 
-@given(
+ANY = (
     st.lists(st.integers(1, 3), max_size=3), st.integers(1, 120), st.integers(1, 120), st.integers(1, 40),
     st.integers(1, 40), st.booleans(), st.sampled_from(["", "", "bool", "add", "padding"]), st.sampled_from([0.0, 0.0, 0.4]),
     st.sampled_from([dtypes.float32, dtypes.float64, dtypes.bfloat16]), st.booleans(), st.integers(0, 1000),
 )  # fmt: skip
-@settings(max_examples=40, deadline=None)
-def test_any_problem(
+
+
+def any_problem(
     batch: list[int], length: int, source: int, head: int, value: int, causal: bool, mask: str, dropout: float,
     d: dtypes.dtype, is_plain: bool, seed: int,
 ) -> None:  # fmt: skip
@@ -139,6 +140,11 @@ def test_any_problem(
         d, batch=tuple(batch), length=length, source=source, head=head, value=value, causal=causal, mask=mask,
         dropout=dropout, is_plain=is_plain, seed=seed,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("examples", [15, pytest.param(200, marks=pytest.mark.slow)])
+def test_any_problem(examples: int) -> None:
+    settings(max_examples=examples, deadline=None)(given(*ANY)(any_problem))()
 
 
 def test_empty() -> None:
