@@ -1,0 +1,1 @@
+"""Packages written for PyTorch, unmodified, with flambeau as torch."""
