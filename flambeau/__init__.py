@@ -232,6 +232,8 @@ from flambeau.queries import (
     use_deterministic_algorithms,
 )  # fmt: skip
 
+globals().update(_dtypes.NAMED_BY_NAME)
+chalf = _dtypes.NAMED_BY_NAME["complex32"]
 __version__ = "0.1.0"
 pi, e, inf, nan = _math.pi, _math.e, _math.inf, _math.nan
 newaxis = None
@@ -246,8 +248,9 @@ _LAZY_MODULES = frozenset(
     "signal multiprocessing serialization storage".split()
 )
 _LAZY_MODULES |= frozenset(  # Modules that programs import for their names; most answer that something is not here
-    "jit fx hub overrides compiler version types random futures distributed export onnx quantization ao mps xpu mtia accelerator _C _dynamo "
-    "_inductor _utils _ops library functional monitor package return_types torch_version __config__ __future__".split()
+    "jit fx hub overrides compiler version types random futures distributed export onnx quantization ao mps xpu mtia accelerator _C _dynamo _subclasses "
+    "_inductor _utils _ops library functional monitor package return_types torch_version __config__ __future__ _jit_internal _tensor _tensor_str "
+    "_custom_ops".split()
 )
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
@@ -308,6 +311,10 @@ _LAZY_NAMES |= dict.fromkeys(
     "softmax log_softmax threshold dropout alpha_dropout feature_alpha_dropout rrelu layer_norm group_norm max_pool1d max_pool2d kl_div "
     "cosine_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss".split(), "flambeau.nn.functional.native_names"
 )  # fmt: skip
+_LAZY_NAMES |= dict.fromkeys(
+    "_shape_as_tensor _assert_async _check_with _check_tensor_all _check_tensor_all_with _int_mm _convert_indices_from_coo_to_csr "
+    "_convert_indices_from_csr_to_coo _softmax_backward_data".split(), "flambeau.inner_names",
+) | dict.fromkeys(("PyTorchFileReader", "PyTorchFileWriter"), "flambeau._C")  # fmt: skip
 _LAZY_NAMES["lobpcg"] = "flambeau.ops.linalg.lobpcg"
 _LAZY_NAMES |= dict.fromkeys(("segment_reduce", "range", "kaiser_window"), "flambeau.ops.segments")
 _LAZY_NAMES |= dict.fromkeys(("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"), "flambeau.ops.fake_quantize")

@@ -5,8 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 
+class OpOverload:
+    """One overload of an operator: `torch.ops.aten.add.Tensor`."""
+
+    def __init__(self, packet: OpOverloadPacket, overload: str, function: Any) -> None:
+        self.__name__ = f"{packet.__name__}.{overload}"
+        self.overloadpacket = self._overloadpacket = packet
+        self._overloadname = overload
+        self._function = function
+        self.namespace = packet._qualified_op_name.partition("::")[0]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def name(self) -> str:
+        """ "aten::add.Tensor"; the default overload's has no ending."""
+        ending = "" if self._overloadname == "default" else f".{self._overloadname}"
+        return self._overloadpacket._qualified_op_name + ending
+
+    @property
+    def _qualified_op_name(self) -> str:
+        return self.name()
+
+    def __str__(self) -> str:
+        return f"{self._overloadpacket}.{self._overloadname}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='{self._overloadpacket}', overload='{self._overloadname}')>"
+
+
 class OpOverloadPacket:
-    """An operator: call it, or one of its overloads (`.default`, `.Tensor`), which are all the same function here."""
+    """An operator: call it, or one of its overloads (`.default`, `.Tensor`), which are the same function unless they were defined apart."""
 
     def __init__(self, name: str, function: Any) -> None:
         self.__name__ = name.split("::")[-1]
@@ -19,13 +48,18 @@ class OpOverloadPacket:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self
+        from flambeau import library
+
+        found = library._registered.get(f"{self._qualified_op_name}.{name}", self._function)
+        made = OpOverload(self, name, found)
+        setattr(self, name, made)
+        return made
+
+    def __str__(self) -> str:
+        return self._qualified_op_name.replace("::", ".")
 
     def __repr__(self) -> str:
-        return f"<OpOverloadPacket(op='{self._qualified_op_name.replace('::', '.')}')>"
-
-
-OpOverload = OpOverloadPacket
+        return f"<OpOverloadPacket(op='{self}')>"
 
 
 class _Namespace:
@@ -42,7 +76,9 @@ class _Namespace:
 
         found = library._registered.get(f"{self.name}::{name}")
         if found is None and self.name in ("aten", "prims"):
-            homes = (flambeau, flambeau.nn.functional, flambeau.special, flambeau.Tensor)
+            from flambeau.ops import dispatcher_names
+
+            homes = (dispatcher_names, flambeau, flambeau.nn.functional, flambeau.special, flambeau.Tensor)
             plain = name.removeprefix("special_").removeprefix("linalg_").removeprefix("fft_")
             spaces = {"linalg": flambeau.linalg, "fft": flambeau.fft}
             found = getattr(spaces.get(name.split("_")[0]), plain, None) if name.split("_")[0] in spaces else None
@@ -67,9 +103,15 @@ class _Ops:
         setattr(self, name, made)
         return made
 
-    def load_library(self, path: str) -> None:
-        """RuntimeError: there is no C++ interface."""
-        raise RuntimeError(f"torch.ops.load_library({path!r}): flambeau cannot load operators written in C++ for PyTorch")
+    def load_library(self, path: Any) -> None:
+        """Register the operators of a package's C++ extension that flambeau has itself (extensions/).
+
+        OSError, which packages catch, for any other: there is no C++ interface.
+        """
+        from flambeau import extensions
+
+        extensions.load(str(path))
+        self.loaded_libraries.add(str(path))
 
 
 ops = _Ops()

@@ -66,6 +66,31 @@ complex128: Final = dtype("complex128", 16, 3, "complex128")
 
 ALL: Final = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
 BY_NAME: Final = {d.name: d for d in ALL}
+
+# Dtypes that programs name (in tables of formats, in checks of what a file holds) and of which no tensor can be made here.
+NAMED: Final = (
+    *[dtype(f"uint{bits}", bits // 8, 1, f"uint{bits}", is_signed=False) for bits in (16, 32, 64)],
+    *[dtype(f"uint{bits}", 1, 1, None, is_signed=False) for bits in range(1, 8)],
+    *[dtype(f"int{bits}", 1, 1, None) for bits in range(1, 8)],
+    *[dtype(f"float8_{kind}", 1, 2, None, is_signed=kind != "e8m0fnu") for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")],
+    dtype("float4_e2m1fn_x2", 1, 2, None), dtype("complex32", 4, 3, None),
+    *[dtype(f"bits{name}", size, 1, None, is_signed=False) for name, size in (("1x8", 1), ("2x4", 1), ("4x2", 1), ("8", 1), ("16", 2))],
+)  # fmt: skip
+NAMED_BY_NAME: Final = {d.name: d for d in NAMED}
+
+
+def not_held(d: dtype) -> NotImplementedError:
+    """The error of making a tensor of a dtype that has only a name."""
+    return NotImplementedError(
+        f"{d!r}: flambeau has no tensors of this dtype yet; bool, uint8, int8 to int64, float16, bfloat16, float32, float64, complex64 and "
+        "complex128 are there"
+    )
+
+
+def __getattr__(name: str) -> dtype:
+    if name in NAMED_BY_NAME:  # as pickles name them
+        return NAMED_BY_NAME[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 _REAL = {complex64: float32, complex128: float64}
 _COMPLEX = {float16: complex64, bfloat16: complex64, float32: complex64, float64: complex128}
 
@@ -85,6 +110,9 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
         return a
     if not (isinstance(a, dtype) and isinstance(b, dtype)):
         raise TypeError(f"promote_types(): arguments must be torch.dtype, not {type(a).__name__} and {type(b).__name__}")
+    for d in (a, b):
+        if d in NAMED:
+            raise not_held(d)
     if a.category < b.category:
         a, b = b, a
     if a.category != b.category:
@@ -106,6 +134,8 @@ def set_default_dtype(d: dtype) -> None:
     """Make `d` (a floating dtype) the dtype of new floating tensors."""
     if not isinstance(d, dtype) or not d.is_floating_point:
         raise TypeError(f"set_default_dtype: only floating-point types can be the default type, got {d!r}")
+    if d in NAMED:
+        raise not_held(d)
     _DEFAULT[0] = d
 
 

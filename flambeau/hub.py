@@ -82,18 +82,50 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, pro
                 raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{found}")')
 
 
+class _NoBar:
+    """What stands for tqdm's bar where tqdm is not installed: nothing is shown."""
+
+    def __init__(self, iterable: Any = (), *args: Any, **kwargs: Any) -> None:
+        self._iterable = iterable
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._iterable)
+
+    def __enter__(self) -> _NoBar:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        return None
+
+    def update(self, n: int = 1) -> None:
+        """Nothing is shown."""
+
+    def close(self) -> None:
+        """Nothing is shown."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "tqdm":  # packages take it from here
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            return _NoBar
+        return tqdm
+    raise AttributeError(f"module 'torch.hub' has no attribute {name!r}")
+
+
 @contextlib.contextmanager
 def _bar(total: int | None, progress: bool) -> Iterator[Any]:
     """A progress bar, where tqdm is installed and it is wanted."""
     if progress:
         try:
-            from tqdm import tqdm
+            from tqdm import tqdm as shown
         except ImportError:
             progress = False
     if not progress:
         yield lambda n: None
         return
-    with tqdm(total=total, unit="B", unit_scale=True, unit_divisor=1024) as bar:
+    with shown(total=total, unit="B", unit_scale=True, unit_divisor=1024) as bar:
         yield bar.update
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -18,13 +20,22 @@ class Tag(Enum):
     nondeterministic_bitwise, nondeterministic_seeded, out, out_variant, pointwise, pt2_compliant_tag, reduction, view_copy = range(12, 20)
 
 
-class CustomOpDef:
-    """A function with a name; what is registered for tracing is accepted, `register_autograd` makes it a torch.autograd.Function."""
+_KERNELS = ("", "CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "default")  # of dispatch keys, those of the operator's function here
+_excluded = threading.local()  # names of keys inside _ExcludeDispatchKeyGuard, and operators whose Autograd kernel is running
 
-    def __init__(self, name: str, fn: Callable[..., Any]) -> None:
+
+class CustomOpDef:
+    """An operator: its name, its function for the CPU, and the functions for autograd and autocast that call it.
+
+    What is registered for tracing is accepted, `register_autograd` makes it a torch.autograd.Function.
+    """
+
+    def __init__(self, name: str, fn: Callable[..., Any] | None, schema: str = "") -> None:
         self._name = name
-        self._fn: Callable[..., Any] = fn
-        self._call: Callable[..., Any] = fn
+        self._schema = schema
+        self._fn: Callable[..., Any] = self._none if fn is None else fn
+        self._call: Callable[..., Any] = self._fn
+        self._outer: dict[str, Callable[..., Any]] = {}  # by "Autograd", "AutocastCPU"
         self._backward: Callable[..., Any] | None = None
         self._setup_context: Callable[..., Any] | None = None
         self._vmap: Callable[..., Any] | None = None
@@ -32,7 +43,28 @@ class CustomOpDef:
         self.__doc__ = fn.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for key, function in self._outer.items():
+            if key not in _skipped() and (self._name, key) not in _skipped() and (key == "Autograd" or _autocast()):
+                with excluding(key if key != "Autograd" else (self._name, key)):
+                    return function(*args, **kwargs)
         return self._call(*args, **kwargs)
+
+    def _none(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"Could not run '{self._name}' with arguments from the 'CPU' backend: it is defined, and has no function for the CPU; "
+            "register one with torch.library.impl"
+        )
+
+    def _set(self, key: str, fn: Callable[..., Any]) -> None:
+        """Keep the function for a dispatch key, as far as there is something here that calls it."""
+        if key in _KERNELS:
+            self._fn = self._call = fn
+            if self._backward is not None or self._vmap is not None:
+                self._made()
+        elif key in ("Autograd", "AutogradCPU"):
+            self._outer["Autograd"] = fn
+        elif key == "AutocastCPU":
+            self._outer = {"AutocastCPU": fn, **self._outer}
 
     def register_fake(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Accepted: shapes come from the function itself."""
@@ -43,8 +75,8 @@ class CustomOpDef:
 
         def register(f: Callable[..., Any]) -> Callable[..., Any]:
             listed = [device_types] if isinstance(device_types, str) or device_types is None else device_types
-            if None in listed or "cpu" in listed:
-                self._fn = self._call = f
+            if None in listed or "cpu" in listed or "default" in listed:
+                self._set("CPU", f)
             return f
 
         return register if fn is None else register(fn)
@@ -126,12 +158,49 @@ def custom_op(
     return make if fn is None else make(fn)
 
 
+def _autocast() -> bool:
+    from flambeau.amp.autocast_mode import is_autocast_enabled
+
+    return is_autocast_enabled("cpu")
+
+
+def _skipped() -> set[Any]:
+    if not hasattr(_excluded, "keys"):
+        _excluded.keys = set()
+    return _excluded.keys  # type: ignore[no-any-return]
+
+
+@contextmanager
+def excluding(*keys: Any) -> Iterator[None]:
+    """Functions for these dispatch keys are not called within."""
+    skipped = _skipped()
+    new = set(keys) - skipped
+    skipped |= new
+    try:
+        yield
+    finally:
+        skipped -= new
+
+
+def _name_of(op: Any) -> str:
+    return str(getattr(op, "_qualified_op_name", op))
+
+
 def _found(op: Any) -> Any:
     if isinstance(op, CustomOpDef):
         return op
-    if op not in _registered:
-        raise RuntimeError(f"torch.library: there is no operator {op!r}; define it by torch.library.custom_op")
-    return _registered[op]
+    name = _name_of(op)
+    name = name.removesuffix(".default")
+    if name not in _registered:
+        raise RuntimeError(f"operator {name} does not exist: define it by torch.library.define or torch.library.custom_op")
+    return _registered[name]
+
+
+def _defined(name: str, schema: str = "") -> CustomOpDef:
+    """The operator of this name, a new one without a function if there is none."""
+    if name not in _registered:
+        _registered[name] = CustomOpDef(name, None, schema)
+    return _registered[name]  # type: ignore[no-any-return]
 
 
 def register_fake(op: Any, func: Callable[..., Any] | None = None, /, **_: Any) -> Any:
@@ -159,34 +228,58 @@ def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, **_: Any) 
     return _found(op).register_autocast(device_type, cast_inputs)
 
 
+def register_torch_dispatch(op: Any, torch_dispatch_class: Any, func: Any = None, /, **_: Any) -> Any:
+    """Accepted: there is no dispatcher below the functions that would ask a class or a mode."""
+    return func if func is not None else (lambda f: f)
+
+
+def get_ctx() -> Any:
+    """RuntimeError: functions for tracing, which ask for it, are not called here: shapes come from the functions themselves."""
+    raise RuntimeError("torch.library.get_ctx() can only be called inside of a function that register_fake has registered, and these are not called")
+
+
 class Library:
     """A namespace of operators: `define("name(Tensor x) -> Tensor")`, then `impl("name", function, "CPU")`."""
 
     def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
+        if kind not in ("IMPL", "DEF", "FRAGMENT"):
+            raise ValueError(f"Unsupported kind: {kind}")
         self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
-        """The name of the schema."""
-        return schema.split("(", 1)[0].strip()
+        """A new operator by its schema; its name."""
+        name = schema.split("(", 1)[0].strip()
+        _defined(f"{self.ns}::{name}", schema[len(name) :].strip())
+        return name
 
     def impl(self, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", **_: Any) -> None:
-        """The function for the CPU; those for other keys are accepted."""
-        if (dispatch_key or self.dispatch_key) in ("", "CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "Autograd"):
-            name = str(op_name).split("::")[-1]
-            _registered[f"{self.ns}::{name}"] = CustomOpDef(f"{self.ns}::{name}", fn)
+        """The operator's function for a dispatch key: "CPU" and the composites, "Autograd", "AutocastCPU"; those for others are accepted."""
+        name = _name_of(op_name).split("::")[-1].removesuffix(".default")
+        _defined(f"{self.ns}::{name}")._set(dispatch_key or self.dispatch_key, fn)
+
+    def fallback(self, fn: Callable[..., Any], dispatch_key: str = "", **_: Any) -> None:
+        """Accepted: each operator here has its function."""
+
+    def _register_fake(self, op_name: str, fn: Callable[..., Any], *_: Any, **__: Any) -> None:
+        """Accepted: shapes come from the function itself."""
 
 
 def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> None:
-    """Accepted: an operator has its function by impl()."""
+    """A new operator "namespace::name" with the schema "(Tensor x) -> Tensor"; its function comes by impl()."""
+    if "::" not in qualname:
+        raise ValueError(f"torch.library.define: the name is 'namespace::operator', got {qualname!r}")
+    _defined(qualname, schema)
 
 
-def impl(qualname: str, types: Any, func: Callable[..., Any] | None = None, *, lib: Any = None) -> Any:
-    """The operator's function, for the CPU."""
+def impl(qualname: Any, types: Any, func: Callable[..., Any] | None = None, *, lib: Any = None) -> Any:
+    """The operator's function for a dispatch key or a device ("cpu", "default"), or for several."""
+    if isinstance(qualname, Library):  # the older decorator: impl(library, name, dispatch_key)
+        return lambda f: qualname.impl(types, f, func or "") or f
+    name = _name_of(qualname)
 
     def register(f: Callable[..., Any]) -> Callable[..., Any]:
-        listed = [types] if isinstance(types, str) else types
-        if any(t.lower() in ("cpu", "default", "compositeimplicitautograd", "compositeexplicitautograd") for t in listed):
-            _registered[qualname] = CustomOpDef(qualname, f)
+        for key in [types] if isinstance(types, str) else types:
+            _defined(name)._set("CPU" if key == "cpu" else key, f)
         return f
 
     return register if func is None else register(func)

@@ -45,10 +45,6 @@ _LEFT_OUT = (
         "of quantized tensors, which are not there yet; use the float model",
     ),
     (r"(cudnn|miopen|mkldnn)_\w+|batch_norm_(elemt|stats|gather_stats\w*|backward_\w+|update_stats)", "an operator of one library that flambeau does not use"),
-    (
-        r"bits\w+|u?int[1-7]|uint16|uint32|uint64|float8_\w+|float4_\w+|complex32|chalf",
-        "a dtype that flambeau has not; bool, uint8, int8 to int64, float16, bfloat16, float32, float64, complex64 and complex128 are there",
-    ),
 )
 
 

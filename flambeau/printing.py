@@ -206,12 +206,17 @@ def tensor_repr(t: Tensor) -> str:
         suffixes.append(f"grad_fn=<{type(t.grad_fn).__name__}>")
     elif t.requires_grad:
         suffixes.append("requires_grad=True")
-    text = prefix + body
+    return join(prefix + body, suffixes, len(prefix))
+
+
+def join(text: str, suffixes: list[str], indent: int, new_line: bool = False) -> str:
+    """The text, and what is said behind it, in new lines (moved right by `indent`) where the line would be too long; `new_line`: the first one too."""
     last = len(text) - text.rfind("\n") - 1 if "\n" in text else len(text)
     for s in suffixes:
-        if last + len(s) + 2 > OPTIONS.linewidth:
-            text += ",\n" + " " * len(prefix) + s
-            last = len(prefix) + len(s)
+        if new_line or last + len(s) + 2 > OPTIONS.linewidth:
+            text += ",\n" + " " * indent + s
+            last = indent + len(s)
+            new_line = False
         else:
             text += ", " + s
             last += len(s) + 2

@@ -1,5 +1,8 @@
 """torch.serialization: saving, loading, and the list of what a checkpoint may contain."""
 
+from collections.abc import Callable
+
+from flambeau.devices import device
 from flambeau.io.checkpoint import get_unsafe_globals_in_checkpoint, load, save
 from flambeau.io.globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from flambeau.io.options import (
@@ -25,7 +28,9 @@ from flambeau.io.options import (
     validate_hpu_device,
 )  # fmt: skip
 from flambeau.storage import LEGACY
+from flambeau.types import Storage
 
+MAP_LOCATION = Callable[[Storage, str], Storage] | device | str | dict[str, str] | None  # what `load` accepts as map_location
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001
 DEFAULT_PROTOCOL = 2

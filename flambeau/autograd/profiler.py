@@ -82,3 +82,26 @@ class profile:
 
 
 __all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "kineto_available", "profile", "record_function"]
+
+
+class emit_nvtx:
+    """Marks for NVIDIA's profilers: RuntimeError where it is entered, unless `enabled=False`: there is no CUDA."""
+
+    _what = "NVTX"
+
+    def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
+        self.enabled = enabled
+
+    def __enter__(self) -> Any:
+        if self.enabled:
+            raise RuntimeError(f"torch.autograd.profiler.{type(self).__name__}: there is no {self._what} here; use torch.profiler.profile")
+        return None
+
+    def __exit__(self, *_: Any) -> None:
+        return None
+
+
+class emit_itt(emit_nvtx):
+    """Marks for Intel's profilers: RuntimeError where it is entered, unless `enabled=False`."""
+
+    _what = "ITT"

@@ -7,6 +7,7 @@ collectives are copies, so that a program written for many runs as one.
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -112,5 +113,16 @@ def get_default_backend_for_device(device: Any) -> str:
     return "gloo"
 
 
+# Imported when they are asked for: programs that run in one process need none of them.
+_LAZY_MODULES = frozenset(
+    "_composable _functional_collectives _tensor algorithms checkpoint constants device_mesh distributed_c10d elastic fsdp launcher nn optim pipelining "
+    "rpc run tensor utils".split()
+)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"flambeau.distributed.{name}")
+    if name in ("DeviceMesh", "init_device_mesh"):
+        return getattr(importlib.import_module("flambeau.distributed.device_mesh"), name)
     raise AttributeError(f"module 'torch.distributed' has no attribute {name!r} in flambeau, which runs in one process so far", name=name)

@@ -24,6 +24,9 @@ class ReduceOp(enum.Enum):
     PREMUL_SUM = 8
 
 
+ReduceOp.RedOpType = ReduceOp  # type: ignore[attr-defined]  # of PyTorch's two classes the one that has the names
+
+
 class Work:
     """A collective that has been started: in one process it is done."""
 

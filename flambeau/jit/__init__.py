@@ -45,6 +45,7 @@ from flambeau.jit.tracing import TopLevelTracedModule, TracerWarning, TracingChe
 TracedModule = ONNXTracedModule = TopLevelTracedModule
 RecursiveScriptClass = RecursiveScriptModule
 _fork, _wait = fork, wait
+_script_if_tracing = script_if_tracing
 
 __all__ = [
     "Attribute", "CompilationUnit", "Error", "Future", "ScriptFunction", "ScriptModule", "annotate", "enable_onednn_fusion", "export",

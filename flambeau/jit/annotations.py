@@ -6,4 +6,14 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union  # noqa: 
 
 from flambeau.futures import Future
 
-__all__ = ["Any", "Dict", "Future", "List", "NamedTuple", "Optional", "Tuple", "Union"]
+__all__ = ["Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "Future", "List", "NamedTuple", "Optional", "Tuple", "Union"]
+
+
+class _ListOfOneLength:
+    """`BroadcastingList2[int]`: a list of two, or one number for both; in annotations only."""
+
+    def __getitem__(self, types: Any) -> None:
+        return None
+
+
+BroadcastingList1, BroadcastingList2, BroadcastingList3 = [_ListOfOneLength() for _ in range(3)]

@@ -1,5 +1,8 @@
 """torch.nn: modules, parameters, functional, init, utils."""
 
+from typing import get_type_hints as _get_type_hints
+
+from flambeau.as_torch import is_ours as _is_ours
 from flambeau.nn import attention, functional, grad, init, modules, parallel, utils
 from flambeau.nn.modules import *
 from flambeau.nn.modules.adaptive import LinearCrossEntropyOptions
@@ -12,6 +15,12 @@ __all__ = [
     "factory_kwargs", "functional", "grad", "init",
     "modules", "parallel", "utils", *modules.__all__,
 ]  # fmt: skip
+
+for _cls in {c for _name in modules.__all__ if isinstance(_found := getattr(modules, _name), type) for c in _found.__mro__}:
+    # As objects: of an instance nobody can find the module in whose names the text is written.
+    if _is_ours(_cls.__module__) and "__annotations__" in vars(_cls):
+        _cls.__annotations__ = {n: t for n, t in _get_type_hints(_cls).items() if n in vars(_cls)["__annotations__"]}
+del _cls
 
 functional.grad = grad  # type: ignore[attr-defined]
 

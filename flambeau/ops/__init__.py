@@ -5,14 +5,14 @@ PyTorch's `torch.ops` has this package's name: `torch.ops.aten.add` and what tor
 
 from __future__ import annotations
 
-import sys
+from importlib.machinery import PathFinder
 from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    library = sys.modules.get("flambeau.library")
-    if name in ("aten", "prims", "load_library") or (library is not None and any(n.startswith(f"{name}::") for n in library._registered)):
-        from flambeau._ops import ops
+    # A file of this package is imported by whoever wants it; every other name is a namespace of operators, as in PyTorch.
+    if name.startswith("__") or PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None:
+        raise AttributeError(f"module 'torch.ops' has no attribute {name!r}")
+    from flambeau._ops import ops
 
-        return getattr(ops, name)
-    raise AttributeError(f"module 'torch.ops' has no attribute {name!r}: flambeau has no operators of that namespace")
+    return getattr(ops, name)

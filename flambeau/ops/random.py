@@ -159,6 +159,8 @@ def _floating(d: dtype | None, name: str) -> dtype:
 def _make(shape: tuple[int, ...], d: dtype, generator: Any, kind: str, requires_grad: bool, device: Any) -> Any:
     devices.check(device)
     state = _state(generator)
+    if d in dtypes.NAMED:
+        raise dtypes.not_held(d)
     if d.is_complex:
         scale = 1.0 / _ROOT_OF_TWO
         real = d.to_real()

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any, Final
 
 from flambeau.compiler.graph import contiguous_strides
-from flambeau.dtypes import dtype
+from flambeau.dtypes import NAMED, dtype, not_held
 from flambeau.runtime.untracked import untrack_all
 from flambeau.symbols import Sym, symbolic
 
@@ -83,6 +83,8 @@ def meta(
     key = (tuple(shape), strides, dtype_, offset, requires_grad, leaf, wrapped, dynamic)
     found = None if over_symbols else _INTERNED.get(key)
     if found is None:
+        if dtype_ in NAMED:
+            raise not_held(dtype_)
         found = Meta()
         found.shape = Size(shape)
         found.strides = strides

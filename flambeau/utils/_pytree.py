@@ -6,7 +6,7 @@ Containers are tuple, list, dict, namedtuple, OrderedDict, defaultdict, deque, a
 from __future__ import annotations
 
 import json
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -449,6 +449,16 @@ def _list_flatten(d: list[Any]) -> tuple[list[Any], None]:
 def _list_unflatten(values: Iterable[Any], context: Any) -> list[Any]:
     """The list of these values."""
     return list(values)
+
+
+def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], Any]:
+    """Keys with the values, and the keys."""
+    return _mapping_keys(d)  # type: ignore[no-any-return]
+
+
+def _get_node_type(tree: Any) -> Any:
+    """The class under which a container is registered; namedtuples are one class."""
+    return namedtuple if is_namedtuple_instance(tree) and type(tree) not in SUPPORTED_NODES else type(tree)  # as PyTorch registers them
 
 
 def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import flambeau as torch
 from flambeau.tensor import Tensor
 
-_BLOCK = 128
+_BLOCK = _DEFAULT_SPARSE_BLOCK_SIZE = 128
 
 
 class AuxRequest(NamedTuple):

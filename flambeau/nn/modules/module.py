@@ -15,6 +15,7 @@ import flambeau as torch
 from flambeau import __future__ as conversions
 from flambeau.compiler.kernel import IndexRangeError
 from flambeau.foreign import refuse
+from flambeau.nn.modules import state
 from flambeau.nn.modules.hooks import (
     EVERY,
     HookMixin,
@@ -28,7 +29,7 @@ from flambeau.nn.modules.hooks import (
     register_module_parameter_registration_hook,
     registered,
 )  # fmt: skip
-from flambeau.nn.modules.state import StateMixin
+from flambeau.nn.modules.state import IncompatibleKeys, StateMixin
 from flambeau.nn.parameter import Buffer, Parameter, is_lazy
 from flambeau.ops.guard import explained_call
 from flambeau.queries import typename
@@ -527,6 +528,9 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
     return device, dtype, non_blocking
 
 
+state.Module = Module  # type: ignore[attr-defined]  # annotations there name it, and programs read them
+_IncompatibleKeys = IncompatibleKeys
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 MODULE_CALLS.add(Module.__call__.__code__)
 
 

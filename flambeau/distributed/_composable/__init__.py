@@ -1,0 +1,6 @@
+"""torch.distributed._composable: wrappers as functions of a module."""
+
+from __future__ import annotations
+
+from flambeau.distributed._composable import fsdp as fsdp
+from flambeau.distributed.fsdp import fully_shard as fully_shard

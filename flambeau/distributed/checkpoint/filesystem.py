@@ -1,0 +1,8 @@
+"""torch.distributed.checkpoint.filesystem: a part of reading and writing checkpoints of several processes, which refuses where it is used."""
+
+from __future__ import annotations
+
+from flambeau.distributed.several import define as _define
+
+_define(globals(), """
+""", "FileSystemReader FileSystemWriter")

@@ -1,0 +1,1 @@
+"""torch.distributed.elastic: workers that are started again."""

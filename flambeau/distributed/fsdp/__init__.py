@@ -1,0 +1,31 @@
+"""torch.distributed.fsdp: modules whose parameters are spread over processes: its settings; wrapping a module needs several processes."""
+
+from __future__ import annotations
+
+from flambeau.distributed.fsdp.api import (
+    BackwardPrefetch,
+    CPUOffload,
+    CPUOffloadPolicy,
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    LocalOptimStateDictConfig,
+    LocalStateDictConfig,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    OptimStateDictConfig,
+    OptimStateKeyType,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    ShardingStrategy,
+    StateDictConfig,
+    StateDictSettings,
+    StateDictType,
+)
+from flambeau.distributed.fsdp.fully_sharded_data_parallel import (
+    FSDPModule,
+    FullyShardedDataParallel,
+    UnshardHandle,
+    fully_shard,
+    register_fsdp_forward_method,
+)

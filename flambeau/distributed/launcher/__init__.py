@@ -1,0 +1,6 @@
+"""torch.distributed.launcher: the start of several workers."""
+
+from __future__ import annotations
+
+from flambeau.distributed.launcher.api import LaunchConfig as LaunchConfig
+from flambeau.distributed.launcher.api import elastic_launch as elastic_launch

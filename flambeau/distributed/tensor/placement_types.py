@@ -1,0 +1,65 @@
+"""torch.distributed.tensor.placement_types: how a tensor lies in a mesh of processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class Placement:
+    """How a tensor lies along one dim of a mesh."""
+
+    def is_shard(self, dim: int | None = None) -> bool:
+        """Whether it is cut, along this dim if one is given."""
+        return isinstance(self, Shard) and dim in (None, self.dim)
+
+    def is_replicate(self) -> bool:
+        """Whether every process has all of it."""
+        return isinstance(self, Replicate)
+
+    def is_partial(self, reduce_op: str | None = None) -> bool:
+        """Whether the processes' tensors have to be added up."""
+        return isinstance(self, Partial) and reduce_op in (None, self.reduce_op)
+
+
+@dataclass(frozen=True)
+class Shard(Placement):
+    """Cut along a dim of the tensor."""
+
+    dim: int
+
+    @staticmethod
+    def local_shard_size_and_offset(curr_local_size: int, num_chunks: int, rank: int) -> tuple[int, int]:
+        """Of a dim of this size the part of one process: (size, offset)."""
+        full = (curr_local_size + num_chunks - 1) // num_chunks
+        start = min(full * rank, curr_local_size)
+        return min(full * (rank + 1), curr_local_size) - start, start
+
+    _local_shard_size_and_offset = local_shard_size_and_offset
+
+    def __str__(self) -> str:
+        return f"S({self.dim})"
+
+
+@dataclass(frozen=True)
+class _StridedShard(Shard):
+    """Cut along a dim that is cut already."""
+
+    split_factor: int = 1
+
+
+@dataclass(frozen=True)
+class Replicate(Placement):
+    """All of it in every process."""
+
+    def __str__(self) -> str:
+        return "R"
+
+
+@dataclass(frozen=True)
+class Partial(Placement):
+    """Parts of a sum (or of another reduction)."""
+
+    reduce_op: str = "sum"
+
+    def __str__(self) -> str:
+        return f"P({self.reduce_op})"

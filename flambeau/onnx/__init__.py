@@ -1,0 +1,54 @@
+"""torch.onnx: models as ONNX files: not there."""
+
+from __future__ import annotations
+
+import importlib
+from enum import IntEnum
+from typing import Any
+
+from flambeau import absent as _absent
+
+_refuse = _absent.refusal(
+    NotImplementedError, "torch.onnx is not there", "save state_dict() and export the model with PyTorch; checkpoints go both ways"
+)
+_TABLE = """
+export(model, args=(), f=None, *positional, **options) !
+is_in_onnx_export() = False
+is_onnxrt_backend_supported() = False
+dynamo_export(model, *args, **options) !
+register_custom_op_symbolic(symbolic_name, symbolic_fn, opset_version) ok
+"""
+_NAMES = _absent.define(globals(), _TABLE, _refuse, "exporter")
+_CLASSES = _absent.classes(globals(), "ONNXProgram ExportOptions JitScalarType OnnxExporterError OnnxRegistry".split(), _refuse, "exporter")
+
+
+class TrainingMode(IntEnum):
+    """In which mode a model is exported."""
+
+    EVAL = 0
+    PRESERVE = 1
+    TRAINING = 2
+
+
+class OperatorExportTypes(IntEnum):
+    """What happens to operators without a counterpart in ONNX."""
+
+    ONNX = 0
+    ONNX_ATEN = 1
+    ONNX_ATEN_FALLBACK = 2
+    ONNX_FALLTHROUGH = 3
+
+
+TensorProtoDataType = IntEnum(  # ONNX's numbers of dtypes
+    "TensorProtoDataType",
+    "UNDEFINED FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 STRING BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128 BFLOAT16 FLOAT8E4M3FN "
+    "FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ".split(),
+    start=0, module=__name__,
+)  # fmt: skip
+_MODULES = frozenset("operators symbolic_helper symbolic_opset9 symbolic_opset11 symbolic_opset12 symbolic_opset13 symbolic_opset14 utils".split())
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"flambeau.onnx.{name}")
+    raise AttributeError(f"module 'torch.onnx' has no attribute {name!r}: torch.onnx is not there")

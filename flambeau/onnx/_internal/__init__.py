@@ -1,0 +1,1 @@
+"""torch.onnx._internal: parts of the exporter, which is not there."""

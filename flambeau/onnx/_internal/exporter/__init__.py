@@ -1,0 +1,1 @@
+"""torch.onnx._internal.exporter: the exporter, which is not there."""

@@ -1,0 +1,7 @@
+"""torch.onnx.symbolic_opset13: how operators are written in ONNX's operator set 13; every function refuses: there is no exporter."""
+
+from __future__ import annotations
+
+from flambeau.onnx.symbolic_helper import opset as _opset
+
+__getattr__ = _opset(13)
