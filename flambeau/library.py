@@ -274,7 +274,13 @@ def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> No
 def impl(qualname: Any, types: Any, func: Callable[..., Any] | None = None, *, lib: Any = None) -> Any:
     """The operator's function for a dispatch key or a device ("cpu", "default"), or for several."""
     if isinstance(qualname, Library):  # the older decorator: impl(library, name, dispatch_key)
-        return lambda f: qualname.impl(types, f, func or "") or f
+        library, key = qualname, str(func or "")
+
+        def into(f: Callable[..., Any]) -> Callable[..., Any]:
+            library.impl(types, f, key)
+            return f
+
+        return into
     name = _name_of(qualname)
 
     def register(f: Callable[..., Any]) -> Callable[..., Any]:

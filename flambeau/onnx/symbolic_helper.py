@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flambeau import absent
 from flambeau.onnx import _refuse
 
 # PyTorch's names of dtypes -> ONNX's.
@@ -24,17 +25,6 @@ def quantized_args(*arg_q_descriptors: bool, **options: Any) -> Callable[[Callab
     return lambda fn: fn
 
 
-def opset(number: int) -> Callable[[str], Any]:
-    """A module's `__getattr__`: for each name a function that refuses."""
-
-    def find(name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"module 'torch.onnx.symbolic_opset{number}' has no attribute {name!r}")
-
-        def refusing(*args: Any, **kwargs: Any) -> Any:
-            _refuse(f"symbolic_opset{number}.{name}")
-
-        refusing.__name__ = refusing.__qualname__ = name
-        return refusing
-
-    return find
+def opset(namespace: dict[str, Any], number: int, names: str) -> None:
+    """Put functions that refuse into the globals of the module of an operator set."""
+    absent.define(namespace, "\n".join(f"{name}(*args, **options) !" for name in names.split()), _refuse, "exporter")

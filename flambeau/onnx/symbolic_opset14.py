@@ -4,4 +4,7 @@ from __future__ import annotations
 
 from flambeau.onnx.symbolic_helper import opset as _opset
 
-__getattr__ = _opset(14)
+_opset(
+    globals(), 14,
+    "batch_norm hardswish quantized_hardswish reshape scaled_dot_product_attention tril triu",
+)  # fmt: skip

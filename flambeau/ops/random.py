@@ -274,6 +274,8 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | N
     if out is not None:
         return _drawn_into(out, sizes_of((size,)), dtype, "randint", lambda t: random_(t, low, high, generator=generator))  # type: ignore[no-any-return]
     d = dtypes.int64 if dtype is None else a_dtype("randint", dtype)
+    if d in dtypes.NAMED:
+        raise dtypes.not_held(d)
     _check_bounds(d, low, high)
     t = _filled(sizes_of((size,)), d, lambda a, n: _state(generator).integers(a, n, d, low, high))
     return t.requires_grad_() if requires_grad else t

@@ -48,7 +48,7 @@ def test_missing_names_of_all_modules() -> None:
             found = _wrong(module, name)
             if found is not None:
                 wrong.append(f"{path}.{name}: {found}")
-        assert not hasattr(module, "no_such_name")
+        assert not hasattr(module, "no_such_name") or path == "flambeau.ops"  # torch.ops has a namespace of operators for every name
     assert not wrong, "\n".join(wrong)
 
 
@@ -82,7 +82,7 @@ def test_missing_names_of_objects(kind: str) -> None:
     assert [found for name in ASKED if (found := _wrong(thing, name)) is not None] == []
 
 
-MODULES = "distributed.tensor distributed.fsdp distributed.nn distributed.rpc no_such_module nn.no_such_module cuda.no_such_module nn.Linear".split()
+MODULES = "distributed.no_such_module distributed.fsdp.no_such_module no_such_module nn.no_such_module cuda.no_such_module nn.Linear".split()
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,0 +1,1 @@
+"""Operators of packages, written anew."""
