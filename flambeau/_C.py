@@ -146,7 +146,7 @@ def __getattr__(name: str) -> Any:
     if name == "_nn":
         import importlib
 
-        return importlib.import_module("flambeau.nn.functional")
+        return importlib.import_module("flambeau._C_nn")
     raise AttributeError(
         f"torch._C has no {name!r} in flambeau: torch._C is PyTorch's C++ extension, of which only the names that programs commonly touch are here"
     )

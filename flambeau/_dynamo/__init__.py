@@ -72,3 +72,14 @@ def explain(f: Any, *args: Any, **kwargs: Any) -> Any:
 def export(f: Any, *args: Any, **kwargs: Any) -> Any:
     """RuntimeError: see torch.fx.symbolic_trace."""
     raise RuntimeError("torch._dynamo.export is not there; torch.fx.symbolic_trace gives a program's graph")
+
+
+_MODULES = frozenset("eval_frame exc utils _trace_wrapped_higher_order_op".split())
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        from importlib import import_module
+
+        return import_module(f"flambeau._dynamo.{name}")
+    raise AttributeError(f"module 'torch._dynamo' has no attribute {name!r}")

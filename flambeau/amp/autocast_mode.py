@@ -16,15 +16,19 @@ from flambeau import dtypes
 from flambeau.trace.blocks import Block
 from flambeau.trace.recorder import local
 
-DEVICES = ("cpu", "cuda")
+# The types of devices that autocast knows, and the lower precision of each; of them there is the CPU.
+DEVICES = {
+    "cpu": dtypes.bfloat16, "cuda": dtypes.float16, "mps": dtypes.float16, "xpu": dtypes.float16, "hpu": dtypes.bfloat16, "xla": dtypes.bfloat16,
+    "mtia": dtypes.float16, "ipu": dtypes.float16, "maia": dtypes.bfloat16,
+}  # fmt: skip
 
 
 class _Settings(threading.local):
     """What a thread has set, by device type."""
 
     def __init__(self) -> None:
-        self.enabled = {"cpu": False, "cuda": False}
-        self.dtype = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
+        self.enabled = dict.fromkeys(DEVICES, False)
+        self.dtype = dict(DEVICES)
         self.cache_enabled = True
         self.nesting = 0
 

@@ -1,0 +1,14 @@
+"""monai: a small UNet with the Dice loss."""
+
+import json
+
+import torch
+from monai.losses import DiceLoss
+from monai.networks.nets import UNet
+
+torch.manual_seed(0)
+net = UNet(spatial_dims=2, in_channels=1, out_channels=2, channels=(4, 8, 16), strides=(2, 2), num_res_units=1)
+x, y = torch.randn(1, 1, 16, 16), torch.randint(0, 2, (1, 1, 16, 16))
+loss = DiceLoss(to_onehot_y=True, softmax=True)(net(x), y)
+loss.backward()
+print(json.dumps({"loss": loss.item(), "gradient": sum(p.grad.abs().sum().item() for p in net.parameters() if p.grad is not None)}))

@@ -1,0 +1,26 @@
+"""timm: a ResNet and a ViT from a seed: forward pass, a training step with its optimizer, features."""
+
+import json
+
+import timm
+import torch
+from timm.optim import create_optimizer_v2
+
+found = {}
+for name, options in (("resnet18", {}), ("vit_tiny_patch16_224", {"img_size": 32})):
+    torch.manual_seed(0)
+    model = timm.create_model(name, pretrained=False, num_classes=4, **options)
+    x = torch.randn(2, 3, 32, 32)
+    optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-3)
+    losses = []
+    for _ in range(2):
+        loss = torch.nn.functional.cross_entropy(model(x), torch.tensor([1, 3]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    model.eval()
+    with torch.no_grad():
+        found[name] = [*losses, *model(x)[0].tolist()]
+        found[f"{name} features"] = list(model.forward_features(x).shape)
+print(json.dumps(found))

@@ -1,0 +1,18 @@
+"""torchaudio: spectrograms, resampling, a filter and a forced alignment."""
+
+import json
+
+import torch
+import torchaudio
+
+torch.manual_seed(0)
+wave = torch.randn(1, 800)
+found = {
+    "mel": torchaudio.transforms.MelSpectrogram(sample_rate=8000, n_fft=128, n_mels=16)(wave).sum().item(),
+    "mfcc": torchaudio.transforms.MFCC(8000, n_mfcc=5, melkwargs={"n_fft": 128, "n_mels": 16})(wave).abs().sum().item(),
+    "resampled": torchaudio.functional.resample(wave, 8000, 6000).sum().item(),
+    "lowpass": torchaudio.functional.lowpass_biquad(wave, 8000, 1000.0).abs().sum().item(),
+}
+paths, scores = torchaudio.functional.forced_align(torch.randn(1, 10, 5).log_softmax(-1), torch.tensor([[1, 2, 2]], dtype=torch.int32))
+found["aligned"] = paths[0].tolist()
+print(json.dumps(found))
