@@ -221,7 +221,10 @@ class Run:
         """float32 rows of n numbers, small, of any tensor."""
         x = (x.abs() if x.dtype.is_complex else x).float().sin().reshape(-1)
         x = x if x.numel() >= n else self.m.cat([x, self.m.linspace(-1, 1, n - x.numel())])
-        return x[: x.numel() // n * n].reshape(-1, n)
+        x = x[: x.numel() // n * n].reshape(-1, n)
+        if self.nudge is not None:  # rows of one number are normalised to what rounding leaves
+            x = x * (1 + self.m.tensor(self.nudge.choice([-0.5, 0.5], tuple(x.shape))) * LAST_PLACES["float32"]).to(x.dtype)
+        return x
 
     def out(self, x: Any, y: Any) -> Any:
         """x without its history, as the `out` of what has the shape of y; something new where x has another shape."""

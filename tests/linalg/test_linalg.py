@@ -64,8 +64,14 @@ ONE: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["float64", "complex128"])
-@pytest.mark.parametrize("shape", [(4, 4), (2, 3, 4, 4)], ids=["one", "batch"])
+def over(shapes: tuple[tuple[int, ...], ...], of_complex: tuple[tuple[int, ...], ...]) -> Any:
+    """(shape, kind): all shapes of floats, some of complex numbers: the compositions are the same. All of both with the marker `slow`."""
+    every = [(shape, kind) for kind in ("float64", "complex128") for shape in shapes]
+    marks = [[pytest.mark.slow] if kind == "complex128" and shape not in of_complex else [] for shape, kind in every]
+    return pytest.mark.parametrize(("shape", "kind"), [pytest.param(*e, marks=m, id=f"{e[0]}-{e[1]}") for e, m in zip(every, marks, strict=True)])
+
+
+@over(((4, 4), (2, 3, 4, 4)), of_complex=((2, 3, 4, 4),))
 @pytest.mark.parametrize("name", ONE)
 def test_square(name: str, shape: tuple[int, ...], kind: str) -> None:
     check(ONE[name], [numbers(*shape, kind=kind)], strides=False, grad=name not in ("cond 1", "cond nuc"), tolerance=1e-8)
@@ -100,8 +106,7 @@ ANY: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["float64", "complex128"])
-@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 4, 4), (2, 3, 5), (3, 2, 5, 3)], ids=str)
+@over(((5, 3), (3, 5), (2, 4, 4), (2, 3, 5), (3, 2, 5, 3)), of_complex=((5, 3), (2, 3, 5)))
 @pytest.mark.parametrize("name", ANY)
 def test_any_shape(name: str, shape: tuple[int, ...], kind: str) -> None:
     grad = not (kind == "complex128" and name == "qr" and shape[-1] > shape[-2])
@@ -127,8 +132,7 @@ TWO: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["float64", "complex128"])
-@pytest.mark.parametrize("shape", [(4, 4), (2, 3, 4, 4)], ids=["one", "batch"])
+@over(((4, 4), (2, 3, 4, 4)), of_complex=((2, 3, 4, 4),))
 @pytest.mark.parametrize("name", TWO)
 def test_systems(name: str, shape: tuple[int, ...], kind: str) -> None:
     expression, other = TWO[name]
