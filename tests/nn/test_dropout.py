@@ -217,6 +217,27 @@ def test_states_go_to_pytorch_and_back(counted: None) -> None:
     assert np.allclose(flambeau.randn(2).numpy(), torch.randn(2).numpy(), rtol=1e-6)
 
 
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "transposed": lambda w: w.ones(3, 4).t(), "with gaps": lambda w: w.ones(3, 8)[:, ::2], "with gaps, transposed": lambda w: w.ones(3, 8)[:, ::2].t(),
+    "of rows, transposed": lambda w: w.ones(6, 4)[::2].t(), "permuted": lambda w: w.ones(3, 4, 10)[..., ::2].permute(2, 0, 1),
+    "expanded": lambda w: w.ones(3, 1).expand(3, 4), "expanded, transposed": lambda w: w.ones(3, 1).expand(3, 4).t(),
+    "expanded in the middle": lambda w: w.ones(2, 1, 3).expand(2, 4, 3).permute(2, 0, 1), "a part": lambda w: w.ones(3, 4, 10)[:, 1:, 3:].transpose(0, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_masks_are_drawn_in_the_order_of_the_addresses(layout: str) -> None:
+    """Of a tensor like the input: permuted, without its gaps."""
+    for call in (lambda w, x: w.nn.functional.dropout(x, 0.5), lambda w, x: w.nn.functional.alpha_dropout(x, 0.5, True), lambda w, x: w.rand_like(x)):
+        found = []
+        for w in (flambeau, torch):
+            w.manual_seed(0)
+            y = call(w, LAYOUTS[layout](w))
+            found.append((y.stride(), y.tolist()))
+        assert found[0][0] == found[1][0]
+        np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-6)
+
+
 def test_unknown_streams_are_refused() -> None:
     with pytest.raises(ValueError, match="mt19937"):
         flambeau.random.dropout_stream("pcg")

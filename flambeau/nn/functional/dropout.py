@@ -10,6 +10,7 @@ from flambeau.nn.functional.engine import Tensor, functional, primitives, replac
 from flambeau.ops.dropout_masks import kept
 from flambeau.ops.promotion import convert
 from flambeau.trace.recorder import Trace, local
+from flambeau.trace.strides import like_strides
 
 
 def kept_scale(p: float, d: torch.dtype) -> Tensor:
@@ -56,8 +57,8 @@ def _refusal(d: torch.dtype) -> Exception:
 def mask_of(input: Tensor, p: float) -> Tensor:
     """Which elements of `input` dropout keeps: drawn in the order of the addresses that a tensor like it has."""
     m = input._meta
-    dense = m.is_contiguous or type(local.trace) is not Trace or not m.is_dense
-    return kept(m.shape, p, None if dense else m.strides)
+    row_major = m.is_contiguous or type(local.trace) is not Trace
+    return kept(m.shape, p, None if row_major else like_strides(m.shape, m.strides))
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
