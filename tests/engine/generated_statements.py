@@ -32,7 +32,7 @@ INDEXED_WRITES = (
     "X[torch.tensor([0, -1])] = N", "X[..., ::2] = N", "X[..., 0] += 1", "X[:, torch.tensor([0, -1])] = N", "X[1:] = X[:-1].clone()", "X[-1] = Y.sum()",
     "X[..., I % 3:].mul_(N)", "X.view(-1)[I % 5::2].add_(1)", "X.mT.mul_(2)", "X[s.mask(X)] = N", "X[...] = Y", "X[torch.tensor(-1)] = Y[0]",
     "X.diagonal().fill_(N)", "X[None, ..., -1].zero_()", "X[..., -2:] = Y[..., -2:]", "X.transpose(0, -1).copy_(X.transpose(0, -1).flip(0))",
-    "X.index_fill_(-1, torch.tensor([-1]), N)", "X.index_put_((torch.tensor([0, 0]),), Y.reshape(-1)[:1].to(X.dtype), accumulate=True)",
+    "X.index_fill_(-1, torch.tensor([-1]), N)", "X.index_put_((torch.tensor([0, 0]),), Y.reshape(-1)[:1].to(X.dtype) * 1, accumulate=True)",
 )  # fmt: skip
 DTYPE_CHANGES = (
     "X = s.cast(Y, torch.D)", "X = s.cast(Y, torch.complex64)", "X = s.cast(Y, s.half)", "X = torch.view_as_real(Y)", "X = Y.real", "X = Y.imag",
