@@ -45,6 +45,8 @@ _CODES: Final = {
 _TP_NEW: Final = 65  # Py_tp_new of the stable ABI's typeslots.h
 
 _held: Final[list[Any]] = []  # what native code has the addresses of
+# For good: when the interpreter ends it clears this module, and frees buffers, which is native code, after that.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_held))
 
 
 def offset_of(cls: type, name: str) -> int:
