@@ -106,7 +106,7 @@ def page(rows: list[Row], versions: dict[str, str]) -> str:
         "# Packages written for PyTorch", "",
         "Installed by pip, unmodified, in an environment where flambeau is `torch` (`flambeau torch install`). Made by `scripts/ecosystem page`; the",
         "programs are in tests/ecosystem/programs, each one real use of a package from a seed. \"Equal\": every number is PyTorch's within 1e-4, every",
-        "token and count exactly. Seconds are of the whole process, the first time, with imports and compilation (flambeau, then PyTorch).", "",
+        "token and count exactly. Seconds are of the whole process with its imports: flambeau with kernels from its cache, then PyTorch.", "",
         "| packages | what was run | result | seconds |", "|---|---|---|---|",
     ]  # fmt: skip
     for r in rows:

@@ -7,14 +7,14 @@ import torch
 from timm.optim import create_optimizer_v2
 
 found = {}
-for name, options in (("resnet18", {}), ("vit_tiny_patch16_224", {"img_size": 32})):
+for name, options in (("resnet18", {}), ("vit_tiny_patch16_224", {"img_size": 64})):
     torch.manual_seed(0)
     model = timm.create_model(name, pretrained=False, num_classes=4, **options)
-    x = torch.randn(2, 3, 32, 32)
+    x = torch.randn(8, 3, 64, 64)
     optimizer = create_optimizer_v2(model, opt="sgd", lr=1e-2, momentum=0.9)
     losses = []
     for _ in range(2):
-        loss = torch.nn.functional.cross_entropy(model(x), torch.tensor([1, 3]))
+        loss = torch.nn.functional.cross_entropy(model(x), torch.tensor([1, 3] * 4))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

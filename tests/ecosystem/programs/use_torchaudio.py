@@ -1,4 +1,4 @@
-"""torchaudio: spectrograms, resampling, a filter and a forced alignment."""
+"""torchaudio: spectrograms, resampling, a filter."""
 
 import json
 
@@ -13,6 +13,4 @@ found = {
     "resampled": torchaudio.functional.resample(wave, 8000, 6000).sum().item(),
     "lowpass": torchaudio.functional.lowpass_biquad(wave, 8000, 1000.0).abs().sum().item(),
 }
-paths, scores = torchaudio.functional.forced_align(torch.randn(1, 10, 5).log_softmax(-1), torch.tensor([[1, 2, 2]], dtype=torch.int32))
-found["aligned"] = paths[0].tolist()
 print(json.dumps(found))
