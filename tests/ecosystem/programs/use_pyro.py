@@ -1,4 +1,4 @@
-"""pyro-ppl: stochastic variational inference of a coin, and a few steps of NUTS."""
+"""pyro-ppl: stochastic variational inference of a coin."""
 
 import json
 
