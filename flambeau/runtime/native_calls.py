@@ -207,9 +207,14 @@ def entry(run: int, program: int, format: str) -> Any:
 
     Gives the runner's result; OverflowError or TypeError for a number that is not of its code.
     """
-    functions = [address_of(name) for name in _ENTRY_FUNCTIONS]
-    block = words([run, program, len(format), *functions]) + format.encode()
-    return builtin(jit.function(*entry_module()), block, "entry")
+    address, functions = _entry()
+    return builtin(address, words([run, program, len(format), *functions]) + format.encode(), "entry")
+
+
+@cache
+def _entry() -> tuple[int, list[int]]:
+    """The addresses of the entry's code and of what it calls."""
+    return jit.function(*entry_module()), [address_of(name) for name in _ENTRY_FUNCTIONS]
 
 
 def readers() -> dict[str, tuple[tuple[str, Callable[[], str]], partial[Any]]]:

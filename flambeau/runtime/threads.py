@@ -13,6 +13,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 from flambeau.runtime import native, target
@@ -71,6 +72,7 @@ def module() -> tuple[str, Callable[[], str]]:
     return key, lambda: native.text(symbol(key), machine)
 
 
+@cache
 def native_function(keep_gil: bool) -> Any:
     """The native runner as a ctypes function of the packed words (program, team, io ...), which releases the GIL or keeps it.
 
@@ -80,6 +82,7 @@ def native_function(keep_gil: bool) -> Any:
     return make(ctypes.c_int64)(native_address())
 
 
+@cache
 def native_address() -> int:
     """The address of the native runner."""
     from flambeau.runtime import jit
