@@ -21,6 +21,7 @@ from flambeau.compiler.domain import Domain, Lists, Mismatch, broadcast_strides
 from flambeau.compiler.graph import Graph, Node
 from flambeau.compiler.orient import orient
 from flambeau.compiler.regions import are_disjoint, needs_base
+from flambeau.compiler.summation import as_alone
 
 # A kernel's instructions and live pointers: beyond these the register file spills and compile time grows without gain
 # (16 integer and 32 vector registers; measured on 100-operation chains, where halving the chain costs little).
@@ -76,7 +77,7 @@ def fuse(graph: Graph) -> list[Group]:
     """Group the nodes of `graph` (views excepted: they need no kernel), in an order in which they can run. Products
     that are read transposed are laid out so (`orient`): this changes the strides of temporary values of `graph`."""
     orient(graph)
-    return [part for group in _Fusion(graph).run() for part in _without_streams(graph, group)]
+    return as_alone(graph, [part for group in _Fusion(graph).run() for part in _without_streams(graph, group)])
 
 
 def _without_streams(graph: Graph, group: Group) -> list[Group]:

@@ -32,6 +32,7 @@ from flambeau.compiler.lower.spec import (
     words_of,
 )
 from flambeau.compiler.lower.statements import Body, RawAccess, weight
+from flambeau.compiler.summation import SHOWN
 from flambeau.runtime import target
 from flambeau.symbols import as_int, maximum
 
@@ -80,6 +81,9 @@ def join(loops: list[int], sizes: dict[int, int], accesses: Sequence[RawAccess])
                 continue
         out.append(loop)
     return out
+
+
+SHOWN_UNROLL = 2
 
 
 def lanes_of(accesses: Sequence[RawAccess]) -> int:
@@ -140,6 +144,8 @@ def make_kernel(
     has_stage = any(block.stage for block in body.blocks)
     reductions = sum(isinstance(s, Reduce) for block in body.blocks for s in block.body)
     unroll = _unroll(max(weights, default=0), has_stage, columns, reductions) if width > 1 else 1
+    if has_stage and not columns and width > 1 and any(a.dtype in SHOWN for a in accesses):
+        unroll = SHOWN_UNROLL  # partial sums are as many whatever the reduction is fused with (summation.py)
     wide = WIDE_COLUMNS * width
     # What runs once a column (an optimizer's step on a bias, say) is short beside what runs on every row.
     every_row = max([w for w, block in zip(weights, body.blocks, strict=True) if block.stage], default=0)
