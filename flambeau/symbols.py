@@ -173,28 +173,10 @@ class Recording:
     def again(self, x: Any) -> Any:
         """`x`, recorded at other sizes (a symbol, or a tuple with symbols in it), as it is at the sizes of this recording."""
         def symbol(x: Any) -> Any:
-            value = self._value(x.expr, {})
+            value = _evaluated(x.expr, self.sizes, {})
             return _sym(value, x.expr, self) if value.__class__ is int else _sym_float(value, x.expr, self)
 
         return _mapped(x, symbol)
-
-    def _value(self, e: Any, memo: dict[int, Any]) -> Any:
-        if e.__class__ is not Expr:
-            return e
-        if e.op == "size":
-            return self.sizes[e.a]
-        found = memo.get(id(e))
-        if found is None and e.op == "sum":
-            found = 0
-            for m, c in _terms(e).items():
-                for factor in m:
-                    c *= self._value(factor, memo)
-                found += c
-            memo[id(e)] = found
-        elif found is None:
-            found = memo[id(e)] = OPERATORS[e.op](self._value(e.a, memo), self._value(e.b, memo))
-        return found
-
 
 OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b, "%": lambda a, b: a % b,
@@ -445,7 +427,7 @@ def roughly_over(x: Any, limit: int) -> bool:
     if x.__class__ is not Sym:
         return bool(x > limit)
     least, most = limit // _NEAR, limit * _NEAR
-    hint = Recording(x.rec.hints)._value(x.expr, {})
+    hint = _evaluated(x.expr, x.rec.hints, {})
     if least < hint < most and least < x < most:
         return bool(hint > limit)
     return bool(x > limit)
@@ -479,12 +461,36 @@ def _mapped(x: Any, symbol: Callable[[Any], Any]) -> Any:
     return x
 
 
-def plain_at(sizes: tuple[int, ...]) -> Callable[[Any], Any]:
-    """A function that gives numbers and tuples of numbers over symbols as they are at given sizes."""
-    rec = Recording(sizes)
+def at_sizes(sizes: Sequence[int]) -> Callable[[Any], Any]:
+    """A function that gives numbers and tuples of numbers over symbols as they are at given sizes, which may be symbols of another recording."""
     memo: dict[int, Any] = {}
+    return partial(_mapped, symbol=lambda x: _evaluated(x.expr, sizes, memo))
 
-    return partial(_mapped, symbol=lambda x: rec._value(x.expr, memo))
+
+def _evaluated(e: Any, sizes: Sequence[int], memo: dict[int, Any]) -> Any:
+    """An expression at given sizes. `memo`: what is known of parts of it, by their ids."""
+    if e.__class__ is not Expr:
+        return e
+    if e.op == "size":
+        return sizes[e.a]
+    found = memo.get(id(e))
+    if found is None and e.op == "sum":
+        found = 0
+        for m, c in _terms(e).items():
+            product: Any = c
+            for factor in m:
+                product = product * _evaluated(factor, sizes, memo)
+            found = found + product
+        memo[id(e)] = found
+    elif found is None:
+        compute = _OF_SYMBOLS.get(e.op) or OPERATORS[e.op]
+        found = memo[id(e)] = compute(_evaluated(e.a, sizes, memo), _evaluated(e.b, sizes, memo))
+    return found
+
+
+_OF_SYMBOLS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "float": lambda a, b: as_float(a), "int": lambda a, b: as_int(a), "max": maximum, "min": minimum, "at_most": at_most,
+}  # fmt: skip
 
 
 def whole(x: Any) -> Any:

@@ -1,12 +1,16 @@
 """Sums of gradients: what several uses of one value contribute to its gradient, put together when all of them are known.
 
 Whole gradients are added as they come. Gradients of slices wait, and become one concatenation (with zeros where nobody
-looked) instead of zeros, a write and an addition for each slice. Products by one matrix in many places (a recurrent layer's
-weight, one use a time step) wait, and become one product of the concatenated factors.
+looked) instead of zeros, a write and an addition for each slice. Products by one matrix in many places of one call (a recurrent
+layer's weight, one use a time step) wait, and become one product of the concatenated factors.
+
+Each element is the sum of what was given to it, in the order in which it was given. So the bits do not depend on where a trace ends: what waits across
+calls (slices) is added as if it had not, and what is put together otherwise (products) belongs to one call.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,24 +25,63 @@ if TYPE_CHECKING:
 FEWEST_PRODUCTS = 4
 MOST_ROWS = 512
 
-Piece = tuple[int, int, int, Any]  # dim, start, length, gradient
+Piece = tuple[int, int, int, Any]  # start, length, call, gradient
+
+
+class Layer:
+    """Gradients of slices along one dim that do not meet."""
+
+    __slots__ = ("dim", "pieces")
+
+    def __init__(self, dim: int, piece: Piece) -> None:
+        self.dim = dim
+        self.pieces = [piece]
+
+    def meets(self, dim: int, start: int, length: int) -> bool:
+        """Whether a slice would share an element with one of them."""
+        if dim != self.dim:
+            return True
+        i = bisect_right(self.pieces, start, key=_start)
+        before, after = self.pieces[i - 1] if i else None, self.pieces[i] if i < len(self.pieces) else None
+        return (before is not None and before[0] + before[1] > start) or (after is not None and after[0] < start + length)
+
+
+def _start(piece: Piece) -> int:
+    return piece[0]
 
 
 class Gradients:
-    """The gradients that are known so far, by slot. `pop` and `settle` give their sums."""
+    """The gradients that are known so far, by slot. `pop` and `settle` give their sums.
 
-    def __init__(self, known: dict[int, Tensor], nodes: Sequence[Node], value: Any) -> None:
+    `calls`: the first slots of the calls that the nodes belong to, in order.
+    """
+
+    def __init__(self, known: dict[int, Tensor], nodes: Sequence[Node], value: Any, calls: Sequence[int]) -> None:
         self.known = known
         self.value = value
-        self.pieces: dict[int, list[Piece]] = {}
+        self.calls = calls
+        self.call = len(calls)
+        self.layers: dict[int, list[Layer]] = {}
         self.factors: dict[int, list[tuple[Tensor, Tensor]]] = {}
-        self.products = Counter([node.inputs[1] for node in nodes if node.op == "matmul"])
+        self.products = Counter([(self._call_of(node), node.inputs[1]) for node in nodes if node.op == "matmul"])
 
     def __contains__(self, slot: int) -> bool:
-        return slot in self.known or slot in self.pieces or slot in self.factors
+        return slot in self.known or slot in self.layers or slot in self.factors
+
+    def _call_of(self, node: Node) -> int:
+        return bisect_right(self.calls, node.outputs[0])
+
+    def enter(self, node: Node) -> None:
+        """The pass has come to this node: of the calls after its own nothing waits but slices."""
+        if self.call and node.outputs[0] < self.calls[self.call - 1]:
+            self.call = self._call_of(node)
+            for slot in list(self.factors):
+                self.settle(slot)
 
     def add(self, slot: int, gradient: Tensor) -> None:
         """A gradient of the whole value."""
+        if slot in self.layers:
+            self._settle_slices(slot)
         before = self.known.get(slot)
         self.known[slot] = gradient if before is None else before + gradient
 
@@ -46,24 +89,30 @@ class Gradients:
         """The gradient of a slice or a selected index, if its place is known now."""
         if len(node.inputs) != 1 or node.op not in ("slice", "select"):
             return False
-        attrs = dict(node.attrs)
+        slot, attrs = node.inputs[0], dict(node.attrs)
         dim = attrs["dim"]
         if node.op == "select":
-            piece = (dim, attrs["index"], 1, gradient.unsqueeze(dim))
+            start, length, gradient = attrs["index"], 1, gradient.unsqueeze(dim)
         elif attrs["step"] == 1:
-            piece = (dim, attrs["start"], attrs["length"], gradient)
+            start, length = attrs["start"], attrs["length"]
         else:
             return False
-        if piece[2]:
-            self.pieces.setdefault(node.inputs[0], []).append(piece)
+        if not length:
+            self.add(slot, zeros(self.value(slot)))
+            return True
+        layers = self.layers.setdefault(slot, [])
+        last = max([i for i, layer in enumerate(layers) if layer.meets(dim, start, length)], default=-1)
+        piece = (start, length, self._call_of(node), gradient)
+        if last + 1 < len(layers):
+            insort(layers[last + 1].pieces, piece, key=_start)
         else:
-            self.add(node.inputs[0], zeros(self.value(node.inputs[0])))
+            layers.append(Layer(dim, piece))
         return True
 
     def takes_product(self, node: Node) -> bool:
         """Whether the gradient of the product's second factor shall wait for those of other products by it."""
         a = self.value(node.inputs[0])
-        return self.products[node.inputs[1]] >= FEWEST_PRODUCTS and len(a.shape) == 2 and a.shape[0] <= MOST_ROWS
+        return self.products[self._call_of(node), node.inputs[1]] >= FEWEST_PRODUCTS and len(a.shape) == 2 and a.shape[0] <= MOST_ROWS
 
     def add_product(self, slot: int, a: Tensor, gradient: Tensor) -> None:
         """The gradient a^T @ gradient."""
@@ -76,13 +125,15 @@ class Gradients:
 
     def settle_all(self) -> None:
         """Leave nothing waiting."""
-        for slot in (*self.pieces, *self.factors):
+        for slot in (*self.layers, *self.factors):
             self.settle(slot)
 
     def settle(self, slot: int) -> None:
         """Put what waits for this slot together."""
         from flambeau.ops import primitives as prim
 
+        if slot in self.layers:
+            self._settle_slices(slot)
         factors = self.factors.pop(slot, None)
         if factors is not None:
             a, g = factors[0]
@@ -91,43 +142,27 @@ class Gradients:
                 a, g = (prim.concatenate(*parts, dim=0) for parts in zip(*reversed(factors), strict=True))
             a = a.transpose(0, 1)
             self.add(slot, prim.matmul(a.conj() if a._meta.dtype.is_complex else a, g))
-        pieces = self.pieces.pop(slot, None)
-        if pieces is not None:
-            for layer in _layers(pieces):
-                self.add(slot, _concatenation(self.value(slot), layer))
 
-
-def _layers(pieces: list[Piece]) -> list[list[Piece]]:
-    """The pieces in few layers: those of a layer lie along one dim and do not meet; pieces at one place are added."""
-    at: dict[tuple[int, int, int], Any] = {}
-    for dim, start, length, gradient in pieces:
-        before = at.get((dim, start, length))
-        at[dim, start, length] = gradient if before is None else before + gradient
-    layers: list[list[Piece]] = []
-    for dim, start, length in sorted(at):
-        piece = (dim, start, length, at[dim, start, length])
+    def _settle_slices(self, slot: int) -> None:
+        layers = self.layers.pop(slot)
+        # To add the gradients of several calls is to add zeros elsewhere, which makes 0.0 of -0.0: so it is where no addition is left.
+        alone = slot not in self.known and len(layers) == 1 and len({call for _, _, call, _ in layers[0].pieces}) > 1
         for layer in layers:
-            last = layer[-1]
-            if last[0] == dim and last[1] + last[2] <= start:
-                layer.append(piece)
-                break
-        else:
-            layers.append([piece])
-    return layers
+            self.add(slot, _concatenation(self.value(slot), layer, alone))
 
 
-def _concatenation(value: Value, layer: list[Piece]) -> Any:
+def _concatenation(value: Value, layer: Layer, add_zero: bool) -> Any:
     """The pieces of a layer side by side, zeros between them."""
     from flambeau.ops import primitives as prim
 
-    dim = layer[0][0]
+    dim = layer.dim
     size = value.shape[dim]
     parts = []
     end = 0
-    for _, start, length, gradient in layer:
+    for start, length, _, gradient in layer.pieces:
         if start > end:
             parts.append(zeros(value, (*value.shape[:dim], start - end, *value.shape[dim + 1 :])))
-        parts.append(gradient)
+        parts.append(gradient + 0 if add_zero else gradient)
         end = start + length
     if size > end:
         parts.append(zeros(value, (*value.shape[:dim], size - end, *value.shape[dim + 1 :])))

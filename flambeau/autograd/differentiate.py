@@ -28,14 +28,14 @@ class Region:
 
     `boundaries`: slots where gradients leave; `freed`: outputs of nodes whose forward values were given up;
     `used` collects the nodes whose forward values a rule has asked for, `slots_used` those values. `writes`: see
-    `overwritten`. `replaced`: see `replaced_values`. `indices`: run-time numbers. In a dry run, which only collects, a use of what
-    has been written over is no error.
+    `overwritten`. `replaced`: see `replaced_values`. `indices`: run-time numbers. `calls`: the first slots of the calls.
+    In a dry run, which only collects, a use of what has been written over is no error.
     """
 
     def __init__(
         self, fragment: Fragment, nodes: Sequence[Node], needs: Callable[[int], bool], value: Callable[[int], Value],
         forward: Callable[[int], Tensor], boundaries: set[int], freed: set[int], writes: dict[int, Write], replaced: dict[int, int],
-        indices: Container[int], dry: bool = False,
+        indices: Container[int], calls: Sequence[int] = (), dry: bool = False,
     ) -> None:  # fmt: skip
         self.fragment = fragment
         self.nodes = nodes
@@ -47,6 +47,7 @@ class Region:
         self.writes = writes
         self.replaced = replaced
         self.indices = indices
+        self.calls = calls
         self.dry = dry
         self.used: set[int] = set()
         self.slots_used: set[int] = set()
@@ -162,11 +163,12 @@ def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
     boundaries = region.boundaries
     replaced = region.replaced
     zero: set[int] = set()  # whose gradient is zero, if nothing else is added to it
-    gradients = Gradients(grads, region.nodes, region.value)
+    gradients = Gradients(grads, region.nodes, region.value, region.calls)
     for node in reversed(region.nodes):
         outputs = node.outputs
         if outputs[-1] <= stop:
             break
+        gradients.enter(node)
         found = any(o in gradients for o in outputs)
         if outputs[0] in boundaries or not (found or (zero and not zero.isdisjoint(outputs))):
             continue

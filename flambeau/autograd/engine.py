@@ -7,11 +7,12 @@ end at *cuts*: values with hooks, and results of custom functions, whose Python 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.hooks import Pass, current, pack_saved, saved, unpacked
-from flambeau.autograd.segment import Segment, SegmentForward, trace_region
+from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, trace_region
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops.signatures import flag
 from flambeau.statistics import counters
@@ -21,6 +22,7 @@ from flambeau.trace.evaluate import flush
 from flambeau.trace.meta import is_dense
 from flambeau.trace.recorder import GRAD_MODE, Boundary, Fragment, Trace, local, run_in
 from flambeau.trace.state import State
+from flambeau.trace.tiers import MODE, PIECES, in_pieces
 from flambeau.trace.while_set import while_set, while_switched
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ class Engine:
         self.quiet: set[int] = set()  # ids of targets where this pass ends: another goes on from there, and calls their hooks
         self.current: dict[int, Tensor] = {}
         self.queue: dict[Segment, dict[int, Tensor]] = {}
+        self.leaves: dict[int, tuple[Tensor, Tensor]] = {}  # id -> (leaf, the sum of its gradients so far)
         self.target_slots: set[int] = set()
         self.segment_targets: dict[Segment, dict[int, Tensor]] = {}
         self.slot_targets: dict[int, Tensor] = {}
@@ -109,15 +112,18 @@ class Engine:
             call()
 
     def _walk_all(self) -> None:
+        tr = self.tr
+        pieces = walked = in_pieces(tr) or MODE[0] == PIECES
         self._walk(None)
-        walked = 0
         while self.queue:
             segment = max(self.queue, key=lambda s: s.order)
             if walked and not self.create and not saved:
                 # Each further segment is a trace of its own: a pass through more of them than ever before is made of passes that are known.
-                flush(self.tr, "segments of a backward pass")
+                (tr.end_piece if pieces else partial(flush, tr))("segments of a backward pass")
             self._walk(segment)
-            walked += 1
+            walked = True
+        for t, gradient in self.leaves.values():
+            self._arrive(t, gradient)
 
     # -- one region -----------------------------------------------------------------------------------------------
     def _walk(self, segment: Segment | None) -> None:
@@ -159,7 +165,9 @@ class Engine:
                 break
             stop = max([end for s in cuts if (end := ends.get(s, s)) < max(pending)], default=-1)
             given, pending = pending, {}
-            results = self._stage(segment, given, stop)
+            sums = {} if self.batched else self._sums(owner)
+            results = self._stage(segment, {**given, **sums}, stop)
+            results = {**{s: g for s, g in sums.items() if s not in results}, **results}
             for s, gradient in results.items():
                 self._add(pending, s, gradient)
             if segment is None:
@@ -191,14 +199,40 @@ class Engine:
             return
         if not t._meta.requires_grad:  # no longer: requires_grad_(False) came after its use
             return
+        if self.targets is not None and id(t) not in self.target_ids and id(t) not in self.quiet:
+            return
+        known = self.leaves.get(id(t))
+        sums = {} if known is None else {0: known[1]}
+        self._add(sums, 0, gradient)
+        self.leaves[id(t)] = t, sums[0]
+
+    def _sums(self, owner: Any) -> dict[int, Tensor]:
+        """What has reached the boundaries of a region so far, by slot: it goes through the region's next stage, which adds to it one gradient after the other,
+        as if everything were one region. It is taken from where it was."""
+        found: dict[int, Tensor] = {}
+        for slot, boundary in owner.boundaries.items():
+            if boundary.history is None:
+                known = self.leaves.get(id(boundary.tensor))
+                gradient = None if known is None else known[1]
+            else:
+                gradient = self.queue.get(boundary.history[0], {}).get(boundary.history[1])
+            if gradient is not None and not gradient.is_sparse and gradient.shape == boundary.tensor.shape:
+                found[slot] = gradient
+                if boundary.history is None:
+                    del self.leaves[id(boundary.tensor)]
+                else:
+                    del self.queue[boundary.history[0]][boundary.history[1]]
+        return found
+
+    def _arrive(self, t: Tensor, gradient: Tensor) -> None:
+        """All of a leaf's gradient is there."""
         if id(t) in self.quiet:
             self._add_found(t, gradient)
             return
-        if t._hooks and (self.targets is None or id(t) in self.target_ids):
+        if t._hooks:
             gradient = self._hooked(t, gradient)
         if self.targets is not None:
-            if id(t) in self.target_ids:
-                self._add_found(t, gradient)
+            self._add_found(t, gradient)
             return
         if t._grad_dtype is not ... and t._grad_dtype is not None:
             gradient = gradient.to(t._grad_dtype)
@@ -261,10 +295,7 @@ class Engine:
         )  # fmt: skip
         state = tr.state.children.get(key)
         if state is None or (segment is not None and not segment.freed.isdisjoint(state.info.used)):
-            def make(ints: tuple[Any, ...] = ()) -> Any:
-                return self._make(segment, key, order, gradients, entered, stop, extra)
-
-            state = follow(tr, key, key, (), make, make) if segment is None and not self.batched else make()
+            state = self._new_stage(segment, key, order, gradients, entered, stop, extra)
         if segment is not None:
             self._check_versions(segment, state.info)
             if not self.retain:
@@ -277,6 +308,19 @@ class Engine:
             tr.heal()
             raise
         return dict(zip(info.slots, results, strict=True))
+
+    def _new_stage(self, segment: Segment | None, key: Any, *rest: Any) -> Any:
+        """The edge of a stage that is not known at these sizes: by class where the forward pass was, else as it is."""
+        tape = None if segment is None else segment.tape
+        exact = partial(self._make, segment, tape, key, *rest)
+        if self.batched:
+            return exact()
+        if segment is None:
+            return follow(self.tr, key, key, (), lambda ints: exact(), exact)
+        if type(tape) is not TapeAt or segment.packed or segment.freed != tape.freed:
+            return exact()
+        skeleton = (SEGMENT, tape.whole, tape.kept, *key[2:])
+        return follow(self.tr, key, skeleton, tape.sizes, lambda sizes: self._make(segment, TapeAt(tape.whole, sizes, tape.kept), key, *rest), exact)
 
     def _check_versions(self, segment: Segment, info: StageInfo) -> None:
         for slot in info.boundaries_used:
@@ -296,9 +340,10 @@ class Engine:
 
     @untraced
     def _make(
-        self, segment: Segment | None, key: Any, order: list[int], gradients: list[Tensor], entered: list[Tensor],
+        self, segment: Segment | None, tape: Tape | None, key: Any, order: list[int], gradients: list[Tensor], entered: list[Tensor],
         stop: int, extra: list[Any],
     ) -> Any:  # fmt: skip
+        """Differentiate a region and make the edge. `tape`: the segment's, or the same over symbols."""
         tr = self.tr
         counters.slow_path_entries += 1
         fragment = Fragment(tr, self.create)
@@ -312,21 +357,21 @@ class Engine:
         numbers = [fragment.parameter(type(p)) for p in extra]
         seeds = dict(zip(order, placeholders, strict=False))
         forward: Any = None
-        if segment is None:
+        boundaries = tr.boundaries if segment is None else segment.boundaries
+        if segment is None or tape is None:
             region = trace_region(tr, fragment, tr.state.path())
         else:
             keys = [*segment.saved, *segment.boundaries]
             known = dict(zip(keys, placeholders[len(order) :], strict=True))
-            known.update(zip(segment.tape.entered, numbers, strict=True))
-            if segment.tape.preserved:  # the trace has written over these inputs: what they were is among the saved values
-                known = {s: t for s, t in known.items() if segment.tape.values[s].base not in segment.tape.preserved}
+            known.update(zip(tape.entered, numbers, strict=True))
+            if tape.preserved:  # the trace has written over these inputs: what they were is among the saved values
+                known = {s: t for s, t in known.items() if tape.values[s].base not in tape.preserved}
             if segment.packed:  # what a hook has packed is used also where it is a leaf's
-                known = {s: t for s, t in known.items() if segment.tape.values[s].base not in segment.packed}
-            forward = SegmentForward(segment, fragment, known)
-            tape = segment.tape
+                known = {s: t for s, t in known.items() if tape.values[s].base not in segment.packed}
+            forward = SegmentForward(segment, tape, fragment, known)
             region = Region(
                 fragment, tape.nodes, tape.requires.__contains__, tape.values.__getitem__, forward,
-                set(segment.boundaries) | set(segment.custom), segment.freed, tape.writes, tape.replaced, tape.parameters,
+                set(segment.boundaries) | set(segment.custom), segment.freed, tape.writes, tape.replaced, tape.parameters, tape.calls,
             )  # fmt: skip
         grads: dict[int, Any] = dict(seeds)
 
@@ -336,22 +381,25 @@ class Engine:
 
                 return differentiate_batched(region, fragment, grads, stop)
             differentiate(region, grads, stop)
-            return self._own(region, fragment, grads)
+            for slot in [s for s, g in grads.items() if g is seeds.get(s) and s in region.boundaries]:
+                del grads[slot]  # a sum that nothing was added to
+            return self._own(region, fragment, grads, boundaries)
 
         result = run_in(fragment, body, ())
         freed = set() if self.retain or segment is not None else set(region.used)
         used = forward.boundaries_used if forward is not None else set()
         return tr.add_edge(key, fragment, tuple(result), tensors, info=StageInfo(tuple(grads), set(region.used), freed, used))
 
-    def _own(self, region: Region, fragment: Fragment, grads: dict[int, Any]) -> list[Any]:
-        """Gradients that leave at a boundary get memory of their own, laid out as the tensor they belong to."""
+    def _own(self, region: Region, fragment: Fragment, grads: dict[int, Any], boundaries: dict[int, Boundary]) -> list[Any]:
+        """Gradients that arrive at leaves get memory of their own, laid out as the tensor they belong to. Others stay as they are: products over them have the
+        same bits wherever a trace ended."""
         from flambeau.ops import primitives as prim
 
         seen: set[int] = set()
         out = []
         for slot, g in grads.items():
             v = fragment.value(g._slot)
-            if slot in region.boundaries:
+            if slot in boundaries and boundaries[slot].history is None:
                 like = region.value(slot)
                 strides = like.strides if is_dense(like.shape, like.strides) else contiguous_strides(like.shape)
                 if v.base is not None or g._slot < fragment.first or g._slot in seen or v.strides != strides:

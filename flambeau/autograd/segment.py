@@ -17,7 +17,7 @@ from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.exact import exact
 from flambeau.ops.primitive import PRIMITIVES
 from flambeau.runtime.untracked import keep
-from flambeau.symbols import plain_at
+from flambeau.symbols import at_sizes
 from flambeau.trace.meta import meta
 from flambeau.trace.recorder import Boundary, Fragment, Trace, bare, run_in
 from flambeau.trace.state import State
@@ -52,6 +52,7 @@ class Tape:
         self.freed: set[int] = freed_outputs(path)
         self.writes = overwritten(path)
         self.replaced = replaced_values(path)
+        self.calls = [s.first_value for s in path]
         self.preserved: set[int] = set()  # roots of boundaries that the trace wrote over, of which the plan kept what they were
 
     def known(self, kept: tuple[Any, ...]) -> Tape:
@@ -62,7 +63,7 @@ class Tape:
         """
         values = tuple([(v.shape, v.dtype, v.strides, v.base, v.offset, v.dynamic) for v in self.values])
         nodes = tuple([(n.op, n.inputs, n.outputs, exact(n.attrs)) for n in self.nodes])
-        sets = frozenset(self.requires), frozenset(self.freed), frozenset(self.preserved)
+        sets = frozenset(self.requires), frozenset(self.freed), frozenset(self.preserved), tuple(self.calls)
         key = (nodes, values, *sets, tuple(self.parameters), tuple(self.entered), tuple(self.writes.items()), tuple(self.replaced.items()), kept)
         try:
             known = _TAPES.setdefault(key, self)
@@ -93,13 +94,14 @@ class Tape:
 
 
 class TapeAt(Tape):
-    """The tape of a path by class (trace/classes.py) at given sizes: what depends on them is made when somebody asks."""
+    """The tape of a path by class (trace/classes.py) at given sizes, or symbols: what depends on them is made when somebody asks."""
 
-    def __init__(self, whole: Tape, sizes: tuple[int, ...]) -> None:
-        self.whole = whole
-        self.plain = plain_at(sizes)
+    def __init__(self, whole: Tape, sizes: tuple[int, ...], kept: tuple[Any, ...]) -> None:
+        self.whole, self.sizes, self.kept = whole, sizes, kept
+        self.plain = at_sizes(sizes)
         self.requires, self.parameters, self.entered = whole.requires, whole.parameters, whole.entered
         self.freed, self.writes, self.replaced, self.preserved = whole.freed, whole.writes, whole.replaced, whole.preserved
+        self.calls = whole.calls
         self.values: Any = _ValuesAt(whole.values, self.plain)
 
     @cached_property
@@ -138,7 +140,7 @@ def tape_at(variant: Any, sizes: tuple[int, ...], model: State, preserved: set[i
     key = ("class", whole, sizes, kept)
     found = _TAPES.get(key)
     if found is None:
-        found = _TAPES[key] = TapeAt(whole, sizes)
+        found = _TAPES[key] = TapeAt(whole, sizes, kept)
     return found
 
 
@@ -204,7 +206,7 @@ def trace_region(tr: Trace, fragment: Fragment, path: list[State], dry: bool = F
     indices = {slot for s in path for slot in s.parameters}
     return Region(
         fragment, nodes, requires.__contains__, fragment.value, fragment.at, boundaries, freed_outputs(path), overwritten(path),
-        replaced_values(path), indices, dry,
+        replaced_values(path), indices, [s.first_value for s in path], dry,
     )  # fmt: skip
 
 
@@ -411,8 +413,9 @@ def _laid_out(t: Tensor, m: Any) -> Tensor:
 class SegmentForward:
     """Forward values of a segment inside a fragment of the current trace: saved ones as inputs, others computed again."""
 
-    def __init__(self, segment: Segment, fragment: Fragment, entered: dict[int, Tensor]) -> None:
+    def __init__(self, segment: Segment, tape: Tape, fragment: Fragment, entered: dict[int, Tensor]) -> None:
         self.segment = segment
+        self.tape = tape  # the segment's, or that over symbols
         self.fragment = fragment
         self.known = dict(entered)
         self.boundaries_used: set[int] = set()
@@ -427,7 +430,7 @@ class SegmentForward:
         return found
 
     def _again(self, slot: int) -> Tensor:
-        tape = self.segment.tape
+        tape = self.tape
         if slot in tape.parameters:
             raise AssertionError("parameters are entered")
         node = tape.producer[slot]

@@ -11,13 +11,17 @@ from flambeau.runtime import whole_files
 
 
 def explain(script: str, arguments: Sequence[str], html: str | None = None) -> int:
-    """Run the script as `flambeau run` does; report when it ends, on the terminal or as a page in the file `html`."""
+    """Run the script as `flambeau run` does; report when it ends, on the terminal or as a page in the file `html`.
+
+    Each path is planned as a whole when it first comes, as in other runs once it has come again (trace/tiers.py).
+    """
     from flambeau.cli.run import run
     from flambeau.compiler import explain as compiler
     from flambeau.profiler import machine
     from flambeau.statistics import counters
-    from flambeau.trace import evaluate
+    from flambeau.trace import evaluate, tiers
 
+    tiers.MODE[0] = tiers.WHOLE
     if html is not None:
         return _explain_html(script, arguments, html)
     bandwidth, peak = machine.bandwidth(), machine.peak()

@@ -18,7 +18,7 @@ from flambeau.runtime import threads
 from flambeau.runtime.runner import Relocation, Task
 from flambeau.runtime.untracked import keep, record, untrack_all
 from flambeau.statistics import counters
-from flambeau.symbols import Code, Recording, plain_at, reaches
+from flambeau.symbols import Code, Recording, at_sizes, reaches
 from flambeau.trace import classes
 from flambeau.trace.classes import compared, over_symbols, tried
 from flambeau.trace.forgetting import account
@@ -179,6 +179,6 @@ def _twin(variant: PlanVariant, state: State, numbers: Any) -> TracePlan:
 
 def graph_at(graph: Graph, sizes: tuple[int, ...]) -> Graph:
     """A graph over symbols at given sizes."""
-    plain = plain_at(sizes)
+    plain = at_sizes(sizes)
     values, nodes = [v.mapped(plain) for v in graph.values], [n.mapped(plain) for n in graph.nodes]
     return Graph(values, nodes, list(graph.inputs), list(graph.parameters), list(graph.outputs), list(graph.updates))

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from flambeau.compiler.graph import Node, Value, contiguous_strides
 from flambeau.runtime.untracked import record, untrack_all
 from flambeau.statistics import counters
-from flambeau.symbols import Code, Recording, plain_at, symbolic
+from flambeau.symbols import Code, Recording, at_sizes, symbolic
 from flambeau.trace.meta import Meta, is_dense, meta
-from flambeau.trace.place import here
+from flambeau.trace.place import line_here
 from flambeau.trace.state import IN, OBSERVATIONS, Bound, Out, State
 from flambeau.trace.while_set import while_set
 
@@ -114,8 +114,8 @@ def model_of(state: State) -> State | None:
 # -- keys: what is a size in them ----------------------------------------------------------------------------------
 
 
-def of_input(key: Any) -> tuple[Any, Ints]:
-    """(all but the sizes, the sizes) of the key of an input's edge or an alias's."""
+def of_input(key: Any, anywhere: bool) -> tuple[Any, Ints]:
+    """(all but the sizes, the sizes) of the key of an input's edge or an alias's. `anywhere`: what is known of it holds at all places of the program."""
     m: Meta = key[1] if key[0] == IN else key[2]
     shape, strides = tuple(m.shape), m.strides
     order: tuple[int, ...] | None = None
@@ -134,8 +134,7 @@ def of_input(key: Any) -> tuple[Any, Ints]:
         ints = (*ints, m.offset, nbytes)
     flags = m.dtype, m.requires_grad, m.leaf, m.wrapped, m.dynamic, len(shape), layout, whole
     rest = key[3] if key[0] == IN else (key[1], key[3], key[4])
-    place = here()
-    return (key[0], flags, rest, place.file, place.line), ints
+    return (key[0], flags, rest, None if anywhere else line_here()), ints
 
 
 def _ordered(shape: Any, order: tuple[int, ...]) -> tuple[Any, ...]:
@@ -150,7 +149,7 @@ def _ordered(shape: Any, order: tuple[int, ...]) -> tuple[Any, ...]:
 
 def input_key_of(skeleton: Any, ints: Ints) -> Any:
     """The key that `of_input` has taken apart, with other sizes."""
-    kind, flags, rest, _, _ = skeleton
+    kind, flags, rest, _ = skeleton
     d, requires_grad, leaf, wrapped, dynamic, ndim, layout, whole = flags
     shape, left = ints[:ndim], ints[ndim:]
     if layout is None:
@@ -164,16 +163,15 @@ def input_key_of(skeleton: Any, ints: Ints) -> Any:
     return (kind, m, m.numel * d.itemsize if nbytes is None else nbytes, rest)
 
 
-def of_call(op: Any, key: Any, args: Any, sizes: tuple[int, ...]) -> tuple[Any, Ints]:
+def of_call(op: Any, key: Any, args: Any, sizes: tuple[int, ...], anywhere: bool) -> tuple[Any, Ints]:
     """(all but the sizes, the sizes) of the key of an operation's edge. Where a path has no symbols yet, the place in the program is a part of it: calls
-    of other places have sizes of their own."""
+    of other places have sizes of their own, but for pieces (`anywhere`)."""
     sized = op.sized
     if not sized:
         return key, ()
     skeleton = list(key)
-    if not sizes:
-        place = here()
-        skeleton += [place.file, place.line]
+    if not sizes and not anywhere:
+        skeleton += line_here()
     ints: list[int] = []
     for i in sized:
         a = args[i]
@@ -221,7 +219,7 @@ def known_call(parent: State, op: Any, key: Any, args: Any) -> State | None:
     model, sizes = parent.model, parent.sizes
     if model is None or not sizes or model.patterns is None or not ENABLED[0]:
         return None
-    skeleton, ints = of_call(op, key, args, sizes)
+    skeleton, ints = of_call(op, key, args, sizes, True)
     variants: list[Variant] | None = model.patterns.get(skeleton)
     if variants is None:
         return None
@@ -235,6 +233,15 @@ def known_call(parent: State, op: Any, key: Any, args: Any) -> State | None:
             counters.class_edges += 1
             return _exact(variant, parent, key, found)
     return None
+
+
+def foreseen(parent: State, op: Any, key: Any, args: Any, anywhere: bool) -> bool:
+    """Whether a model holds at these sizes for an operation's edge, though it may have to be compared first."""
+    model, sizes = model_of(parent), parent.sizes
+    if model is None or sizes is None or model.patterns is None or not ENABLED[0]:
+        return False
+    skeleton, ints = of_call(op, key, args, sizes, anywhere)
+    return any(v.match is not None and v.match(sizes, ints) is not None for v in model.patterns.get(skeleton, ()))
 
 
 def follow(
@@ -376,13 +383,14 @@ def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], int
     exec(compile("def match(s, x):\n" + "\n".join([f"    {line}" for line in code.lines]), "<guards>", "exec"), scope)
     variant.match = scope["match"]
     variant.made_at = sizes
-    evaluated = [(tuple(o.meta.shape), o.meta.strides, o.meta.offset) for o in made.outs]
+    evaluated = [(tuple(o.meta.shape), o.meta.strides, o.meta.offset, o.dynamic) for o in made.outs]
     if made.meta is not None:
-        evaluated.append((tuple(made.meta.shape), made.meta.strides, made.meta.offset))
+        evaluated.append((tuple(made.meta.shape), made.meta.strides, made.meta.offset, ()))
     variant.metas = tuple([o.meta for o in made.outs] + ([made.meta] if made.meta is not None else []))
     numbers = [b.size for b in made.bounds]
     pending = made.pending_bytes - model.pending_bytes
-    if any(symbolic((*shape, *strides, offset)) for shape, strides, offset in evaluated) or symbolic((*numbers, pending)):
+    in_results = [(*shape, *strides, offset, *[m for _, m in dynamic]) for shape, strides, offset, dynamic in evaluated]
+    if any(map(symbolic, in_results)) or symbolic((*numbers, pending)):
         evaluator = Code()
         variant.evaluate = evaluator.function(evaluator.structure((evaluated, numbers, pending)))
     made.pending_bytes = int.__int__(made.pending_bytes)
@@ -432,9 +440,9 @@ def _exact(variant: Variant, parent: State, key: Any, sizes: tuple[int, ...]) ->
         state.pending_bytes = parent.pending_bytes + pending
         made = [
             meta(shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic)
-            for m, (shape, strides, offset) in zip(variant.metas, metas, strict=True)
+            for m, (shape, strides, offset, _) in zip(variant.metas, metas, strict=True)
         ]
-        state.outs = tuple([Out(out.slot, m, out.root, out.alias, out.dynamic) for out, m in zip(model.outs, made, strict=False)])
+        state.outs = tuple([Out(out.slot, m, out.root, out.alias, given[3]) for out, m, given in zip(model.outs, made, metas, strict=False)])
         state.meta = None if model.meta is None else made[-1]
         state.bounds = tuple([Bound(b.position, b.low, n, b.dim, b.skip, b.what) for b, n in zip(model.bounds, numbers, strict=True)])
     parent.children[key] = state
@@ -493,20 +501,20 @@ def _agrees(variant: Variant, state: State, sizes: tuple[int, ...]) -> bool:
     if nodes != state.nodes or values != state.values:
         return False
     metas = [o.meta for o in state.outs] + ([state.meta] if state.meta is not None else [])
-    wanted = [(tuple(m.shape), m.strides, m.offset) for m in metas]
+    flags = [(o.slot, o.root, o.alias, o.meta.dtype, o.meta.requires_grad, o.meta.leaf) for o in state.outs]
+    if flags != [(o.slot, o.root, o.alias, o.meta.dtype, o.meta.requires_grad, o.meta.leaf) for o in model.outs]:
+        return False
+    dynamic = [o.dynamic for o in state.outs] + ([()] if state.meta is not None else [])
     if variant.evaluate is None:
         modelled = [o.meta for o in model.outs] + ([model.meta] if model.meta is not None else [])
-        return modelled == metas
-    found, numbers, pending = variant.evaluate(sizes)
-    flags = [(o.slot, o.root, o.alias, o.dynamic, o.meta.dtype, o.meta.requires_grad, o.meta.leaf) for o in state.outs]
-    return (
-        found == wanted and numbers == [b.size for b in state.bounds]
-        and flags == [(o.slot, o.root, o.alias, o.dynamic, o.meta.dtype, o.meta.requires_grad, o.meta.leaf) for o in model.outs]
-    )  # fmt: skip
+        return modelled == metas and [o.dynamic for o in model.outs] == [o.dynamic for o in state.outs]
+    found, numbers, _ = variant.evaluate(sizes)
+    wanted = [(tuple(m.shape), m.strides, m.offset, d) for m, d in zip(metas, dynamic, strict=True)]
+    return found == wanted and numbers == [b.size for b in state.bounds]  # type: ignore[no-any-return]
 
 
 def concrete(model: State, sizes: tuple[int, ...]) -> tuple[tuple[Node, ...], list[Value]]:
     """The nodes and values of a model at given sizes."""
-    plain = plain_at(sizes)
+    plain = at_sizes(sizes)
     return tuple([n.mapped(plain) for n in model.nodes]), [v.mapped(plain) for v in model.values]
 

@@ -178,6 +178,32 @@ def flush(tr: Trace, reason: str) -> None:
             gc.enable()
 
 
+def has_plan(tr: Trace) -> bool:
+    """Whether there is a plan of what is pending."""
+    return alive_among(tr.tensors) in tr.state.plans
+
+
+def make_ready(tr: Trace, reason: str) -> bool:
+    """Make the plan of what is pending; False if that fails: nothing is lost then."""
+    if not has_plan(tr):
+        try:
+            _new_plan(tr, tr.state, tr.tensors, alive_among(tr.tensors), reason)
+        except Exception:
+            return False
+    return True
+
+
+def _new_plan(tr: Trace, state: State, tensors: list[Tensor], alive: Any, reason: str) -> TracePlan:
+    """Make a plan, and tell who wants to know."""
+    started = perf_counter_ns()
+    plan = add_plan(tr, state, tensors, alive)
+    for observer in OBSERVERS:
+        observer(plan, reason)
+    if PROFILER is not None:
+        PROFILER.compiled(plan, started, perf_counter_ns())
+    return plan
+
+
 def _flush(tr: Trace, reason: str) -> None:
     state = tr.state
     tensors = tr.tensors
@@ -192,9 +218,8 @@ def _flush(tr: Trace, reason: str) -> None:
     inputs, params = tr.inputs, tr.params
     gen = tr.gen
     if plan is None:
-        started = perf_counter_ns()
         try:
-            plan = add_plan(tr, state, tensors, alive)
+            plan = _new_plan(tr, state, tensors, alive, reason)
         except Exception as error:
             graph = graph_of(state)
             final = final_roots(state)
@@ -203,10 +228,6 @@ def _flush(tr: Trace, reason: str) -> None:
             tr.reset()  # what cannot be compiled must not stand in the way of what comes next
             _fail(error, None, state, tensors, wanted, collect(inputs, gen), params)
             raise
-        for observer in OBSERVERS:
-            observer(plan, reason)
-        if PROFILER is not None:
-            PROFILER.compiled(plan, started, perf_counter_ns())
     if state.countdown and reason == "observation" and PROFILER is None:
         state.countdown -= 1
         if not state.countdown:

@@ -162,7 +162,9 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         if not (state.external or state.info.moving or (recorded and (state.meta.requires_grad or tr.custom))):  # type: ignore[union-attr]
             step = state, state.info.root_after, state.info.keeps_history
             tr.state.writes = (target_slot,), (source_slot,), (storage.slot,), (m,), (step,), fresh
-    watched = _leave_hooks(tr, target, storage) if recorded and (tr.hooked or target._hooks or target._retains_grad) else ()
+    earlier = storage.source() if recorded else None
+    others = {} if earlier is None else earlier[0].hooked  # of the segment that has computed what is written over
+    watched = _leave_hooks(tr, target, storage, others) if recorded and (tr.hooked or others or target._hooks or target._retains_grad) else ()
     before = tr.state
     try:
         tr.state = state
@@ -173,11 +175,11 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         else:
             _bind(tr, target, storage, state)
         raise
-    for t in watched:
-        tr.hooked[tr.slot_of(t)] = t
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
         storage.cut = next(ORDER)
         storage.history = storage.result = None
+    for t in watched:
+        tr.hooked[tr.slot_of(t)] = t
     if state.external and not tr.held:
         from flambeau.trace.evaluate import flush
 
@@ -185,13 +187,13 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     return target
 
 
-def _leave_hooks(tr: Trace, target: Tensor, storage: Storage) -> list[Tensor]:
+def _leave_hooks(tr: Trace, target: Tensor, storage: Storage, others: dict[int, Tensor]) -> list[Tensor]:
     """Before a write with gradients: hooks stay with the value that is written over. Returns the tensors on the storage that keep
     their gradients, which goes on with what they are then."""
     from flambeau.tensor import twin
 
     keeping = []
-    for t in [target, *{id(t): t for t in tr.hooked.values() if t is not target and t._storage is storage}.values()]:
+    for t in [target, *{id(t): t for t in (*tr.hooked.values(), *others.values()) if t is not target and t._storage is storage}.values()]:
         if not (t._hooks or t._retains_grad) or t._meta.leaf or t._detached != target._detached:
             continue
         before = twin(t)

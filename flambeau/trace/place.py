@@ -52,16 +52,20 @@ class Place:
         return f"at {self.file}:{self.line}" + ("" if module is None else f", in module {module}")
 
 
-def here() -> Place:
-    """The place of the call that is under way in this thread."""
+def line_here() -> tuple[str, int]:
+    """File and line of the call that is under way in this thread."""
     frame: FrameType | None = sys._getframe(1)
-    file, line = "<no Python frame>", 0
     while frame is not None:
         name = frame.f_code.co_filename
         if not is_ours(name):
-            file, line = name, frame.f_lineno
-            break
+            return name, frame.f_lineno
         frame = frame.f_back
+    return "<no Python frame>", 0
+
+
+def here() -> Place:
+    """The place of the call that is under way in this thread."""
+    file, line = line_here()
     modules: list[weakref.ref[Any]] = []
     walk: FrameType | None = sys._getframe(1)
     last: Any = None

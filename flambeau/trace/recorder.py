@@ -10,6 +10,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -17,7 +18,7 @@ from flambeau.compiler.graph import Node, Value
 from flambeau.foreign import refuse
 from flambeau.runtime import forking
 from flambeau.statistics import counters
-from flambeau.trace import classes
+from flambeau.trace import classes, tiers
 from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
 from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, OffsetNeeded, _new, casting_body
@@ -84,6 +85,7 @@ class Trace:
         self.looks = 0  # how often a value or an offset has decided what was recorded: such calls are not remembered (ops/remembered.py)
         self.held = False  # a call of several edges is under way: shared memory may wait for its end
         self.limit = DEPTH_LIMIT
+        self.walk = tiers.Walk()
         self.view: classes.View | None = None  # the path over symbols
         self.symbolic = False  # it is what is being looked at
         self._values: list[Value] = []
@@ -121,6 +123,29 @@ class Trace:
             self.hooked = {}
         if self.faces:
             self.faces = {}
+
+    def _next_piece(self, tensors: Sequence[Tensor]) -> bool:
+        """End the trace within a path in pieces (tiers.py), before a call of these tensors, if that can be done."""
+        from flambeau.trace.evaluate import make_ready, settle
+
+        gen = self.gen
+        if any(t._gen == gen and not any(t is x for x in (*self.tensors, *self.resolved)) for t in tensors):
+            return False  # a tensor that stands for another one: it would get no value
+        if self.state.views_only:
+            settle(self)
+        elif not make_ready(self, "new call"):
+            return False
+        self.end_piece("new call")
+        return True
+
+    def end_piece(self, reason: str) -> None:
+        """Run what is pending; what comes next is a piece."""
+        from flambeau.trace.evaluate import flush
+
+        flush(self, reason)
+        counters.pieces += 1
+        self.state = self._root_for_mode(piece=True)
+        self.walk.generation = self.gen
 
     def holding(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(*args)`. Memory that others see ends the trace at every call: here not before all is recorded that counts on its slots."""
@@ -425,7 +450,7 @@ class Trace:
         known = classes.known_input(self.state, (key, leaf))
         if known is not None:
             return known
-        skeleton, ints = classes.of_input(key)
+        skeleton, ints = classes.of_input(key, tiers.in_pieces(self))
 
         def make(ints: tuple[Any, ...]) -> State:
             over_symbols = classes.input_key_of(skeleton, ints)
@@ -525,6 +550,13 @@ class Trace:
             if known is not None:
                 _sort(_kinds(op, key), op, args, tensors, numbers)
                 return self._take(known, tensors, numbers)
+        if tiers.MODE[0] != tiers.WHOLE and not self.held and not classes.foreseen(self.state, op, key, args, tiers.in_pieces(self)):
+            from flambeau.trace.evaluate import has_plan
+
+            _sort(_kinds(op, key), op, args, tensors, numbers)
+            if tiers.cuts(self, op, key, partial(has_plan, self)) and self._next_piece(tensors):
+                return op.call(args)
+            tensors, numbers = [], []
         settled = op.settle(args)
         if settled is not None:
             return op.call(settled)
@@ -557,7 +589,7 @@ class Trace:
                 self.slot_of(t)
             if self.state is not before:
                 raise _Moved
-            skeleton, ints = (key, ()) if self.state.sizes is None else classes.of_call(op, key, args, self.state.sizes)
+            skeleton, ints = (key, ()) if self.state.sizes is None else classes.of_call(op, key, args, self.state.sizes, tiers.in_pieces(self))
             state = classes.follow(self, key, skeleton, ints, lambda ints: record(classes.with_sizes(op, args, ints)), lambda: record(args))
             return self._take(state, tensors, numbers)
         except _Moved:  # another thread has taken an argument since the key was made: here it is another input now
@@ -653,7 +685,7 @@ class Trace:
             state.meta = outs[0].meta
             state.plain = not (state.external or state.stepwise)
         state.native = (
-            bool(outs) and not (state.external or state.stepwise) and all(out.alias is None or out.alias < MOST_GIVEN for out in outs)
+            bool(outs) and not (state.external or state.stepwise) and all(out.alias < MOST_GIVEN if out.alias is not None else not out.dynamic for out in outs)
             and all(bound.position < MOST_GIVEN for bound in state.bounds)
         )  # fmt: skip
         state.single_view = state.pack is None and outs[0].alias is not None and not state.external
@@ -734,8 +766,8 @@ class Trace:
             before.children[key] = state  # when it is whole, and without a call more: the end of a block may have little room on the stack
         self.state = state
 
-    def _root_for_mode(self) -> State:
-        mode = (self.grad_enabled, self.autocast, dtypes.get_default_dtype(), SYNC[0])
+    def _root_for_mode(self, piece: bool = False) -> State:
+        mode = (self.grad_enabled, self.autocast, dtypes.get_default_dtype(), SYNC[0], piece)
         root = self.roots.get(mode)
         if root is None:
             root = State(None, None)

@@ -152,6 +152,7 @@ def test_gradients_are_float32_and_near_pytorch() -> None:
         np.testing.assert_allclose(ours, theirs, atol=2e-2 * scale)  # bfloat16 has 8 bits; roundings differ in order
 
 
+@pytest.mark.usefixtures("whole")
 def test_one_cast_of_a_weight_used_twice() -> None:
     """The casts of a weight are common subexpressions of a trace: one kernel reads the float32 values."""
     from flambeau.trace import evaluate

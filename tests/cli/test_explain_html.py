@@ -18,6 +18,8 @@ from flambeau.cli import charts
 from flambeau.cli.charts import Point, Roof
 from flambeau.trace import evaluate
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import sys

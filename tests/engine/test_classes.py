@@ -14,6 +14,8 @@ from flambeau.trace import class_plans, classes
 from flambeau.trace.recorder import local
 from flambeau.trace.state import State
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 F = torch.nn.functional
 Program = Callable[[int, int], Any]
 
@@ -214,6 +216,16 @@ def test_a_size_that_never_differed_when_a_model_was_compared_is_compared_when_i
         return x[:, :k].unbind(1)[-1], len((x * 2).unbind(1))
 
     compare(program, [(4, 2), (5, 3), (6, 2), (7, 2), (8, 2), (9, 2), (10, 2), (8, 3), (8, 4), (9, 3), (3, 5)])
+
+
+def test_where_a_view_starts_follows_from_sizes_that_are_symbols() -> None:
+    """`y[i]` starts at i times the length of a row: the index is a run-time number, the length a symbol."""
+    for n, m in ((4, 5), (5, 6), (6, 7), (7, 8), (8, 9), (9, 4), (3, 4)):
+        y = normal(n, m) * 2
+        rows = [y[i] for i in range(n)]
+        assert all(type(row.storage_offset()) is int for row in rows)
+        assert [row.storage_offset() for row in rows] == [i * m for i in range(n)]
+        assert torch.stack(rows).equal(y)
 
 
 def test_errors_at_new_sizes_are_those_of_exact_sizes() -> None:

@@ -17,6 +17,8 @@ from flambeau import nn
 from flambeau.compiler.kernel import IndexRangeError
 from flambeau.nn import functional as F
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 Case = tuple[Callable[[Any], Any], type[Exception], tuple[str, ...]]
 
 

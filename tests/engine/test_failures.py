@@ -14,6 +14,8 @@ from flambeau.runtime import buffers, jit
 from flambeau.trace import classes
 from flambeau.trace.recorder import local
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 
 @pytest.fixture(autouse=True)
 def exact_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ import flambeau as ft
 from flambeau.trace import forgetting
 from flambeau.trace.recorder import local
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 
 def _work(size: int, turns: int = 1) -> float:
     x = ft.linspace(0.0, 1.0, size, requires_grad=True)

@@ -15,6 +15,8 @@ from flambeau.statistics import counters
 from flambeau.trace import recorder
 from flambeau.trace.bounds import resolve
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 Call = Callable[[Any, Any], Any]
 
 

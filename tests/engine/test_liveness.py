@@ -15,6 +15,8 @@ import flambeau as torch
 from flambeau.trace import evaluate, liveness
 from flambeau.trace.recorder import bare
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 WAYS: list[Callable[[list[Any]], bytes]] = [liveness.by_counts, liveness.by_weak_references]
 
 

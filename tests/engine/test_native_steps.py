@@ -22,7 +22,7 @@ from flambeau.trace import immediate, mutation, recorder
 from flambeau.trace.recorder import local
 from tests.engine.python_only import python_only
 
-pytestmark = pytest.mark.skipif(not native_calls.available(), reason="no CPython whose objects are known")
+pytestmark = [pytest.mark.usefixtures("whole"), pytest.mark.skipif(not native_calls.available(), reason="no CPython whose objects are known")]
 
 
 @pytest.fixture(autouse=True)

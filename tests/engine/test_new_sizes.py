@@ -10,6 +10,8 @@ import pytest
 import flambeau as ft
 from flambeau.trace import evaluate
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 nn, F = ft.nn, ft.nn.functional
 
 

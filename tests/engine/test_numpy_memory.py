@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import flambeau as torch
+
+pytestmark = pytest.mark.usefixtures("whole")
 
 
 def test_pending_values_do_not_see_later_writes() -> None:

@@ -14,6 +14,8 @@ from flambeau.compiler.fuse import Group
 from flambeau.compiler.graph import Graph
 from flambeau.trace.recorder import local
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 HEADS, LENGTH, SIZE = 3, 20, 8
 
 

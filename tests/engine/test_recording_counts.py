@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 import flambeau as ft
+
+pytestmark = pytest.mark.usefixtures("whole")
 
 F = ft.nn.functional
 WATCHED = ("slow_path_entries", "plans_made", "kernels_compiled")

@@ -15,6 +15,8 @@ import flambeau as ft
 from flambeau.runtime import buffers
 from flambeau.trace import evaluate
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 TRAINING = """
 import flambeau as torch
 def resident():

@@ -14,6 +14,8 @@ from flambeau.autograd.segment import Segment
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 
 def cube(t: Any) -> Any:
     class Cube(t.autograd.Function):  # type: ignore[misc,name-defined]

@@ -753,7 +753,7 @@ def outcome(t: Any, f: Callable[[Any], Any]) -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
-def test_surprise(f: Callable[[Any], Any]) -> None:
+def test_surprise(f: Callable[[Any], Any], each_tier: str) -> None:
     theirs = outcome(torch, f)
     for _ in range(2):
         ours = outcome(flambeau, f)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flambeau.symbols import Code, Recording, Sym, SymFloat, as_float, as_int, at_most, least, maximum, minimum, plain_at, whole
+from flambeau.symbols import Code, Recording, Sym, SymFloat, as_float, as_int, at_most, at_sizes, least, maximum, minimum, whole
 
 SIZES = st.tuples(st.integers(2, 40), st.integers(2, 40), st.integers(2, 40))
 STEPS = st.lists(st.tuples(st.sampled_from(["+", "-", "*", "//", "%", "max", "min", "at_most", "neg"]), st.integers(0, 9), st.integers(0, 9)), max_size=12)
@@ -53,11 +53,11 @@ def test_code_of_expressions_computes_what_ints_do(at: tuple[int, ...], other: t
     code.check(rec.guards.values())
     function = code.function(code.structure(tuple(made)))
     assert function(at) == tuple(plain)
-    assert plain_at(at)(tuple(made)) == tuple(plain)
+    assert at_sizes(at)(tuple(made)) == tuple(plain)
     found = function(other)
     if found is not None:  # the guards hold there: no division by zero was left out, no number too large
         assert found == tuple(compute(list(other), steps))
-        assert plain_at(other)(tuple(made)) == found
+        assert at_sizes(other)(tuple(made)) == found
 
 
 @given(SIZES, SIZES, st.integers(-4, 50), st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), st.integers(0, 3))

@@ -132,6 +132,7 @@ def test_results_without_a_gradient_can_be_seen() -> None:
     assert (x * 2).sum().item() == 12
 
 
+@pytest.mark.usefixtures("whole")
 def test_ex_functions_wait_for_nothing() -> None:
     a = ft.eye(3) * 2
     before = ft.stats()["traces_run"]

@@ -20,6 +20,8 @@ from flambeau.ops.registry import Operation
 from flambeau.statistics import counters
 from flambeau.trace.recorder import roots
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 F = torch.nn.functional
 
 Call = Callable[[Any, float], Any]

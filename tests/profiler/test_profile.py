@@ -12,6 +12,8 @@ import flambeau as torch
 from flambeau.profiler import ProfilerActivity, profile, record_function
 from flambeau.trace import evaluate
 
+pytestmark = pytest.mark.usefixtures("whole")
+
 
 def kernels(prof: profile) -> list[Any]:
     return [e for e in prof.events() if e.kind == "kernel"]

@@ -22,6 +22,7 @@ def _restore() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.usefixtures("whole")
 def test_more_threads_after_first_use() -> None:
     torch.set_num_threads(1)
     x = torch.randn(1 << 21)

@@ -1,0 +1,27 @@
+"""Fixtures that tests of several folders use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from flambeau.trace import tiers
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each path is recorded as a whole when it first comes (trace/tiers.py), here and in processes that a test starts: for tests that look at traces and
+    plans."""
+    before, tiers.MODE[0] = tiers.MODE[0], tiers.WHOLE
+    monkeypatch.setenv("FLAMBEAU_TIER", tiers.WHOLE)
+    yield
+    tiers.MODE[0] = before
+
+
+@pytest.fixture(params=[tiers.PIECES, tiers.WHOLE], ids=["pieces", "whole"])
+def each_tier(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Everything in pieces, and everything as a whole."""
+    before, tiers.MODE[0] = tiers.MODE[0], request.param
+    yield request.param
+    tiers.MODE[0] = before

@@ -1,0 +1,297 @@
+"""Tiers: in pieces, as a whole and mixed a program gives the same bits; what comes back is recorded as a whole, what does not is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flambeau as torch
+from flambeau.cli.fresh_programs import PROGRAMS as FRESH
+from flambeau.statistics import counters
+from flambeau.trace import tiers
+from tests.engine.test_classes import PROGRAMS, bits
+
+F = torch.nn.functional
+TIERS = (tiers.PIECES, tiers.WHOLE, tiers.MIXED)
+
+
+@pytest.fixture(autouse=True)
+def mode() -> Iterator[None]:
+    before = tiers.MODE[0]
+    yield
+    tiers.MODE[0] = before
+
+
+def in_every_tier(program: Callable[[], Any]) -> list[Any]:
+    """What a program gives in pieces, as a whole and mixed."""
+    results = []
+    for tier in TIERS:
+        tiers.MODE[0] = tier
+        torch.manual_seed(0)
+        results.append(program())
+    return results
+
+
+def same(program: Callable[[], Any]) -> Any:
+    """The bits that a program gives in every tier."""
+    pieces, whole, mixed = in_every_tier(lambda: bits(program()))
+    assert pieces == whole
+    assert mixed == whole
+    return whole
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__.strip("_"))
+def test_bits_do_not_depend_on_the_tier(program: Callable[[int, int], Any]) -> None:
+    for n, m in ((5, 7), (6, 7), (9, 8), (4, 11), (12, 3), (5, 7), (5, 7), (40, 33)):
+        same(lambda n=n, m=m: program(n, m))
+
+
+@pytest.mark.parametrize("name", ["GRU cell in a loop, new lengths", "recursive trees", "neural ODE, adaptive steps", "boxes of a detector"])
+def test_programs_in_which_everything_is_new(name: str) -> None:
+    def run() -> list[Any]:
+        step = FRESH[name](torch, 0)
+        return [step(i) for i in range(3)]
+
+    same(run)
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape).requires_grad_()
+
+
+def _shared_weight() -> Any:
+    w, h = leaf(6, 6), torch.randn(3, 6)
+    for _ in range(7):
+        h = torch.tanh(h @ w)  # from four products by one matrix on, their factors could be put together
+    h.sum().backward()
+    return w.grad
+
+
+def _slices() -> Any:
+    x = leaf(9, 4)
+    rows = [x[i].relu() * -1 for i in range(9)]  # gradients of -0.0
+    y = sum(rows) + x[2:5].exp().sum(0) + x[3:8, 1:3].sum() + (x * x).mean(0) + x[4]
+    y.sum().backward()
+    return x.grad
+
+
+def _twice_in_a_call() -> Any:
+    x = leaf(5, 5)
+    y = x @ x + torch.where(x > 0, x, x.exp()) * x + x.t() @ x
+    (y * x).sum().backward()
+    return x.grad
+
+
+def _many_uses() -> Any:
+    x, w = leaf(4, 3), leaf(3)
+    parts = x.chunk(2) + x.split([1, 3]) + x.unbind(1)
+    y = [(p.sum() * w).exp() for p in parts] + [w * 2, w / 3, w.pow(2) * x.var()]
+    torch.stack(y).sum().backward()
+    return x.grad, w.grad
+
+
+def _added_to_before() -> Any:
+    x = leaf(6)
+    for k in range(3):  # a later pass adds its sum, not one gradient after the other
+        (x * 0.1 * k + x.sin() + x[1:4].sum() + x.exp()).sum().backward()
+    return x.grad
+
+
+def _expanded() -> Any:
+    a, b = leaf(2, 4, 5), torch.randn(2, 5, 3)
+    (a @ b).sum().backward()  # the product's gradient has strides of 0
+    return a.grad
+
+
+def _second_order() -> Any:
+    x = leaf(5)
+    y = (x.exp() * x + x.sin()).sum()
+    (g,) = torch.autograd.grad(y, x, create_graph=True)
+    (g * g + g.exp()).sum().backward()
+    return g, x.grad
+
+
+def _views_written() -> Any:
+    x = leaf(4, 4)
+    y = x * 2
+    y[1:].mul_(3)
+    y[:, 0] = y[:, 1].detach() + x[0]
+    z = y.t()
+    z.add_(x.sum(1))
+    (z * y).sum().backward()
+    return y, x.grad
+
+
+def _hooks() -> Any:
+    seen: list[Any] = []
+    x = leaf(4)
+    x.register_hook(lambda g: seen.append(g.clone()))
+    y = x * 2
+    y.register_hook(lambda g: g * 3)
+    y.retain_grad()
+    z = y.exp() + x + y[1:].sum()
+    z.sum().backward()
+    return x.grad, y.grad, *seen
+
+
+def _inner_gradients() -> Any:
+    w = leaf(3, 3)
+    x = torch.randn(2, 3)
+    for _ in range(3):
+        y = (x @ w).tanh()
+        (g,) = torch.autograd.grad(y.sum(), w)
+        x = x - (g.sum() * 0.01)
+    return x
+
+
+def _sparse() -> Any:
+    table = leaf(6, 3)
+    y = F.embedding(torch.tensor([1, 4, 1]), table, sparse=True).sum() + F.embedding(torch.tensor([2]), table, sparse=True).exp().sum()
+    y.backward()
+    return table.grad.to_dense()
+
+
+def _custom() -> Any:
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x * x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return 3 * x * x * g
+
+    x = leaf(5)
+    (Cube.apply(x) + x.sin() + Cube.apply(x * 2)).sum().backward()
+    return x.grad
+
+
+def _half() -> Any:
+    x = torch.randn(7, 5).half().requires_grad_()
+    y = (x * 3 + 0.1).relu().sum(1) * x[:, 0]
+    y.sum().backward()
+    return y, x.grad
+
+
+SUMS = [
+    _shared_weight, _slices, _twice_in_a_call, _many_uses, _added_to_before, _expanded, _second_order, _views_written, _hooks, _inner_gradients, _sparse,
+    _custom, _half,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", SUMS, ids=lambda p: p.__name__.strip("_"))
+def test_sums_of_gradients_do_not_depend_on_where_traces_end(program: Callable[[], Any]) -> None:
+    for _ in range(3):
+        same(program)
+
+
+OPERATIONS: list[Callable[[Any, Any, int], Any]] = [
+    lambda x, w, k: x @ w, lambda x, w, k: x * w[k], lambda x, w, k: x + x[k % x.shape[0]], lambda x, w, k: x.tanh(), lambda x, w, k: x.softmax(k % 2),
+    lambda x, w, k: torch.cat((x[k % x.shape[0] :], x[: k % x.shape[0]])), lambda x, w, k: x - x.mean(k % 2, keepdim=True),
+    lambda x, w, k: (x + 1).mul_(0.5), lambda x, w, k: x.t() @ x if x.shape[0] == x.shape[1] else x, lambda x, w, k: x.clone(),
+    lambda x, w, k: x.index_select(0, torch.tensor([k % x.shape[0]] * x.shape[0])), lambda x, w, k: F.layer_norm(x, (x.shape[1],), w[k]),
+    lambda x, w, k: x + x.sum().item() * 0.001, lambda x, w, k: x.relu() * -1, lambda x, w, k: x[:, k % x.shape[1]].unsqueeze(1) * w[k],
+]  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(OPERATIONS) - 1), st.integers(0, 3)), min_size=2, max_size=12), st.integers(2, 5))
+def test_random_programs_in_every_tier(steps: list[tuple[int, int]], rows: int) -> None:
+    def program() -> Any:
+        w, x = leaf(4, 4), leaf(rows, 4)
+        y = x * 1.5
+        for number, k in steps:
+            y = OPERATIONS[number](y, w, k)
+        y.sum().backward()
+        return y, x.grad, w.grad
+
+    for _ in range(2):
+        same(program)
+
+
+def test_a_path_that_comes_back_is_recorded_as_a_whole() -> None:
+    tiers.MODE[0] = tiers.MIXED
+    net = torch.nn.Sequential(torch.nn.Linear(11, 13), torch.nn.Tanh(), torch.nn.Linear(13, 3))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    x, y = torch.randn(5, 11), torch.tensor([0, 1, 2, 0, 1])
+
+    def step() -> tuple[int, int]:
+        before = counters.pieces, counters.plans_made
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+        return counters.pieces - before[0], counters.plans_made - before[1]
+
+    seen = [step() for _ in range(7)]
+    assert seen[0][0] > 3  # new: in pieces
+    assert seen[-1] == (0, 0)  # settled: known, without pieces
+
+
+def test_paths_that_never_come_back_make_no_plans_of_their_own() -> None:
+    tiers.MODE[0] = tiers.MIXED
+    operations = [torch.sin, torch.cos, torch.tanh, torch.sigmoid, torch.exp]
+
+    def program(number: int) -> float:
+        x = torch.ones(3, 4)
+        for _ in range(10):
+            x = operations[number % 5](x)
+            number //= 5
+        return x.sum().item()
+
+    for i in range(60):
+        program(i * 7919)
+    before = counters.plans_made
+    for i in range(60, 120):
+        program(i * 7919)
+    assert counters.plans_made - before <= 2
+
+
+def test_a_wrong_guess_is_given_up() -> None:
+    """A path that has come back is recorded as a whole; if it goes on otherwise each time, it runs in pieces again."""
+    tiers.MODE[0] = tiers.MIXED
+
+    def program(number: int) -> None:
+        x = torch.ones(6, 2) * 3 + 1
+        for bit in range(8):
+            x = x.abs() if number >> bit & 1 else x.neg()
+        x.tolist()
+
+    for number in (1, 1, 1, *range(2, 30)):
+        program(number)
+    before = counters.plans_made
+    for number in range(30, 60):
+        program(number)
+    assert counters.plans_made - before <= 6
+
+
+def test_the_switch() -> None:
+    code = "import flambeau as t; x = t.ones(3) * 2 + 1; x.exp().tolist(); from flambeau.statistics import counters; print(counters.pieces)"
+    found = []
+    for tier in (tiers.PIECES, tiers.WHOLE):
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "FLAMBEAU_TIER": tier}, capture_output=True, text=True, check=True)
+        found.append(int(done.stdout))
+    assert found[0] >= 3
+    assert found[1] == 0
+
+
+def test_what_a_piece_cannot_compute_is_told_at_the_next_call_and_spoils_nothing_else() -> None:
+    tiers.MODE[0] = tiers.PIECES
+    table, other = torch.arange(4.0), torch.ones(3) * 5
+    index = torch.ones(2, dtype=torch.int64) * 9  # pending: nobody can look at it yet
+    bad = None
+    with pytest.raises(IndexError, match="index 9 is out of bounds"):
+        bad = table.gather(0, index)
+        (other + 1).tolist()
+    assert other.tolist() == [5.0] * 3
+    with pytest.raises(RuntimeError, match="no value"):
+        assert bad is None or bad.tolist()
+        raise RuntimeError("no value")  # where the call itself has raised
