@@ -26,6 +26,7 @@ SHORT: Final = 8  # calls: the plan of a longer piece costs as much as that of t
 SAME: Final = 1  # how often a path has come back with the same sizes before it is recorded as a whole
 OTHERS: Final = 16  # and with others
 MEETINGS: Final = 4_000  # of two pieces before they become one: a plan costs as much as that many ends of traces
+MOST_CUTS: Final = 1_024  # of a path that is never looked at: then it counts as ended
 MOST_PLACES: Final = 100_000  # that are remembered
 
 
@@ -91,7 +92,7 @@ def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
         return True
     if walk.whole == tr.gen:
         return False
-    if walk.cuts and not piece:
+    if walk.cuts and (not piece or len(walk.cuts) == MOST_CUTS):
         walk.end()
     trail = hash((_trail(state), op))
     before, before_any = walk.cuts[-1] if walk.cuts else (0, 0)

@@ -16,6 +16,7 @@ import flambeau as torch
 from flambeau.cli.fresh_programs import PROGRAMS as FRESH
 from flambeau.statistics import counters
 from flambeau.trace import tiers
+from flambeau.trace.recorder import local
 from tests.engine.test_classes import PROGRAMS, bits
 
 F = torch.nn.functional
@@ -253,6 +254,17 @@ def test_paths_that_never_come_back_make_no_plans_of_their_own() -> None:
     for i in range(60, 120):
         program(i * 7919)
     assert counters.plans_made - before <= 2
+
+
+def test_a_path_that_is_never_looked_at_is_not_kept_for_ever() -> None:
+    tiers.MODE[0] = tiers.MIXED
+    operations = [torch.sin, torch.cos, torch.tanh, torch.sigmoid, torch.neg]
+    x, number = torch.ones(3, 5), 1
+    for _ in range(3 * tiers.MOST_CUTS):
+        number = number * 16807 % 2147483647
+        x = operations[number % 5](x)
+        assert len(local.main.walk.cuts) <= tiers.MOST_CUTS
+    assert x.isfinite().all()
 
 
 def test_a_wrong_guess_is_given_up() -> None:
