@@ -82,7 +82,7 @@ def numbers_of(found: Any) -> Numbers:
 def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan]) -> TracePlan:
     """The plan of a path for a set of living tensors: from one over symbols where there is one, or can be."""
     model, sizes = state.model, state.sizes
-    if not sizes or model is None or not classes.ENABLED[0]:
+    if not sizes or model is None or not classes.ENABLED[0] or not classes.alone():
         return make(tr, state, tensors, alive)
     variants: list[PlanVariant] | None = model.plans.get(alive)
     if variants is None:  # met once: whether the path comes with other sizes is not known yet

@@ -279,7 +279,7 @@ def follow(
         if not any(v.met == ints for v in variants):
             variants.append(Variant(ints, None))
         return make_exact()
-    if len(variants) >= MOST_VARIANTS:
+    if len(variants) >= MOST_VARIANTS or not alone():
         return _not_followed(make_exact())
     made = _record(tr, model, template, (*sizes, *new), ints, make)
     if made is None:
@@ -289,6 +289,13 @@ def follow(
     if exact is not None and made.evaluate is None and all(t.__class__ is int for t in template):
         patterns.setdefault(exact, []).append(made)
     return _exact(made, parent, key, made.made_at)
+
+
+def alone() -> bool:
+    """Whether no other thread records: it may take a tensor in the middle of a recording over symbols, which cannot take it back."""
+    from flambeau.trace.recorder import TRACES
+
+    return len(TRACES) == 1
 
 
 def _not_followed(state: State) -> State:
@@ -370,7 +377,7 @@ def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], int
     try:
         made = over_symbols(tr, model, sizes, make, tuple(given))
     except Exception as error:
-        if type(error).__name__ == "OffsetNeeded":
+        if type(error).__name__ in ("OffsetNeeded", "_Moved"):
             raise
         return None  # without symbols it is done, or fails with its own message
     variant = Variant(ints, made)

@@ -298,6 +298,8 @@ class Trace:
             return self._resolve(t)
 
     def _resolve(self, t: Tensor) -> int:
+        if self.symbolic:  # all tensors of the call were known when this began: another thread has taken one since
+            raise _Moved
         storage = t._storage
         gen = self.gen
         key = t._key
