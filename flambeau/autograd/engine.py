@@ -381,7 +381,7 @@ class Engine:
 
                 return differentiate_batched(region, fragment, grads, stop)
             differentiate(region, grads, stop)
-            for slot in [s for s, g in grads.items() if g is seeds.get(s) and s in region.boundaries]:
+            for slot in [s for s, g in grads.items() if g is seeds.get(s) and s in boundaries]:
                 del grads[slot]  # a sum that nothing was added to
             return self._own(region, fragment, grads, boundaries)
 

@@ -310,3 +310,26 @@ def test_what_a_piece_cannot_compute_is_told_at_the_next_call_and_spoils_nothing
     with pytest.raises(RuntimeError, match="no value"):
         assert bad is None or bad.tolist()
         raise RuntimeError("no value")  # where the call itself has raised
+
+
+def test_custom_functions_side_by_side(each_tier: str) -> None:
+    """Several wait for their gradients at once, while others of the same trace are called."""
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 2
+
+    def program(double: Callable[[Any], Any]) -> Any:
+        torch.manual_seed(1)
+        x, w = leaf(3), leaf(3)
+        for _ in range(3):
+            a, b = double(x * w), double((x + w).exp())
+            (double(a) / b + double(b).log()).sum().backward()
+        return x.grad.tolist(), w.grad.tolist()
+
+    for ours, plain in zip(program(Double.apply), program(lambda x: x * 2), strict=True):
+        assert ours == pytest.approx(plain, rel=1e-5)
