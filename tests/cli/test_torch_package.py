@@ -25,7 +25,7 @@ VERSION = as_torch.version()
 
 
 class Environment:
-    """A virtual environment with links to the few packages that are lent to it, and flambeau's tree on its path."""
+    """A virtual environment with links to the few packages that are lent to it, and to flambeau's tree."""
 
     def __init__(self, folder: Path) -> None:
         venv.create(folder, symlinks=True)
@@ -36,7 +36,7 @@ class Environment:
         for name in LENT:
             if (ours / name).exists():
                 (self.site / name).symlink_to(ours / name)
-        (self.site / "tree.pth").write_text(f"{ROOT}\n")
+        (self.site / "flambeau").symlink_to(ROOT / "flambeau")  # the package alone: beside it may lie what pip wrote, or not
 
     def run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP", "COVERAGE"))}
