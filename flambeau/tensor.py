@@ -17,7 +17,7 @@ from flambeau.trace.evaluate import observe, observed
 from flambeau.trace.existing import from_buffer as from_buffer
 from flambeau.trace.existing import from_storage as from_storage
 from flambeau.trace.meta import Meta, Size, meta
-from flambeau.trace.recorder import TRACE_SLOTS, local, storage_of
+from flambeau.trace.recorder import TRACE_SLOTS, is_view, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
 from flambeau.trace.strides import has_format
 from flambeau.tracebacks import shorten
@@ -35,12 +35,13 @@ class Tensor:
     """
 
     # Every tensor has these, at fixed places: native code reads them (trace/known_edge.py). What is `__dict__`'s has its default here.
-    __slots__ = ("__dict__", "__weakref__", "_gen", "_immediate", "_meta", "_slot", "_storage")
+    __slots__ = ("__dict__", "__weakref__", "_gen", "_immediate", "_meta", "_slot", "_storage", "_view")
     _gen: int
     _slot: int
     _meta: Meta
     _storage: Storage | None
     _immediate: tuple[Any, ...] | None  # the call that made it without a trace, until it is looked at (immediate.py)
+    _view: bool  # whether it was made as a view; not set where it was not (is_view)
     _offset: int = 0
     _key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
     _history: tuple[Any, int] | None = None
@@ -330,7 +331,7 @@ class Tensor:
         return None
 
     def _is_view(self) -> bool:
-        return self._storage is not None and (not self._meta.is_contiguous or self._meta.offset != 0)
+        return is_view(self)
 
     def _lift(self, made: Tensor) -> Tensor:
         """A tensor that was made in the likeness of this one: under a vmap it gets memory for each sample (func/batch.py)."""
@@ -771,6 +772,7 @@ def twin(t: Tensor) -> Tensor:
     made: Tensor = _new(Tensor)
     made._gen, made._slot, made._meta, made._storage, made._immediate = t._gen, t._slot, t._meta, t._storage, t._immediate
     made.__dict__.update(t.__dict__)
+    made._view = is_view(t)
     return made
 
 

@@ -6,16 +6,18 @@ end at *cuts*: values with hooks, and results of custom functions, whose Python 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flambeau.autograd.contents import part, replaced
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.hooks import Pass, current, pack_saved, saved, unpacked
 from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, trace_region
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops.signatures import flag
 from flambeau.statistics import counters
+from flambeau.trace.arrival import arrival, value_at
 from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.evaluate import flush
@@ -90,14 +92,8 @@ class Engine:
 
     def want(self, target: Tensor) -> None:
         """Ask for the gradient at a tensor (autograd.grad's inputs)."""
-        tr = self.tr
-        target._fresh_meta()
-        if target._history is not None:
-            segment, slot = target._history
-            self.segment_targets.setdefault(segment, {})[slot] = target
-            return
-        slot = tr.slot_of(target)
-        self.slot_targets[slot] = target
+        owner, slot = arrival(self.tr, target)
+        (self.slot_targets if owner is self.tr else self.segment_targets.setdefault(owner, {}))[slot] = target
 
     def _add(self, into: dict[int, Tensor], slot: int, gradient: Tensor) -> None:
         before = into.get(slot)
@@ -144,10 +140,10 @@ class Engine:
                 gradient = pending.pop(slot)
                 t = owner.hooked.get(slot)
                 if t is not None and slot not in done and id(t) not in self.quiet:
-                    gradient = self._hooked(t, gradient)
+                    gradient = self._for_each(replaced, gradient, value_at(owner, slot), t._meta, partial(call_hooks, t))
                 done.add(slot)
                 if slot in wanted:
-                    self._add_found(wanted[slot], gradient)
+                    self._add_found(wanted[slot], self._for_each(part, gradient, value_at(owner, slot), wanted[slot]._meta))
                     if id(wanted[slot]) in self.quiet:
                         continue
                 context = owner.custom.get(slot)
@@ -230,7 +226,7 @@ class Engine:
             self._add_found(t, gradient)
             return
         if t._hooks:
-            gradient = self._hooked(t, gradient)
+            gradient = self._for_each(partial(call_hooks, t), gradient)
         if self.targets is not None:
             self._add_found(t, gradient)
             return
@@ -248,12 +244,13 @@ class Engine:
                 if answer is not None and answer is not t:
                     raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
-    def _hooked(self, t: Tensor, gradient: Tensor) -> Tensor:
+    def _for_each(self, function: Callable[..., Tensor], gradient: Tensor, *more: Any) -> Tensor:
+        """`function(gradient, *more)`, for each pass of a batched one."""
         if self.batched:
             from flambeau.func.pullback import over_batch
 
-            return over_batch(lambda g: [call_hooks(t, g)], [gradient])[0]  # type: ignore[no-any-return]
-        return call_hooks(t, gradient)
+            return over_batch(lambda g: [function(g, *more)], [gradient])[0]  # type: ignore[no-any-return]
+        return function(gradient, *more)
 
     def _custom(
         self, context: Any, slot: int, gradient: Tensor, pending: dict[int, Tensor], boundaries: dict[int, Boundary]

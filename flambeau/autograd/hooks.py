@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from flambeau.trace.arrival import arrival
 from flambeau.trace.recorder import local
 
 if TYPE_CHECKING:
@@ -63,16 +64,8 @@ def pack_saved() -> None:
 
 def _watch(t: Tensor) -> None:
     """Make the backward pass stop at this non-leaf tensor."""
-    tr = local.trace
-    t._fresh_meta()
-    if t._history is not None:
-        segment, slot = t._history
-        segment.hooked[slot] = t
-    elif t._gen == tr.gen:
-        tr.hooked[t._slot] = t
-    elif t._storage is not None and t._storage.gen == tr.gen:
-        slot = tr.resolve(t)
-        tr.hooked[slot] = t
+    owner, slot = arrival(local.trace, t)
+    owner.hooked[slot] = t
 
 
 def register_hook(t: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:

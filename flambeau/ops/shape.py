@@ -395,6 +395,7 @@ def detach(input: Tensor) -> Tensor:
     """The same memory without history."""
     result = _detach(input)
     result._detached = next(FAMILIES)
+    result._view = False  # the first of a family
     return result  # type: ignore[no-any-return]
 
 

@@ -268,6 +268,7 @@ def result(places: Places) -> str:
         c.refuse(c.same(made, "null"), "bad")
         c.exchange(base, "TENSOR_STORAGE", made, own=True)
     t = _tensor(c, gen, slot, meta, c.retain(c.field(base, "TENSOR_STORAGE")), c.retain(none), "bad")
+    c.keep(t, "TENSOR_VIEW", c.word("TRUE"))
     detached = c.run("ptr", "PyObject_GetAttr", base, c.word("DETACHED_NAME"))
     c.refuse(c.same(detached, "null"), "bad")
     c.release(detached)
@@ -682,6 +683,8 @@ def learned(places: Places) -> str:
         c.set("ptr", c.gep("ptr", c.items(call), c.add(i, 2)), c.retain(c.element("ptr", "%args", i)))
     t = _tensor(c, minus, minus, c.field(made, "IMMEDIATE_META"), c.get("ptr", storage), call, "drop")
     _loud(c, before)
+    with c.where(is_view):
+        c.keep(t, "TENSOR_VIEW", c.word("TRUE"))
     c.need(c.all(c.same(c.field(tr, "TRACE_STATE"), "%state"), c.same(c.field(tr, "TRACE_GEN"), gen)), "unmake")
     c.fork(is_view, "moved", "run")
     c.label("run")

@@ -216,7 +216,7 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
         if out.alias is None or out.slot == order[out.alias] or out.meta.requires_grad:
             return False
         words[0], words[2], words[3] = 1, positions[out.alias], out.meta.offset
-        lines += [f"    if {sources[out.alias]}._detached: return None", "    t = new(Tensor)", f"    t._storage = s{out.alias}"]
+        lines += [f"    if {sources[out.alias]}._detached: return None", "    t = new(Tensor)", f"    t._storage = s{out.alias}", "    t._view = True"]
         generation = f"trace.gen if {sources[out.alias]}._immediate is not None else {SETTLED}"
         if out.dynamic:
             assert call.parent is not None

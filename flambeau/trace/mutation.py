@@ -15,13 +15,14 @@ from flambeau.compiler.graph import contiguous_strides
 from flambeau.foreign import refuse
 from flambeau.runtime.untracked import record
 from flambeau.statistics import counters
+from flambeau.trace.arrival import arrival, leave_hooks
 from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
 from flambeau.trace.meta import is_dense, meta, same_layout
 from flambeau.trace.overlap import refuse_overlap, refuse_overlaps
 from flambeau.trace.place import here
-from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, local, run_in, storage_of
+from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, is_view, local, run_in, storage_of
 from flambeau.trace.state import State
 from flambeau.trace.storage import ORDER, Storage
 from flambeau.trace.while_set import while_set
@@ -120,7 +121,7 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
             "ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both "
             "inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
         )
-    if detached and tr.grad_enabled and ((source._meta.requires_grad and target._meta.dtype.category >= 2) or target._meta.requires_grad):
+    if detached and _gives_history(tr, target, (source,)):
         _take_history(tr, target, owner)  # type: ignore[arg-type]
         fresh = detached = False
     meets = owner is not None and source._storage is owner  # what `fresh` sources never do
@@ -135,7 +136,8 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     face = storage.slot
     if recorded and (storage.history is not None or storage.result is not None or tr.custom):
         face = tr.face(storage)
-    key = (ASSIGN, target_slot, source_slot, storage.slot, face, fresh, m.requires_grad and m.leaf, detached)
+    viewed = recorded and (m.requires_grad or source._meta.requires_grad) and is_view(target)
+    key = (ASSIGN, target_slot, source_slot, storage.slot, face, fresh, m.requires_grad and m.leaf, detached, viewed)
     state = tr.state.children.get(key)
     if state is None:
         if not recorded and (
@@ -151,7 +153,7 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
             flush(tr, "write without gradients")
             return assign(target, source, name, fresh)
         def make(ints: tuple[Any, ...] = ()) -> State:
-            return _slow(tr, key, target, source, storage.slot, face, name, fresh)
+            return _slow(tr, key, target, source, storage.slot, face, name, fresh, viewed)
 
         state = follow(tr, key, key, (), make, make)
         state.info.moving = meets and (m.dynamic or source._meta.dynamic)
@@ -164,7 +166,9 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
             tr.state.writes = (target_slot,), (source_slot,), (storage.slot,), (m,), (step,), fresh
     earlier = storage.source() if recorded else None
     others = {} if earlier is None else earlier[0].hooked  # of the segment that has computed what is written over
-    watched = _leave_hooks(tr, target, storage, others) if recorded and (tr.hooked or others or target._hooks or target._retains_grad) else ()
+    watched: Sequence[Tensor] = ()
+    if recorded and (tr.hooked or others or target._hooks or target._retains_grad):
+        watched = _leave_hooks(tr, target, storage, others)
     before = tr.state
     try:
         tr.state = state
@@ -178,8 +182,14 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
         storage.cut = next(ORDER)
         storage.history = storage.result = None
+    elif not recorded and not _uncounted(target) and (source_of := storage.source()) is not None:
+        # The history is what it was, but views lead to it anew, past the hooks of what they were.
+        storage.cut, storage.history = next(ORDER), source_of  # held from now on, as views hold their own no more
+        if is_view(target):
+            target._gen = -1
     for t in watched:
-        tr.hooked[tr.slot_of(t)] = t
+        owner, slot = arrival(tr, t)
+        owner.hooked[slot] = t
     if state.external and not tr.held:
         from flambeau.trace.evaluate import flush
 
@@ -190,24 +200,40 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
 def _leave_hooks(tr: Trace, target: Tensor, storage: Storage, others: dict[int, Tensor]) -> list[Tensor]:
     """Before a write with gradients: hooks stay with the value that is written over. Returns the tensors on the storage that keep
     their gradients, which goes on with what they are then."""
-    from flambeau.tensor import twin
-
     keeping = []
     for t in [target, *{id(t): t for t in (*tr.hooked.values(), *others.values()) if t is not target and t._storage is storage}.values()]:
-        if not (t._hooks or t._retains_grad) or t._meta.leaf or t._detached != target._detached:
-            continue
-        before = twin(t)
-        before._retains_grad = False
-        for hooked in (tr.hooked, {} if t._history is None else t._history[0].hooked):
-            for slot in [slot for slot, other in hooked.items() if other is t]:
-                if t._hooks:
-                    hooked[slot] = before
-                else:
-                    del hooked[slot]
-        t._hooks = None
-        if t._retains_grad:
-            keeping.append(t)
+        if (t._hooks or t._retains_grad) and not t._meta.leaf and t._detached == target._detached:
+            leave_hooks(t, tr.hooked, others, {} if t._history is None else t._history[0].hooked)
+            if t._retains_grad:
+                keeping.append(t)
     return keeping
+
+
+def _gives_history(tr: Trace, target: Tensor, sources: Sequence[Any]) -> bool:
+    """Whether what is made of these is written to the target with gradients."""
+    m = target._meta
+    return tr.grad_enabled and (m.requires_grad or (m.dtype.category >= 2 and any(hasattr(s, "_meta") and s._meta.requires_grad for s in sources)))
+
+
+def _make_ready(target: Tensor, args: Sequence[Any], name: str) -> None:
+    """Before an in-place operation computes its result: what decides by which name it knows what it writes over."""
+    tr, storage = local.trace, target._storage
+    if type(tr) is not Trace or storage is None:
+        return
+    if target._detached != storage.family:
+        if target._detached != 1 and _gives_history(tr, target, args):
+            check_writable(target, name)
+            _take_history(tr, target, storage)  # now: it ends the trace, and the operation keeps what it writes over in its own
+    elif target._hooks and tr.grad_enabled and is_view(target) and not target._meta.leaf:
+        # As in PyTorch: gradients of the content go past the hooks of a view that it was written through.
+        source = storage.source()
+        if target._history is None:
+            leave_hooks(target, tr.hooked)
+        elif source is not None:
+            storage.cut, storage.history = next(ORDER), source
+        else:
+            return
+        target._gen = -1
 
 
 def _take_history(tr: Trace, target: Tensor, storage: Storage) -> None:
@@ -282,6 +308,7 @@ def _is_kept(tr: Trace, root: int) -> bool:
 def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Tensor:
     """Overwrite `target` with the new value `function(target, *args, **kwargs)`, whose gradient may use the old one."""
     refuse_overlaps(target, (*args, *kwargs.values()), name)
+    _make_ready(target, (*args, *kwargs.values()), name)
     # Held: what the result needs of the old values must be known before they are written over.
     result = while_set(local.trace, "held", True, function, target, *args, **kwargs)
     return assign(target, result, name, fresh=True)
@@ -395,8 +422,9 @@ def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
 
 
 @untraced
-def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, face: int, name: str, fresh: bool) -> State:
-    """Make the edge of an assignment. `face`: the slot that stands for the storage's old content in gradients."""
+def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, face: int, name: str, fresh: bool, viewed: bool) -> State:
+    """Make the edge of an assignment. `face`: the slot that stands for the storage's old content in gradients. `viewed`: the target is a view, which is
+    known as an alias of the content even where it is all of it: gradients tell the two apart (arrival.py)."""
     from flambeau.ops import primitives as prim
 
     counters.slow_path_entries += 1
@@ -433,7 +461,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
                 strides = m.strides if is_dense(m.shape, m.strides) else contiguous_strides(m.shape)
                 value = prim.copy(value, strides=_normal_strides(m.shape, strides))
             result["root"], result["target"] = value._slot, value
-            if tuple(fragment.value(value._slot).strides) != m.strides:
+            if viewed or tuple(fragment.value(value._slot).strides) != m.strides:
                 result["target"] = prim.as_strided(value, shape=tuple(m.shape), strides=m.strides, offset=m.offset)
         else:
             if base._meta.dtype is not m.dtype:  # that of what stands for the memory in gradients, whatever view of it was known first

@@ -232,6 +232,7 @@ class Trace:
                 return base
             t = _new(_TENSOR[0])
             t._immediate = None
+            t._view = True
             t._gen = gen
             t._slot = out.slot
             t._meta = m = out.meta
@@ -263,6 +264,7 @@ class Trace:
             t._meta = out.meta
             if alias is not None:
                 base = tensors[alias]
+                t._view = True
                 t._storage = base._storage or storage_of(base)
                 if base._detached or not (out.meta.requires_grad or not base._meta.requires_grad):
                     t._detached = base._detached or 1
@@ -315,10 +317,15 @@ class Trace:
 
             storage = evaluate_elsewhere(t)
         history = t._history
-        face = -1
+        face, keeps = -1, False
         detached = t._detached != storage.family
         if storage.cut >= 0 and not detached and not (m.requires_grad and m.leaf):
-            if history is not None and history[0].order < storage.cut:
+            if history is not None and history[0].order < storage.cut and history != storage.source():
+                if (t._hooks or t._retains_grad) and is_view(t):
+                    from flambeau.trace.arrival import leave_hooks
+
+                    leave_hooks(t, history[0].hooked)
+                    keeps = t._retains_grad
                 history = t._history = None  # written over since: its values come from the storage's history
             if history is None and storage.source() is not None:
                 face = self.face(storage)
@@ -349,6 +356,8 @@ class Trace:
             t._meta = state.meta
         if storage.cut >= 0 and not leaf and slot in state.requires and not any(known is t for known in self.tensors):
             self.tensors.append(t)  # its history is what it is here: later traces, and hooks, must find the same value
+        if keeps and not leaf and slot in state.requires:
+            self.hooked[slot] = t
         return slot
 
     def _enter_input(self, t: Tensor, storage: Storage, state: State, leaf: bool, history: tuple[Any, int] | None) -> int:
@@ -424,10 +433,10 @@ class Trace:
         history, result, cut = storage.others.get(t._detached, (None, None, -1))
         if cut < 0:
             return -1
-        if t._history is not None and t._history[0].order < cut:
-            t._history = None
         segment = None if result is None else result[0]()
         source = (segment, result[1]) if history is None and segment is not None else history
+        if t._history is not None and t._history[0].order < cut and t._history != source:
+            t._history = None
         if t._history is not None or source is None:
             return -1
         v = source[0].tape.values[source[1]]
@@ -838,6 +847,11 @@ def is_external(storage: Storage) -> bool:
     return False
 
 
+def is_view(t: Tensor) -> bool:
+    """Whether `t` was made as a view of another tensor, not as a value of its own or by detach(), which begin a family (storage.py)."""
+    return getattr(t, "_view", False)
+
+
 def storage_of(t: Tensor) -> Storage:
     """The storage of `t`, made now if it was implicit."""
     storage = t._storage
@@ -868,6 +882,7 @@ def mark_custom(t: Tensor) -> Tensor:
         state.enter(key)
     made: Tensor = tr.follow(state, [t])
     made._detached = False
+    made._view = is_view(t)
     return made
 
 

@@ -1,0 +1,47 @@
+"""Where the gradient of a tensor comes together: the trace or the segment of an earlier one, and the slot there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flambeau.trace.recorder import Trace, is_view
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+
+def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
+    """The owner (the trace, or a segment) and the slot in it at which all of the gradient of `t` arrives.
+
+    After a write with gradients every tensor on the memory is read again as an alias of the new content. The tensor that the memory was made for is
+    that content itself, as in PyTorch: what its views and later writes hand on is part of its gradient. A view has its own alias alone.
+    """
+    m = t._fresh_meta()
+    storage = t._storage
+    if storage is not None and storage.cut >= 0 and not (m.leaf or m.dynamic or is_view(t)) and t._detached == storage.family:
+        source = storage.source()
+        if source is not None:
+            return source  # type: ignore[no-any-return]
+        if storage.gen == tr.gen and tr.needs(slot := tr.custom_face(storage.slot)):
+            return tr, slot
+    return (tr, tr.slot_of(t)) if t._history is None else t._history
+
+
+def leave_hooks(t: Tensor, *places: dict[int, Tensor]) -> None:
+    """The hooks of `t` stay with what it is now, by a twin in these dictionaries of hooked tensors; that it keeps its gradient goes with `t`."""
+    from flambeau.tensor import twin
+
+    before = twin(t)
+    before._retains_grad = False
+    for hooked in places:
+        for slot in [slot for slot, other in hooked.items() if other is t]:
+            if t._hooks:
+                hooked[slot] = before
+            else:
+                del hooked[slot]
+    t._hooks = None
+
+
+def value_at(owner: Any, slot: int) -> Any:
+    """The value of a slot of a trace or of a segment."""
+    return owner.value(slot) if type(owner) is Trace else owner.tape.values[slot]
