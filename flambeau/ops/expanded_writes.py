@@ -35,14 +35,17 @@ def _once(x: Tensor, name: str) -> Tensor:
 def put(x: Tensor, indices: tuple[Any, ...], values: Tensor, accumulate: bool) -> None:
     """x[indices] = values (or += with accumulate) for an expanded x; of several writes to one place the last counts."""
     from flambeau.ops.creation import arange
-    from flambeau.ops.indexing import index_put
+    from flambeau.ops.indexing import index_put, is_mask, refuse_other_dtype
 
+    if len(indices) == 1 and is_mask(indices[0]) and values._meta.numel == 1:
+        values = values.to(x.dtype)
+    refuse_other_dtype(x._meta, values)
     once = _once(x, "index_put_")
     places = arange(once._meta.numel).reshape(tuple(once._meta.shape)).expand(tuple(x._meta.shape))[indices]  # type: ignore[attr-defined]
     shape = tuple(places.shape)
     while values.ndim > len(shape) and values.shape[0] == 1:
         values = values.squeeze(0)
-    flat = values.to(x.dtype).expand(shape).reshape(-1)
+    flat = values.expand(shape).reshape(-1)
     written = index_put(once.reshape(-1), (places.reshape(-1),), flat, accumulate)
     assign(once, written.reshape(tuple(once.shape)), "index_put_")
 

@@ -364,7 +364,7 @@ def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, pres
     m = moved._meta
     merged = as_shape(moved, (*m.shape[:start], product_of(m.shape[start : start + count]), *m.shape[start + count :]))
     wanted = (*m.shape[:start], *linear._meta.shape, *m.shape[start + count :])
-    source = convert(values, m.dtype)
+    source = values
     have = tuple(source._meta.shape)
     while len(have) > len(wanted) and have[0] == 1:
         source = as_shape(source, have[1:])
@@ -376,6 +376,7 @@ def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, pres
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {list(values._meta.shape)} cannot be broadcast to indexing result of shape {list(wanted)}"
         )
+    refuse_other_dtype(m, values)
     written = prim.put_rows(contiguous_of(merged), linear, prim.expand(source, shape=wanted), dim=start, mode=mode)
     result = as_shape(written, tuple(m.shape))
     if moved is not input:
@@ -385,9 +386,20 @@ def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, pres
     return laid_out(result, like_strides(input._meta.shape, input._meta.strides))
 
 
+def refuse_other_dtype(m: Meta, values: Any) -> None:
+    """RuntimeError if what is written at index tensors has another dtype than the tensor with the metadata `m`."""
+    if values._meta.dtype is not m.dtype:
+        raise RuntimeError(
+            f"Index put requires the source and destination dtypes match, got {m.dtype.name} for the destination and {values._meta.dtype.name} for the "
+            "source: convert the values with .to(...)"
+        )
+
+
 def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy with input[indices] replaced by (or, with accumulate, increased by) values."""
+    """A copy with input[indices] replaced by (or, with accumulate, increased by) values, which have its dtype."""
     items = _index_items(input, tuple(indices))
+    if len(items) == 1 and is_mask(items[0]) and not accumulate and values.numel() == 1:
+        values = values.to(input.dtype)  # PyTorch takes it as masked_fill
     x, tensors = _basic(input, items)
     while tensors and tensors[-1] is None:
         tensors.pop()
@@ -414,7 +426,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
                 raise ValueError(f"__setitem__(): Overflow when unpacking long long: {value} has more than 63 bits and a sign")
             value = _full(fit(value, self.dtype, "__setitem__", single=True), (), self.dtype)
         else:
-            value = tensor(value)
+            value = tensor(value).to(self.dtype)
     steps = _remembered(self._meta, index)
     if steps is not None:
         view = self
@@ -430,7 +442,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
     if is_expanded(self) and any(hasattr(i, "_meta") for i in items):
         expanded_put(self, tuple(items), value, False)
         return self
-    if len(items) == 1 and hasattr(items[0], "_meta") and items[0].dtype in (dtypes.bool_, dtypes.uint8) and value.numel() == 1:
+    if len(items) == 1 and is_mask(items[0]) and value.numel() == 1:
         mask = items[0]
         if mask.ndim > self.ndim or tuple(mask.shape) != tuple(self.shape[: mask.ndim]):
             _basic(self, items)  # raises
@@ -449,6 +461,11 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
     result = _index_put_op(x, [t for t in tensors if t is not None], value, present, "set")
     assign(x, result, "__setitem__")
     return self
+
+
+def is_mask(index: Any) -> bool:
+    """Whether an index is a mask, which PyTorch fills with a single value whatever its dtype."""
+    return hasattr(index, "_meta") and index.dtype in (dtypes.bool_, dtypes.uint8)
 
 
 def _tracks(*tensors: Any) -> bool:
@@ -513,7 +530,8 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, mode: str, name: str) -
     position = _lift(_check_index(index, name, input, d))
     x = _lift(input)
     if not index._meta.numel:  # of any shape: nothing is written
-        return prim.copy(input, strides=contiguous_of(input)._meta.strides)
+        copy = prim.copy(input, strides=contiguous_of(input)._meta.strides)
+        return tied(copy, src) if hasattr(src, "_meta") and not src._meta.wrapped else copy
     if x._meta.ndim != position._meta.ndim:
         raise RuntimeError(
             f"{name}(): Index tensor must have the same number of dimensions as self tensor: {index._meta.ndim} and {input._meta.ndim}"
@@ -668,7 +686,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -
     d = dim_of(dim, input._meta.ndim)
     if input._meta.ndim and 0 in (*input._meta.shape[:d], *input._meta.shape[d + 1 :]):
         return prim.copy(input, strides=contiguous_of(input)._meta.strides)  # nothing is looked up
-    if isinstance(value, complex) and not input.dtype.is_complex:
+    if (value.dtype.is_complex if hasattr(value, "_meta") else isinstance(value, complex)) and not input.dtype.is_complex:
         raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
     shape = _lift(input)._meta.shape
     rows = tuple([index._meta.numel if j == d else 1 for j in range(len(shape))])
@@ -742,10 +760,12 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     shape = broadcast_shapes("masked_scatter", [input._meta.shape, mask._meta.shape])
     wide = prim.expand(mask, shape=shape)
     flat = as_shape(wide, (product_of(shape),))
-    rank = prim.sub(prim.cumsum(convert(flat, dtypes.int64), dim=0), prim.constant(1, dtypes.int64))
+    empty = not source._meta.numel  # then there is no element but one that may not be taken
+    rank = prim.sub(prim.cumsum(convert(flat, dtypes.int64), dim=0), prim.constant(0 if empty else 1, dtypes.int64))
     position = prim.where(flat, rank, 0)
-    taken = prim.take_rows(as_shape(source, (source._meta.numel,)), position, dim=0)
-    return prim.where(wide, as_shape(taken, shape), prim.expand(input, shape=shape))
+    row = prim.full_of((1,), prim.constant(0, source.dtype)) if empty else as_shape(source, (source._meta.numel,))
+    result = prim.where(wide, as_shape(prim.take_rows(row, position, dim=0), shape), prim.expand(input, shape=shape))
+    return tied(result, source) if empty else result
 
 
 def install_methods(cls: Any) -> None:

@@ -13,6 +13,7 @@ from flambeau.ops.promotion import convert, fitted, result_type
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_shape, dim_of
+from flambeau.ops.tied import tied
 from flambeau.trace.mutation import into
 from flambeau.trace.strides import iterator_strides
 
@@ -167,7 +168,7 @@ def _affine(name: str, base: Any, product: Any, beta: Any, alpha: Any, terms: in
             fitted(number, product.dtype, name)
     narrow = product.dtype
     if not terms:
-        alpha, product = 1, prim.full_of(tuple(product._meta.shape), _nothing(narrow))
+        alpha, product = 1, tied(prim.full_of(tuple(product._meta.shape), _nothing(narrow)), product)
     if narrow in (dtypes.float16, dtypes.bfloat16):  # beta and alpha keep their digits, and the result is rounded once
         product, base = convert(product, dtypes.float32), convert(base, dtypes.float32)
         return convert(_affine(f"{name} of {narrow}", base, product, beta, alpha, terms), narrow)

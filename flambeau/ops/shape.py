@@ -460,7 +460,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
             raise TypeError(f"cat(): expected Tensor as element {i} in argument 'tensors' (position 1), but got NoneType")
     parts = [x for x in tensors if tuple(x._meta.shape) != (0,)]
     if not parts:
-        return prim.copy(tensors[0], strides=(1,))
+        return tied(prim.copy(convert(tensors[0], result_type(*tensors)), strides=(1,)), *tensors)
     first = parts[0]._meta
     if first.ndim == 0:
         raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated: use stack, or unsqueeze it")

@@ -28,6 +28,8 @@ def _composition(
         scores = torch.where(allowed, scores, -math.inf)
     if mask is not None:
         scores = torch.where(mask, scores, -math.inf) if mask.dtype == torch.bool else scores + mask
+    if not source:
+        return torch.matmul(scores, value)  # of no keys: zeros
     shift = scores.detach().amax(-1, keepdim=True)
     if mask is not None:  # a row in which everything is masked gives zeros, as PyTorch's does
         shift = torch.where(shift == -math.inf, 0, shift)
