@@ -120,8 +120,11 @@ def test_a_training_loop_is_as_without_finalizers(kind: Any, every: int) -> None
             failed.append(error)
 
     with collecting_often(guarded, every) as runs:
-        found = training(shared)
-    assert found == expected
+        # How often the collector runs follows from how much a pass allocates: what is known allocates little. So as many passes as it takes.
+        found = [training(shared)]
+        while runs[0] <= 100 and len(found) < 10:
+            found.append(training(shared))
+    assert all(f == expected for f in found)
     assert runs[0] > 100 and not failed
     assert local.trace is local.main and all(tr.index == index for index, tr in TRACES.items())
 
