@@ -128,8 +128,8 @@ class Run:
         if self.nudge is not None and kind in LAST_PLACES:
             data = data * (1 + self.nudge.choice([-1, 1], shape) * LAST_PLACES[kind])
         layout, wanted = g.integers(4), g.random() < 0.5
-        made = self.m.tensor(np.asarray(data).tolist(), dtype=self.m.complex128 if "complex" in kind else self.m.float64).reshape(shape)
-        made = made.to(getattr(self.m, kind))
+        made = self.m.tensor(np.asarray(data).tolist(), dtype=getattr(self.m, kind))
+        made = made if made.shape == tuple(shape) else made.reshape(shape)  # an empty list has lost its shape
         if layout == 1 and len(shape) > 1:
             made = made.transpose(0, -1).contiguous().transpose(0, -1)
         elif layout == 2 and shape:
@@ -190,7 +190,7 @@ class Run:
     def see(self, x: Any) -> None:
         """Record everything that can be seen of a tensor."""
         kind = str(x.dtype).removeprefix("torch.")
-        values = np.array(x.detach().tolist(), "complex128" if "complex" in kind else "float64" if "float" in kind else kind).reshape(tuple(x.shape))
+        values = np.array(x.tolist(), "complex128" if "complex" in kind else "float64" if "float" in kind else kind).reshape(tuple(x.shape))
         self.events.append(("seen", kind, tuple(x.shape), bool(x.requires_grad), values, self.tolerance))
 
     def note(self, *what: Any) -> None:
