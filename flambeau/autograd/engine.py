@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flambeau.autograd.captures import goes_on
 from flambeau.autograd.contents import part, replaced
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.hooks import Pass, current, pack_saved, saved, unpacked
@@ -138,12 +139,13 @@ class Engine:
             if live:
                 slot = live[0]
                 gradient = pending.pop(slot)
-                t = owner.hooked.get(slot)
+                t, arrived = owner.hooked.get(slot), gradient
                 if t is not None and slot not in done and id(t) not in self.quiet:
                     gradient = self._for_each(replaced, gradient, value_at(owner, slot), t._meta, partial(call_hooks, t))
                 done.add(slot)
                 if slot in wanted:
-                    self._add_found(wanted[slot], self._for_each(part, gradient, value_at(owner, slot), wanted[slot]._meta))
+                    before = gradient is not arrived and goes_on(owner, slot, {self.tr: self.slot_targets, **self.segment_targets}, self.target_ids)
+                    self._add_found(wanted[slot], self._for_each(part, arrived if before else gradient, value_at(owner, slot), wanted[slot]._meta))
                     if id(wanted[slot]) in self.quiet:
                         continue
                 context = owner.custom.get(slot)

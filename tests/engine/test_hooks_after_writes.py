@@ -87,7 +87,6 @@ class Watched:
         self.w.requires_grad_()
         self.tensors: list[Any] = []
         self.uses: list[Any] = []
-        self.hooked: set[int] = set()
         self.seen: dict[int, list[list[float]]] = {}
         self.events: list[Any] = []
 
@@ -123,10 +122,8 @@ class Watched:
                 return None if factor is None else g * factor
 
             t.register_hook(hook)
-            self.hooked.add(id(t))
         elif action == "retain" and t.requires_grad:
             t.retain_grad()
-            self.hooked.add(id(t))
         elif action == "use":
             self.uses.append((t * t).sum() * (number + 1))
         elif action == "item":
@@ -137,7 +134,7 @@ class Watched:
             with self.m.no_grad():
                 t.mul_(0.5)
         elif action == "gradients" and self.loss().requires_grad:
-            wanted = [x for x in (*self.tensors, self.leaf, self.w) if x.requires_grad and id(x) not in self.hooked]
+            wanted = [x for x in (*self.tensors, self.leaf, self.w) if x.requires_grad]
             found = self.m.autograd.grad(self.loss(), wanted, allow_unused=True, retain_graph=True)
             self.events.append([None if g is None else rounded(g) for g in found])
         elif action == "backward":
