@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau.trace.arrival import arrival
-from flambeau.trace.recorder import local
+from flambeau.trace.recorder import is_view, local
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -66,6 +66,8 @@ def _watch(t: Tensor) -> None:
     """Make the backward pass stop at this non-leaf tensor."""
     owner, slot = arrival(local.trace, t)
     owner.hooked[slot] = t
+    if owner is local.trace and t._hooks and is_view(t):
+        owner.mark_hooked(slot)
 
 
 def register_hook(t: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:

@@ -18,12 +18,16 @@ def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
     """
     m = t._fresh_meta()
     storage = t._storage
-    if storage is not None and storage.cut >= 0 and not (m.leaf or m.dynamic or is_view(t)) and t._detached == storage.family:
-        source = storage.source()
-        if source is not None:
-            return source  # type: ignore[no-any-return]
-        if storage.gen == tr.gen and tr.needs(slot := tr.custom_face(storage.slot)):
-            return tr, slot
+    if storage is not None and not (m.leaf or m.dynamic or is_view(t)):
+        ours = t._detached == storage.family
+        if not ours and storage.others is not None and (former := storage.others.get(t._detached)) is not None and former[2] >= 0 and former[0] is not None:
+            return former[0]  # type: ignore[no-any-return]
+        if ours and storage.cut >= 0:
+            source = storage.source()
+            if source is not None:
+                return source  # type: ignore[no-any-return]
+            if storage.gen == tr.gen and tr.needs(slot := tr.custom_face(storage.slot)):
+                return tr, slot
     return (tr, tr.slot_of(t)) if t._history is None else t._history
 
 

@@ -253,7 +253,8 @@ def _take_history(tr: Trace, target: Tensor, storage: Storage) -> None:
                 tr.tensors.append(t)
     flush(tr, "write with gradients to a detached tensor")
     others = storage.others = storage.others or {}
-    others[storage.family] = (storage.history, storage.result, storage.cut)
+    source = storage.source()  # its views lead to it anew, as after every write
+    others[storage.family] = (storage.history, storage.result, storage.cut) if source is None else (source, None, next(ORDER))
     storage.history, storage.result, storage.cut = others.pop(target._detached, (None, None, -1))
     storage.family = target._detached
 

@@ -34,7 +34,7 @@ from flambeau.trace.wrong_calls import explained, unexpected
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-GRAD_MODE, AUTOCAST, CUSTOM, STEPWISE = "grad mode", "autocast", "custom", "stepwise"
+GRAD_MODE, AUTOCAST, CUSTOM, STEPWISE, HOOKED = "grad mode", "autocast", "custom", "stepwise", "hooked"
 DEPTH_LIMIT = 4096  # recorded calls pending at most
 LOOP_DEPTH, LOOP_PERIOD, LOOP_ROUNDS = 16, 8, 8  # a loop of so few calls that has gone round so often, and so deep, is cut where it begins again
 PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked for
@@ -317,16 +317,13 @@ class Trace:
 
             storage = evaluate_elsewhere(t)
         history = t._history
-        face, keeps = -1, False
+        face = -1
+        keeps = t._retains_grad and is_view(t) and history is not None
         detached = t._detached != storage.family
         if storage.cut >= 0 and not detached and not (m.requires_grad and m.leaf):
             if history is not None and history[0].order < storage.cut and history != storage.source():
-                if (t._hooks or t._retains_grad) and is_view(t):
-                    from flambeau.trace.arrival import leave_hooks
-
-                    leave_hooks(t, history[0].hooked)
-                    keeps = t._retains_grad
-                history = t._history = None  # written over since: its values come from the storage's history
+                self._lose(t, history[0])  # written over since: its values come from the storage's history
+                history = None
             if history is None and storage.source() is not None:
                 face = self.face(storage)
         elif storage.gen == gen and m.requires_grad and not m.leaf and history is None and not detached:
@@ -356,7 +353,7 @@ class Trace:
             t._meta = state.meta
         if storage.cut >= 0 and not leaf and slot in state.requires and not any(known is t for known in self.tensors):
             self.tensors.append(t)  # its history is what it is here: later traces, and hooks, must find the same value
-        if keeps and not leaf and slot in state.requires:
+        if keeps and t._history is None and not leaf and slot in state.requires:
             self.hooked[slot] = t
         return slot
 
@@ -386,6 +383,8 @@ class Trace:
         t._gen = -2
         t._slot = slot
         t._gen = gen
+        if leaf and t._hooks and is_view(t):
+            self.mark_hooked(slot)
         return slot
 
     def heal(self) -> None:
@@ -425,6 +424,14 @@ class Trace:
                 return custom
         return root
 
+    def _lose(self, t: Tensor, segment: Any) -> None:
+        """The memory of `t` was written to since `segment`: what it knows of its history is what it was. Hooks of a view stay there."""
+        if (t._hooks or t._retains_grad) and is_view(t):
+            from flambeau.trace.arrival import leave_hooks
+
+            leave_hooks(t, segment.hooked)
+        t._history = None
+
     def _former(self, storage: Storage, t: Tensor) -> int:
         """For a tensor whose family has lost the storage's history to another: the slot by which gradients reach what it had, or -1."""
         from flambeau.tensor import from_storage
@@ -436,7 +443,7 @@ class Trace:
         segment = None if result is None else result[0]()
         source = (segment, result[1]) if history is None and segment is not None else history
         if t._history is not None and t._history[0].order < cut and t._history != source:
-            t._history = None
+            self._lose(t, t._history[0])
         if t._history is not None or source is None:
             return -1
         v = source[0].tape.values[source[1]]
@@ -761,6 +768,14 @@ class Trace:
             self.root = self.state = self._root_for_mode()
             return
         self.mode_changed = True
+        self._pass(key)
+
+    def mark_hooked(self, slot: int) -> None:
+        """A view has hooks: an edge of its own, so that what was learned without them is not done here (an in-place operation goes past them)."""
+        self._pass((HOOKED, slot))
+
+    def _pass(self, key: Any) -> None:
+        """Take an edge that records nothing."""
         before = self.state
         state = before.children.get(key)
         if state is None and before.sizes and before.model is not None and before.model.patterns is not None:
