@@ -80,7 +80,8 @@ class Engine:
         self.quiet: set[int] = set()  # ids of targets where this pass ends: another goes on from there, and calls their hooks
         self.current: dict[int, Tensor] = {}
         self.queue: dict[Segment, dict[int, Tensor]] = {}
-        self.leaves: dict[int, tuple[Tensor, Tensor]] = {}  # id -> (leaf, the sum of its gradients so far)
+        self.leaves: dict[int, Tensor] = {}  # by id: those that gradients have reached
+        self.sums: dict[int, Tensor] = {}  # by id: the sums of their gradients so far
         self.target_slots: set[int] = set()
         self.segment_targets: dict[Segment, dict[int, Tensor]] = {}
         self.slot_targets: dict[int, Tensor] = {}
@@ -116,11 +117,14 @@ class Engine:
             segment = max(self.queue, key=lambda s: s.order)
             if walked and not self.create and not saved:
                 # Each further segment is a trace of its own: a pass through more of them than ever before is made of passes that are known.
-                (tr.end_piece if pieces else partial(flush, tr))("segments of a backward pass")
+                if pieces:
+                    tr.end_piece("segments of a backward pass")
+                else:
+                    flush(tr, "segments of a backward pass")
             self._walk(segment)
             walked = True
-        for t, gradient in self.leaves.values():
-            self._arrive(t, gradient)
+        for key, gradient in self.sums.items():
+            self._arrive(self.leaves[key], gradient)
 
     # -- one region -----------------------------------------------------------------------------------------------
     def _walk(self, segment: Segment | None) -> None:
@@ -199,27 +203,19 @@ class Engine:
             return
         if self.targets is not None and id(t) not in self.target_ids and id(t) not in self.quiet:
             return
-        known = self.leaves.get(id(t))
-        sums = {} if known is None else {0: known[1]}
-        self._add(sums, 0, gradient)
-        self.leaves[id(t)] = t, sums[0]
+        self.leaves[id(t)] = t
+        self._add(self.sums, id(t), gradient)
 
     def _sums(self, owner: Any) -> dict[int, Tensor]:
         """What has reached the boundaries of a region so far, by slot: it goes through the region's next stage, which adds to it one gradient after the other,
         as if everything were one region. It is taken from where it was."""
         found: dict[int, Tensor] = {}
         for slot, boundary in owner.boundaries.items():
-            if boundary.history is None:
-                known = self.leaves.get(id(boundary.tensor))
-                gradient = None if known is None else known[1]
-            else:
-                gradient = self.queue.get(boundary.history[0], {}).get(boundary.history[1])
-            if gradient is not None and not gradient.is_sparse and gradient.shape == boundary.tensor.shape:
-                found[slot] = gradient
-                if boundary.history is None:
-                    del self.leaves[id(boundary.tensor)]
-                else:
-                    del self.queue[boundary.history[0]][boundary.history[1]]
+            t = boundary.tensor
+            sums, key = (self.sums, id(t)) if boundary.history is None else (self.queue.get(boundary.history[0], {}), boundary.history[1])
+            gradient = sums.get(key)
+            if gradient is not None and not gradient.is_sparse and gradient.shape == t.shape:
+                found[slot] = sums.pop(key)
         return found
 
     def _arrive(self, t: Tensor, gradient: Tensor) -> None:

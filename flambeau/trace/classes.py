@@ -19,6 +19,7 @@ from flambeau.compiler.graph import Node, Value, contiguous_strides
 from flambeau.runtime.untracked import record, untrack_all
 from flambeau.statistics import counters
 from flambeau.symbols import Code, Recording, at_sizes, symbolic
+from flambeau.trace.fragment import Moved, OffsetNeeded
 from flambeau.trace.meta import Meta, is_dense, meta
 from flambeau.trace.place import line_here
 from flambeau.trace.state import IN, OBSERVATIONS, Bound, Out, State
@@ -376,9 +377,9 @@ def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], int
             checks.append(f"x[{i}] != {t}")
     try:
         made = over_symbols(tr, model, sizes, make, tuple(given))
-    except Exception as error:
-        if type(error).__name__ in ("OffsetNeeded", "_Moved"):
-            raise
+    except (Moved, OffsetNeeded):
+        raise
+    except Exception:
         return None  # without symbols it is done, or fails with its own message
     variant = Variant(ints, made)
     code.lines.append(f"if {' or '.join(checks)}: return None" if checks else "pass")
@@ -511,12 +512,12 @@ def _agrees(variant: Variant, state: State, sizes: tuple[int, ...]) -> bool:
     flags = [(o.slot, o.root, o.alias, o.meta.dtype, o.meta.requires_grad, o.meta.leaf) for o in state.outs]
     if flags != [(o.slot, o.root, o.alias, o.meta.dtype, o.meta.requires_grad, o.meta.leaf) for o in model.outs]:
         return False
-    dynamic = [o.dynamic for o in state.outs] + ([()] if state.meta is not None else [])
+    dynamic = [o.dynamic for o in state.outs]
     if variant.evaluate is None:
         modelled = [o.meta for o in model.outs] + ([model.meta] if model.meta is not None else [])
-        return modelled == metas and [o.dynamic for o in model.outs] == [o.dynamic for o in state.outs]
+        return modelled == metas and [o.dynamic for o in model.outs] == dynamic
     found, numbers, _ = variant.evaluate(sizes)
-    wanted = [(tuple(m.shape), m.strides, m.offset, d) for m, d in zip(metas, dynamic, strict=True)]
+    wanted = [(tuple(m.shape), m.strides, m.offset, d) for m, d in zip(metas, [*dynamic, ()], strict=False)]
     return found == wanted and numbers == [b.size for b in state.bounds]  # type: ignore[no-any-return]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from itertools import islice
 from sys import getrefcount
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -359,13 +360,10 @@ def in_loop(state: State, op: Any) -> bool:
     """
     wanted = recorder.LOOP_PERIOD * recorder.LOOP_ROUNDS
     operations: list[Any] = []
-    s: State | None = state
-    while s is not None and s.parent is not None and len(operations) < wanted:
-        if s.depth > s.parent.depth:
-            operations.append(s.edge[0])
-            if len(operations) == recorder.LOOP_PERIOD and op not in operations:
-                return False
-        s = s.parent
+    for call in islice(state.calls(), wanted):
+        operations.append(call.edge[0])
+        if len(operations) == recorder.LOOP_PERIOD and op not in operations:
+            return False
     for period in range(2, recorder.LOOP_PERIOD + 1):
         rounds = recorder.LOOP_ROUNDS * period
         if len(operations) >= rounds and operations[period - 1] is op and operations[: rounds - period] == operations[period:rounds]:
@@ -375,12 +373,7 @@ def in_loop(state: State, op: Any) -> bool:
 
 def _period(state: State) -> int:
     """The smallest period of the operations at the end of the path that has repeated at least eight times, or 0."""
-    operations: list[Any] = []
-    s: State | None = state
-    while s is not None and len(operations) < recorder.PERIOD_DEPTHS[-1]:
-        if s.parent is not None and s.depth > s.parent.depth:
-            operations.append((s.edge[0], len(s.nodes)))
-        s = s.parent
+    operations = [(call.edge[0], len(call.nodes)) for call in islice(state.calls(), recorder.PERIOD_DEPTHS[-1])]
     for period in range(1, len(operations) // 8):
         if all(operations[i] == operations[i + period] for i in range(7 * period)):
             return period

@@ -37,6 +37,10 @@ class OffsetNeeded(Exception):
     """Raised by the body of an operation that must know where a view starts, of one that starts where run-time numbers say."""
 
 
+class Moved(Exception):
+    """The trace stands elsewhere than when a call's key was made."""
+
+
 def _in_elements_of(new: dtypes.dtype, dynamic: tuple[tuple[int, int], ...], old: dtypes.dtype) -> tuple[tuple[int, int], ...]:
     """The run-time part of an offset, in elements of another dtype."""
     if any(multiplier * old.itemsize % new.itemsize for _, multiplier in dynamic):

@@ -21,7 +21,7 @@ from flambeau.statistics import counters
 from flambeau.trace import classes, tiers
 from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
-from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, OffsetNeeded, _new, casting_body
+from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, Moved, OffsetNeeded, _new, casting_body
 from flambeau.trace.limits import look_at_numbers, words
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.place import here
@@ -124,11 +124,13 @@ class Trace:
         if self.faces:
             self.faces = {}
 
-    def _next_piece(self, tensors: Sequence[Tensor]) -> bool:
-        """End the trace within a path in pieces (tiers.py), before a call of these tensors, if that can be done."""
+    def _next_piece(self, op: Any, key: Any, args: Sequence[Any]) -> bool:
+        """End the trace within a path in pieces (tiers.py), before a call, if that can be done."""
         from flambeau.trace.evaluate import make_ready, settle
 
         gen = self.gen
+        tensors: list[Tensor] = []
+        _sort(_kinds(op, key), op, args, tensors, [])
         if any(t._gen == gen and not any(t is x for x in (*self.tensors, *self.resolved)) for t in tensors):
             return False  # a tensor that stands for another one: it would get no value
         if self.state.views_only:
@@ -301,7 +303,7 @@ class Trace:
 
     def _resolve(self, t: Tensor) -> int:
         if self.symbolic:  # all tensors of the call were known when this began: another thread has taken one since
-            raise _Moved
+            raise Moved
         storage = t._storage
         gen = self.gen
         key = t._key
@@ -568,13 +570,11 @@ class Trace:
             if known is not None:
                 _sort(_kinds(op, key), op, args, tensors, numbers)
                 return self._take(known, tensors, numbers)
-        if tiers.MODE[0] != tiers.WHOLE and not self.held and not classes.foreseen(self.state, op, key, args, tiers.in_pieces(self)):
+        if tiers.may_cut(self) and not classes.foreseen(self.state, op, key, args, tiers.in_pieces(self)):
             from flambeau.trace.evaluate import has_plan
 
-            _sort(_kinds(op, key), op, args, tensors, numbers)
-            if tiers.cuts(self, op, key, partial(has_plan, self)) and self._next_piece(tensors):
+            if tiers.cuts(self, op, key, partial(has_plan, self)) and self._next_piece(op, key, args):
                 return op.call(args)
-            tensors, numbers = [], []
         settled = op.settle(args)
         if settled is not None:
             return op.call(settled)
@@ -591,7 +591,7 @@ class Trace:
             body = op.apply if self.autocast is None else casting_body(op, self.autocast)
             placeholders = [self._enter(fragment, kind, a, default) for kind, default, a in zip(_kinds(op, key), op.defaults, args, strict=True)]
             if self.state is not before:
-                raise _Moved
+                raise Moved
             if changing is not None:
                 changing.enter(fragment, key, placeholders, args)
                 fragments.append(fragment)
@@ -606,11 +606,11 @@ class Trace:
             for t in tensors:
                 self.slot_of(t)
             if self.state is not before:
-                raise _Moved
+                raise Moved
             skeleton, ints = (key, ()) if self.state.sizes is None else classes.of_call(op, key, args, self.state.sizes, tiers.in_pieces(self))
             state = classes.follow(self, key, skeleton, ints, lambda ints: record(classes.with_sizes(op, args, ints)), lambda: record(args))
             return self._take(state, tensors, numbers)
-        except _Moved:  # another thread has taken an argument since the key was made: here it is another input now
+        except Moved:  # another thread has taken an argument since the key was made: here it is another input now
             return op.call(args)
         except OffsetNeeded:
             self.looks += 1
@@ -924,10 +924,6 @@ def next_index() -> int:
 _indices = itertools.count()
 _fragments = itertools.count()
 local = _Local()
-
-
-class _Moved(Exception):
-    """The trace stands elsewhere than when a call's key was made."""
 
 
 def _kinds(op: Any, key: Any) -> Sequence[str]:

@@ -5,6 +5,7 @@ Values are numbered along the path: every input, parameter and primitive result 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from flambeau.compiler.graph import Node, Value
@@ -154,6 +155,14 @@ class State:
         """Take it out of the garbage collector's lists, with what it consists of."""
         untrack_all((self, *more, self.own_nodes, self.own_values, self.outs, self.bounds, self.requires, self.place))
         untrack_all((*self.own_nodes, *self.own_values, *self.outs, *self.bounds))
+
+    def calls(self) -> Iterator[State]:
+        """The states of its path that are behind calls, the last one first."""
+        state = self
+        while (parent := state.parent) is not None:
+            if state.depth > parent.depth:
+                yield state
+            state = parent
 
     def path(self) -> list[State]:
         """The states from the root to this one."""

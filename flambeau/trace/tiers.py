@@ -82,17 +82,19 @@ def in_pieces(tr: Trace) -> bool:
     return tr.walk.generation == tr.gen
 
 
-def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
-    """Whether the trace ends before a call of `op` that has no edge. `planned()`: whether there is a plan of what is pending."""
-    walk, state = tr.walk, tr.state
-    piece = walk.generation == tr.gen
-    if piece and not tr.tensors:
+def may_cut(tr: Trace) -> bool:
+    """Whether the trace can end before a call that has no edge: something is pending, and it is not recorded as a whole."""
+    if tr.held or MODE[0] == WHOLE or (in_pieces(tr) and not tr.tensors):
         return False
+    return MODE[0] == PIECES or tr.walk.whole != tr.gen
+
+
+def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
+    """Whether a trace that may be cut is, before a call of `op` that has no edge. `planned()`: whether there is a plan of what is pending."""
+    walk, state = tr.walk, tr.state
     if MODE[0] == PIECES:
         return True
-    if walk.whole == tr.gen:
-        return False
-    if walk.cuts and (not piece or len(walk.cuts) == MOST_CUTS):
+    if walk.cuts and (not in_pieces(tr) or len(walk.cuts) == MOST_CUTS):
         walk.end()
     trail = hash((_trail(state), op))
     before, before_any = walk.cuts[-1] if walk.cuts else (0, 0)
@@ -116,9 +118,6 @@ def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
 def _trail(state: State) -> int:
     """A hash of a path's operations, without sizes."""
     found = 0
-    s: State | None = state
-    while s is not None and s.parent is not None:
-        if s.depth > s.parent.depth:
-            found = hash((found, s.edge[0]))
-        s = s.parent
+    for call in state.calls():
+        found = hash((found, call.edge[0]))
     return found
