@@ -35,7 +35,7 @@ def _records() -> Counter[type]:
     return Counter(map(type, gc.get_objects()))
 
 
-def test_new_sizes_leave_little_to_walk() -> None:
+def test_new_sizes_leave_little_to_walk(whole: None) -> None:
     """A training step makes some 1,000 records; what is tracked of it is the plan itself."""
     for n in range(2, 20):
         _step(n)
