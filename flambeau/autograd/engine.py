@@ -386,8 +386,9 @@ class Engine:
         return tr.add_edge(key, fragment, tuple(result), tensors, info=StageInfo(tuple(grads), set(region.used), freed, used))
 
     def _own(self, region: Region, fragment: Fragment, grads: dict[int, Any], boundaries: dict[int, Boundary]) -> list[Any]:
-        """Gradients that arrive at leaves get memory of their own, laid out as the tensor they belong to. Others stay as they are: products over them have the
-        same bits wherever a trace ended."""
+        """Gradients that arrive at leaves get memory of their own, laid out as the tensor they belong to. Others keep their layout, so that products over
+        them have the same bits wherever a trace ended; parts of more memory get their own, as the next stage is known for a tensor that starts at 0.
+        """
         from flambeau.ops import primitives as prim
 
         seen: set[int] = set()
@@ -399,6 +400,8 @@ class Engine:
                 strides = like.strides if is_dense(like.shape, like.strides) else contiguous_strides(like.shape)
                 if v.base is not None or g._slot < fragment.first or g._slot in seen or v.strides != strides:
                     g = prim.copy(g, strides=strides)
+            elif slot in boundaries and v.base is not None and v.numel < fragment.value(v.base).numel and is_dense(v.shape, v.strides):
+                g = prim.copy(g, strides=v.strides)
             seen.add(g._slot)
             out.append(g)
         return out
