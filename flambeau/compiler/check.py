@@ -190,6 +190,31 @@ def _attention(node: Node, xs: list[Value]) -> Result:
     return [(x.shape, kind) for x in (q, k, v)]
 
 
+def _recurrent(node: Node, xs: list[Value]) -> Result:
+    mode = node.attr("mode")
+    lstm, gru = mode == "lstm", mode == "gru"
+    wide = bool(lstm or gru)
+    rest = [*xs]
+    if node.attr("packed"):
+        sizes = rest.pop()
+        _require(len(sizes.shape) == 1 and sizes.dtype is dtypes.int64, f"{node.op}: sizes {sizes.dtype.name} {sizes.shape}, must be int64 and 1-d")
+    node.attr("reverse")
+    gradient = node.op == "recurrent_gradient"
+    count = 5 + 3 * lstm + wide if gradient else 3 + lstm + gru
+    _require(len(rest) == count, f"{node.op}: {len(rest)} inputs without sizes, must be {count}")
+    h = rest[1]
+    w = rest[-1] if gradient else rest[2 + lstm]
+    _require(len(h.shape) == len(w.shape) == len(rest[0].shape) == 2, f"{node.op}: rows, states and w must be 2-d")
+    _require(all(x.dtype is h.dtype for x in rest), f"{node.op}: dtypes {[x.dtype.name for x in rest]}")
+    hidden, rows, gates = h.shape[1], rest[0].shape[0], g.GATES[mode] * h.shape[1]
+    _require(w.shape == (gates, hidden), f"{node.op}: w {w.shape}, must be {(gates, hidden)}")
+    _require(rest[0].shape[1] == (hidden if gradient else gates), f"{node.op}: rows {rest[0].shape}")
+    state, row, kept = (h.shape, h.dtype), ((rows, hidden), h.dtype), ((rows, 4 * hidden), h.dtype)
+    if gradient:
+        return [*[((rows, gates), h.dtype)] * (1 + gru), row, *[state] * (1 + lstm)]
+    return [row, *[state] * (1 + lstm), *([row] * lstm + [kept] * wide if node.attr("keep") else [])]
+
+
 def _pool(node: Node, xs: list[Value]) -> Result:
     for name in ("kernel", "stride", "padding", "dilation"):
         _require(len(node.attr(name)) == 2, f"{node.op}: {name} must be a pair")
@@ -272,6 +297,7 @@ _RULES: list[tuple[frozenset[str], Callable[[Node, list[Value]], Result]]] = [
     (g.SCAN, _scan),
     (g.CONTRACT, _contract),
     (g.ATTENTION, _attention),
+    (g.RECURRENT, _recurrent),
     (g.POOL, _pool),
     (g.MOVE, _move),
 ]

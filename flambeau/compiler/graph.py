@@ -83,6 +83,18 @@ ATTENTION: Final = frozenset(
         #                        delta: sum over V of g * output, less the gradient of lse
     )
 )
+# Recurrent layers: all steps of one direction over rows that are packed step after step, `sizes[t]` (int64, falling) of step t, or
+# with `packed` off batch rows each. gates (rows, G H): what the input adds to the gates, in PyTorch's order of modes; h, c (batch, H);
+# w (G H, H); bias (G H): of a GRU, added to its product with w. attrs mode, reverse (the last step first), packed; dense operands.
+GATES: Final = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}  # by mode
+RECURRENT: Final = frozenset(
+    (
+        "recurrent",  # (gates, h, [c], w, [bias], [sizes]) -> y (rows, H): h after each row's step, final h, [final c], and with attr
+        #               keep [c of all rows], [the gates' values (rows, 4 H): of a GRU r, z, n and what r multiplies]
+        "recurrent_gradient",  # (g (rows, H), g_h, [g_c], y, h, [c, c of all rows], [saved], w, [sizes]) -> gradients of gates, [of the
+        #                        product with w], h before each row's step (rows, H), gradients of h, [c]
+    )
+)
 # Windows over the last two dims of (N, C, H, W); attrs kernel, stride, padding, dilation (pairs), shape.
 POOL: Final = frozenset(
     (
@@ -109,7 +121,7 @@ MOVE: Final = frozenset(
     )
 )
 HOST: Final = frozenset(("host_call",))  # attr function (name in compiler/kernels/host.py), attrs kwargs: linalg, FFT
-PRIMITIVES: Final = POINTWISE | VIEWS | REDUCE | REDUCE_PAIR | SCAN | CONTRACT | ATTENTION | POOL | MOVE | HOST
+PRIMITIVES: Final = POINTWISE | VIEWS | REDUCE | REDUCE_PAIR | SCAN | CONTRACT | ATTENTION | RECURRENT | POOL | MOVE | HOST
 COMMUTATIVE: Final = frozenset("add mul maximum minimum fmax fmin hypot bitwise_and bitwise_or bitwise_xor eq ne".split())
 
 

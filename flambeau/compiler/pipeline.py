@@ -229,6 +229,10 @@ def _head_kernels(graph: Graph, group: fusion.Group, head: int, prepacked: Prepa
         from flambeau.compiler.kernels.attention import make_attention
 
         return make_attention(graph, head)
+    if op in g.RECURRENT:
+        from flambeau.compiler.kernels.recurrent import make_recurrent
+
+        return make_recurrent(graph, head)
     if op in g.POOL:
         from flambeau.compiler.kernels.pool import make_pool
 

@@ -325,6 +325,25 @@ def test_attention(d: dtype, causal: bool) -> None:
     c.check(out, lse, *c.op("attention_gradient", g_, q, k, v, lse, delta, **attrs), tolerance=close(d, 50))
 
 
+@pytest.mark.parametrize("d", (FLOAT32, FLOAT64), ids=lambda d: d.name)
+@pytest.mark.parametrize("sizes", [None, [5, 5, 3, 1]], ids=["padded", "packed"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
+@pytest.mark.parametrize("mode", g.GATES)
+def test_recurrent_layers(mode: str, reverse: bool, sizes: list[int] | None, d: dtype) -> None:
+    """Five sequences, more than a block of them; hidden states that fill no vector, one, and more than a panel."""
+    for hidden in (3, 16, 67):
+        c = Case()
+        rows, width, lstm = 14 if sizes else 15, g.GATES[mode] * hidden, mode == "lstm"
+        attrs = {"mode": mode, "reverse": reverse, "packed": sizes is not None}
+        steps = [] if sizes is None else [c.given(sizes, INT64)]
+        gates, h, w = c.tensor((rows, width), d), c.tensor((5, hidden), d), c.tensor((width, hidden), d, -0.3, 0.3)
+        states = [h, c.tensor((5, hidden), d)] if lstm else [h]
+        results = c.op("recurrent", gates, *states, w, *[c.tensor((width,), d)] * (mode == "gru"), *steps, keep=True, **attrs)
+        y, last, kept = results[0], results[1 : 1 + len(states)], results[1 + len(states) :]
+        more = [states[1], kept[0], kept[1]] if lstm else list(kept)
+        c.check(*results, *c.op("recurrent_gradient", y, *last, y, h, *more, w, *steps, **attrs), tolerance=close(d, 40))
+
+
 # -- Movement -------------------------------------------------------------------------------------------------------
 
 

@@ -261,12 +261,12 @@ def _recurrent(mode: str, states: int, args: tuple[Any, ...], named: dict[str, A
     packed = isinstance(args[1], Tensor) and args[1].dtype is torch.int64
     if packed:
         x, batch_sizes, hx, params, biases, count, dropout, train, bidirectional = args
-        sizes, batch_first = tuple(int(n) for n in batch_sizes.tolist()), False
+        sizes, batch_first = batch_sizes, False
     else:
         x, hx, params, biases, count, dropout, train, bidirectional, batch_first = args
         x = x.transpose(0, 1) if batch_first else x
         steps, batch = x.shape[:2]
-        sizes, x = (batch,) * steps, x.reshape(steps * batch, -1)
+        sizes, x = None, x.reshape(steps * batch, -1)
     each, rest = divmod(len(params), count * (2 if bidirectional else 1))
     if rest or each not in (2, 3, 4, 5):
         raise RuntimeError(f"{mode}: {len(params)} parameters for {count} layers{' in two directions' * bool(bidirectional)}: not as many for each")
@@ -274,7 +274,7 @@ def _recurrent(mode: str, states: int, args: tuple[Any, ...], named: dict[str, A
     state = tuple(hx) if states == 2 else (hx,)
     output, finals = recurrent.layers(mode, x, state, weights, sizes, biases=biases, bidirectional=bidirectional, dropout=dropout, training=train)
     if not packed:
-        output = output.reshape(len(sizes), sizes[0], -1)
+        output = output.reshape(steps, batch, -1)
         output = output.transpose(0, 1) if batch_first else output
     return output, finals
 

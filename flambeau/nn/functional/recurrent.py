@@ -1,7 +1,7 @@
-"""Recurrent layers: one direction of one layer over all steps is one recorded edge.
+"""Recurrent layers: one direction of one layer over all steps is one recorded edge, and mostly one primitive, whatever the lengths are.
 
-`sizes` has the batch of each step, largest first (equal for a padded batch): sequence rows are packed as in PackedSequence,
-step after step, and a step updates the first `sizes[t]` rows of the state.
+`sizes` has the batch of each step, largest first: sequence rows are packed as in PackedSequence, step after step, and a step updates the
+first `sizes[t]` rows of the state. Narrow numbers, projections and large layers on a matrix unit are compositions, whose edges know their lengths.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Tensor, functional
+from flambeau.nn.functional.engine import Tensor, functional, primitives
 from flambeau.nn.functional.linear import linear
+from flambeau.runtime import tiles
+from flambeau.trace.recorder import local
 
 State = tuple[Tensor, ...]
+UNIT_HIDDEN = 64  # from so many units on a matrix unit takes the products of the steps one by one
 
 
 def _project(x: Tensor, weight: Tensor, bias: Tensor | None, more: Tensor | None = None) -> Tensor:
@@ -111,11 +114,41 @@ def rnn_layer(
     return _scan(_project(input, w_ih, b_ih, b_hh), (h,), sizes, reverse, step)
 
 
+@functional
+def _steps(
+    mode: str, input: Tensor, h: Tensor, c: Tensor | None, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None, sizes: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """(outputs, h[, c]) of one direction, all steps by one primitive (ops/primitives/recurrent.py)."""
+    gru = mode == "gru"
+    x = _project(input, w_ih, b_ih) if gru else _project(input, w_ih, b_ih, b_hh)
+    given = [x, h, c, w_hh]
+    if gru:
+        given.append(torch.zeros(w_hh.shape[0], dtype=x.dtype) if b_hh is None else b_hh)
+    keep = local.trace.grad_enabled and any(t.requires_grad for t in given if t is not None)
+    given = [t.contiguous() for t in (*given, sizes) if t is not None]
+    results = primitives().recurrent(*given, mode=mode, reverse=reverse, packed=sizes is not None, keep=keep)
+    return tuple(results[: 2 if c is None else 3])
+
+
+_MODES = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "tanh", "RNN_RELU": "relu"}
+
+
+def _as_one(x: Tensor, state: tuple[Tensor, ...], w_ih: Tensor, w_hh: Tensor, sizes: Tensor | None) -> bool:
+    """Whether all steps are one primitive: not of narrow numbers, not a single step, and not where the matrix unit multiplies faster."""
+    if x.dtype not in (torch.float32, torch.float64) or local.main.autocast is not None or any(t.dtype is not x.dtype for t in (*state, w_ih, w_hh)):
+        return False
+    rows, batch = x.shape[0], state[0].shape[0]
+    if not batch or not state[0].shape[1] or rows == batch or w_hh.shape[1] != state[0].shape[1]:
+        return False
+    return w_hh.shape[1] < UNIT_HIDDEN or "bfloat16" not in tiles.dtypes()
+
+
 def layers(
-    mode: str, x: Tensor, state: Sequence[Tensor], weights: Sequence[Sequence[Tensor]], sizes: tuple[int, ...], *, biases: bool,
+    mode: str, x: Tensor, state: Sequence[Tensor], weights: Sequence[Sequence[Tensor]], sizes: Tensor | None, *, biases: bool,
     bidirectional: bool, dropout: float, training: bool,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
-    """All layers of an "LSTM", "GRU", "RNN_TANH" or "RNN_RELU" over packed rows `x` (step after step, `sizes` rows each).
+    """All layers of an "LSTM", "GRU", "RNN_TANH" or "RNN_RELU" over packed rows `x`: step after step, `sizes` rows each (None: the batch).
 
     `weights`: those of each layer and direction, in the order of the modules (w_ih, w_hh, b_ih and b_hh with `biases`, w_hr of a
     projection). `state`: stacked as (layers * directions, batch, size), as the final states are that come with the result.
@@ -137,15 +170,20 @@ def layers(
 
 
 def _layer(
-    mode: str, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], biases: bool, sizes: tuple[int, ...], reverse: bool
+    mode: str, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], biases: bool, sizes: Tensor | None, reverse: bool
 ) -> tuple[Tensor, ...]:
     projection = weights.pop() if len(weights) == (5 if biases else 3) else None
     w_ih, w_hh, b_ih, b_hh = weights if biases else (*weights, None, None)
-    if mode == "LSTM":
-        return lstm_layer(x, state[0], state[1], w_ih, w_hh, b_ih, b_hh, projection, sizes, reverse)
+    h, c = state[0], state[1] if len(state) == 2 else None
+    if projection is None and _as_one(x, state, w_ih, w_hh, sizes):
+        return _steps(_MODES[mode], x, h, c, w_ih, w_hh, b_ih, b_hh, sizes, reverse)
+    batch = h.shape[0]
+    each = (batch,) * (x.shape[0] // batch) if sizes is None else tuple(int(n) for n in sizes.tolist())
+    if c is not None:
+        return lstm_layer(x, h, c, w_ih, w_hh, b_ih, b_hh, projection, each, reverse)
     if mode == "GRU":
-        return gru_layer(x, state[0], w_ih, w_hh, b_ih, b_hh, sizes, reverse)
-    return rnn_layer(x, state[0], w_ih, w_hh, b_ih, b_hh, sizes, reverse, "tanh" if mode == "RNN_TANH" else "relu")
+        return gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, each, reverse)
+    return rnn_layer(x, h, w_ih, w_hh, b_ih, b_hh, each, reverse, _MODES[mode])
 
 
 @functional

@@ -137,12 +137,12 @@ class RNNBase(Module):
         if isinstance(input, PackedSequence):
             data, batch_sizes, sorted_indices, unsorted_indices = input
             self.check_input(data, batch_sizes)
-            sizes = tuple(int(n) for n in batch_sizes.tolist())
+            batch = int(batch_sizes[0])
             if state is not None and sorted_indices is not None:
                 state = tuple(s.index_select(1, sorted_indices) for s in state)
-            state = self._zeros(sizes[0], data) if state is None else state
-            self._check_state(state, sizes[0])
-            output, state = self._run(data, state, sizes)
+            state = self._zeros(batch, data) if state is None else state
+            self._check_state(state, batch)
+            output, state = self._run(data, state, batch_sizes)
             if unsorted_indices is not None:
                 state = tuple(s.index_select(1, unsorted_indices) for s in state)
             packed = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
@@ -168,7 +168,7 @@ class RNNBase(Module):
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         state = self._zeros(batch, x) if state is None else state
         self._check_state(state, batch)
-        output, state = self._run(x.reshape(steps * batch, -1), state, (batch,) * steps)
+        output, state = self._run(x.reshape(steps * batch, -1), state, None)
         output = output.reshape(steps, batch, -1)
         if self.batch_first:
             output = output.transpose(0, 1)
@@ -177,7 +177,7 @@ class RNNBase(Module):
             state = tuple(s.squeeze(1) for s in state)
         return output, state if lstm else state[0]
 
-    def _run(self, x: Tensor, state: tuple[Tensor, ...], sizes: tuple[int, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _run(self, x: Tensor, state: tuple[Tensor, ...], sizes: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
         """All layers over packed rows; the final states stacked as (layers * directions, batch, size)."""
         weights = [[getattr(self, name) for name in names] for names in self._all_weights]
         return recurrent.layers(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 import flambeau as torch
 from flambeau.ops.creation import check_memory as _check_memory  # not a public name of this module
@@ -61,10 +63,20 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     return torch.tensor(inverse, dtype=torch.int64)
 
 
-def _pack(sequences: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
-    """(packed rows, batch sizes) of a padded (steps, batch, ...) tensor whose lengths fall."""
-    sizes = [sum(1 for n in lengths if n > t) for t in range(lengths[0])]
-    return torch.cat([sequences[t, :n] for t, n in enumerate(sizes)]), torch.tensor(sizes, dtype=torch.int64)
+def _has_step(lengths: Sequence[int], steps: int) -> Any:
+    """(steps, batch) bools, as NumPy has them: whether a sequence has a step."""
+    return np.asarray(lengths)[None, :] > np.arange(steps)[:, None]
+
+
+def _numbers(array: Any) -> Tensor:
+    """An int64 tensor of an array's numbers."""
+    return torch.tensor(np.asarray(array, dtype=np.int64).reshape(-1))
+
+
+def _rows(items: Tensor, shape: tuple[int, int], index: Any, padding: float) -> Tensor:
+    """A tensor (*shape, ...) of padding, with the rows of `items` at these places of its first two dims, counted as one."""
+    padded = torch.full((shape[0] * shape[1], *items.shape[1:]), padding, dtype=items.dtype)
+    return padded.index_copy(0, _numbers(index), items).unflatten(0, shape)
 
 
 def pack_padded_sequence(
@@ -85,19 +97,18 @@ def pack_padded_sequence(
             "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do not "
             "need ONNX exportability."
         )
-    x = input.transpose(0, 1) if batch_first else input
-    if len(sizes) != x.shape[1]:
-        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={x.shape[1]})")
+    batch, most = input.shape[:2] if batch_first else (input.shape[1], input.shape[0])
+    if len(sizes) != batch:
+        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={batch})")
     if sizes and sizes[-1] <= 0:
         raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
-    if sizes[0] > x.shape[0]:
-        raise RuntimeError(f"a length of {sizes[0]} is more than the {x.shape[0]} steps of the input {tuple(input.shape)}")
-    indices = None
-    if order is not None:
-        indices = torch.tensor(order, dtype=torch.int64)
-        x = x.index_select(1, indices)
-    data, batch_sizes = _pack(x, sizes)
-    return PackedSequence(data, batch_sizes, indices, None)
+    if sizes[0] > most:
+        raise RuntimeError(f"a length of {sizes[0]} is more than the {most} steps of the input {tuple(input.shape)}")
+    has = _has_step(sizes, sizes[0])
+    step, number = np.nonzero(has)
+    place = number if order is None else np.asarray(order)[number]
+    data = input.flatten(0, 1).index_select(0, _numbers(place * most + step if batch_first else step * batch + place))
+    return PackedSequence(data, _numbers(has.sum(1)), None if order is None else _numbers(order), None)
 
 
 def pad_packed_sequence(
@@ -116,18 +127,8 @@ def pad_packed_sequence(
     batch = sizes[0]
     rest = tuple(sequence.data.shape[1:])
     _check_memory((steps, batch, *rest), sequence.data.dtype)
-    rows = []
-    at = 0
-    for size in sizes:
-        row = sequence.data[at : at + size]
-        at += size
-        if size < batch:
-            row = torch.cat([row, torch.full((batch - size, *rest), padding_value, dtype=row.dtype)])
-        rows.append(row)
-    padded = torch.stack(rows)
-    if steps > len(sizes):
-        padded = torch.cat([padded, torch.full((steps - len(sizes), batch, *rest), padding_value, dtype=padded.dtype)])
     lengths = [sum(1 for size in sizes if size > i) for i in range(batch)]
+    padded = _rows(sequence.data, (steps, batch), np.flatnonzero(_has_step(lengths, steps)), padding_value)
     if sequence.unsorted_indices is not None:
         padded = padded.index_select(1, sequence.unsorted_indices)
         lengths = [lengths[i] for i in sequence.unsorted_indices.tolist()]
@@ -145,15 +146,16 @@ def pad_sequence(
     items = list(sequences.unbind(0) if isinstance(sequences, Tensor) else sequences)
     if not items:
         raise RuntimeError("pad_sequence: Expected a non-empty list of Tensors")
-    longest = max(t.shape[0] for t in items)
-    rows = []
-    for t in items:
-        missing = longest - t.shape[0]
-        if missing:
-            fill = torch.full((missing, *t.shape[1:]), padding_value, dtype=t.dtype)
-            t = torch.cat([t, fill] if padding_side == "right" else [fill, t])
-        rows.append(t)
-    return torch.stack(rows, 0 if batch_first else 1)
+    lengths = [t.shape[0] for t in items]
+    longest = max(lengths)
+    has = _has_step(lengths, longest).T  # sequence after sequence, as the items are put together
+    number, step = np.nonzero(has)
+    if padding_side == "right":
+        place = step
+    else:
+        place = step + longest - np.asarray(lengths)[number]
+    index = number * longest + place if batch_first else place * len(items) + number
+    return _rows(torch.cat(items), (len(items), longest) if batch_first else (longest, len(items)), index, padding_value)
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:

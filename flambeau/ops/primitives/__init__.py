@@ -7,5 +7,6 @@ from flambeau.ops.primitives.contract import *
 from flambeau.ops.primitives.host import *
 from flambeau.ops.primitives.move import *
 from flambeau.ops.primitives.pointwise import *
+from flambeau.ops.primitives.recurrent import *
 from flambeau.ops.primitives.reduce import *
 from flambeau.ops.primitives.view import *

@@ -24,6 +24,7 @@ from flambeau.compiler.kernel import REFUSED
 from flambeau.ops.primitive import PRIMITIVES, Primitive, constant
 from flambeau.ops.primitives import contract, move, view
 from flambeau.ops.primitives.pointwise import add, bitwise_or, ge, iota, lt, mul, where
+from flambeau.ops.primitives.recurrent import batched
 
 RULES: dict[str, Callable[..., Any]] = {}
 
@@ -320,6 +321,12 @@ def _pool(c: BatchContext, *inputs: Any) -> Any:
 def _attention(c: BatchContext, *inputs: Any) -> Any:
     """One more leading dim of everything."""
     return c.apply(*c.all(), **c.attrs)
+
+
+@_rule("recurrent", "recurrent_gradient")
+def _recurrent(c: BatchContext, *inputs: Any) -> Any:
+    """Step by step."""
+    return batched(c.name, c.attrs, inputs, c.batched, c.size)
 
 
 def without_rule() -> list[str]:
