@@ -80,9 +80,9 @@ def test_gradients_are_the_same(
 
 
 def lstm() -> list[Any]:
-    """Gradients of an LSTM over some steps."""
+    """Gradients of an LSTM that is a composition over some steps."""
     flambeau.manual_seed(0)
-    model = flambeau.nn.LSTM(8, 32)
+    model = flambeau.nn.LSTM(8, 32, proj_size=24)
     x = flambeau.randn(5, 3, 8, requires_grad=True)
     model(x)[0].square().sum().backward()
     return [p.grad.numpy() for p in (x, *model.parameters()) if p.grad is not None]
