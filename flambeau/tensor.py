@@ -16,8 +16,9 @@ from flambeau.trace.debugging import in_a_trace_function
 from flambeau.trace.evaluate import observe, observed
 from flambeau.trace.existing import from_buffer as from_buffer
 from flambeau.trace.existing import from_storage as from_storage
+from flambeau.trace.immediate import replay
 from flambeau.trace.meta import Meta, Size, meta
-from flambeau.trace.recorder import TRACE_SLOTS, is_view, local, storage_of
+from flambeau.trace.recorder import TRACE_SLOTS, Trace, is_view, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
 from flambeau.trace.strides import has_format
 from flambeau.tracebacks import shorten
@@ -251,6 +252,8 @@ class Tensor:
 
     def _become_leaf(self, m: Meta) -> None:
         """Give this tensor leaf metadata; a pending value is read again through its storage, as a boundary."""
+        if self._immediate is not None and type(local.trace) is Trace:
+            replay(local.trace, self)  # which could not be done later: it would make the call's own result of this
         if self._gen == local.trace.gen and self._gen != -1:
             storage_of(self)
             self._gen = -2  # known to the trace only through its storage from now on
@@ -587,6 +590,7 @@ class Tensor:
         self._history = None
         self._key = None
         self._slot = -1
+        self._immediate = None  # what made the value that it had
         if storage.gen >= 0 and storage.gen == local.trace.gen:
             self._gen, self._slot = source._gen, source._slot
             listed = local.trace.tensors

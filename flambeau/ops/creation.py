@@ -284,10 +284,21 @@ def _linspace(start: Number, end: Number, steps: int, dtype: Any, base: float | 
     rest = prim.sub(prim.constant(steps - 1, dtypes.int64), index)
     backward = prim.sub(b, prim.mul(step, convert(rest, dtypes.float64)))
     x = prim.where(prim.lt(index, prim.constant(max(steps // 2, 1), dtypes.int64)), forward, backward)
-    x = convert(x, work)
     if base is not None:
-        x = prim.pow(prim.constant(base, work), x)
-    return convert(x, dtype)
+        return convert(prim.pow(prim.constant(base, dtypes.float64), convert(x, dtypes.float64)), dtype)
+    return convert(convert(x, work), dtype)
+
+
+def _spaced(start: Any, end: Any, steps: int, kind: dtype, base: float | None) -> Any:
+    """The numbers of linspace, and of logspace if there is a base."""
+    from flambeau.ops import elementwise
+
+    if not (isinstance(start, complex) or isinstance(end, complex)):
+        return _linspace(*_bounds(start, end, kind), steps, kind, base)
+    start, end, real = complex(start), complex(end), kind.to_real()
+    parts = [_linspace(a, b, steps, real, None) for a, b in ((start.real, end.real), (start.imag, end.imag))]
+    line = elementwise.complex(*parts)
+    return line if base is None else complex(base) ** line
 
 
 @remembered
@@ -297,12 +308,21 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: dtype 
     devices.check(device)
     _check_steps("linspace", steps)
     start, end = _ends("linspace", start, end)
-    kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    kind = _spaced_dtype("linspace", start, end, out, dtype)
     refuse_dtype("linspace", kind)
-    if (isinstance(start, complex) or isinstance(end, complex)) and not kind.is_complex:
-        raise RuntimeError(f"linspace(): inferred dtype complex can't be safely cast to {kind.name}: got start {start}, end {end}")
     start, end = fit(start, kind, "linspace"), fit(end, kind, "linspace")
-    return _finish(into(out, _linspace(*_bounds(start, end, kind), int(steps), kind, None), "linspace"), requires_grad)  # type: ignore[no-any-return]
+    return _finish(into(out, _spaced(start, end, int(steps), kind, None), "linspace"), requires_grad)  # type: ignore[no-any-return]
+
+
+def _spaced_dtype(name: str, start: Any, end: Any, out: Any, given: dtype | None) -> dtype:
+    """The dtype of linspace and logspace: of complex numbers the default one is complex; RuntimeError for another."""
+    inexact = isinstance(start, complex) or isinstance(end, complex)
+    kind = given or (out.dtype if out is not None else dtypes.get_default_dtype())
+    if not inexact or kind.is_complex:
+        return kind  # type: ignore[no-any-return]
+    if given is None and out is None:
+        return kind.to_complex()  # type: ignore[no-any-return]
+    raise RuntimeError(f"{name}(): inferred dtype complex can't be safely cast to {kind.name}: got start {start}, end {end}")
 
 
 def _ends(name: str, start: Any, end: Any) -> list[Any]:
@@ -329,10 +349,10 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     """base to the power of `steps` numbers from start to end."""
     devices.check(device)
     _check_steps("logspace", steps)
-    kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
-    start, end = [fit(v, kind, "logspace") for v in _ends("logspace", start, end)]
-    result = _linspace(*_bounds(start, end, kind), int(steps), kind, float(base))
-    return _finish(into(out, result, "logspace"), requires_grad)  # type: ignore[no-any-return]
+    start, end = _ends("logspace", start, end)
+    kind = _spaced_dtype("logspace", start, end, out, dtype)
+    start, end = fit(start, kind, "logspace"), fit(end, kind, "logspace")
+    return _finish(into(out, _spaced(start, end, int(steps), kind, float(base)), "logspace"), requires_grad)  # type: ignore[no-any-return]
 
 
 @operation(name="eye_values")

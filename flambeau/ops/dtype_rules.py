@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from flambeau import dtypes
-from flambeau.dtypes import dtype
+from flambeau.dtypes import dtype, of_type
 from flambeau.ops.promotion import result_type
 from flambeau.trace.looks import NO_TENSORS
 from flambeau.trace.recorder import local
@@ -134,5 +134,10 @@ def refuse_dtypes(name: str, kinds: Sequence[str], args: Sequence[Any]) -> None:
         elif kind not in NO_TENSORS and a is not None:
             given.append(a)
     tensors = [t for t in given if hasattr(t, "_meta")]
-    if tensors:
-        refuse_dtype(name, result_type(*given) if plain in _COMMON else tensors[0]._meta.dtype)
+    if not tensors:
+        return
+    for a in args:  # cast before anything else: it is the dtype that counts
+        wanted = of_type(a)
+        if isinstance(wanted, dtype):
+            return refuse_dtype(name, wanted)
+    refuse_dtype(name, result_type(*given) if plain in _COMMON else tensors[0]._meta.dtype)

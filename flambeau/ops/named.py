@@ -11,19 +11,20 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.trace.mutation import into
-from flambeau.trace.overlap import OUT_REFUSES, refuse_overlaps
+from flambeau.trace.overlap import OUT_REFUSES, STARTS_AS_INPUT, refuse_overlaps
 
 
 def public(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator of a function made of recorded operations: it takes `out=`, and its messages say `name`."""
 
     def make(function: Callable[..., Any]) -> Callable[..., Any]:
-        checks = name.rsplit(".", 1)[-1] in OUT_REFUSES
+        plain = name.rsplit(".", 1)[-1]
+        checks, first = plain in OUT_REFUSES, int(plain in STARTS_AS_INPUT)  # the argument from which on `out` must be apart
 
         @functools.wraps(function)
         def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
             if out is not None and checks:
-                refuse_overlaps(out, (*args, *kwargs.values()), name)
+                refuse_overlaps(out, (*args[first:], *[value for key, value in kwargs.items() if not first or key != "input"]), name)
             return into(out, function(*args, **kwargs), name)
 
         call.__qualname__ = call.__name__ = name.rsplit(".", 1)[-1]

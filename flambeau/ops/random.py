@@ -179,11 +179,7 @@ def _drawn_into(out: Any, shape: tuple[int, ...], d: dtype | None, name: str, dr
     """`out` with new elements, drawn in the order of its addresses."""
     if d not in (None, out.dtype):
         raise RuntimeError(f"{name}(): dtype {d.name} does not match dtype of out parameter ({out.dtype.name})")  # type: ignore[union-attr]
-    if tuple(out.shape) == shape:
-        return draw(out)
-    from flambeau.ops.creation import empty
-
-    return into(out, draw(empty(shape, dtype=out.dtype)), name)
+    return draw(out if tuple(out.shape) == shape else out.resize_(shape))
 
 
 @draws

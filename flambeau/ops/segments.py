@@ -11,6 +11,7 @@ from flambeau.ops.creation import check_range
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.guard import check
 from flambeau.tensor import Tensor
+from flambeau.trace.mutation import into
 
 _EMPTY = {"sum": 0.0, "mean": float("nan"), "max": float("-inf"), "min": float("inf"), "prod": 1.0}
 _SCATTER = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod"}
@@ -74,7 +75,7 @@ def range_(start: float = 0, end: float = 0, step: float = 1, *, out: Any = None
     kind = dtype or torch.get_default_dtype()
     steps = torch.arange(int((end - start) / step) + 1, dtype=torch.float64)
     result = (steps * step + start).to(kind)
-    return out.copy_(result) if out is not None else result.requires_grad_(requires_grad) if requires_grad else result  # type: ignore[no-any-return]
+    return into(out, result.requires_grad_() if requires_grad else result, "range")  # type: ignore[no-any-return]
 
 
 def kaiser_window(

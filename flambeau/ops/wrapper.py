@@ -172,10 +172,10 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             n if p.kind is not p.KEYWORD_ONLY else f"{n}={n}" for n, p in zip(names, parameters, strict=True)
         )
         from flambeau.trace.mutation import into
-        from flambeau.trace.overlap import OUT_REFUSES, refuse_overlaps
+        from flambeau.trace.overlap import OUT_REFUSES, STARTS_AS_INPUT, refuse_overlaps
 
         read = [n for n, kind in zip(names, op.kinds, strict=True) if kind.startswith(("tensor", "operand", "exponent"))]
-        if op.name in _START_AS_INPUT:  # `out` may be the first argument
+        if op.name in STARTS_AS_INPUT:  # `out` may be the first argument
             read = read[1:]
         source.append("    if out is not None:")
         if op.name.rsplit(".", 1)[-1] in OUT_REFUSES:
@@ -297,7 +297,6 @@ def _stub(*args: Any, **kwargs: Any) -> Any:
 _STUB = _stub.__code__
 
 
-_START_AS_INPUT = frozenset("scatter_add scatter_reduce index_add index_copy".split())  # their `out` begins as a copy of the first argument
 
 _TAKES_EXPANDED = frozenset(("masked_fill", "index_fill"))  # whose in-place forms write to expanded tensors
 

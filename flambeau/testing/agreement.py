@@ -156,8 +156,9 @@ def _refereed(got: Array, expected: Array, exact: Any, name: str) -> Any:
         told = finite & np.isfinite(theirs)
         least = {"float16": 2.0**-24, "bfloat16": 2.0**-133}.get(name, 2.0**-149)
         share = float(np.max(np.where(told, theirs / (size + mean + least), 0.0)))
-        if share > _DOUBTFUL[name]:
-            return NotImplemented
+        if share > _DOUBTFUL[name]:  # or the reference is wrong, if the referee says what we say
+            agrees = same | (got == truth) | (mine / (size + mean + least) <= min(share / _MULTIPLE, _DOUBTFUL[name]))
+            return None if np.all(agrees) else NotImplemented
         allowed = _ROUNDINGS * unit * (size + mean) + _MULTIPLE * share * (size + mean) + least
         good = same | (mine <= allowed) | (got == truth)
         if np.all(good):

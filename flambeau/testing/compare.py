@@ -177,7 +177,7 @@ class _Side:
         try:
             given, named = _built(module, args, written), _built(module, kwargs, written)
             if seed is not None:
-                module.manual_seed(seed)
+                module.default_generator.manual_seed(seed)  # not those of all devices
             assert self.call is not None
             if self.form == "out":
                 plain = _flat(self.call(*given, **named))
@@ -199,7 +199,7 @@ class _Side:
             if not leaves:
                 return
             if seed is not None:
-                module.manual_seed(seed)
+                module.default_generator.manual_seed(seed)  # not those of all devices
             assert self.call is not None
             outs = [t for t in _flat(self.call(*given, **named)) if isinstance(t, module.Tensor) and t.requires_grad]
             if not outs:

@@ -565,6 +565,11 @@ _EXACT = frozenset(
 )
 
 
+# Constructors, which resize their `out` without a warning, and those of them that leave its shape where it has as many elements.
+_QUIET = frozenset("zeros ones full eye arange linspace logspace range randperm".split())
+_COUNTED = frozenset("arange linspace logspace range".split())
+
+
 def write_over(target: Tensor, source: Tensor, name: str) -> None:
     """The `out=` rule: resize `target` to the result's shape if it differs, then overwrite it."""
     if not hasattr(target, "_meta"):
@@ -586,9 +591,17 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
             "requires grad."
         )
+    if name in _COUNTED and target._meta.numel == source._meta.numel:
+        source = source.reshape(tuple(target._meta.shape))
     if tuple(target._meta.shape) != tuple(source._meta.shape):
         check_writable(target, name)
-        if target._meta.numel:
+        if target._meta.numel and name == "arange":
+            warnings.warn(
+                f"The number of elements in the out tensor of shape {list(target._meta.shape)} is {target._meta.numel} which does not match the "
+                f"computed number of elements {source._meta.numel}. Note that this may occur as a result of rounding error. The out tensor will be "
+                f"resized to a tensor of shape ({source._meta.numel},).", stacklevel=3,
+            )  # fmt: skip
+        elif target._meta.numel and name not in _QUIET:
             warnings.warn(
                 f"{name}(): An output with one or more elements was resized since it had shape {list(target._meta.shape)}, which does not match "
                 f"the required output shape {list(source._meta.shape)}. This behavior is deprecated, and in a future PyTorch release outputs will "

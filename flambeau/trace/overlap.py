@@ -30,6 +30,7 @@ APART = frozenset(
     "index_add index_copy index_put index_reduce put scatter scatter_add scatter_reduce index_select "
     "gather cross linalg_cross cat stack hstack vstack dstack column_stack".split()
 )
+STARTS_AS_INPUT = frozenset("scatter_add scatter_reduce index_add index_copy index_reduce".split())  # whose `out` begins as a copy of the first argument
 NONE, PART, ALL = 0, 1, 2
 _seen: dict[tuple[Any, ...], int] = {}  # how two views overlap, by metadata and where they begin
 _MOST_SEEN = 4096

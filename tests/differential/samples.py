@@ -7,8 +7,8 @@ variants, and for each sample inputs of every dtype: empty, zero-dimensional, br
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -21,9 +21,12 @@ from flambeau.testing.compare import Input, Named, describe
 torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")
 
-from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402 - the two above may skip
+from torch.testing._internal import common_utils  # noqa: E402 - the two above may skip
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
 
 torch.backends.__allow_nonbracketed_mutation_flag = True  # the import above forbids what programs do
+
+common_utils.extract_test_fn = lambda: None  # it reads the source of every frame of the stack: a quarter of the time
 
 OPERATORS = {f"{op.name}/{op.variant_test_name}" if op.variant_test_name else op.name: op for op in op_db}
 
@@ -95,18 +98,28 @@ class Draw(NamedTuple):
     seed: int | None = None
     reference: bool = False  # from the database's larger set, `reference_inputs`
 
-    def samples(self, label: str, dtype: str, gradients: bool, most: int) -> list[Any]:
+    def samples(self, label: str, dtype: str, gradients: bool, most: int) -> Sequence[Any]:
         """At most `most` samples, spread over all that the database has."""
-        op = OPERATORS[label]
-        chance = None if self.seed is None else random.Random(f"{self.seed} {label} {dtype}")
-        if chance is not None:
-            for generator in (torch.manual_seed, random.seed, np.random.seed):
-                generator(chance.randrange(2**31))
-        make = op.reference_inputs if self.reference else op.sample_inputs
-        samples = list(make("cpu", getattr(torch, dtype), requires_grad=gradients))
-        if chance is None:
-            return samples[:: max(1, -(-len(samples) // most))]
-        return [samples[i] for i in sorted(chance.sample(range(len(samples)), min(most, len(samples))))]
+        return _samples(self, label, dtype, gradients, most)
+
+
+@lru_cache(maxsize=48)  # the forms of an operator have the same samples
+def _samples(draw: Draw, label: str, dtype: str, gradients: bool, most: int) -> Sequence[Any]:
+    op = OPERATORS[label]
+    make = op.reference_inputs if draw.reference else op.sample_inputs
+    chance = random.Random(f"{draw.seed} {label} {dtype}")
+    if draw.seed is not None:
+        for generator in (torch.manual_seed, random.seed, np.random.seed):
+            generator(chance.randrange(2**31))
+    try:  # with a seed the database must not set its own before each sample: all would have the same numbers
+        samples = list(make("cpu", getattr(torch, dtype), requires_grad=gradients, set_seed=draw.seed is None))
+    except ValueError:  # the larger sets of `clamp` and `where` ask for bools and integers that require gradients
+        if not gradients:
+            raise
+        return _samples(draw, label, dtype, False, most)
+    if draw.seed is None:
+        return samples[:: max(1, -(-len(samples) // most))]
+    return [samples[i] for i in sorted(chance.sample(range(len(samples)), min(most, len(samples))))]
 
 
 ALWAYS = Draw()

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tests.differential.documented import Documented, documented
 from tests.differential.known import INTERNAL
-from tests.differential.samples import OPERATORS, Draw, Unsupported, supported
+from tests.differential.samples import OPERATORS, Draw, supported
 from tests.differential.sweep import answers, on_alarm, wrong_errors
 
 FORMS = ("function", "method", "inplace", "out", "operator", "reference", "errors")
@@ -63,9 +63,9 @@ def run(label: str, form: str, most: int, seed: int) -> Variant:
                 here += 1
                 wrong += bool(lines)
                 found += [f"[{dtype}] {line}" for line in lines]
-        except (AttributeError, Unsupported) as error:
+        except Exception as error:  # a name that is missing, a sample that cannot be made
             here, wrong = here + 1, wrong + 1
-            found.append(f"[{dtype}] {label}: missing: {error}")
+            found.append(f"[{dtype}] {label}: {type(error).__name__}: {error}")
         count += here
         left -= here
     return Variant(label, form, count, wrong, found)

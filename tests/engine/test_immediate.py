@@ -191,3 +191,16 @@ def test_modes_have_calls_of_their_own() -> None:
     with fb.autocast("cpu", dtype=fb.bfloat16):
         assert (a @ b).dtype == fb.bfloat16
     assert (a @ b).dtype == fb.float32
+
+
+def _half(i: int) -> fb.Tensor:
+    return fb.tensor(float(i)).to(fb.bfloat16)  # after a few of these, immediate
+
+
+def test_a_result_that_was_made_a_leaf_stays_one() -> None:
+    for i in range(24):
+        leaf = _half(i).requires_grad_()
+        (leaf * 3).backward()
+        assert leaf.requires_grad and leaf.is_leaf and leaf.grad is not None and leaf.grad.item() == 3
+        _half(i).item()
+

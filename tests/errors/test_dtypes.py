@@ -30,7 +30,10 @@ def test_dtypes(share: int) -> None:
     assert not found, "\n".join(found)
 
 
-POINTWISE = "abs ceil clamp frac hypot nextafter logaddexp atan2 sign lerp pow log_softmax nn.functional.gelu nn.functional.leaky_relu addmm kthvalue"
+POINTWISE = (
+    "abs ceil clamp frac hypot nextafter logaddexp atan2 sign lerp pow log_softmax nn.functional.gelu nn.functional.leaky_relu addmm kthvalue "
+    "softmax/with_dtype log_softmax/with_dtype"
+)
 
 
 @pytest.mark.parametrize("label", POINTWISE.split())
