@@ -55,21 +55,22 @@ def choose(condition: Any, x: Any, at: float, inside: Callable[[Any], Any], outs
 _GAUSS = (0.5 - math.sqrt(1 / 12), 0.5 + math.sqrt(1 / 12))
 
 
-def with_derivative(value: Any, x: Any, derivative: Callable[[Any], Any]) -> Any:
-    """The value, with `derivative(x)` as its gradient by x, exact up to the fourth order.
+def with_derivative(value: Any, x: Any, derivative: Callable[[Any], Any], at: float = 0.0) -> Any:
+    """The value, with `derivative(x)` as its gradient by x, exact up to the fourth order. `at`: a place where the derivative is finite.
 
     What is added is (x - x0) times the mean of the derivative between x0 and x, and x0 is x detached: 0, but not its gradients."""
     if not x._meta.requires_grad:
         return value
     fixed, place = prim.detach(value), prim.detach(x)
-    usual = prim.bitwise_and(prim.lt(prim.abs(place), INFINITY), prim.lt(prim.abs(fixed), INFINITY))
-    live = prim.where(usual, x, 0.0)
+    finite = prim.lt(prim.abs(place), INFINITY)
+    usual = prim.bitwise_and(finite, prim.lt(prim.abs(fixed), INFINITY))
+    live = prim.where(usual, x, at)
     here = prim.detach(live)
     step = live - here
     slope = derivative(here + _GAUSS[0] * step) + derivative(here + _GAUSS[1] * step)
     # Infinite values have infinite slopes, and NaN has NaN.
-    steep = fixed * (1 + prim.sgn(derivative(place)) * (x - prim.where(prim.lt(prim.abs(place), INFINITY), place, 0.0)))
-    wild = prim.where(prim.isnan(fixed), fixed * prim.where(prim.isnan(fixed), x, 0.0), prim.where(prim.lt(prim.abs(place), INFINITY), steep, fixed))
+    steep = fixed * (1 + prim.sgn(fixed) * prim.sgn(prim.detach(derivative(place))) * (x - prim.where(finite, place, 0.0)))
+    wild = prim.where(prim.isnan(fixed), fixed * prim.where(prim.isnan(fixed), x, 0.0), prim.where(finite, steep, fixed))
     return prim.where(usual, fixed + step * (slope * 0.5), wild)
 
 

@@ -10,13 +10,41 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert, in_float32, need_tensor, promote_float
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.shape import as_shape
-from flambeau.ops.special import trigamma
 from flambeau.ops.special_bessel import INFINITY, NAN, with_derivative
 from flambeau.ops.tied import tied
 from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
+
+# Bernoulli numbers B2, B4, ..., B14 of the asymptotic series of trigamma (Abramowitz and Stegun 6.4.12).
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+_SHIFT = 12  # the series is used from here on; error below 1e-16 there
+
+
+@operation()
+@in_float32
+def trigamma(input: Tensor) -> Tensor:
+    """The second derivative of lgamma, inf at its poles: recurrence up to 12, then the asymptotic series; reflection for negative x."""
+    (x,) = promote_float(input)
+    reflect = x < 0.5
+    y = prim.where(reflect, 1 - x, x)
+    total = 1 / (y * y)
+    for i in range(1, _SHIFT):
+        shifted = y + i
+        total = total + 1 / (shifted * shifted)
+    z = y + _SHIFT
+    inverse = 1 / z
+    square = inverse * inverse
+    series = square * _BERNOULLI[-1]
+    for b in reversed(_BERNOULLI[:-1]):
+        series = (series + b) * square
+    value = total + inverse + square / 2 + series * inverse
+    sine = prim.sin((x - prim.round(x)) * math.pi)  # the period first, which is exact; the sign is squared away
+    sine = prim.where(reflect, sine, 1.0)  # the branch that is not taken must not be infinite, or its gradient is NaN
+    result = prim.where(reflect, (math.pi**2) / (sine * sine) - value, value)
+    return with_derivative(result, x, lambda y: _polygamma(y, 2), 1.0)
+
 
 # -- zeta and polygamma -------------------------------------------------------------------------------------------
 # (2k)! / B_2k, the coefficients of Euler and Maclaurin's formula (zeta.c of the Cephes library).
@@ -98,6 +126,11 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
         return prim.digamma(x)
     if n == 1:
         return trigamma(x)  # type: ignore[no-any-return]
+    return with_derivative(_polygamma(x, n), x, lambda y: _polygamma(y, n + 1), 1.0)
+
+
+def _polygamma(x: Any, n: int) -> Any:
+    """Its values, for n > 1. Infinite at the poles, with the sign that they have on the right."""
     reflect = prim.lt(x, 0.5)
     y = prim.where(reflect, 1 - x, x)
     factor = math.exp(math.lgamma(n + 1)) if n > 20 else float(math.factorial(n))

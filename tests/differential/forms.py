@@ -185,7 +185,7 @@ def _out(label: str, dtype: str, gradients: bool, most: int, draw: Draw = ALWAYS
                 count += 1
 
 
-_UNSAFE = {("linalg.lu", "transposed")}  # PyTorch writes past the end of the memory
+_UNSAFE = {("linalg.lu", "transposed"), ("triu", "transposed"), ("tril", "transposed")}  # PyTorch writes past the end of the memory
 
 
 def _kind(label: str, turn: int) -> str:

@@ -217,3 +217,15 @@ def test_muon_in_bfloat16_is_as_exact_as_pytorchs() -> None:
     exact = trained(torch, "float64")
     ours, theirs = (np.abs(trained(m, "bfloat16") - exact).mean() for m in (ft, torch))
     assert ours <= 1.2 * theirs
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", ["float64", "bfloat16"])
+def test_slopes_of_polygamma_at_its_poles(n: int, kind: str) -> None:
+    points = [0.0, -1.0, -2.0, -8.0, 2.0, -0.5, 1e-30]
+    slopes = []
+    for module in (ft, torch):
+        x = module.tensor(points, dtype=getattr(module, kind), requires_grad=True)
+        (slope,) = module.autograd.grad(module.polygamma(n, x).sum(), x)
+        slopes.append(slope.double().tolist())
+    assert slopes[0] == pytest.approx(slopes[1], rel=1e-6 if kind == "float64" else 1e-2, nan_ok=True)

@@ -250,7 +250,7 @@ def lgamma(c, g):
 
 @_unary("digamma")
 def digamma(c, g):
-    from flambeau.ops.special import trigamma
+    from flambeau.ops.special_gamma import trigamma
 
     return g * trigamma(c.input(0))
 
