@@ -99,12 +99,12 @@ def ndtri(x: Any) -> Any:
 
 @_function("entr", "-x log(x), 0 at 0, -inf below.")
 def entr(x: Any) -> Any:
-    # The slope is -log(x) - 1: infinite at 0, NaN below.
+    # The slope is -log(x) - 1: infinite at 0, NaN below, also at minus infinity.
     inside = prim.bitwise_and(prim.gt(x, 0.0), prim.lt(x, INFINITY))
     safe = prim.where(inside, x, 1.0)
-    zero, negative, outside = prim.eq(x, 0.0), prim.bitwise_and(prim.lt(x, 0.0), prim.gt(x, -INFINITY)), prim.bitwise_not(prim.lt(prim.abs(x), INFINITY))
+    zero, negative, outside = prim.eq(x, 0.0), prim.lt(x, 0.0), prim.bitwise_not(prim.lt(x, INFINITY))
     edge = prim.where(zero, prim.sqrt(prim.where(zero, x, 1.0) + 0.0), prim.abs(prim.where(outside, x, 0.0)) * -INFINITY)
-    edge = prim.where(negative, prim.log(prim.where(negative, x, -1.0) * 0.0), edge)
+    edge = prim.where(negative, prim.log(prim.tanh(prim.where(negative, x, -1.0)) * 0.0), edge)  # finite, times 0
     return prim.where(inside, -safe * prim.log(safe), edge)
 
 

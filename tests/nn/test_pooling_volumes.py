@@ -94,3 +94,9 @@ def test_modules(name, arguments):
         assert mine(ours(values), ours(where)).shape == theirs(values, where).shape
     else:
         compare(mine, theirs, torch.rand(1, 2, 4, 5, 6))
+
+
+@pytest.mark.parametrize("arguments", [(2,), ((2, 3, 2), 1), (2, 2, 1), ((2, 2, 3), 1, 1, False, False), (2, 1, 0, True), (2, 1, 0, False, True, 3)])
+def test_means_of_whole_numbers_are_rounded_once(arguments):
+    x = torch.randint(-9, 10, (2, 2, 3, 5, 4), generator=torch.Generator().manual_seed(3))
+    assert F.avg_pool3d(flambeau.tensor(x.numpy()), *arguments).tolist() == TF.avg_pool3d(x, *arguments).tolist()

@@ -512,7 +512,7 @@ def _multi_margin_loss(input: Tensor, target: Tensor, p: int, margin: float, wei
         z = z * primitives().take_rows(weight, t, dim=0).unsqueeze(1)
     others = torch.arange(x.shape[1]) != target.reshape(-1).unsqueeze(1)
     loss = torch.where(others, z, 0).sum(1) / x.shape[1]
-    return _reduce(loss if input.ndim == 2 else loss.squeeze(0), reduction)
+    return _reduce(loss if input.ndim == 2 or (target.ndim and reduction == "none") else loss.squeeze(0), reduction)
 
 
 def _margin_shapes(name: str, input: Tensor, target: Tensor) -> None:
@@ -536,9 +536,10 @@ def multi_margin_loss(
     reduction = legacy_reduction(size_average, reduce, reduction)
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"multi_margin_loss(): {reduction} is not a valid value for reduction")
-    if weight is not None and (weight.ndim != 1 or weight.shape[0] != input.shape[-1]):
+    classes = input.shape[-1] if input.ndim else 1
+    if weight is not None and (weight.ndim != 1 or weight.shape[0] != classes):
         kind = ValueError if weight.ndim != 1 else RuntimeError
-        raise kind(f"multi_margin_loss(): weight must be one-dimensional, with an element a class, got shape {tuple(weight.shape)}")
+        raise kind(f"multi_margin_loss(): weight must be one-dimensional, with an element a class ({classes}), got shape {tuple(weight.shape)}")
     _margin_shapes("multi_margin_loss", input, target)
     return _multi_margin_loss(input, target, p, margin, weight, reduction)
 

@@ -263,17 +263,33 @@ def avg_pool3d(
         raise RuntimeError("avg_pool3d: divisor must be not zero")
     n, c, depth, height, width = w.x.shape
     pool = primitives().average_pool
+    sums = divisor_override is not None or input.dtype == torch.int64  # a quotient of whole numbers is rounded once
     y = pool(
         widen(w.x).reshape(n, c * depth, height, width), kernel=w.kernel[1:], stride=w.stride[1:], padding=w.padding[1:],
-        dilation=(1, 1), count_include_pad=count_include_pad, divisor=1 if divisor_override else 0,
+        dilation=(1, 1), count_include_pad=count_include_pad, divisor=1 if sums else 0,
         shape=(n, c * depth, *w.out[1:]),
     )  # fmt: skip
     area = w.out[1] * w.out[2]
+    whole = input.dtype == torch.int64
     y = pool(
         y.reshape(n, c, depth, area), kernel=(w.kernel[0], 1), stride=(w.stride[0], 1), padding=(w.padding[0], 0),
-        dilation=(1, 1), count_include_pad=count_include_pad, divisor=divisor_override or 0, shape=(n, c, w.out[0], area),
-    )  # fmt: skip
-    return w.finish(y.reshape(n, c, *w.out)).to(input.dtype)
+        dilation=(1, 1), count_include_pad=count_include_pad, divisor=1 if whole else divisor_override or 0, shape=(n, c, w.out[0], area),
+    ).reshape(n, c, *w.out)  # fmt: skip
+    if whole:
+        y = y.div(divisor_override or _counts(w, count_include_pad), rounding_mode="trunc")
+    return w.finish(y).to(input.dtype)
+
+
+def _counts(w: _Windows, include_padding: bool) -> Tensor:
+    """How many elements each window has, of the shape of the windows; those of the padding, if they count, within its width."""
+    count = torch.ones((), dtype=torch.int64)
+    for size, out, kernel, stride, padding in zip(w.x.shape[2:], w.out, w.kernel, w.stride, w.padding, strict=True):
+        first = torch.arange(out) * stride - padding
+        last = (first + kernel).clamp(max=size + padding)
+        if not include_padding:
+            first, last = first.clamp(min=0), last.clamp(max=size)
+        count = count.unsqueeze(-1) * (last - first)
+    return count
 
 
 def _targets(name: str, input: Tensor, output_size: Any, dims: int) -> tuple[int, ...]:

@@ -86,11 +86,19 @@ def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bo
     return return_type("triangular_solve", "solution", "cloned_coefficient")(solution, tied_to(cloned, input))
 
 
-@public("lu")
-def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
-    """(LU, pivots), and infos if asked for; takes singular matrices either way."""
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
+    """(LU, pivots), and infos if asked for; takes singular matrices either way. The tensors of `out` may have any shape and dtype."""
     factors = lu_factor_ex(A, pivot=pivot)
-    return return_type("_lu_with_info", "LU", "pivots", "info")(*factors) if get_infos else tuple(factors[:2])
+    made = return_type("_lu_with_info", "LU", "pivots", "info")(*factors) if get_infos else tuple(factors[:2])
+    if out is None:
+        return made
+    if not isinstance(out, (tuple, list)):
+        raise TypeError(f"lu(): argument 'out' must be tuple of Tensors, not {type(out).__name__}")
+    if len(out) != len(made):
+        raise TypeError(f"lu(): expected tuple of {len(made)} elements but got {len(out)}")
+    for target, source in zip(out, made, strict=True):
+        target.resize_as_(source).copy_(source)
+    return out
 
 
 @public("lu_solve")
