@@ -97,6 +97,13 @@ def check_writable(target: Tensor, name: str) -> None:
         )
 
 
+def _is_same_data(target: Tensor, source: Tensor, name: str) -> bool:
+    """Whether a copy leaves everything as it is: both are the same view of the same memory, and gradients do not see it."""
+    m, sm = target._meta, source._meta
+    same = name in ("copy_", "__setitem__") and source._storage is not None and source._storage is target._storage and not (m.requires_grad or sm.requires_grad)
+    return same and (m.shape, m.strides, m.dtype, target.storage_offset()) == (sm.shape, sm.strides, sm.dtype, source.storage_offset())
+
+
 def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = False, settled: bool = False) -> Tensor:
     """Overwrite the elements of `target` with `source`, broadcast to its shape and cast to its dtype.
 
@@ -110,6 +117,9 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         if isinstance(tr, Fragment):
             raise RuntimeError(f"{name}: an operation's body must not write in place")
         return tr.assign(target, source, name, fresh)  # type: ignore[no-any-return]
+    if 0 in target._meta.strides and _is_same_data(target, source, name):
+        refuse_leaf(target, name)
+        return target  # PyTorch does not look at an expanded tensor that is copied to itself
     check_writable(target, name)
     if source is target:
         return target

@@ -81,3 +81,21 @@ def test_dtypes_that_differ() -> None:
         for (name, ours), (_, theirs) in zip(*[forms(m, 2, 1, dtype, other) for m in (ft, torch)], strict=True):
             if (name, dtype) not in OTHERWISE and (name != "setitem mask" or other != "complex64"):
                 assert outcome(ours) == outcome(theirs), (name, dtype, other)
+
+
+def test_an_expanded_tensor_is_copied_to_itself() -> None:
+    def attempts(m: Any) -> list[Any]:
+        found = []
+        for write in (
+            lambda e: e.__setitem__((..., slice(-2, None)), e[..., -2:]), lambda e: e.copy_(e[:]), lambda e: e[0].copy_(e[1]),
+            lambda e: e[..., 1:].copy_(e[..., :-1]), lambda e: e.copy_(e.clone()), lambda e: e.add_(e),
+        ):  # fmt: skip
+            e = m.arange(6.0).reshape(2, 3).expand(2, 2, 3)
+            try:
+                write(e)
+                found.append(e.tolist())
+            except RuntimeError:
+                found.append("refused")
+        return found
+
+    assert attempts(ft) == attempts(torch)
