@@ -658,7 +658,7 @@ class Tensor:
         from flambeau.ops.shape import detach
 
         m = self._fresh_meta()
-        if (m.dynamic or m.offset or not m.is_dense) and self._detached in (0, 1) and not (m.leaf and m.requires_grad):  # sure to be a view
+        if is_view(self):
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
         if not m.requires_grad or m.leaf:
             self._become_leaf(m.variant(requires_grad=False, leaf=True))
