@@ -12,6 +12,7 @@ from math import prod as product_of
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.compiler.graph import contiguous_strides
 from flambeau.compiler.kernel import REFUSED
 from flambeau.ops import primitives as prim
 from flambeau.ops.creation import _full
@@ -20,6 +21,7 @@ from flambeau.ops.expanded_writes import is_expanded
 from flambeau.ops.expanded_writes import put as expanded_put
 from flambeau.ops.from_data import tensor
 from flambeau.ops.primitive import laid_out
+from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, fitted
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_look, remembered_setter, remembered_with_axis
@@ -346,7 +348,10 @@ def _index_strides(m: Meta, start: int, count: int, indices: list[Meta]) -> tupl
     after = m.ndim - start - count
     shape = (*m.shape[:start], *among, *m.shape[start + count :])
     source = meta(shape, (*m.strides[:start], *[0] * len(among), *m.strides[start + count :]), m.dtype)
-    wide = [meta((1,) * start + tuple(among) + (1,) * after, (0,) * start + i.strides + (0,) * after, i.dtype) for i in indices]
+    wide = []
+    for i in indices:  # reshaped: the dims of size 1 around those of the index have strides, which decide where the result's size is 1, too
+        around = (1,) * start + tuple(among) + (1,) * after
+        wide.append(meta(around, view_strides(i, around) or contiguous_strides(around), i.dtype))
     return iterator_strides([source, *wide], shape)
 
 
@@ -366,13 +371,13 @@ def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, pres
     wanted = (*m.shape[:start], *linear._meta.shape, *m.shape[start + count :])
     source = values
     have = tuple(source._meta.shape)
+    if 0 in m.shape[start : start + count] and 0 not in linear._meta.shape:  # PyTorch looks at this first
+        raise IndexError(f"index is out of bounds for dimension with size 0: the tensor has shape {list(input._meta.shape)}")
     while len(have) > len(wanted) and have[0] == 1:
         source = as_shape(source, have[1:])
         have = have[1:]
     lead = len(wanted) - len(have)
     if lead < 0 or any(a not in (1, b) for a, b in zip(have, wanted[lead:], strict=True)):
-        if 0 in m.shape[start : start + count] and 0 not in linear._meta.shape:  # PyTorch looks at this first
-            raise IndexError(f"index is out of bounds for dimension with size 0: the tensor has shape {list(input._meta.shape)}")
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {list(values._meta.shape)} cannot be broadcast to indexing result of shape {list(wanted)}"
         )

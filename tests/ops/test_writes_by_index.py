@@ -20,7 +20,7 @@ def forms(m: Any, rows: int, n: int, dtype: str, other: str, grads: tuple[bool, 
     x = m.ones(rows, 3, dtype=getattr(m, dtype), requires_grad=grads[0])
     source = m.ones(n, 3, dtype=getattr(m, other), requires_grad=grads[1])
     flat = source.reshape(-1)[:n]
-    i, wide = m.zeros(n, dtype=m.int64), m.zeros(n, 3, dtype=m.int64)
+    i, wide = m.tensor([0] * n, dtype=m.int64), m.tensor([0] * 3 * n, dtype=m.int64).reshape(n, 3)  # at hand: an index out of range is seen at the call
     mask = m.zeros(rows, 3, dtype=m.bool)
     if n and rows:
         mask[0, 0] = True
