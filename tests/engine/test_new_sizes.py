@@ -152,3 +152,23 @@ def test_kernels_of_known_programs() -> None:
     optimizer.step()
     parameters[0].tolist()
     assert len(kernels_of(optimizer.step)) == 1
+
+
+@pytest.mark.parametrize("join", [ft.stack, lambda rows: ft.cat([r[None] for r in rows])], ids=["stack", "cat"])
+def test_a_new_length_of_an_episode_records_few_calls(join: Any) -> None:
+    """Each earlier trace gets a part of one gradient: where the part lies must not make a path of its own."""
+    w = ft.randn(4, requires_grad=True)
+
+    def step(length: int) -> None:
+        logs = []
+        for _ in range(length):
+            logs.append((w * 0.5).sum().sigmoid().log())
+            logs[-1].item()
+        (join(logs) * ft.arange(float(length))).sum().backward()
+        w.grad = None
+
+    for length in (*range(2, 20), 50):
+        step(length)
+    before = ft.stats()["slow_path_entries"]
+    step(45)
+    assert ft.stats()["slow_path_entries"] - before < 20
