@@ -98,9 +98,9 @@ def check_writable(target: Tensor, name: str) -> None:
 
 
 def _is_same_data(target: Tensor, source: Tensor, name: str) -> bool:
-    """Whether a copy leaves everything as it is: both are the same view of the same memory, and gradients do not see it."""
+    """Whether a copy leaves everything as it is, gradients too: both are the same view of the same memory."""
     m, sm = target._meta, source._meta
-    same = name in ("copy_", "__setitem__") and source._storage is not None and source._storage is target._storage and not (m.requires_grad or sm.requires_grad)
+    same = name in ("copy_", "__setitem__") and source._storage is not None and source._storage is target._storage and source._detached == target._detached
     return same and (m.shape, m.strides, m.dtype, target.storage_offset()) == (sm.shape, sm.strides, sm.dtype, source.storage_offset())
 
 

@@ -83,14 +83,15 @@ def test_dtypes_that_differ() -> None:
                 assert outcome(ours) == outcome(theirs), (name, dtype, other)
 
 
-def test_an_expanded_tensor_is_copied_to_itself() -> None:
+@pytest.mark.parametrize("grad", (False, True))
+def test_an_expanded_tensor_is_copied_to_itself(grad: bool) -> None:
     def attempts(m: Any) -> list[Any]:
         found = []
         for write in (
             lambda e: e.__setitem__((..., slice(-2, None)), e[..., -2:]), lambda e: e.copy_(e[:]), lambda e: e[0].copy_(e[1]),
             lambda e: e[..., 1:].copy_(e[..., :-1]), lambda e: e.copy_(e.clone()), lambda e: e.add_(e),
         ):  # fmt: skip
-            e = m.arange(6.0).reshape(2, 3).expand(2, 2, 3)
+            e = (m.arange(6.0).reshape(2, 3).clone().requires_grad_(grad) * 1).expand(2, 2, 3)
             try:
                 write(e)
                 found.append(e.tolist())
