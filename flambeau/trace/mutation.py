@@ -225,6 +225,12 @@ def _gives_history(tr: Trace, target: Tensor, sources: Sequence[Any]) -> bool:
     return tr.grad_enabled and (m.requires_grad or (m.dtype.category >= 2 and any(hasattr(s, "_meta") and s._meta.requires_grad for s in sources)))
 
 
+def _has_hooks(tr: Trace, target: Tensor, storage: Storage) -> bool:
+    """Whether a view, or another one that it may be a view of, has hooks."""
+    hooked = tr.hooked if target._history is None else {**tr.hooked, **target._history[0].hooked}
+    return bool(target._hooks) or any(t._storage is storage and is_view(t) for t in hooked.values())
+
+
 def _make_ready(target: Tensor, args: Sequence[Any], name: str) -> None:
     """Before an in-place operation computes its result: what decides by which name it knows what it writes over."""
     tr, storage = local.trace, target._storage
@@ -234,7 +240,7 @@ def _make_ready(target: Tensor, args: Sequence[Any], name: str) -> None:
         if target._detached != 1 and _gives_history(tr, target, args):
             check_writable(target, name)
             _take_history(tr, target, storage)  # now: it ends the trace, and the operation keeps what it writes over in its own
-    elif target._hooks and tr.grad_enabled and is_view(target) and not target._meta.leaf:
+    elif tr.grad_enabled and is_view(target) and not target._meta.leaf and _has_hooks(tr, target, storage):
         # As in PyTorch: gradients of the content go past the hooks of a view that it was written through.
         source = storage.source()
         if target._history is None:
