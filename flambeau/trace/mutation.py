@@ -570,6 +570,7 @@ def can_cast(source: dtypes.dtype, target: dtypes.dtype) -> bool:
 # Functions whose `out=` must have the result's dtype; elsewhere the result is cast to it, as far as `can_cast` allows. PyTorch has no rule
 # for which is which: these are what 2.13 does (the operators of its own test database, called with a wider dtype).
 _EXACT = frozenset(
+    "cumsum cumprod unbind_copy split_copy "
     "addmm addmv addbmm baddbmm dot vdot bmm mv mm matmul tensordot bitwise_not ceil floor trunc round frac neg sign sgn signbit conj_physical complex "
     "polar cross cummax cummin diff diag diagonal_copy alias_copy expand_copy frexp frexp_parts isin kthvalue linspace logspace arange lu_unpack lu_solve "
     "masked_select max_over min_over quantile nanquantile heaviside softmax log_softmax aminmax as_strided_copy topk mode narrow_copy view_copy "

@@ -28,7 +28,7 @@ _IN_PLACE_TAKES = frozenset("addbmm addmm addmv baddbmm ldexp masked_scatter mas
 # Those that refuse to read what they write altogether.
 APART = frozenset(
     "index_add index_copy index_put index_reduce put scatter scatter_add scatter_reduce index_select "
-    "gather cross linalg_cross cat stack hstack vstack dstack column_stack".split()
+    "gather take cross linalg_cross cat stack hstack vstack dstack column_stack".split()
 )
 STARTS_AS_INPUT = frozenset("scatter_add scatter_reduce index_add index_copy index_reduce".split())  # whose `out` begins as a copy of the first argument
 NONE, PART, ALL = 0, 1, 2

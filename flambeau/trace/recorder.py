@@ -939,7 +939,7 @@ def _sort(kinds: Sequence[str], op: Any, args: Sequence[Any], tensors: list[Tens
             continue
         if kind == "tensors":
             if isinstance(a, cls):
-                raise TypeError("argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
+                raise TypeError(f"{op.name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
             tensors.extend([x for x in a if x is not None])
         elif isinstance(a, cls):
             tensors.append(a)

@@ -130,7 +130,7 @@ def _refused(function: Function, args: Any, kwargs: Any, kind: str) -> None:
     given = copied(tuple(args))
     plain = function(*given, **kwargs)
     outs = [_out_of(torch, t, kind if i == 0 else "same", given) for i, t in enumerate(_flat(plain)) if isinstance(t, torch.Tensor)]
-    if not any(outs[0].untyped_storage()._cdata == t.untyped_storage()._cdata for t in _flat(given) if isinstance(t, torch.Tensor)):
+    if not outs or not any(outs[0].untyped_storage()._cdata == t.untyped_storage()._cdata for t in _flat(given) if isinstance(t, torch.Tensor)):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
