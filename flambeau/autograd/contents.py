@@ -27,8 +27,9 @@ def replaced(gradient: Tensor, v: Value, m: Meta, function: Callable[[Tensor], T
     if is_whole(v, m):
         return function(gradient)
     before = part(gradient, v, m)
+    version = before._version
     after = function(before)
-    if after is before:
+    if after is before and before._version == version:  # nor has it been written to
         return gradient
     flat: Any = _flat(gradient, v, m).as_strided_scatter(after, tuple(m.shape), m.strides, m.offset)
     if v.dtype is not m.dtype:

@@ -28,7 +28,12 @@ def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
                 return source  # type: ignore[no-any-return]
             if storage.gen == tr.gen and tr.needs(slot := tr.custom_face(storage.slot)):
                 return tr, slot
-    return (tr, tr.slot_of(t)) if t._history is None else t._history
+    owner, slot = (tr, tr.slot_of(t)) if t._history is None else t._history
+    if storage is not None and not (m.leaf or m.dynamic or is_view(t)):
+        root = value_at(owner, slot).base  # a result that its operation made as a view of a value that nobody else sees
+        if root is not None and slot not in owner.custom and (owner.needs(root) if owner is tr else root in owner.tape.requires):
+            return owner, root
+    return owner, slot
 
 
 def leave_hooks(t: Tensor, *places: dict[int, Tensor]) -> None:
