@@ -28,6 +28,7 @@ def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
                 return source  # type: ignore[no-any-return]
             if storage.gen == tr.gen and tr.needs(slot := tr.custom_face(storage.slot)):
                 return tr, slot
+    owner: Any
     owner, slot = (tr, tr.slot_of(t)) if t._history is None else t._history
     if storage is not None and not (m.leaf or m.dynamic or is_view(t)):
         root = value_at(owner, slot).base  # a result that its operation made as a view of a value that nobody else sees
