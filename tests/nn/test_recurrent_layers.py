@@ -112,6 +112,26 @@ def test_transforms(kind: str, options: dict[str, Any]) -> None:
     ft.testing.assert_close(ft.func.vmap(slope)(many), ft.stack([slope(t) for t in many]))
 
 
+@pytest.mark.parametrize(
+    "sizes", [[3, 2], [2, 3, 1], [3, 2, 2], [3, 3, 0], [4, 2], [-1, 7], []], ids=str
+)
+def test_batch_sizes_that_do_not_fit(sizes: list[int]) -> None:
+    """Native code would read and write beyond the rows."""
+    rows = ft.nn.utils.rnn.PackedSequence(ft.ones(6, 3), ft.tensor(sizes, dtype=ft.int64))
+    with pytest.raises((RuntimeError, IndexError), match=r"batch_sizes|hidden|index"):
+        ft.nn.LSTM(3, 4)(rows, (ft.zeros(1, 3, 4), ft.zeros(1, 3, 4)))
+    with pytest.raises(RuntimeError, match=r"batch_sizes .* do not fit 6 packed rows and 3 sequences"):
+        weights = list(ft.nn.GRU(3, 4).parameters())
+        ft.gru(rows.data, rows.batch_sizes, ft.zeros(1, 3, 4), weights, True, 1, 0.0, False, False)
+
+
+def test_states_that_do_not_fit() -> None:
+    weights = list(ft.nn.GRU(3, 4).parameters())
+    for h, text in ((ft.zeros(1, 5, 4), "Expected hidden size"), (ft.zeros(2, 4), "Expected hidden size"), (ft.zeros(1, 2, 5), "cannot be multiplied")):
+        with pytest.raises(RuntimeError, match=text):
+            ft.gru(ft.ones(5, 2, 3), h, weights, True, 1, 0.0, False, False, False)
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_bits_do_not_depend_on_threads_or_neighbours(kind: str) -> None:
     """Sequences are given to threads in blocks of four: what a sequence gives is the same in each."""

@@ -272,6 +272,9 @@ def _recurrent(mode: str, states: int, args: tuple[Any, ...], named: dict[str, A
         raise RuntimeError(f"{mode}: {len(params)} parameters for {count} layers{' in two directions' * bool(bidirectional)}: not as many for each")
     weights = [params[i : i + each] for i in range(0, len(params), each)]
     state = tuple(hx) if states == 2 else (hx,)
+    for s in state:
+        if not packed and (s.ndim != 3 or s.shape[1] != batch):
+            raise RuntimeError(f"{mode}: Expected hidden size {(len(weights), batch, 'hidden size')}, got {list(s.shape)}")
     output, finals = recurrent.layers(mode, x, state, weights, sizes, biases=biases, bidirectional=bidirectional, dropout=dropout, training=train)
     if not packed:
         output = output.reshape(steps, batch, -1)

@@ -6,6 +6,7 @@ first `sizes[t]` rows of the state. Narrow numbers, projections and large layers
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import flambeau as torch
@@ -134,7 +135,7 @@ def _steps(
 _MODES = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "tanh", "RNN_RELU": "relu"}
 
 
-def _as_one(x: Tensor, state: tuple[Tensor, ...], w_ih: Tensor, w_hh: Tensor, sizes: Tensor | None) -> bool:
+def _as_one(x: Tensor, state: tuple[Tensor, ...], w_ih: Tensor, w_hh: Tensor) -> bool:
     """Whether all steps are one primitive: not of narrow numbers, not a single step, and not where the matrix unit multiplies faster."""
     if x.dtype not in (torch.float32, torch.float64) or local.main.autocast is not None or any(t.dtype is not x.dtype for t in (*state, w_ih, w_hh)):
         return False
@@ -142,6 +143,20 @@ def _as_one(x: Tensor, state: tuple[Tensor, ...], w_ih: Tensor, w_hh: Tensor, si
     if not batch or not state[0].shape[1] or rows == batch or w_hh.shape[1] != state[0].shape[1]:
         return False
     return w_hh.shape[1] < UNIT_HIDDEN or "bfloat16" not in tiles.dtypes()
+
+
+def _check_sizes(sizes: Tensor, rows: int, batch: int) -> None:
+    """RuntimeError unless these are batch sizes of so many packed rows: native code counts on it."""
+    if sizes.dtype != torch.int64 or sizes.ndim != 1:
+        raise RuntimeError(f"batch_sizes should always be a 1D int64 CPU tensor, but got {sizes.dtype} of shape {tuple(sizes.shape)}")
+    each = sizes.tolist()
+    falls = all(a >= b for a, b in itertools.pairwise(each))
+    if not each or each[0] != batch or each[-1] < 1 or not falls or sum(each) != rows:
+        shown = str(each) if len(each) <= 8 else f"[{', '.join(map(str, each[:8]))}, ...]"
+        raise RuntimeError(
+            f"batch_sizes {shown} do not fit {rows} packed rows and {batch} sequences: they must not increase, begin with the number of sequences, be 1 or "
+            "more, and sum up to the rows (pack_padded_sequence makes them)"
+        )
 
 
 def layers(
@@ -153,6 +168,8 @@ def layers(
     `weights`: those of each layer and direction, in the order of the modules (w_ih, w_hh, b_ih and b_hh with `biases`, w_hr of a
     projection). `state`: stacked as (layers * directions, batch, size), as the final states are that come with the result.
     """
+    if sizes is not None:
+        _check_sizes(sizes, x.shape[0], state[0].shape[1])
     directions = 2 if bidirectional else 1
     finals: list[tuple[Tensor, ...]] = []
     for index, own in enumerate(weights):
@@ -175,7 +192,7 @@ def _layer(
     projection = weights.pop() if len(weights) == (5 if biases else 3) else None
     w_ih, w_hh, b_ih, b_hh = weights if biases else (*weights, None, None)
     h, c = state[0], state[1] if len(state) == 2 else None
-    if projection is None and _as_one(x, state, w_ih, w_hh, sizes):
+    if projection is None and _as_one(x, state, w_ih, w_hh):
         return _steps(_MODES[mode], x, h, c, w_ih, w_hh, b_ih, b_hh, sizes, reverse)
     batch = h.shape[0]
     each = (batch,) * (x.shape[0] // batch) if sizes is None else tuple(int(n) for n in sizes.tolist())

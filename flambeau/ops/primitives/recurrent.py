@@ -37,6 +37,12 @@ def _rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
     batch, hidden = given["h"].shape
     rows = given["gates"].shape[0]
     mode = attrs["mode"]
+    width = GATES[mode] * hidden
+    for name, shape in (("gates", (rows, width)), ("c", (batch, hidden)), ("w", (width, hidden)), ("bias", (width,))):
+        if name in given and tuple(given[name].shape) != shape:
+            raise RuntimeError(f"{mode} layer: {name} has the shape {tuple(given[name].shape)}; a state of {(batch, hidden)} and {rows} rows need {shape}")
+    if "sizes" not in given and rows % batch:
+        raise RuntimeError(f"{mode} layer: {rows} rows of input are not the same number of steps for each of {batch} sequences")
     shapes = [(rows, hidden), (batch, hidden)]
     if mode == "lstm":
         shapes.append((batch, hidden))
