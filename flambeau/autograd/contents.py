@@ -45,8 +45,8 @@ def _order(v: Value) -> list[int]:
 
 
 def _flat(gradient: Any, v: Value, m: Meta) -> Any:
-    """The gradient in the order of the content's memory, in the dtype of `m`."""
-    flat = gradient.permute(_order(v)).reshape(-1)
+    """The gradient in the order of the content's memory, in the dtype of `m`, in memory of its own: offsets count from there."""
+    flat = gradient.permute(_order(v)).reshape(-1).clone()
     return flat if v.dtype is m.dtype else _other(flat)
 
 
