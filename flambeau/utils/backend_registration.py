@@ -30,10 +30,13 @@ def swap_tensors(t1: Any, t2: Any) -> None:
 
     synchronize()  # what is pending knows both by who they are
     places = [name for name in Tensor.__slots__ if not name.startswith("__")]
-    first, second = ({**t.__dict__, **{name: getattr(t, name) for name in places}} for t in (t1, t2))
+    first, second = ({**t.__dict__, **{name: getattr(t, name) for name in places if hasattr(t, name)}} for t in (t1, t2))
     t1.__class__, t2.__class__ = cls2, cls1
     for t, state in ((t1, second), (t2, first)):
         t.__dict__.clear()
+        for name in places:
+            if name not in state and hasattr(t, name):
+                object.__delattr__(t, name)
         for name, value in state.items():
             if name in places:
                 object.__setattr__(t, name, value)

@@ -226,6 +226,10 @@ def test_small_names() -> None:
     a, b = ft.ones(1), ft.zeros(2)
     ft.utils.swap_tensors(a, b)
     assert a.tolist() == [0.0, 0.0] and b.tolist() == [1.0]
+    whole = ft.arange(4.0)
+    part = whole[:2]
+    ft.utils.swap_tensors(a, part)
+    assert a._is_view() and not part._is_view() and a.tolist() == [0.0, 1.0] and part.tolist() == [0.0, 0.0]
     assert ft.torch_version.TorchVersion("1.10") > "1.9" and ft.torch_version.TorchVersion("2.1.0") >= (2, 1)
 
 
