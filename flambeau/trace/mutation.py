@@ -233,7 +233,7 @@ def _has_hooks(tr: Trace, target: Tensor, storage: Storage) -> bool:
 
 def _make_ready(target: Tensor, args: Sequence[Any], name: str) -> None:
     """Before an in-place operation computes its result: what decides by which name it knows what it writes over."""
-    tr, storage = local.trace, target._storage
+    tr, storage = local.trace, getattr(target, "_storage", None)  # of what is no tensor the operation itself says so
     if type(tr) is not Trace or storage is None:
         return
     if target._detached != storage.family:
