@@ -290,7 +290,7 @@ class Engine:
         )  # fmt: skip
         state = tr.state.children.get(key)
         if state is None or (segment is not None and not segment.freed.isdisjoint(state.info.used)):
-            state = self._new_stage(segment, key, order, gradients, entered, stop, extra)
+            state = self._new_stage(segment, key, order, gradients, entered, (*slots, *entered_slots), stop, extra)
         if segment is not None:
             self._check_versions(segment, state.info)
             if not self.retain:
@@ -336,19 +336,19 @@ class Engine:
     @untraced
     def _make(
         self, segment: Segment | None, tape: Tape | None, key: Any, order: list[int], gradients: list[Tensor], entered: list[Tensor],
-        stop: int, extra: list[Any],
+        slots: tuple[int, ...], stop: int, extra: list[Any],
     ) -> Any:  # fmt: skip
-        """Differentiate a region and make the edge. `tape`: the segment's, or the same over symbols."""
+        """Differentiate a region and make the edge. `tape`: the segment's, or the same over symbols. `slots`: of the gradients and the entered tensors."""
         tr = self.tr
         counters.slow_path_entries += 1
         fragment = Fragment(tr, self.create)
         tensors = [*gradients, *entered]
         placeholders = []
-        for i, t in enumerate(tensors):
-            value = tr.value(t._slot)
-            fragment.roots.setdefault(t._slot if value.base is None else value.base, i)
-            fragment.entered.setdefault(t._slot, i)
-            placeholders.append(fragment.argument(t._slot, t._meta))
+        for i, (t, slot) in enumerate(zip(tensors, slots, strict=True)):  # not `t._slot`: another thread may have taken the tensor since
+            value = tr.value(slot)
+            fragment.roots.setdefault(slot if value.base is None else value.base, i)
+            fragment.entered.setdefault(slot, i)
+            placeholders.append(fragment.argument(slot, t._meta))
         numbers = [fragment.parameter(type(p)) for p in extra]
         seeds = dict(zip(order, placeholders, strict=False))
         forward: Any = None

@@ -230,7 +230,7 @@ class Trace:
             out = outs[0]
             assert out.alias is not None
             base = tensors[out.alias]
-            if base._slot == out.slot:
+            if base._slot == out.slot and base._gen == gen:  # not of another thread, which has taken it since
                 return base
             t = _new(_TENSOR[0])
             t._immediate = None
@@ -256,7 +256,7 @@ class Trace:
         cls = _TENSOR[0]
         for out in outs:
             alias = out.alias
-            if alias is not None and tensors[alias]._slot == out.slot:
+            if alias is not None and tensors[alias]._slot == out.slot and tensors[alias]._gen == gen:
                 results.append(tensors[alias])
                 continue
             t = _new(cls)

@@ -80,3 +80,34 @@ def test_one_model_in_several_threads() -> None:
 
     at_once(work)
     assert not wrong
+
+
+def test_a_tensor_that_is_taken_while_its_gradient_is_recorded(monkeypatch: pytest.MonkeyPatch, whole: None) -> None:
+    """Another thread takes the inputs of a backward pass after it has looked up their slots: they have others there."""
+    from flambeau.autograd.engine import Engine
+
+    x, w = ft.rand(19), ft.nn.Parameter(ft.rand(19))
+    recorded, stages = Engine._new_stage, []
+
+    def gradient() -> list[float]:
+        y = (x * w).sum()
+        y.item()  # from here on x and w are inputs of an earlier trace
+        return ft.autograd.grad((y * y * 0.25).sigmoid(), [w])[0].tolist()  # type: ignore[no-any-return]
+
+    def take() -> None:
+        z = ft.ones(19)
+        for _ in range(40):
+            z = z * 1.25
+        (z * w + x).tolist()
+
+    def taken(self: Any, *args: Any) -> Any:
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join()
+        stages.append(args)
+        return recorded(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "_new_stage", taken)
+        found = gradient()
+    assert stages and found == gradient()
