@@ -1,51 +1,31 @@
-"""torch.distributed in one process.
-
-Several processes are not there yet. Questions are answered as before initialisation (`is_initialized()` is False), collectives raise
-PyTorch's error for a missing process group. A group of one process can be made (`init_process_group` with world_size 1): in it
-collectives are copies, so that a program written for many runs as one.
-"""
+"""torch.distributed: several processes of one machine that train together, over memory that they share."""
 
 from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flambeau.distributed.collectives import (
-    P2POp,
-    ReduceOp,
-    Work,
     all_gather,
     all_gather_coalesced,
     all_gather_into_tensor,
-    all_gather_object,
     all_reduce,
     all_reduce_coalesced,
     all_to_all,
     all_to_all_single,
     barrier,
-    batch_isend_irecv,
     broadcast,
-    broadcast_object_list,
     gather,
-    gather_object,
-    irecv,
-    isend,
     monitored_barrier,
-    recv,
     reduce,
     reduce_scatter,
     reduce_scatter_tensor,
     scatter,
-    scatter_object_list,
-    send,
 )
+from flambeau.distributed.errors import DistBackendError, DistError, DistNetworkError, DistQueueEmptyError, DistStoreError, QueueEmptyError
 from flambeau.distributed.group import (
     Backend,
-    DistBackendError,
-    DistError,
-    DistNetworkError,
-    DistStoreError,
     GroupMember,
     ProcessGroup,
     default_pg_timeout,
@@ -61,7 +41,26 @@ from flambeau.distributed.group import (
     init_process_group,
     is_initialized,
     new_group,
+    new_subgroups,
+    new_subgroups_by_enumeration,
 )
+from flambeau.distributed.messages import P2POp, batch_isend_irecv, irecv, isend, recv, send
+from flambeau.distributed.objects import (
+    all_gather_object,
+    broadcast_object_list,
+    gather_object,
+    recv_object_list,
+    scatter_object_list,
+    send_object_list,
+)
+from flambeau.distributed.reduce_op import ReduceOp, _make_nccl_premul_sum
+from flambeau.distributed.rendezvous import register_rendezvous_handler, rendezvous
+from flambeau.distributed.store import HashStore, PrefixStore, Store
+from flambeau.distributed.work import Work
+
+if TYPE_CHECKING:
+    from flambeau.distributed.file_store import FileStore as FileStore
+    from flambeau.distributed.tcp_store import TCPStore as TCPStore
 
 _all_gather_base = all_gather_into_tensor
 _reduce_scatter_base = reduce_scatter_tensor
@@ -69,13 +68,13 @@ reduce_op = ReduceOp
 
 
 def is_available() -> bool:
-    """True: this module is there, for one process."""
+    """True."""
     return True
 
 
 def is_mpi_available() -> bool:
-    """False."""
-    return False
+    """True: "mpi" is a name of the memory that ranks of one machine share."""
+    return True
 
 
 def is_nccl_available() -> bool:
@@ -84,8 +83,8 @@ def is_nccl_available() -> bool:
 
 
 def is_gloo_available() -> bool:
-    """False."""
-    return False
+    """True: "gloo" is a name of the memory that ranks of one machine share."""
+    return True
 
 
 def is_ucc_available() -> bool:
@@ -99,8 +98,8 @@ def is_xccl_available() -> bool:
 
 
 def is_backend_available(backend: str) -> bool:
-    """False: there is only the group of one process, whatever the name of its backend."""
-    return False
+    """Whether there is a backend of this name: "gloo" and "mpi", which are the same."""
+    return backend.lower() in ("gloo", "mpi")
 
 
 def is_torchelastic_launched() -> bool:
@@ -120,9 +119,14 @@ _LAZY_MODULES = frozenset(
 )
 
 
+_LAZY_NAMES = {"FileStore": "file_store", "TCPStore": "tcp_store"}
+
+
 def __getattr__(name: str) -> Any:
     if name in _LAZY_MODULES:
         return importlib.import_module(f"flambeau.distributed.{name}")
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(f"flambeau.distributed.{_LAZY_NAMES[name]}"), name)
     if name in ("DeviceMesh", "init_device_mesh"):
         return getattr(importlib.import_module("flambeau.distributed.device_mesh"), name)
-    raise AttributeError(f"module 'torch.distributed' has no attribute {name!r} in flambeau, which runs in one process so far", name=name)
+    raise AttributeError(f"module 'torch.distributed' has no attribute {name!r} in flambeau", name=name)

@@ -1,8 +1,13 @@
-"""torch.distributed._functional_collectives: collectives that return new tensors, in a group of one process: copies with gradients."""
+"""torch.distributed._functional_collectives: collectives that return new tensors, with gradients. They are done when they return."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import flambeau
+from flambeau.distributed.group import ProcessGroup, default_group
+from flambeau.distributed.nn import functional as _with_gradients
+from flambeau.distributed.reduce_op import ReduceOp
 
 
 class AsyncCollectiveTensor:
@@ -14,34 +19,67 @@ def wait_tensor(tensor: Any) -> Any:
     return tensor
 
 
+def _group(given: Any) -> ProcessGroup:
+    """The group: itself, all ranks as a list, or a mesh of one dim. NotImplementedError for others."""
+    if given is None:
+        return default_group()
+    if isinstance(given, ProcessGroup):
+        return given
+    if hasattr(given, "get_group"):
+        return given.get_group()  # type: ignore[no-any-return]
+    if isinstance(given, (list, tuple)) and list(given) == default_group().ranks:
+        return default_group()
+    raise NotImplementedError(f"torch.distributed functional collectives: the group must be a ProcessGroup (or a list of all ranks), got {given!r}")
+
+
+def _op(name: Any) -> Any:
+    return ReduceOp[name.upper()] if isinstance(name, str) else name
+
+
 def all_reduce(self: Any, reduceOp: str, group: Any, tag: str = "") -> Any:
-    """A copy: the sum over one process."""
-    return self.clone()
+    """The sum (or what `reduceOp` says) over all ranks."""
+    return _with_gradients.all_reduce(self, _op(reduceOp), _group(group))
 
 
 def all_gather_tensor(self: Any, gather_dim: int, group: Any, tag: str = "") -> Any:
-    """A copy: the tensors of one process, joined."""
-    return self.clone()
+    """The tensors of all ranks, joined along a dim."""
+    return flambeau.cat(list(_with_gradients.all_gather(self, _group(group))), gather_dim)
 
 
 def reduce_scatter_tensor(self: Any, reduceOp: str, scatter_dim: int, group: Any, tag: str = "") -> Any:
-    """A copy."""
-    return self.clone()
+    """This rank's part, along a dim, of the sum over all ranks."""
+    found = _group(group)
+    n = found.size()
+    if self.shape[scatter_dim] % n:
+        raise AssertionError(f"input dimension {scatter_dim} ({self.shape[scatter_dim]}) must be a multiple of group_size {n}")
+    parts = list(self.chunk(n, scatter_dim))
+    mean = _op(reduceOp) is ReduceOp.AVG
+    total = _with_gradients.reduce_scatter(parts[0], parts, ReduceOp.SUM if mean else _op(reduceOp), found)
+    return total / n if mean else total
 
 
 def broadcast(self: Any, src: int, group: Any, tag: str = "") -> Any:
-    """A copy."""
-    return self.clone()
+    """The tensor of rank `src`."""
+    return _with_gradients.broadcast(self, src, _group(group))
 
 
 def all_to_all_single(self: Any, output_split_sizes: Any, input_split_sizes: Any, group: Any, tag: str = "") -> Any:
-    """A copy."""
-    return self.clone()
+    """The parts along dim 0 that the other ranks have for this one, joined."""
+    rows = sum(output_split_sizes) if output_split_sizes else self.shape[0]
+    like = self.new_empty((rows, *self.shape[1:]))
+    return _with_gradients.all_to_all_single(like, self, output_split_sizes, input_split_sizes, _group(group))
 
 
 all_to_all_single_autograd = all_to_all_single
 
 
 def permute_tensor(self: Any, src_dst: Any, group: Any, tag: str = "") -> Any:
-    """A copy: the one process sends to itself."""
-    return self.clone()
+    """The tensor of the rank whose place in `src_dst` is this rank."""
+    found = _group(group)
+    n, rank = found.size(), found.rank()
+    if sorted(src_dst) != list(range(n)):
+        raise ValueError(f"permute_tensor: src_dst must name each rank once, got {src_dst}")
+    rows = self.shape[0]
+    sends = [rows if r == src_dst[rank] else 0 for r in range(n)]
+    receives = [rows if src_dst[r] == rank else 0 for r in range(n)]
+    return all_to_all_single(self, receives, sends, found)

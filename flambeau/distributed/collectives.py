@@ -1,244 +1,268 @@
-"""Collectives of a group of one process: copies. Without a group they raise PyTorch's ValueError."""
+"""Collectives that hand tensors from rank to rank, and barriers; reductions are in reductions.py."""
 
 from __future__ import annotations
 
-import copy
-import enum
-from typing import Any
+import ctypes
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
-from flambeau.autograd.modes import no_grad
-from flambeau.distributed.group import default_group
+from flambeau.distributed.agreement import collective
+from flambeau.distributed.calls import check_whole, done, one_kind, perform, root_of
+from flambeau.distributed.errors import DistBackendError
+from flambeau.distributed.group import ProcessGroup, member
+from flambeau.distributed.memory import Memory, tensor_of, tensors_of
+from flambeau.distributed.reductions import all_reduce, all_reduce_coalesced, reduce, reduce_scatter, reduce_scatter_tensor
+from flambeau.distributed.store import seconds
+from flambeau.distributed.work import Work
 
-
-class ReduceOp(enum.Enum):
-    """How the tensors of all processes become one."""
-
-    SUM = 0
-    AVG = 1
-    PRODUCT = 2
-    MIN = 3
-    MAX = 4
-    BAND = 5
-    BOR = 6
-    BXOR = 7
-    PREMUL_SUM = 8
+if TYPE_CHECKING:
+    from flambeau.dtypes import dtype
+    from flambeau.tensor import Tensor
 
 
-ReduceOp.RedOpType = ReduceOp  # type: ignore[attr-defined]  # of PyTorch's two classes the one that has the names
+# -- bytes from rank to rank ------------------------------------------------------------------------------------------------------
+def _swap(
+    group: ProcessGroup, text: str, key: int, sends: Sequence[Memory], total: int, receives: Sequence[tuple[int, int, Memory]], async_op: bool, results: Any
+) -> Work | None:
+    """`receives`: (rank, from which byte of what it hands out, where to)."""
 
+    def run() -> None:
+        group.window.begin(text, key)
+        group.window.swap([s.piece for s in sends], total, [(r, start, m.address, m.nbytes) for r, start, m in receives])
+        for _, _, memory in receives:
+            memory.finish()
 
-class Work:
-    """A collective that has been started: in one process it is done."""
-
-    def wait(self, timeout: Any = None) -> bool:
-        """True."""
-        return True
-
-    def is_completed(self) -> bool:
-        """True."""
-        return True
-
-    def is_success(self) -> bool:
-        """True."""
-        return True
-
-    def get_future(self) -> Any:
-        """A future that is done."""
-        from flambeau.futures import Future
-
-        made: Future[Any] = Future()
-        made.set_result(None)
-        return made
-
-
-class P2POp:
-    """One message of batch_isend_irecv."""
-
-    def __init__(self, op: Any, tensor: Any, peer: int | None = None, group: Any = None, tag: int = 0, group_peer: int | None = None) -> None:
-        self.op, self.tensor, self.peer, self.group, self.tag = op, tensor, peer, group, tag
-
-
-def _done(async_op: bool) -> Work | None:
-    return Work() if async_op else None
-
-
-def _check_root(place: int | None, what: str) -> None:
-    default_group()
-    if place not in (0, None):
-        raise ValueError(f"torch.distributed: {what} is {place}, but the group has one process, of rank 0")
-
-
-def _copy(target: Any, source: Any) -> None:
-    if target is not source:
-        with no_grad():
-            target.copy_(source.reshape(target.shape))
-
-
-def all_reduce(tensor: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
-    """The tensor stays: it is the sum over one process."""
-    default_group()
-    return _done(async_op)
-
-
-def all_reduce_coalesced(tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
-    """The tensors stay."""
-    default_group()
-    return _done(async_op)
-
-
-def reduce(tensor: Any, dst: int | None = None, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False, group_dst: int | None = None) -> Work | None:
-    """The tensor stays."""
-    _check_root(dst, "dst")
-    return _done(async_op)
+    return perform(group, run, async_op, text, results)
 
 
 def broadcast(tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None) -> Work | None:
-    """The tensor stays."""
-    _check_root(src, "src")
-    return _done(async_op)
+    """The tensor becomes that of rank `src`."""
+    found = member(group)
+    tensor_of(tensor, "broadcast")
+    if found is None:
+        return done(async_op)
+    root = root_of(found, src, group_src, "src")
+    return broadcast_all([tensor], root, found, async_op, "broadcast")
+
+
+def broadcast_all(tensors: Sequence[Tensor], root: int, group: ProcessGroup, async_op: bool = False, name: str = "broadcast_coalesced") -> Work | None:
+    """Tensors, of any dtypes, become those of a root, in one go."""
+    shape = tuple(tensors[0].shape) if len(tensors) == 1 else tuple([(t.dtype.name, *t.shape) for t in tensors])
+    text, key = collective(name, f"from {root}", tensors[0].dtype, shape)
+    memories = [Memory(t, root != group.rank()) for t in tensors]
+    starts = [0, *accumulate(m.nbytes for m in memories)]
+    if root == group.rank():
+        return _swap(group, text, key, memories, starts[-1], [], async_op, list(tensors))
+    return _swap(group, text, key, [], starts[-1], [(root, start, m) for start, m in zip(starts, memories, strict=False)], async_op, list(tensors))
 
 
 def all_gather(tensor_list: list[Any], tensor: Any, group: Any = None, async_op: bool = False) -> Work | None:
-    """tensor_list[0] becomes the tensor."""
-    default_group()
-    _copy(tensor_list[0], tensor)
-    return _done(async_op)
+    """tensor_list[r] becomes the tensor of rank r. Ranks may give tensors of different shapes; then each list has all of these shapes."""
+    found = member(group)
+    outputs = tensors_of(tensor_list, "all_gather", "tensor_list")
+    tensor_of(tensor, "all_gather")
+    if found is None:
+        return done(async_op)
+    if len(outputs) != found.size():
+        raise ValueError(f"all_gather: tensor_list must have one tensor a rank: {found.size()}, got {len(outputs)}")
+    kind = one_kind([tensor, *outputs], "all_gather")
+    if outputs[found.rank()].numel() != tensor.numel():
+        raise ValueError(f"all_gather: tensor_list[{found.rank()}] {tuple(outputs[found.rank()].shape)} must be as large as the tensor, {tuple(tensor.shape)}")
+    text, key = collective("all_gather", "", kind, tuple([tuple(t.shape) for t in outputs]))
+    memories = [Memory(t, True) for t in outputs]
+    return _swap(
+        found, text, key, [Memory(tensor, False)], max(m.nbytes for m in memories), [(r, 0, m) for r, m in enumerate(memories)], async_op, outputs
+    )  # fmt: skip
 
 
 def all_gather_coalesced(output_tensor_lists: list[list[Any]], input_tensor_list: list[Any], group: Any = None, async_op: bool = False) -> Work | None:
     """all_gather of several tensors."""
+    work: Work | None = None
     for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
-        all_gather(outputs, tensor)
-    return _done(async_op)
+        work = all_gather(outputs, tensor, group, async_op)
+    return work
+
+
+def _part(memory: Memory, start: int, nbytes: int) -> Memory:
+    """Some bytes of a tensor's memory."""
+    part = Memory.__new__(Memory)
+    part.address, part.nbytes, part.keep, part.copy, part.array = memory.address + start, nbytes, memory, None, None
+    return part
 
 
 def all_gather_into_tensor(output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False) -> Work | None:
-    """The output becomes the input."""
-    default_group()
-    _copy(output_tensor, input_tensor)
-    return _done(async_op)
+    """The output becomes the inputs of all ranks, joined (or stacked: what counts is the number of elements)."""
+    found = member(group)
+    tensor_of(output_tensor, "all_gather_into_tensor", "output_tensor")
+    tensor_of(input_tensor, "all_gather_into_tensor", "input_tensor")
+    if found is None:
+        return done(async_op)
+    check_whole("all_gather_into_tensor", "output", output_tensor, "input", input_tensor, found.size())
+    kind = one_kind([output_tensor, input_tensor], "all_gather_into_tensor")
+    text, key = collective("all_gather_into_tensor", "", kind, tuple(input_tensor.shape))
+    source, whole = Memory(input_tensor, False), Memory(output_tensor, True)
+    n = source.nbytes
+
+    def run() -> None:
+        found.window.begin(text, key)
+        found.window.swap([source.piece], n, [(r, 0, whole.address + r * n, n) for r in range(found.size())])
+        whole.finish()
+
+    return perform(found, run, async_op, text, output_tensor)
 
 
 def gather(
     tensor: Any, gather_list: list[Any] | None = None, dst: int | None = None, group: Any = None, async_op: bool = False, group_dst: int | None = None
 ) -> Work | None:
-    """gather_list[0] becomes the tensor."""
-    _check_root(dst, "dst")
-    if gather_list:
-        _copy(gather_list[0], tensor)
-    return _done(async_op)
+    """On rank `dst` gather_list[r] becomes the tensor of rank r."""
+    found = member(group)
+    tensor_of(tensor, "gather")
+    if found is None:
+        return done(async_op)
+    root = root_of(found, dst, group_dst, "dst")
+    outputs = tensors_of(gather_list or [], "gather", "gather_list")
+    _check_list("gather", "gather_list", outputs, tensor, root == found.rank(), found.size())
+    text, key = collective("gather", f"to {root}", one_kind([tensor, *outputs], "gather"), tuple(tensor.shape))
+    source = Memory(tensor, False)
+    return _swap(found, text, key, [source], source.nbytes, [(r, 0, Memory(t, True)) for r, t in enumerate(outputs)], async_op, outputs)
+
+
+def _check_list(name: str, which: str, tensors: Sequence[Tensor], tensor: Tensor, is_root: bool, size: int) -> None:
+    if not is_root:
+        if tensors:
+            raise ValueError(f"Argument ``{which}`` must NOT be specified on non-root ranks ({name})")
+        return
+    if len(tensors) != size:
+        raise ValueError(f"Argument ``{which}`` must be specified on the root rank, with one tensor a rank: {size}, got {len(tensors)} ({name})")
+    for r, t in enumerate(tensors):
+        if t.numel() != tensor.numel():
+            raise ValueError(f"{name}: {which}[{r}] {tuple(t.shape)} must be as large as the tensor, {tuple(tensor.shape)}")
 
 
 def scatter(
     tensor: Any, scatter_list: list[Any] | None = None, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
 ) -> Work | None:
-    """The tensor becomes scatter_list[0]."""
-    _check_root(src, "src")
-    if scatter_list:
-        _copy(tensor, scatter_list[0])
-    return _done(async_op)
-
-
-def reduce_scatter(output: Any, input_list: list[Any], op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
-    """The output becomes input_list[0]."""
-    default_group()
-    _copy(output, input_list[0])
-    return _done(async_op)
-
-
-def reduce_scatter_tensor(output: Any, input: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
-    """The output becomes the input."""
-    default_group()
-    _copy(output, input)
-    return _done(async_op)
+    """The tensor of rank r becomes scatter_list[r] of rank `src`."""
+    found = member(group)
+    tensor_of(tensor, "scatter")
+    if found is None:
+        return done(async_op)
+    root = root_of(found, src, group_src, "src")
+    inputs = tensors_of(scatter_list or [], "scatter", "scatter_list")
+    _check_list("scatter", "scatter_list", inputs, tensor, root == found.rank(), found.size())
+    text, key = collective("scatter", f"from {root}", one_kind([tensor, *inputs], "scatter"), tuple(tensor.shape))
+    target = Memory(tensor, True)
+    n = target.nbytes
+    return _swap(found, text, key, [Memory(t, False) for t in inputs], n * found.size(), [(root, n * found.rank(), target)], async_op, tensor)
 
 
 def all_to_all(output_tensor_list: list[Any], input_tensor_list: list[Any], group: Any = None, async_op: bool = False) -> Work | None:
-    """The output becomes the input."""
-    default_group()
-    _copy(output_tensor_list[0], input_tensor_list[0])
-    return _done(async_op)
+    """output_tensor_list[r] becomes what rank r has in this rank's place of its input_tensor_list. Sizes may differ."""
+    found = member(group)
+    outputs = tensors_of(output_tensor_list, "all_to_all", "output_tensor_list")
+    inputs = tensors_of(input_tensor_list, "all_to_all", "input_tensor_list")
+    if found is None:
+        return done(async_op)
+    if not len(outputs) == len(inputs) == found.size():
+        raise ValueError(f"all_to_all: both lists must have one tensor a rank: {found.size()}, got {len(outputs)} and {len(inputs)}")
+    kind = one_kind([*outputs, *inputs], "all_to_all")
+    return _exchange(found, "all_to_all", kind, [Memory(t, False) for t in inputs], [Memory(t, True) for t in outputs], async_op, outputs)
 
 
 def all_to_all_single(
     output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """The output becomes the input."""
-    default_group()
-    _copy(output, input)
-    return _done(async_op)
+    """all_to_all of the parts along dim 0 of one tensor: equal ones, or of the sizes given."""
+    found = member(group)
+    tensor_of(output, "all_to_all_single", "output")
+    tensor_of(input, "all_to_all_single", "input")
+    if found is None:
+        return done(async_op)
+    kind = one_kind([output, input], "all_to_all_single")
+    whole, result = Memory(input, False), Memory(output, True)
+    inputs, outputs = _split(whole, input, input_split_sizes, found.size(), "input"), _split(result, output, output_split_sizes, found.size(), "output")
+    return _exchange(found, "all_to_all_single", kind, inputs, outputs, async_op, output, result)
 
 
+def _split(memory: Memory, t: Tensor, sizes: Sequence[int] | None, count: int, what: str) -> list[Memory]:
+    rows = t.shape[0] if t.ndim else 1
+    if not sizes:
+        if rows % count:
+            raise RuntimeError(f"all_to_all_single: dim 0 of the {what} {tuple(t.shape)} must be divisible by the group's size, {count}; or give split sizes")
+        sizes = [rows // count] * count
+    if len(sizes) != count or sum(sizes) != rows:
+        raise RuntimeError(f"all_to_all_single: {what}_split_sizes {list(sizes)} must be {count} numbers with the sum {rows}, dim 0 of {tuple(t.shape)}")
+    row = memory.nbytes // rows if rows else 0
+    return [_part(memory, row * start, row * n) for start, n in zip([0, *accumulate(sizes)], sizes, strict=False)]
+
+
+def _exchange(
+    group: ProcessGroup, name: str, kind: dtype, inputs: Sequence[Memory], outputs: Sequence[Memory], async_op: bool, results: Any, whole: Memory | None = None
+) -> Work | None:
+    """Each rank's r-th input becomes the output of rank r. First the ranks tell each other how many bytes they have for whom."""
+    n, rank = group.size(), group.rank()
+    text, key = collective(name, "", kind, ())
+
+    def run() -> None:
+        window = group.window
+        window.begin(text, key)
+        own = (ctypes.c_int64 * n)(*[m.nbytes for m in inputs])
+        sizes = (ctypes.c_int64 * (n * n))()
+        window.swap([(ctypes.addressof(own), 8 * n)], 8 * n, [(r, 0, ctypes.addressof(sizes) + r * 8 * n, 8 * n) for r in range(n)])
+        table = [sizes[r * n : (r + 1) * n] for r in range(n)]
+        wrong = [r for r in range(n) if table[r][rank] != outputs[r].nbytes]
+        # All ranks hand over before one raises, so that the group stays usable.
+        receives = [(r, sum(table[r][:rank]), outputs[r].address, outputs[r].nbytes) for r in range(n) if r not in wrong]
+        window.swap([m.piece for m in inputs], max(map(sum, table)), receives)
+        if wrong:
+            r = wrong[0]
+            raise DistBackendError(
+                f"{name}: rank {group.ranks[r]} sends {table[r][rank] // kind.itemsize} elements to rank {group.ranks[rank]}, which has room for "
+                f"{outputs[r].nbytes // kind.itemsize}: split sizes must match"
+            )
+        for memory in outputs:
+            memory.finish()
+        if whole is not None:
+            whole.finish()
+
+    return perform(group, run, async_op, text, results)
+
+
+# -- waiting ----------------------------------------------------------------------------------------------------------------------
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
-    """Nobody to wait for."""
-    default_group()
-    return _done(async_op)
+    """Wait until all ranks have come."""
+    found = member(group)
+    if found is None:
+        return done(async_op)
+    text, key = collective("barrier", "", None, None)
+
+    def run() -> None:
+        found.window.begin(text, key)
+        found.window.meet()
+
+    return perform(found, run, async_op, text, None)
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Nobody to wait for."""
-    default_group()
+    """A barrier whose error names all ranks that did not come in time (`wait_all_ranks` or not)."""
+    found = member(group)
+    if found is None:
+        return
+    limit = seconds(found.timeout if timeout is None else timeout)
+    text, key = collective("monitored_barrier", "", None, None)
+
+    def run() -> None:
+        found.window.begin(text, key)
+        try:
+            found.window.meet(limit)
+        except DistBackendError as error:
+            raise DistBackendError(f"{error}: failed to pass monitoredBarrier in {round(limit * 1000)} ms") from None
+
+    found.lane.now(run)
 
 
-def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """object_list[0] becomes a copy of the object."""
-    default_group()
-    object_list[0] = copy.deepcopy(obj)
-
-
-def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None, group: Any = None, group_dst: int | None = None) -> None:
-    """object_gather_list[0] becomes a copy of the object."""
-    _check_root(dst, "dst")
-    if object_gather_list:
-        object_gather_list[0] = copy.deepcopy(obj)
-
-
-def broadcast_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None, use_batch: bool = False
-) -> None:
-    """The list stays."""
-    _check_root(src, "src")
-
-
-def scatter_object_list(
-    scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None, src: int | None = None, group: Any = None,
-    group_src: int | None = None,
-) -> None:  # fmt: skip
-    """The output's first becomes the input's first."""
-    _check_root(src, "src")
-    if scatter_object_input_list:
-        scatter_object_output_list[0] = copy.deepcopy(scatter_object_input_list[0])
-
-
-def _no_peer(name: str) -> None:
-    default_group()
-    raise ValueError(f"torch.distributed.{name}: the group has one process, which cannot send itself a message")
-
-
-def send(tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
-    """ValueError: there is nobody to send to."""
-    _no_peer("send")
-
-
-def recv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
-    """ValueError: there is nobody to receive from."""
-    _no_peer("recv")
-    return -1
-
-
-def isend(tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> Work | None:
-    """ValueError: there is nobody to send to."""
-    _no_peer("isend")
-    return None
-
-
-def irecv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> Work | None:
-    """ValueError: there is nobody to receive from."""
-    _no_peer("irecv")
-    return None
-
-
-def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
-    """ValueError: there is nobody to send to or receive from."""
-    _no_peer("batch_isend_irecv")
-    return []
+__all__ = [
+    "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier",
+    "broadcast", "gather", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
+]  # fmt: skip

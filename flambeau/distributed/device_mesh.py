@@ -21,7 +21,7 @@ class DeviceMesh:
         self.mesh = mesh if isinstance(mesh, flambeau.Tensor) else flambeau.tensor(mesh, dtype=flambeau.int)
         self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         if self.mesh.numel() != 1 or self.mesh.item() != 0:
-            raise ValueError(f"DeviceMesh: flambeau works in one process so far, so the mesh holds rank 0 alone; got ranks {self.mesh.tolist()}")
+            raise ValueError(f"DeviceMesh: meshes of several ranks are not there yet, so the mesh holds rank 0 alone; got ranks {self.mesh.tolist()}")
         if self.mesh_dim_names is not None and len(self.mesh_dim_names) != self.mesh.ndim:
             raise RuntimeError(f"mesh_dim_names must have one name a dim: {self.mesh.ndim} dims and the names {self.mesh_dim_names}")
         if _init_backend and not is_initialized():
@@ -108,5 +108,5 @@ def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], *, mesh_dim_
     import flambeau
 
     if any(n != 1 for n in mesh_shape):
-        raise ValueError(f"init_device_mesh: flambeau works in one process so far, so all sizes of the mesh are 1; got {tuple(mesh_shape)}")
+        raise ValueError(f"init_device_mesh: meshes of several ranks are not there yet, so all sizes of the mesh are 1; got {tuple(mesh_shape)}")
     return DeviceMesh(device_type, flambeau.zeros(list(mesh_shape), dtype=flambeau.int), mesh_dim_names=mesh_dim_names)

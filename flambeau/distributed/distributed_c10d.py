@@ -3,4 +3,11 @@
 from __future__ import annotations
 
 from flambeau.distributed.collectives import *  # noqa: F403
+from flambeau.distributed.errors import *  # noqa: F403
 from flambeau.distributed.group import *  # noqa: F403
+from flambeau.distributed.messages import *  # noqa: F403
+from flambeau.distributed.objects import *  # noqa: F403
+from flambeau.distributed.reduce_op import *  # noqa: F403
+from flambeau.distributed.rendezvous import *  # noqa: F403
+from flambeau.distributed.store import *  # noqa: F403
+from flambeau.distributed.work import *  # noqa: F403

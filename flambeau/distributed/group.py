@@ -1,32 +1,28 @@
-"""Process groups: none, or one of one process."""
+"""Process groups: which ranks they have, how they are made, and what they are called."""
 
 from __future__ import annotations
 
+import atexit
 import os
+import platform
+import threading
+import warnings
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from flambeau.distributed.store import HashStore, PrefixStore, Store
+from flambeau.distributed.work import Lane
+
+if TYPE_CHECKING:
+    from flambeau.distributed.p2p import Mail
+    from flambeau.distributed.window import Window
 
 default_pg_timeout = timedelta(minutes=30)
 
 
-class DistError(RuntimeError):
-    """An error of torch.distributed."""
-
-
-class DistBackendError(DistError):
-    """An error of a backend."""
-
-
-class DistNetworkError(DistError):
-    """An error of the network."""
-
-
-class DistStoreError(DistError):
-    """An error of a store."""
-
-
 class Backend(str):
-    """The name of a backend, in lower case."""
+    """The name of a backend, in lower case. All names stand for the same: memory that the ranks of a machine share."""
 
     UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl"
 
@@ -37,22 +33,89 @@ class Backend(str):
 
 
 class ProcessGroup:
-    """The group of this process alone."""
+    """Some of the ranks, of which this process is one."""
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: str, ranks: Sequence[int] = (0,), rank: int = 0, store: Store | None = None, timeout: Any = None, name: str = "0") -> None:
         self._backend = Backend(backend)
+        self.ranks = list(ranks)
+        self._rank = rank
+        self.store = HashStore() if store is None else store
+        self.timeout = default_pg_timeout if timeout is None else timeout
+        self.group_name = name
+        self.group_desc = "undefined"
+        self.lane = Lane(f"flambeau group {name}")
+        self._window: Window | None = None
+        self._mail: Mail | None = None
+        self._making = threading.Lock()
+        if len(self.ranks) > 1:
+            self.window  # noqa: B018  # all members are here now
+
+    @property
+    def window(self) -> Window:
+        """The memory that the members share."""
+        if self._window is None:
+            with self._making:
+                if self._window is None:
+                    from flambeau.distributed.window import Window
+
+                    self._check_machines()
+                    self._window = Window(self.store, self.ranks, self._rank, self.timeout, self.group_name)
+        return self._window
+
+    @property
+    def mail(self) -> Mail:
+        """Messages from member to member."""
+        if self._mail is None:
+            from flambeau.distributed.p2p import Mail
+
+            self._mail = Mail(self)
+        return self._mail
+
+    def _check_machines(self) -> None:
+        """All members must be on one machine: NotImplementedError names those that are not."""
+        self.store.set(f"machine/{self._rank}", _machine())
+        found = [self.store.get(f"machine/{r}").decode() for r in range(len(self.ranks))]
+        others = [f"rank {self.ranks[r]} on {name.split()[0]}" for r, name in enumerate(found) if name != found[self._rank]]
+        if others:
+            raise NotImplementedError(
+                f"torch.distributed: the ranks of group {self.group_name!r} are on several machines, which flambeau does not carry yet: rank "
+                f"{self.ranks[self._rank]} is on {found[self._rank].split()[0]}, {', '.join(others)}. Start all ranks on one machine"
+            )
 
     def rank(self) -> int:
-        """0."""
-        return 0
+        """The place of this process in the group."""
+        return self._rank
 
     def size(self) -> int:
-        """1."""
-        return 1
+        """How many processes the group has."""
+        return len(self.ranks)
 
     def name(self) -> str:
         """The backend's name."""
         return str(self._backend)
+
+    def _get_backend_name(self) -> str:
+        return str(self._backend)
+
+    def close(self) -> None:
+        """Leave."""
+        if self._window is not None:
+            self._window.close()
+
+    def __repr__(self) -> str:
+        return f"<ProcessGroup {self.group_name!r}: rank {self._rank} of {self.ranks}>"
+
+
+def _machine() -> str:
+    """What is the same for processes that can share memory and see each other: host name, boot, process and file namespaces."""
+    parts = [platform.node() or "?"]
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            parts.append(file.read().strip())
+        parts += [str(os.stat(f"/proc/self/ns/{kind}").st_ino) for kind in ("pid", "mnt")]
+    except OSError:
+        parts.append("unknown")
+    return " ".join(parts)
 
 
 class GroupMember:
@@ -68,41 +131,99 @@ class group:
     WORLD: ProcessGroup | None = None
 
 
+_groups: list[ProcessGroup] = []
+_made = [0]  # groups so far, on all ranks the same
+
+
 def is_initialized() -> bool:
     """Whether init_process_group has made a group."""
     return GroupMember.WORLD is not None
 
 
 def default_group() -> ProcessGroup:
-    """The group; ValueError without one, as in PyTorch."""
+    """The group of all; ValueError without one, as in PyTorch."""
     if GroupMember.WORLD is None:
         raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
     return GroupMember.WORLD
+
+
+def member(given: Any) -> ProcessGroup | None:
+    """The group that a collective was given (None: of all), or None if this process is not in it."""
+    if given is None:
+        return default_group()
+    if isinstance(given, ProcessGroup):
+        return given
+    default_group()
+    if given == GroupMember.NON_GROUP_MEMBER:
+        return None
+    raise TypeError(f"torch.distributed: group must be a ProcessGroup, got {type(given).__name__}")
 
 
 def init_process_group(
     backend: str | None = None, init_method: str | None = None, timeout: Any = None, world_size: int = -1, rank: int = -1, store: Any = None,
     group_name: str = "", pg_options: Any = None, device_id: Any = None,
 ) -> None:  # fmt: skip
-    """Make the group of one process. NotImplementedError for more than one: RuntimeError would look like a failure of the network.
+    """Make the group of all ranks.
 
-    The number of processes is `world_size`, or the environment's WORLD_SIZE, or 1.
+    `init_method`: env:// (the default: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), tcp://host:port, file:///path; or a `store`, with `rank` and `world_size`.
+    Without any of these and without WORLD_SIZE it is a group of this process alone. `backend`: gloo, mpi (the same here); other devices' are refused.
     """
+    from flambeau.distributed.rendezvous import find
+
     if GroupMember.WORLD is not None:
         raise ValueError("trying to initialize the default process group twice!")
-    size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "1"))
-    place = rank if rank >= 0 else int(os.environ.get("RANK", "0"))
-    if size != 1 or place != 0:
-        raise NotImplementedError(
-            f"torch.distributed.init_process_group: {size} processes were asked for (rank {place}); flambeau runs in one process so far: start "
-            "the program once, with WORLD_SIZE=1"
-        )
-    GroupMember.WORLD = group.WORLD = ProcessGroup(backend or "gloo")
+    if store is not None and init_method is not None:
+        raise AssertionError("Cannot specify both init_method and store.")
+    names = [part.rpartition(":")[2] for part in Backend(backend or "gloo").split(",")]
+    limit = default_pg_timeout if timeout is None else timeout
+    if not isinstance(limit, timedelta):
+        raise TypeError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout}")
+    if store is not None:
+        if world_size < 1 or rank < 0:
+            raise AssertionError(f"world_size must be positive and rank non-negative if using store, got world_size {world_size} and rank {rank}")
+        found, place, size = store, rank, world_size
+    elif init_method in (None, "env://") and world_size <= 1 and rank <= 0 and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        found, place, size = HashStore(), 0, 1
+    else:
+        found, place, size = find(init_method or "env://", rank, world_size, limit)
+    if not 0 <= place < size:
+        raise ValueError(f"init_process_group: rank must be between 0 and world_size - 1, got rank {place} and world_size {size}")
+    _check_backend(backend, names, size)
+    _made[0] = 0
+    made = ProcessGroup(backend or "gloo", range(size), place, PrefixStore("default_pg", found), limit, group_name or "0")
+    made.group_desc = "default_pg"
+    GroupMember.WORLD = group.WORLD = made
+    _groups.append(made)
+    atexit.unregister(_leave)
+    atexit.register(_leave)
+
+
+def _check_backend(backend: str | None, names: Sequence[str], size: int) -> None:
+    if backend is not None and size > 1 and not any(name in ("gloo", "mpi", "fake") for name in names):
+        wanted = ", ".join(names)
+        if all(name in ("nccl", "xccl", "ucc") for name in names):
+            warnings.warn(
+                f"torch.distributed: there is no backend {wanted} here, as flambeau runs on the CPU so far: shared memory is used ('gloo')", stacklevel=3
+            )
+        elif all(name not in ("nccl", "xccl", "ucc", "undefined") for name in names):
+            raise ValueError(f"Invalid backend: '{backend}'. flambeau has 'gloo' and 'mpi'")
+
+
+def _leave() -> None:
+    for made in _groups:
+        made.close()
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Forget the group; ValueError without one."""
-    default_group()
+    """Leave a group, or all of them; ValueError without one."""
+    whole = default_group()
+    if group is not None and group is not whole:
+        group.close()
+        if group in _groups:
+            _groups.remove(group)
+        return
+    _leave()
+    _groups.clear()
     GroupMember.WORLD = globals()["group"].WORLD = None
 
 
@@ -110,21 +231,65 @@ def new_group(
     ranks: list[int] | None = None, timeout: Any = None, backend: str | None = None, pg_options: Any = None, use_local_synchronization: bool = False,
     group_desc: str | None = None, device_id: Any = None,
 ) -> Any:  # fmt: skip
-    """A group of this process, if rank 0 is among `ranks`."""
+    """A group of some ranks. All ranks call this in the same order (with `use_local_synchronization` the members alone)."""
     whole = default_group()
-    return ProcessGroup(backend or whole.name()) if ranks is None or 0 in ranks else GroupMember.NON_GROUP_MEMBER
+    chosen = sorted(whole.ranks if ranks is None else ranks)
+    if len(set(chosen)) != len(chosen):
+        raise ValueError(f"new_group: ranks must be different, got {ranks}")
+    if len(chosen) > whole.size():
+        raise ValueError("the new group's world size should be less or equal to the world size set by init_process_group")
+    if any(not 0 <= r < whole.size() for r in chosen):
+        raise ValueError(f"The new group's rank should be within the world_size set by init_process_group: {ranks} of {whole.size()}")
+    if use_local_synchronization:
+        name = f"ranks-{'-'.join(map(str, chosen))}-{sum(g.ranks == chosen for g in _groups)}"
+    else:
+        _made[0] += 1
+        name = str(_made[0])
+    if whole.rank() not in chosen:
+        return GroupMember.NON_GROUP_MEMBER
+    store = PrefixStore(f"group/{name}", whole.store)
+    made = ProcessGroup(backend or whole.name(), chosen, chosen.index(whole.rank()), store, timeout or whole.timeout, name)
+    made.group_desc = group_desc or "undefined"
+    _groups.append(made)
+    return made
+
+
+def new_subgroups(
+    group_size: int | None = None, group: Any = None, timeout: Any = None, backend: str | None = None, pg_options: Any = None, group_desc: str | None = None
+) -> tuple[Any, list[Any]]:
+    """Groups of `group_size` neighbouring ranks each: (the one that this process is in, all)."""
+    size = get_world_size()
+    each = group_size or size
+    if each <= 0 or size % each:
+        raise ValueError(f"The world size ({size}) must be divisible by group_size={each}")
+    return new_subgroups_by_enumeration([list(range(i, i + each)) for i in range(0, size, each)], timeout, backend)
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: list[list[int]], timeout: Any = None, backend: str | None = None, pg_options: Any = None, group_desc: str | None = None
+) -> tuple[Any, list[Any]]:
+    """A group of each list of ranks: (the one that this process is in, all)."""
+    if not ranks_per_subgroup_list:
+        raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
+    made, own = [], None
+    for ranks in ranks_per_subgroup_list:
+        new = new_group(ranks, timeout, backend)
+        made.append(new)
+        if get_rank() in ranks:
+            own = new
+    return own, made
 
 
 def get_rank(group: Any = None) -> int:
-    """0; ValueError without a group."""
-    default_group()
-    return 0 if group != GroupMember.NON_GROUP_MEMBER else -1
+    """The place of this process in a group, -1 if it is not in it; ValueError without a group."""
+    found = member(group)
+    return -1 if found is None else found.rank()
 
 
 def get_world_size(group: Any = None) -> int:
-    """1; ValueError without a group."""
-    default_group()
-    return 1 if group != GroupMember.NON_GROUP_MEMBER else -1
+    """How many processes a group has, -1 if this one is not in it; ValueError without a group."""
+    found = member(group)
+    return -1 if found is None else found.size()
 
 
 def get_backend(group: Any = None) -> Backend:
@@ -133,21 +298,25 @@ def get_backend(group: Any = None) -> Backend:
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
-    """0."""
-    default_group()
-    return group_rank
+    """The rank among all of a group's rank."""
+    found = member(group)
+    if found is None or not 0 <= group_rank < found.size():
+        raise ValueError(f"Group rank {group_rank} is not part of group {group}")
+    return found.ranks[group_rank]
 
 
 def get_group_rank(group: Any, global_rank: int) -> int:
-    """0."""
-    default_group()
-    return global_rank
+    """The rank in a group of a rank among all."""
+    found = member(group)
+    if found is None or global_rank not in found.ranks:
+        raise ValueError(f"Global rank {global_rank} is not part of group {group}")
+    return found.ranks.index(global_rank)
 
 
 def get_process_group_ranks(group: Any) -> list[int]:
-    """[0]."""
-    default_group()
-    return [0]
+    """The ranks of a group."""
+    found = member(group)
+    return [] if found is None else list(found.ranks)
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:

@@ -1,7 +1,40 @@
-"""torch.distributed.run (torchrun): a script in several processes, which are not there: it is refused for more than one."""
+"""torch.distributed.run (torchrun, `flambeau launch`): a script in several processes."""
 
 from __future__ import annotations
 
-from flambeau.distributed.several import define as _define
+import argparse
+import sys
+from collections.abc import Sequence
 
-_define(globals(), "main(args=None) !\nrun(args) !\nget_args_parser() !\nconfig_from_args(args) !")
+from flambeau.distributed.elastic.multiprocessing.errors import ChildFailedError
+from flambeau.distributed.launcher.arguments import config_from_args, determine_local_world_size, get_args_parser, parse_args, parse_min_max_nnodes
+
+__all__ = ["config_from_args", "determine_local_world_size", "get_args_parser", "main", "parse_args", "parse_min_max_nnodes", "run"]
+
+
+def run(args: argparse.Namespace) -> None:
+    """Start what the arguments say and wait for its end. ChildFailedError if a process failed and no restart was left."""
+    from flambeau.distributed.launcher.agent import Agent
+
+    config, command, arguments = config_from_args(args)
+    Agent(config, command, arguments).run()
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command: exits with 1 where a process failed, with 128 + N after signal N."""
+    from flambeau.distributed.launcher.agent import SignalException
+
+    try:
+        run(parse_args(args))
+    except ChildFailedError as error:
+        print(error.format_msg(), file=sys.stderr, flush=True)
+        sys.exit(1)
+    except SignalException as told:
+        sys.exit(128 + told.sigval)
+    except (ValueError, RuntimeError, TimeoutError) as error:
+        print(f"flambeau launch: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

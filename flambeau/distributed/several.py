@@ -1,4 +1,4 @@
-"""Names of torch.distributed that are for several processes: they can be imported, and say at their use that there is one process."""
+"""Names of torch.distributed that are not there yet: they can be imported, and say so at their use."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 from flambeau import absent
 
 refuse = absent.refusal(
-    NotImplementedError, "torch.distributed works in one process so far", "a group of one process and its collectives are there; run without this strategy"
+    NotImplementedError, "flambeau has not this part of torch.distributed yet",
+    "process groups on one machine, collectives, DistributedDataParallel and the launcher are there; run with these",
 )
 
 
 def define(namespace: dict[str, Any], table: str = "", classes: str = "") -> None:
     """Put functions (see absent.py) and classes that refuse into a module's globals; a name that is in neither is missing as PyTorch's are."""
-    absent.define(namespace, table, refuse, "second process, which it is for: there is no such")
-    absent.classes(namespace, classes.split(), refuse, "second process, which it is for: there is no such")
+    absent.define(namespace, table, refuse, "such thing in flambeau yet: no")
+    absent.classes(namespace, classes.split(), refuse, "such thing in flambeau yet: no")

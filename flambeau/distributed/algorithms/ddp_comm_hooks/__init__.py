@@ -1,7 +1,30 @@
-"""torch.distributed.algorithms.ddp_comm_hooks: what DistributedDataParallel does to gradients on their way; they have none in one process."""
+"""torch.distributed.algorithms.ddp_comm_hooks: what DistributedDataParallel does to gradients on their way, by name."""
 
 from __future__ import annotations
 
-from flambeau.distributed.several import define as _define
+from enum import Enum
+from typing import Any
 
-_define(globals(), "register_ddp_comm_hook(comm_hook_type, model, state=None) !", "DDPCommHookType")
+from flambeau.distributed.algorithms.ddp_comm_hooks import default_hooks
+from flambeau.distributed.several import refuse
+
+
+class DDPCommHookType(Enum):
+    """The hooks."""
+
+    ALLREDUCE = "allreduce_hook"
+    FP16_COMPRESS = "fp16_compress_hook"
+    BF16_COMPRESS = "bf16_compress_hook"
+    QUANTIZE_PER_TENSOR = "quantization_pertensor_hook"
+    QUANTIZE_PER_CHANNEL = "quantization_perchannel_hook"
+    POWER_SGD = "powerSGD_hook"
+    BATCHED_POWER_SGD = "batched_powerSGD_hook"
+    NOOP = "noop_hook"
+
+
+def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Any, state: Any = None) -> None:
+    """model.register_comm_hook with a hook by name; NotImplementedError for those that are not there."""
+    hook = getattr(default_hooks, comm_hook_type.value, None)
+    if hook is None:
+        refuse(comm_hook_type.value)
+    model.register_comm_hook(state, hook)

@@ -1,4 +1,4 @@
-"""torch.distributed.algorithms.model_averaging.averagers: when parameters are averaged over processes; the average over one is the parameter."""
+"""torch.distributed.algorithms.model_averaging.averagers: when parameters are averaged over the ranks."""
 
 from __future__ import annotations
 
@@ -30,5 +30,24 @@ class PeriodicModelAverager(ModelAverager):
         self.period, self.warmup_steps = period, warmup_steps
 
     def average_parameters(self, params: Any) -> None:
-        """Count the step: the average over one process is what it is."""
+        """Count the step; average every `period` steps after `warmup_steps`. `params`: parameters, or an optimizer's parameter groups."""
+        if self.step >= self.warmup_steps and (self.step - self.warmup_steps) % self.period == 0:
+            _average(params, self.process_group)
         self.step += 1
+
+
+def _average(params: Any, group: Any) -> None:
+    from flambeau.autograd.modes import no_grad
+    from flambeau.distributed.collectives import all_reduce_coalesced
+    from flambeau.distributed.group import member
+    from flambeau.distributed.reduce_op import ReduceOp
+
+    found = member(group)
+    if found is None or found.size() == 1:
+        return
+    chosen = []
+    for entry in params:
+        chosen += [p for p in entry["params"] if p.grad is not None] if isinstance(entry, dict) else [entry]
+    with no_grad():
+        for kind in dict.fromkeys(p.dtype for p in chosen):
+            all_reduce_coalesced([p.detach() for p in chosen if p.dtype is kind], ReduceOp.AVG, found)

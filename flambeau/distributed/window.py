@@ -1,0 +1,269 @@
+"""A window: memory that the ranks of a group on one machine share, in which they meet, hand each other bytes, and add up tensors.
+
+Each rank has a control block (how often it has come, and for what), two slots for what it hands out, and there are two slots of results.
+Every collective is a sequence of meetings: each rank fills its slot, says that it has come, waits for the others, and reads their slots.
+Two slots are enough: who fills one a second time knows by the meeting in between that all have read it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import accumulate
+from typing import Any, Final
+
+from flambeau.compiler.kernels import window as code
+from flambeau.compiler.kernels import window_sums
+from flambeau.compiler.kernels.window import DONE, GONE, LINE, MISMATCH, SLOT, SMALL, WORDS, Word
+from flambeau.distributed.errors import DistBackendError
+from flambeau.distributed.peers import Peers
+from flambeau.distributed.store import Store, seconds
+from flambeau.runtime import jit, shared_memory
+
+_TEXT: Final = 4096  # bytes in which a rank says what it came for, when ranks do not agree
+RING: Final = 1 << 16  # bytes on their way from one rank to another
+_CHANNEL: Final = 128 + RING  # in front: how many bytes were written, and at 64 how many were read
+_STATE: Final = 128  # of a control block: 1 once the rank has left the group
+_SLICE: Final = 20_000_000  # nanoseconds that native code waits before Python looks after signals and ranks
+_HISTORY: Final = 32
+
+_CALL: Final = struct.Struct("=8qd6q")  # the words of a job from BYTES on
+Piece = tuple[int, int]  # (address, bytes)
+
+
+def _native(key: str, emit: Callable[[str], str], result: Any, *arguments: Any) -> Any:
+    return ctypes.CFUNCTYPE(result, *arguments)(jit.function(key, partial(emit, key)))
+
+
+class Window:
+    """The shared memory of `size` ranks, seen by one of them. `name`: of the group, for messages; `ranks`: the members' global ranks.
+
+    Each method that waits raises DistBackendError, naming ranks, when one of them has ended, does something else, or does not come in time.
+    """
+
+    def __init__(self, store: Store, ranks: Sequence[int], rank: int, timeout: Any, name: str) -> None:
+        self.size, self.rank, self.ranks, self.name = len(ranks), rank, list(ranks), name
+        self.timeout = seconds(timeout)
+        self.broken: str | None = None
+        self.checks = os.environ.get("FLAMBEAU_DISTRIBUTED_CHECK", "1") != "0"
+        self._history: list[str] = []
+        self._times = 0  # collectives
+        n = self.size
+        self._slots_at = (n * (LINE + _TEXT) + 4095) & -4096
+        self._results_at = self._slots_at + n * 2 * SLOT
+        self._channels_at = self._results_at + 2 * SLOT + n * SMALL
+        nbytes = self._channels_at + n * n * _CHANNEL
+        processes = self._open(store, nbytes)
+        self.peers = Peers({r: pid for r, pid in enumerate(processes) if r != rank})
+        self._first = ctypes.c_char.from_buffer(self.block.mapping)
+        self.base = ctypes.addressof(self._first)
+        self._job = (ctypes.c_int64 * WORDS)()
+        self._job_at = ctypes.addressof(self._job)
+        for word, value in {
+            Word.CONTROL: self.base, Word.RANKS: n, Word.RANK: rank, Word.GONE: ctypes.addressof(self.peers.word), Word.SLICE: _SLICE,
+            Word.SLOTS: self.base + self._slots_at, Word.RESULTS: self.base + self._results_at,
+        }.items():  # fmt: skip
+            self._job[word] = value
+        self._meet = _native("window:meet", code.emit_meet, ctypes.c_int64, ctypes.c_void_p)
+        self._all_reduce = _native("window:all_reduce", code.emit_all_reduce, ctypes.c_int64, ctypes.c_void_p)
+        self._await = _native("window:await", code.emit_await, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+        self.post = _native("window:post", code.emit_post, None, ctypes.c_void_p, ctypes.c_int64)
+        self._piece_at = self._job_at + 8 * Word.PIECE
+
+    def _open(self, store: Store, nbytes: int) -> list[int]:
+        """Make or open the memory, which has no name any more once all have it; the members' process ids."""
+        store.set(f"process/{self.rank}", str(os.getpid()))
+        if self.rank == 0:
+            self.block = shared_memory.named(nbytes)
+            store.set("window", str(self.block.name))
+        else:
+            path = store.get("window").decode()
+            self.block = shared_memory.Block(os.open(path, os.O_RDWR | os.O_CLOEXEC), nbytes)
+        store.set(f"open/{self.rank}", "1")
+        store.wait([f"open/{r}" for r in range(self.size)])
+        processes = [int(store.get(f"process/{r}")) for r in range(self.size)]
+        if self.rank == 0:
+            with suppress(OSError):
+                os.unlink(str(self.block.name))
+        return processes
+
+    # -- meeting ------------------------------------------------------------------------------------------------------------
+    def begin(self, what: str, key: int) -> None:
+        """A collective begins: what it is, for messages, and the number that must be the same on all ranks."""
+        if self.broken is not None:
+            raise DistBackendError(f"{what}: group {self.name!r} is unusable since an earlier error: {self.broken}")
+        self._job[Word.HASH] = key if self.checks else 0
+        self._times += 1
+        history = self._history
+        history.append(what)
+        if len(history) > _HISTORY:
+            del history[0]
+
+    def meet(self, timeout: float | None = None) -> None:
+        """Tell the others that this rank has come, and wait for all of them."""
+        status = self._meet(self._job_at)
+        if status != DONE:
+            self._go_on(self._meet, status, timeout)
+
+    def _go_on(self, function: Any, status: int, timeout: float | None) -> None:
+        """A wait that has not ended yet, or has failed."""
+        limit = self.timeout if timeout is None else timeout
+        end = time.monotonic() + limit
+        while status != DONE:
+            if status == MISMATCH:
+                self._disagree()
+            missing = self._missing()
+            gone = [r for r in missing if r in self.peers.gone or self._line(r)[_STATE // 8] == 1]
+            if gone:
+                self._fail(self._who_is_gone(gone))
+            if time.monotonic() > end:
+                self._fail(self._who_is_late(missing, limit))
+            if status == GONE:  # a rank that has come before it ended: wait for the others
+                time.sleep(0.0005)
+            status = function(self._job_at)
+
+    def _line(self, rank: int) -> Any:
+        return (ctypes.c_int64 * (LINE // 8)).from_address(self.base + rank * LINE)
+
+    def _missing(self) -> list[int]:
+        target = self._job[Word.TARGET] + 1
+        return [r for r in range(self.size) if self._line(r)[0] < target]
+
+    def _fail(self, text: str) -> None:
+        self.broken = text
+        raise DistBackendError(f"rank {self.ranks[self.rank]} in {self._history[-1]} (collective {self._times} of group {self.name!r}): {text}")
+
+    def _who(self, ranks: Sequence[int]) -> str:
+        return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(str(self.ranks[r]) for r in ranks)
+
+    def _who_is_gone(self, gone: list[int]) -> str:
+        left = [r for r in gone if self._line(r)[_STATE // 8] == 1]
+        died = [r for r in gone if r not in left]
+        parts = []
+        if died:
+            numbers = ", ".join(str(self.peers.processes[r]) for r in died)
+            parts.append(f"{self._who(died)} died (process {numbers}: killed, out of memory, or crashed)")
+        if left:
+            parts.append(f"{self._who(left)} left the group (ended, or called destroy_process_group)")
+        return " and ".join(parts) + " without taking part"
+
+    def _who_is_late(self, missing: list[int], limit: float) -> str:
+        return f"Timed out waiting {round(limit * 1000)}ms for {self._who(missing)}, which did not come; all others did"
+
+    def _text_at(self, rank: int) -> int:
+        return self.base + self.size * LINE + rank * _TEXT
+
+    def _disagree(self) -> None:
+        """Ranks have come for different things: each tells what, then each raises."""
+        from flambeau.distributed.blame import user_line
+
+        text = f"{self._history[-1]} at {user_line()}".encode()[: _TEXT - 8]
+        ctypes.c_int64.from_address(self._text_at(self.rank)).value = len(text)
+        ctypes.memmove(self._text_at(self.rank) + 8, text, len(text))
+        self._job[Word.HASH] = 0
+        status = self._meet(self._job_at)
+        if status != DONE:
+            self._go_on(self._meet, status, 10.0)
+        texts: dict[str, list[int]] = {}
+        for r in range(self.size):
+            length = ctypes.c_int64.from_address(self._text_at(r)).value
+            texts.setdefault(ctypes.string_at(self._text_at(r) + 8, length).decode(errors="replace"), []).append(r)
+        told = "; ".join(f"{self._who(ranks)}: {text}" for text, ranks in texts.items())
+        self._job[Word.STAGE] = 0
+        raise DistBackendError(f"ranks do not agree on collective {self._times} of group {self.name!r}: {told}")
+
+    # -- handing over -------------------------------------------------------------------------------------------------------
+    def swap(self, sends: Sequence[Piece], total: int, receives: Sequence[tuple[int, int, int, int]], timeout: float | None = None) -> None:
+        """Every rank hands out its pieces as one row of bytes; `total` is the longest row. `receives`: (rank, from which byte of its row, address, bytes)."""
+        starts = [0, *accumulate(n for _, n in sends)]
+        job, slots = self._job, self.base + self._slots_at
+        for begin in range(0, max(total, 1), SLOT):
+            at = job[Word.PARITY] * SLOT
+            own = slots + self.rank * 2 * SLOT + at
+            end = min(begin + SLOT, starts[-1])
+            place, piece = begin, bisect_right(starts, begin) - 1
+            while place < end:
+                address, nbytes = sends[piece]
+                inside = place - starts[piece]
+                count = min(nbytes - inside, end - place)
+                if count:
+                    ctypes.memmove(own + place - begin, address + inside, count)
+                place, piece = place + count, piece + 1
+            self.meet(timeout)
+            for rank, start, address, nbytes in receives:
+                first, last = max(start, begin), min(start + nbytes, begin + SLOT)
+                if first < last:
+                    ctypes.memmove(address + first - start, slots + rank * 2 * SLOT + at + first - begin, last - first)
+            job[Word.PARITY] ^= 1
+
+    def reduce(
+        self, sources: Sequence[Piece], targets: Sequence[Piece], operator: str, dtype: str, factor: float | None = None, timeout: float | None = None
+    ) -> None:
+        """The combination over all ranks of what lies in the sources, as one row of elements, into the targets (as many bytes)."""
+        sources = [piece for piece in sources if piece[1]]
+        targets = [piece for piece in targets if piece[1]]
+        own = (ctypes.c_int64 * (2 * len(sources)))(*[word for piece in sources for word in piece])
+        other = (ctypes.c_int64 * (2 * len(targets)))(*[word for piece in targets for word in piece])
+        total = sum(n for _, n in sources)
+        if total:
+            self._reduce(total, ctypes.addressof(own), ctypes.addressof(other), adder(operator, dtype, factor is not None), factor or 0.0, (0, 0), timeout)
+        else:
+            self.meet(timeout)
+
+    def reduce_one(self, piece: Piece, function: int, factor: float) -> None:
+        """`reduce` of one piece in its place; `function`: of `adder`."""
+        if piece[1]:
+            self._reduce(piece[1], self._piece_at, self._piece_at, function, factor, piece, None)
+        else:
+            self.meet()
+
+    def _reduce(self, total: int, sources: int, targets: int, function: int, factor: float, piece: Piece, timeout: float | None) -> None:
+        # The words from BYTES to the job's own piece; PARITY, before them, goes on from call to call.
+        _CALL.pack_into(self._job, 8 * Word.BYTES, total, 0, 0, 0, 0, 0, 0, function, factor, 0, sources, targets, *piece, piece[0])
+        status = self._all_reduce(self._job_at)
+        if status != DONE:
+            self._go_on(self._all_reduce, status, timeout)
+
+    # -- from one rank to another -------------------------------------------------------------------------------------------
+    def channel(self, source: int, target: int) -> int:
+        """The address of what is on its way from one rank to another."""
+        return self.base + self._channels_at + (source * self.size + target) * _CHANNEL
+
+    def wait_word(self, address: int, least: int, peer: int, what: str, limit: float) -> None:
+        """Wait until a number in the window is at least `least`; `peer` is who changes it."""
+        gone = ctypes.addressof(self.peers.word)
+        status = self._await(address, least, gone, _SLICE)
+        end = time.monotonic() + limit
+        while status != DONE:
+            if peer in self.peers.gone or self._line(peer)[_STATE // 8] == 1:
+                if self._await(address, least, gone, 0) == DONE:
+                    return
+                raise DistBackendError(f"rank {self.ranks[self.rank]} in {what}: {self._who_is_gone([peer])}")
+            if time.monotonic() > end:
+                raise DistBackendError(f"rank {self.ranks[self.rank]} in {what}: Timed out waiting {round(limit * 1000)}ms for rank {self.ranks[peer]}")
+            if status == GONE:
+                time.sleep(0.0005)
+            status = self._await(address, least, gone, _SLICE)
+
+    def close(self) -> None:
+        """Leave the group: who waits for this rank is told."""
+        self._line(self.rank)[_STATE // 8] = 1
+        self.peers.close()
+
+
+_adders: dict[tuple[str, str, bool], int] = {}
+
+
+def adder(operator: str, dtype: str, scaled: bool) -> int:
+    """The address of the function that combines slots."""
+    found = _adders.get((operator, dtype, scaled))
+    if found is None:
+        key = f"window:{operator}:{dtype}:{scaled}"
+        found = _adders[operator, dtype, scaled] = jit.function(key, lambda: window_sums.emit_reduce(key, operator, dtype, scaled))
+    return found

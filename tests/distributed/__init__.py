@@ -1,0 +1,1 @@
+"""Several processes: stores, groups, collectives, launching, training."""

@@ -1,0 +1,134 @@
+"""Stores: each kind does what PyTorch's does, value for value and error for error; several processes and threads see the same."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from flambeau.distributed import DistNetworkError, DistStoreError, FileStore, HashStore, PrefixStore, QueueEmptyError, TCPStore
+
+SHORT = timedelta(milliseconds=150)
+
+
+def kinds(namespace: Any, folder: Any) -> dict[str, Any]:
+    """A store of each kind of a namespace (ours or PyTorch's)."""
+    return {
+        "tcp": namespace.TCPStore("127.0.0.1", 0, 1, True, timedelta(seconds=2)),
+        "hash": namespace.HashStore(),
+        "file": namespace.FileStore(str(folder / f"{namespace.__name__}-store"), 2),
+        "prefix": namespace.PrefixStore("a", namespace.PrefixStore("b", namespace.HashStore())),
+    }
+
+
+SCRIPT = [
+    ("set", "a", "b"), ("get", "a"), ("set", "z", b"\x00\xff"), ("get", "z"), ("check", ["a"]), ("check", ["a", "q"]), ("check", []),
+    ("add", "n", 2), ("add", "n", -5), ("get", "n"), ("compare_set", "c", "x", "y"), ("check", ["c"]), ("compare_set", "c", "", "y"),
+    ("compare_set", "c", "x", "z"), ("compare_set", "c", "y", "z"), ("get", "c"), ("append", "e", "1"), ("append", "e", "2"), ("get", "e"),
+    ("multi_set", ["m", "k"], ["1", "2"]), ("multi_get", ["k", "m"]), ("num_keys",), ("delete_key", "c"), ("check", ["c"]), ("num_keys",),
+    ("wait", ["a"], SHORT), ("get", "missing"), ("wait", ["missing", "a"], SHORT), ("set", "a", 3), ("set", 3, "a"),
+]  # fmt: skip
+
+
+def outcome(store: Any, call: tuple[Any, ...]) -> Any:
+    """The answer of a call, or the built-in exception type that it raises."""
+    try:
+        return getattr(store, call[0])(*call[1:])
+    except Exception as error:
+        return next(kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
+
+
+@pytest.mark.parametrize("kind", ["tcp", "hash", "file", "prefix"])
+def test_as_pytorch(kind, tmp_path):
+    torch = pytest.importorskip("torch")
+    import flambeau.distributed as ours
+
+    mine, theirs = kinds(ours, tmp_path)[kind], kinds(torch.distributed, tmp_path)[kind]
+    for store in (mine, theirs):
+        store.set_timeout(SHORT)
+    for call in SCRIPT:
+        assert outcome(mine, call) == outcome(theirs, call), call
+
+
+@pytest.mark.parametrize("kind", ["tcp", "hash", "file", "prefix"])
+def test_queues_and_errors(kind, tmp_path):
+    import flambeau.distributed as ours
+
+    store = kinds(ours, tmp_path)[kind]
+    store.set_timeout(SHORT)
+    store.queue_push("q", "1")
+    store.queue_push("q", "2")
+    assert (store.queue_len("q"), store.queue_pop("q"), store.queue_pop("q", False)) == (2, b"1", b"2")
+    with pytest.raises(QueueEmptyError):
+        store.queue_pop("q", False)
+    with pytest.raises(DistStoreError, match=r"wait timeout after 150ms, keys: .*q"):
+        store.queue_pop("q")
+    store.set("text", "abc")
+    with pytest.raises(DistStoreError, match=r"text.*no number"):
+        store.add("text", 1)
+    with pytest.raises(DistStoreError, match="2 keys and 1 values"):
+        store.multi_set(["x", "y"], ["1"])
+    assert store.timeout == SHORT
+
+
+@pytest.mark.parametrize("kind", ["tcp", "hash", "file"])
+def test_waits_for_another_thread(kind, tmp_path):
+    import flambeau.distributed as ours
+
+    store = kinds(ours, tmp_path)[kind]
+
+    def later() -> None:
+        time.sleep(0.1)
+        store.set("late", "1")
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    assert store.get("late") == b"1"
+    thread.join()
+
+
+def count(kind: str, where: Any, times: int) -> None:
+    store = TCPStore("127.0.0.1", where, None, False, timedelta(seconds=20)) if kind == "tcp" else FileStore(where)
+    for _ in range(times):
+        store.add("sum", 1)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "file"])
+def test_processes_count_together(kind, tmp_path):
+    server = TCPStore("127.0.0.1", 0, None, True) if kind == "tcp" else FileStore(str(tmp_path / "shared"))
+    where = server.port if kind == "tcp" else server.path
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=count, args=(kind, where, 200)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    try:
+        for process in processes:
+            process.join(60)
+            assert process.exitcode == 0
+    finally:
+        for process in processes:
+            process.kill()
+    assert server.add("sum", 0) == 400
+
+
+def test_clients_and_network_errors():
+    server = TCPStore("127.0.0.1", 0, 1, True)
+    client = TCPStore("127.0.0.1", server.port, 1, False)
+    client.set("x", b"1" * 3_000_000)
+    assert server.get("x") == client.get("x") == b"1" * 3_000_000
+    assert PrefixStore("p", client).num_keys() == server.num_keys()
+    with pytest.raises(DistNetworkError, match=f"port: {server.port}"):
+        TCPStore("127.0.0.1", server.port, 1, True)
+    with pytest.raises(DistStoreError, match="1/2 clients joined"):
+        TCPStore("127.0.0.1", 0, 2, True, timedelta(milliseconds=200))
+    port = server.port
+    server.close()
+    with pytest.raises(DistNetworkError, match="has gone"):
+        client.get("x")
+    with pytest.raises(DistNetworkError, match=f"127.0.0.1, {port}"):
+        TCPStore("127.0.0.1", port, 1, False, timedelta(milliseconds=200))
+    assert isinstance(HashStore().clone(), HashStore)
