@@ -39,10 +39,6 @@ def is_fx_tracing() -> bool:
     return _tracing[0] > 0
 
 
-def _end_tracing() -> None:
-    _tracing[0] -= 1
-
-
 class PHBase:
     """A concrete argument that stays a parameter."""
 
@@ -115,37 +111,77 @@ def wrap(fn_or_name: str | Callable[..., Any]) -> Any:
     return fn_or_name
 
 
-class _Patches:
-    """What is exchanged while a program is traced."""
+class _Patcher:
+    """A block in which a program is traced: public functions have stubs, and what is exchanged goes back at its end.
+
+    Tracers written over PyTorch's use it by its names there.
+    """
 
     def __init__(self) -> None:
         self.undo: list[Callable[[], None]] = []
-        self.seen: set[int] = set()
+        self.visited: set[int] = set()
+        self.stubs = instrument.everything()
 
-    def item(self, table: dict[str, Any], name: str, value: Any) -> None:
-        there, before = name in table, table.get(name)
+    def patch(self, frame_dict: dict[str, Any], name: str, new_fn: Callable[..., Any], deduplicate: bool = True) -> None:
+        """Exchange an entry of a module's globals (or a builtin, for that module), unless it has been; `deduplicate` marks it for the next who asks."""
+        there, before = name in frame_dict, frame_dict.get(name)
+        if getattr(before, "__fx_already_patched", False):
+            return
 
         def restore() -> None:
             if there:
-                table[name] = before
+                frame_dict[name] = before
             else:
-                del table[name]
+                del frame_dict[name]
 
+        new_fn.__fx_already_patched = deduplicate  # type: ignore[attr-defined]
         self.undo.append(restore)
-        table[name] = value
+        frame_dict[name] = new_fn
 
-    def attribute(self, owner: Any, name: str, value: Any) -> None:
-        before = getattr(owner, name)
-        own = name in vars(owner)
-        self.undo.append((lambda: setattr(owner, name, before)) if own else (lambda: delattr(owner, name)))
-        setattr(owner, name, value)
+    def patch_method(self, cls: Any, name: str, new_fn: Callable[..., Any], deduplicate: bool = True) -> None:
+        """Exchange an attribute of a class, as `patch` does an entry."""
+        before = getattr(cls, name)
+        if getattr(before, "__fx_already_patched", False):
+            return
+        own = name in vars(cls)
+        new_fn.__fx_already_patched = deduplicate  # type: ignore[attr-defined]
+        self.undo.append((lambda: setattr(cls, name, before)) if own else (lambda: delattr(cls, name)))
+        setattr(cls, name, new_fn)
 
-    def __enter__(self) -> _Patches:
+    def visit_once(self, thing: object) -> bool:
+        """Whether nobody has asked for this object before."""
+        new = id(thing) not in self.visited
+        self.visited.add(id(thing))
+        return new
+
+    def __enter__(self) -> _Patcher:
+        _tracing[0] += 1
+        self.stubs.__enter__()
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        for restore in reversed(self.undo):
-            restore()
+    def __exit__(self, *exception: Any) -> None:
+        while self.undo:
+            self.undo.pop()()
+        self.stubs.__exit__(*exception)
+        _tracing[0] -= 1
+
+
+def _patch_wrapped_functions(patcher: _Patcher) -> None:
+    """Exchange what `wrap` has named."""
+    for (_, name), table in list(_wrapped.items()):
+        function = table.get(name, getattr(builtins, name, None))
+        if function is not None:
+            patcher.patch(table, name, _recording(function))
+    for cls, name in _wrapped_methods:
+        patcher.patch_method(cls, name, _recording_method(cls, name))
+
+
+def _autowrap_check(patcher: _Patcher, frame_dict: dict[str, Any], function_ids: set[int]) -> None:
+    """Exchange those of a module's globals whose calls are to become nodes."""
+    if patcher.visit_once(frame_dict):
+        for name, value in list(frame_dict.items()):
+            if id(value) in function_ids and not name.startswith("_") and callable(value):
+                patcher.patch(frame_dict, name, _recording(value))
 
 
 def _assert_is_none(value: Any, message: str) -> None:
@@ -164,13 +200,13 @@ class Tracer(TracerBase):
         param_shapes_constant: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._autowrap_modules = autowrap_modules
-        self._autowrap_functions = {id(f): f for f in autowrap_functions}
+        self._autowrap_search = list(autowrap_modules)
+        self._autowrap_function_ids = {id(f) for f in autowrap_functions}
         for module in autowrap_modules:
-            self._autowrap_functions |= {id(v): v for n, v in vars(module).items() if not n.startswith("_") and callable(v)}
+            self._autowrap_function_ids |= {id(v) for n, v in vars(module).items() if not n.startswith("_") and callable(v)}
         self.param_shapes_constant = param_shapes_constant
         self.root: Module = Module()
-        self.tensor_attrs: dict[int, str] = {}
+        self.tensor_attrs: dict[Any, str] = {}
         self.submodule_paths: dict[Module, str] | None = None
         self.module_stack: dict[str, Any] = {}
         self.proxy_buffer_attributes = False
@@ -191,10 +227,10 @@ class Tracer(TracerBase):
             raise NameError("parameter is not a member of this module")
         if isinstance(a, Tensor):
             buffer = next((n for n, b in self.root.named_buffers() if b is a), None)
-            path = buffer or self.tensor_attrs.get(id(a))
+            path = buffer or self.tensor_attrs.get(a)
             if path is None:
                 path = self.get_fresh_qualname("_tensor_constant")
-                self.tensor_attrs[id(a)] = path
+                self.tensor_attrs[a] = path
                 setattr(self.root, path, a)
             return self.create_node("get_attr", path, (), {})
         if isinstance(a, Module):
@@ -322,7 +358,7 @@ class Tracer(TracerBase):
         def collect(m: Module, prefix: list[str]) -> None:
             for k, v in m.__dict__.items():
                 if isinstance(v, Tensor):
-                    self.tensor_attrs[id(v)] = ".".join([*prefix, k])
+                    self.tensor_attrs[v] = ".".join([*prefix, k])
             for k, child in m.named_children():
                 collect(child, [*prefix, k])
 
@@ -340,22 +376,13 @@ class Tracer(TracerBase):
         def attribute(mod: Module, attr: str) -> Any:
             return self.getattr(attr, original_getattr(mod, attr), cache)
 
-        _tracing[0] += 1
-        with _Patches() as patches, instrument.everything():
-            patches.undo.append(_end_tracing)
+        with _Patcher() as patcher:
             fn, args = self.create_args_for_root(fn, isinstance(root, Module), concrete_args)
-            patches.attribute(Module, "__call__", call)
-            patches.attribute(Module, "__getattr__", attribute)
-            for (_, name), table in list(_wrapped.items()):
-                function = table.get(name, getattr(builtins, name, None))
-                if function is not None:
-                    patches.item(table, name, _recording(function))
-            for cls, name in _wrapped_methods:
-                patches.attribute(cls, name, _recording_method(cls, name))
-            for table in (fn_globals, *[vars(module) for module in self._autowrap_modules]):
-                for name, value in list(table.items()):
-                    if id(value) in self._autowrap_functions and not name.startswith("_") and callable(value):
-                        patches.item(table, name, _recording(value))
+            patcher.patch_method(Module, "__call__", call, deduplicate=False)
+            patcher.patch_method(Module, "__getattr__", attribute, deduplicate=False)
+            _patch_wrapped_functions(patcher)
+            for table in (fn_globals, *[vars(module) for module in self._autowrap_search]):
+                _autowrap_check(patcher, table, self._autowrap_function_ids)
             result = self.create_arg(fn(*args))
             hints = getattr(fn, "__annotations__", {})
             kind = hints.get("return")

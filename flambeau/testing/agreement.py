@@ -14,7 +14,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 # Largest error in relation to max(1, |expected|), by dtype: rounding of the dtype, times what a sum's order may make of it.
-_TOLERANCE: Final = {"float64": 1e-9, "complex128": 1e-9, "float32": 1e-4, "complex64": 1e-4, "float16": 5e-3, "bfloat16": 3e-2}
+_TOLERANCE: Final = {"float64": 1e-9, "complex128": 1e-9, "float32": 1e-4, "complex64": 1e-4, "float16": 5e-3, "complex32": 5e-3, "bfloat16": 3e-2}
 _UNIT: Final = {"float32": 2.0**-24, "complex64": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # largest relative error of one rounding
 _ROUNDINGS: Final = 8  # of each element's own size, and of the mean size, for what is left when terms cancel
 _DOUBTFUL: Final = {"float32": 1e-2, "complex64": 1e-2, "float16": 0.05, "bfloat16": 0.1}  # from such an error on, the referee was asked something else
@@ -93,13 +93,13 @@ def unlike_gradients(ours: Answer, theirs: Answer, referee: Answer | None, toler
 
 
 def array_of(t: Any) -> Array:
-    """The values of a tensor of any framework; bfloat16 as float32."""
-    plain = t.detach()
+    """The values of a tensor of any framework; bfloat16 as float32, complex32 as complex64."""
+    plain, name = t.detach(), str(t.dtype)
     if str(plain.layout) != "torch.strided":
         plain = plain.to_dense()
     for resolve in ("resolve_conj", "resolve_neg"):
         plain = getattr(plain, resolve)()
-    array: Array = (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy(force=True)
+    array: Array = (plain.float() if name == "torch.bfloat16" else plain.cfloat() if name == "torch.complex32" else plain).numpy(force=True)
     return array
 
 

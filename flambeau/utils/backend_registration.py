@@ -25,15 +25,16 @@ def set_module(obj: Any, mod: str) -> None:
 def swap_tensors(t1: Any, t2: Any) -> None:
     """Exchange two tensors: every name of the one is from now on a name of what the other was."""
     cls1, cls2 = type(t1), type(t2)
-    from flambeau.tensor import Tensor
+    from flambeau.tensor import Tensor, inner_dict
     from flambeau.trace.evaluate import synchronize
 
     synchronize()  # what is pending knows both by who they are
     places = [name for name in Tensor.__slots__ if not name.startswith("__")]
-    first, second = ({**t.__dict__, **{name: getattr(t, name) for name in places if hasattr(t, name)}} for t in (t1, t2))
+    first, second = ({**inner_dict(t), **{name: getattr(t, name) for name in places if hasattr(t, name)}} for t in (t1, t2))
     t1.__class__, t2.__class__ = cls2, cls1
     for t, state in ((t1, second), (t2, first)):
-        t.__dict__.clear()
+        inner = inner_dict(t)
+        inner.clear()
         for name in places:
             if name not in state and hasattr(t, name):
                 object.__delattr__(t, name)
@@ -41,4 +42,4 @@ def swap_tensors(t1: Any, t2: Any) -> None:
             if name in places:
                 object.__setattr__(t, name, value)
             else:
-                t.__dict__[name] = value
+                inner[name] = value

@@ -22,6 +22,7 @@ from typing import Any
 FOLDER = Path(__file__).parent / "programs"
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-4
+SUITES_HEADING = "## Their own tests"
 VERSIONS = "import importlib.metadata as m, json; print(json.dumps({d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}))"
 
 
@@ -136,7 +137,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"    {line}")
     if options.out is not None:
         done = subprocess.run([options.flambeau, "-c", VERSIONS], capture_output=True, text=True, check=True)
-        Path(options.out).write_text(page(rows, json.loads(done.stdout)))
+        written = Path(options.out)
+        _, heading, suites = written.read_text().partition(SUITES_HEADING) if written.exists() else ("", "", "")  # of `scripts/ecosystem suites`
+        written.write_text(page(rows, json.loads(done.stdout)) + (f"\n{heading}{suites}" if heading else ""))
     return wrong
 
 

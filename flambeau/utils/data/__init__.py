@@ -41,6 +41,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PIPES, "datapipes", "graph_settings"})
+
+
 def __getattr__(name: str) -> Any:
     """Data pipes and inner modules, when they are first asked for."""
     from importlib import import_module

@@ -110,9 +110,21 @@ def state_tensor(state: bytes) -> Any:
 
 def position_at_start(sampler: Any, shared: Any) -> Any:
     """The position of a sampler's pass that would begin now, without the state of the generator `shared`; None where it has none."""
+    if not keeps_position(sampler):
+        return None
     if hasattr(sampler, "_at_start"):
         return sampler._at_start(shared)
-    return sampler.state_dict() if hasattr(sampler, "state_dict") else None
+    return sampler.state_dict()
+
+
+def keeps_position(sampler: Any) -> bool:
+    """Whether a sampler's `state_dict` says where its pass is. A subclass of ours with an `__iter__` of its own does not count its items for us, and
+    may have none of our attributes: unless it has a `state_dict` of its own, its position is how many it has given."""
+    cls = type(sampler)
+    for base in (ResumableSampler, BatchSampler):
+        if isinstance(sampler, base) and cls.__iter__ is not base.__iter__:
+            return cls.state_dict is not base.state_dict  # type: ignore[attr-defined]
+    return hasattr(sampler, "state_dict")
 
 
 class RandomSampler(ResumableSampler[int]):
@@ -226,13 +238,13 @@ class BatchSampler(Sampler[list[int]]):
     def state_dict(self) -> dict[str, Any]:
         """{"yielded": batches of this pass that have been given, "sampler": the sampler's state, if it has one}."""
         state: dict[str, Any] = {"yielded": self._skip or self._yielded}
-        if hasattr(self.sampler, "state_dict"):
+        if keeps_position(self.sampler):
             state["sampler"] = self.sampler.state_dict()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next pass go on where `state_dict` was taken; batches of a sampler without a state are drawn again and skipped."""
-        if "sampler" in state_dict and hasattr(self.sampler, "load_state_dict"):
+        if "sampler" in state_dict and keeps_position(self.sampler):
             self.sampler.load_state_dict(state_dict["sampler"])
         else:
             self._skip = int(state_dict["yielded"])
@@ -243,14 +255,18 @@ class BatchSampler(Sampler[list[int]]):
 
 
 class DistributedSampler(ResumableSampler[int]):
-    """The share of one of several processes; `set_epoch` changes the shuffle."""
+    """The share of one of several processes, by default of this rank among all; `set_epoch` changes the shuffle."""
 
     def __init__(
         self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True, seed: int = 0,
         drop_last: bool = False,
     ) -> None:  # fmt: skip
-        num_replicas = 1 if num_replicas is None else num_replicas
-        rank = 0 if rank is None else rank
+        if num_replicas is None or rank is None:
+            from flambeau.distributed.group import get_rank, get_world_size, is_initialized
+
+            known = is_initialized()
+            num_replicas = (get_world_size() if known else 1) if num_replicas is None else num_replicas
+            rank = (get_rank() if known else 0) if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset = dataset

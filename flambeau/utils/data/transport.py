@@ -38,8 +38,8 @@ class _Slot:
 
 
 def replace(data: Any, kind: type, function: Any) -> Any:
-    """`data` with every instance of `kind`, in any nesting of plain containers, replaced by `function` of it."""
-    if isinstance(data, kind):
+    """`data` with every object of the class `kind`, in any nesting of plain containers, replaced by `function` of it."""
+    if type(data) is kind and not (kind is Tensor and data.is_meta):  # tensors of other classes have more than elements
         return function(data)
     if type(data) in (list, set):
         return type(data)(replace(item, kind, function) for item in data)

@@ -1,0 +1,84 @@
+"""The table of `scripts/ecosystem suites`: package, repository, what of its tests is run, and which tests are known to differ and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TENSORBOARD = "`torch.utils.tensorboard` writes by the package tensorboardX, not by tensorboard"
+BATCHED_CSR = "compressed sparse tensors with batches or dense dims are not there"
+NESTED = "`torch.nested` is not there"
+SLOW = "took longer than the limit: 60 s, where PyTorch had 20"
+PROCESSES = "`torch.distributed` is there for one process: no FileStore, no gloo"
+FLOAT8 = "float8 dtypes have names only"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A package's own tests: where they are, and which of them are run."""
+
+    name: str
+    package: str  # as the package index calls it
+    repository: str
+    tag: str
+    what: str
+    folders: str  # what is taken from the repository
+    arguments: str  # pytest's: files and folders, options; of this plugin `--every N`
+    environment: dict[str, str] = field(default_factory=dict)
+    differ: dict[str, str] = field(default_factory=dict)  # pattern of tests -> reason
+
+
+def _under(folder: str, parts: str) -> str:
+    return " ".join(f"{folder}/{part}" for part in parts.split())
+
+
+SUITES = (
+    Suite("einops", "einops", "arogozhnikov/einops", "v0.8.2", "all, with the backends numpy and torch", "einops/tests", "einops/tests",
+          {"EINOPS_TEST_BACKENDS": "numpy,torch"}),
+    Suite("torchdiffeq", "torchdiffeq", "rtqichen/torchdiffeq", "master", "API, events, norms, gradients, odeint", "tests",
+          _under("tests", "api_tests.py event_tests.py norm_tests.py gradient_tests.py odeint_tests.py")),
+    Suite("torchsde", "torchsde", "google-research/torchsde", "v0.2.6", "a sample of all: 1 of 10", "tests", "tests --every 10",
+          differ={"*test_adjoint.py::test_against_numerical*": SLOW}),
+    Suite("torchcde", "torchcde", "patrick-kidger/torchcde", "master", "all", "test", "test"),
+    Suite("linear_operator", "linear-operator", "cornellius-gp/linear_operator", "v0.6.1", "a sample of all: 1 of 8", "test", "test --every 8"),
+    Suite("gpytorch", "gpytorch", "cornellius-gp/gpytorch", "v1.15.2", "a sample of all: 1 of 8", "test", "test --every 8"),
+    Suite("pytorch-metric-learning", "pytorch-metric-learning", "KevinMusgrave/pytorch-metric-learning", "v2.8.1",
+          "losses, miners, reducers, distances, samplers, utilities", "tests", _under("tests", "losses miners reducers distances regularizers samplers utils"),
+          {"TEST_DTYPES": "float32,float64", "TEST_DEVICE": "cpu"}),
+    Suite("captum", "captum", "pytorch/captum", "master", "a sample of all: 1 of 8", "tests", "tests --every 8",
+          differ={"*test_matching_conv_multi_input_conductance": SLOW}),
+    Suite("x-transformers", "x-transformers", "lucidrains/x-transformers", "main", "all that is reached in the time", "tests", "tests",
+          differ={"*test_value_residual*": "the system ended the process for memory (three others ran); alone it passes with 3.5 GB, where PyTorch takes 2.1"}),
+    Suite("torchinfo", "torchinfo", "TylerYep/torchinfo", "v1.8.0", "summaries, exceptions, half precision", "tests",
+          _under("tests", "torchinfo_test.py exceptions_test.py half_precision_test.py")),
+    Suite("safetensors", "safetensors", "huggingface/safetensors", "v0.8.0-rc.0", "the Python bindings", "bindings/python/tests", "bindings/python/tests"),
+    Suite("accelerate", "accelerate", "huggingface/accelerate", "v1.14.0", "utilities, hooks, models, data loaders, offloading, state: one process on the CPU",
+          "tests", _under("tests", "test_utils.py test_hooks.py test_modeling_utils.py test_data_loader.py test_scheduler.py test_optimizer.py "
+                          "test_accelerator.py test_big_modeling.py test_offload.py test_kwargs_handlers.py test_memory_utils.py test_dataclasses.py"),
+          differ={"*test_scheduler*": PROCESSES, "*layerwise_upcasting*": FLOAT8, "*test_pad_across_processes": NESTED}),
+    Suite("pyro-distributions", "pyro-ppl", "pyro-ppl/pyro", "1.9.1", "distributions: 1 of 20", "tests setup.cfg", "tests/distributions --every 20"),
+    Suite("pyro", "pyro-ppl", "pyro-ppl/pyro", "1.9.1", "networks, operations, optimizers, parameters, handlers: 1 of 20", "tests setup.cfg",
+          _under("tests", "nn ops optim params poutine test_primitives.py test_util.py") + " --every 20",
+          differ={"*AutoRegressiveNNTests::test_masks": SLOW}),
+    Suite("kornia", "kornia", "kornia/kornia", "v0.9.0rc1", "a sample of all: 1 of 40", "tests testing conftest.py pyproject.toml",
+          "tests --every 40 --ignore tests/onnx --ignore tests/performance", differ={"*test_aliked.py::*test_gradcheck*": SLOW}),
+    Suite("timm", "timm", "huggingface/pytorch-image-models", "v1.0.28", "layers, optimizers, schedulers, utilities: 1 of 2", "tests",
+          _under("tests", "test_layers.py test_layers_drop.py test_layers_pool.py test_optim.py test_scheduler.py test_utils.py test_task.py") + " --every 2"),
+    Suite("torch_geometric-nn", "torch-geometric", "pyg-team/pytorch_geometric", "2.8.0", "layers: 1 of 5", "test pyproject.toml", "test/nn --every 5",
+          differ={"*test_gat_conv*": BATCHED_CSR, "*test_gatv2_conv*": BATCHED_CSR,
+                  "*graph_breaks*": "`torch._dynamo.explain` is not there: nothing reads bytecode here",
+                  "*test_my_conv_jit_save": "`torch.jit.save` could not write this program as a graph"}),
+    Suite("torch_geometric", "torch-geometric", "pyg-team/pytorch_geometric", "2.8.0", "utilities, transforms, loaders, data: 1 of 5", "test pyproject.toml",
+          _under("test", "utils transforms loader data metrics") + " --every 5",
+          differ={"*index_dataloader*": "tensors from workers are copied out of shared memory: `is_shared` is False",
+                  "*nested*": NESTED, "*test_to_torch_cs*_tensor": BATCHED_CSR, "*test_sparse.py::test_cat*": BATCHED_CSR}),
+    Suite("skorch", "skorch", "skorch-dev/skorch", "v1.4.0", "a sample of all: 1 of 4", "skorch/tests", "skorch/tests --every 4",
+          differ={"*::TestTensorBoard::*": TENSORBOARD}),
+    Suite("e3nn", "e3nn", "e3nn/e3nn", "0.6.0", "a sample of all: 1 of 4", "tests", "tests --every 4"),
+    Suite("torchmetrics", "torchmetrics", "Lightning-AI/torchmetrics", "v1.9.0", "regression, classification, retrieval, images, audio and others: 1 of 150",
+          "tests pyproject.toml", _under("tests/unittests", "regression classification retrieval image audio clustering nominal "
+                                         "pairwise segmentation shape detection") + " --every 150"),
+    Suite("torchmetrics-bases", "torchmetrics", "Lightning-AI/torchmetrics", "v1.9.0", "base classes, wrappers, utilities: 1 of 4", "tests pyproject.toml",
+          _under("tests/unittests", "bases wrappers utilities deprecations") + " --every 4"),
+    Suite("torch-optimizer", "torch-optimizer", "jettify/pytorch-optimizer", "v0.3.0", "all", "tests", "tests"),
+    Suite("botorch", "botorch", "pytorch/botorch", "v0.15.1", "a sample of all: 1 of 8", "test", "test --every 8"),
+)  # fmt: skip
