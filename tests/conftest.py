@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from flambeau.trace import tiers
+
+# Tests are of good code: a kernel's plain code (runtime/twice.py) would be all that a test sees on a machine without a cache. Plain code has tests of its own.
+os.environ.setdefault("FLAMBEAU_COMPILE_PROCESSES", "1")
 
 
 @pytest.fixture

@@ -191,28 +191,19 @@ def _attention(node: Node, xs: list[Value]) -> Result:
 
 
 def _recurrent(node: Node, xs: list[Value]) -> Result:
-    mode = node.attr("mode")
-    lstm, gru = mode == "lstm", mode == "gru"
-    wide = bool(lstm or gru)
-    rest = [*xs]
-    if node.attr("packed"):
+    attrs = {name: node.attr(name) for name in ("mode", "packed", "reverse", *["keep"] * (node.op == "recurrent"))}
+    rest = list(xs)
+    _require(len(rest) > 2 and len(rest[0].shape) == len(rest[1].shape) == 2, f"{node.op}: rows and states must be 2-d")
+    if attrs["packed"]:
         sizes = rest.pop()
         _require(len(sizes.shape) == 1 and sizes.dtype is dtypes.int64, f"{node.op}: sizes {sizes.dtype.name} {sizes.shape}, must be int64 and 1-d")
-    node.attr("reverse")
-    gradient = node.op == "recurrent_gradient"
-    count = 5 + 3 * lstm + wide if gradient else 3 + lstm + gru
-    _require(len(rest) == count, f"{node.op}: {len(rest)} inputs without sizes, must be {count}")
-    h = rest[1]
-    w = rest[-1] if gradient else rest[2 + lstm]
-    _require(len(h.shape) == len(w.shape) == len(rest[0].shape) == 2, f"{node.op}: rows, states and w must be 2-d")
-    _require(all(x.dtype is h.dtype for x in rest), f"{node.op}: dtypes {[x.dtype.name for x in rest]}")
-    hidden, rows, gates = h.shape[1], rest[0].shape[0], g.GATES[mode] * h.shape[1]
-    _require(w.shape == (gates, hidden), f"{node.op}: w {w.shape}, must be {(gates, hidden)}")
-    _require(rest[0].shape[1] == (hidden if gradient else gates), f"{node.op}: rows {rest[0].shape}")
-    state, row, kept = (h.shape, h.dtype), ((rows, hidden), h.dtype), ((rows, 4 * hidden), h.dtype)
-    if gradient:
-        return [*[((rows, gates), h.dtype)] * (1 + gru), row, *[state] * (1 + lstm)]
-    return [row, *[state] * (1 + lstm), *([row] * lstm + [kept] * wide if node.attr("keep") else [])]
+    kind = rest[0].dtype
+    given, results = g.recurrent_operands(node.op, attrs, rest[0].shape[0], *rest[1].shape)
+    _require(len(rest) == len(given), f"{node.op}: {len(rest)} inputs without sizes, must be {len(given)}")
+    _require(all(x.dtype is kind for x in rest), f"{node.op}: dtypes {[x.dtype.name for x in rest]}")
+    for (name, shape), x in zip(given.items(), rest, strict=True):
+        _require(x.shape == shape, f"{node.op}: {name} {x.shape}, must be {shape}")
+    return [(shape, kind) for shape in results.values()]
 
 
 def _pool(node: Node, xs: list[Value]) -> Result:
@@ -420,7 +411,10 @@ def _check_node(graph: Graph, node: Node, defined: set[int]) -> None:
             _require(out.base is None and out.offset == 0 and not out.dynamic, f"%{o} must be materialised")
             _require(is_dense(out.shape, out.strides), f"%{o}: strides {out.strides} of shape {out.shape} are not dense")
         if node.op == "scatter_view":
-            _require(values[node.inputs[0]].base is None, f"base %{node.inputs[0]} must be materialised")
+            base = values[node.inputs[0]]
+            # By another name where gradients lead through it (trace/recorder.py, `face`): still all of the memory.
+            whole = base.base is None or (not base.offset and not base.dynamic and base.numel == values[graph.root(node.inputs[0])].numel)
+            _require(whole, f"base %{node.inputs[0]} must be materialised")
         if node.op == "host_call":
             node.attr("function")
         else:

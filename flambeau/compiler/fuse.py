@@ -22,6 +22,7 @@ from flambeau.compiler.graph import Graph, Node
 from flambeau.compiler.orient import orient
 from flambeau.compiler.regions import are_disjoint, needs_base
 from flambeau.compiler.summation import as_alone
+from flambeau.symbols import roughly_over
 
 # A kernel's instructions and live pointers: beyond these the register file spills and compile time grows without gain
 # (16 integer and 32 vector registers; measured on 100-operation chains, where halving the chain costs little).
@@ -535,11 +536,11 @@ class _Fusion:
     def _check_row(self, row: int, rows: int, node: Node) -> None:
         """Raises Mismatch unless a row of `row` elements can be read again by the kernel that reduces it."""
         size = max(self.values[v].dtype.itemsize for v in node.inputs)
-        if row * rows * size <= SMALL_WORK_BYTES:
+        if not roughly_over(row * rows * size, SMALL_WORK_BYTES):
             return
-        if row * size > MAX_ROW_BYTES:
+        if roughly_over(row * size, MAX_ROW_BYTES):
             raise Mismatch(f"a row of {row * size} bytes does not stay in the cache until its reduction is known")
-        if rows < MIN_ROWS:
+        if not roughly_over(rows, MIN_ROWS - 1):
             raise Mismatch(f"{rows} rows are too few to share among threads")
 
     def _join_sibling(self, index: int, node: Node, shape: tuple[int, ...]) -> _Open | None:

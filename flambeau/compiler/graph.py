@@ -15,13 +15,16 @@ parameter words when it runs. Nothing is compiled again when they change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
 
+from flambeau.devices import CPU, Device
 from flambeau.dtypes import dtype
 from flambeau.runtime.untracked import record
+
+Shape = tuple[int, ...]
 
 # -- The primitives -----------------------------------------------------------------------------------------------
 # Pointwise: all inputs broadcast together (NumPy's rule) and have one dtype; the output has it too, unless said.
@@ -125,6 +128,21 @@ PRIMITIVES: Final = POINTWISE | VIEWS | REDUCE | REDUCE_PAIR | SCAN | CONTRACT |
 COMMUTATIVE: Final = frozenset("add mul maximum minimum fmax fmin hypot bitwise_and bitwise_or bitwise_xor eq ne".split())
 
 
+def recurrent_operands(op: str, attrs: Mapping[str, Any], rows: int, batch: int, hidden: int) -> tuple[dict[str, Shape], dict[str, Shape]]:
+    """The inputs (but for sizes, which come last) and the results of a node of RECURRENT in order: their names and shapes."""
+    mode = attrs["mode"]
+    lstm, gru, gated, width = mode == "lstm", mode == "gru", GATES[mode] > 1, GATES[mode] * hidden
+    shapes: tuple[Shape, ...] = (rows, hidden), (batch, hidden), (rows, width), (rows, 4 * hidden), (width, hidden)
+    row, state, gates, saved, w = shapes
+    c, kept = {"c": state} if lstm else {}, ({"all_c": row} if lstm else {}) | ({"saved": saved} if gated else {})
+    if op == "recurrent_gradient":
+        given = {"g": row, "g_h": state} | ({"g_c": state} if lstm else {}) | {"y": row, "h": state} | c | kept | {"w": w}
+        to_hidden, to_c = {"to_hidden": gates} if gru else {}, {"to_c": state} if lstm else {}
+        return given, {"to_gates": gates} | to_hidden | {"before": row, "to_h": state} | to_c
+    last = {"last_h": state} | ({"last_c": state} if lstm else {})
+    return {"gates": gates, "h": state} | c | {"w": w} | ({"bias": (width,)} if gru else {}), {"y": row} | last | (kept if attrs["keep"] else {})
+
+
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides in elements; as PyTorch, a size of 0 or 1 counts as 1."""
     strides = []
@@ -146,6 +164,7 @@ class Value:
     offset: int = 0  # elements
     base: int | None = None
     dynamic: tuple[tuple[int, int], ...] = ()  # (parameter's value id, multiplier in elements)
+    device: Device = CPU
 
     @property
     def numel(self) -> int:
@@ -153,7 +172,7 @@ class Value:
 
     def mapped(self, number: Callable[[Any], Any]) -> Value:
         """The same with its numbers (or tuples of them) as `number` gives them."""
-        return Value(number(self.shape), self.dtype, number(self.strides), number(self.offset), self.base, number(self.dynamic))
+        return Value(number(self.shape), self.dtype, number(self.strides), number(self.offset), self.base, number(self.dynamic), self.device)
 
     @property
     def is_contiguous(self) -> bool:

@@ -22,7 +22,7 @@ from flambeau.compiler.kernel import Address, ErrorRecord, Function, IndexRangeE
 from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.place import ALIGNMENT, Placement
 from flambeau.compiler.schedule import Schedule, Step
-from flambeau.symbols import Sym, at_most, maximum
+from flambeau.symbols import Sym, at_hints, at_most, maximum
 
 if TYPE_CHECKING:
     from flambeau.runtime.buffers import Buffer
@@ -124,8 +124,10 @@ def time_steps(plan: Plan, inputs: Sequence[Buffer], parameters: Sequence[Number
 
     Writes into the inputs that the plan updates, as `run` does, but once for every repetition.
     """
+    from flambeau.runtime import twice
     from flambeau.runtime.buffers import allocate, arena
 
+    twice.settle()
     assembly = Assembly(plan)
     temporary = [arena(plan.arena_bytes)] if assembly.pooled else []
     fresh = [allocate(_nbytes(plan.graph, plan.graph.outputs[j])) for j in assembly.fresh]
@@ -154,6 +156,7 @@ class Layout(NamedTuple):
     phases: list[list[Task]]
     from_io: list[tuple[int, int]]
     small: int  # 1: it is, see runner.Program
+    functions: list[int]  # the words that are addresses of code
 
 
 class Numbers(NamedTuple):
@@ -207,7 +210,7 @@ class Assembly:
     def _program(self, layout: Layout) -> Program:
         from flambeau.runtime.runner import Program
 
-        program = Program(layout.words, layout.relocations, layout.phases, self.io_words, self.format, bool(layout.small))
+        program = Program(layout.words, layout.relocations, layout.phases, self.io_words, self.format, bool(layout.small), layout.functions)
         io = ctypes.addressof(program.io)
         for at, slot in layout.from_io:
             program.words[at] = io + 8 * slot
@@ -215,17 +218,20 @@ class Assembly:
 
     def layout(self, indices: list[int]) -> Layout:
         """What the native program of some steps is made from."""
-        from flambeau.runtime import jit
+        from flambeau.runtime import jit, twice
         from flambeau.runtime.runner import Relocation, Task
 
         plan = self.plan
         kernels: list[Kernel] = [k for k in [plan.steps[i] for i in indices] if isinstance(k, Kernel)]
         shared = [word for k in kernels for word in k.words if isinstance(word, Function)]
-        addresses = jit.functions([(k.key, k.emit) for k in kernels] + [(f.key, f.emit) for f in shared])
+        heavy = {key for k in kernels if at_hints(_nanoseconds(k)) > twice.LONGEST_NANOSECONDS for key in _keys(k)}
+        light = frozenset([key for k in kernels for key in _keys(k)]) - heavy
+        addresses = jit.functions([(k.key, k.emit) for k in kernels] + [(f.key, f.emit) for f in shared], light=light)
         shared_addresses = {f.key: address for f, address in zip(shared, addresses[len(kernels) :], strict=True)}
         words: list[int] = []
         relocations: list[Relocation] = []
         from_io: list[tuple[int, int]] = []  # (word, io slot whose own address it is)
+        functions: list[int] = []
         phases: list[list[Task]] = []
         last = -1
         parameter_slot = self.parameter_slot
@@ -256,17 +262,17 @@ class Assembly:
                     constant = ctypes.addressof(self.record)
                 elif isinstance(word, Function):
                     constant = shared_addresses[word.key]
+                    functions.append(len(words))
                 words.append(constant)
             if plan.phases[index] != last:
                 last = plan.phases[index]
                 phases.append([])
-            least = maximum(kernel.bytes / BYTES_PER_NANOSECOND, kernel.operations / OPERATIONS_PER_NANOSECOND)
             phases[-1].append(
-                Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread, least)
+                Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread, _nanoseconds(kernel))
             )
         traffic, operations = sum([k.bytes for k in kernels]), sum([k.operations for k in kernels])
         small = at_most(traffic, SMALL_BYTES) * at_most(operations, SMALL_OPERATIONS)
-        return Layout(words, relocations, phases, from_io, small)
+        return Layout(words, relocations, phases, from_io, small, functions)
 
     def numbers(self) -> Numbers:
         """What of the plan depends on sizes."""
@@ -374,6 +380,16 @@ class Assembly:
                 raise
 
         return run
+
+
+def _nanoseconds(kernel: Kernel) -> Any:
+    """What one core needs for a kernel at least."""
+    return maximum(kernel.bytes / BYTES_PER_NANOSECOND, kernel.operations / OPERATIONS_PER_NANOSECOND)
+
+
+def _keys(kernel: Kernel) -> list[str]:
+    """The keys of its function and of those that it calls."""
+    return [kernel.key, *[word.key for word in kernel.words if type(word) is Function]]
 
 
 @lru_cache(maxsize=512)

@@ -17,7 +17,7 @@ from typing import Final
 
 from flambeau.compiler import graph as g
 from flambeau.compiler.graph import Graph, Node
-from flambeau.symbols import roughly_over
+from flambeau.symbols import roughly_less, roughly_over
 
 # Operations of a computation that is done again, in units of an addition: an array that is written and read back takes some
 # 16 cycles a vector from the second-level cache or beyond, an exponential 9 (measured, AVX-512). This is for elements of 4
@@ -89,7 +89,7 @@ class _Pass:
         chosen: set[int] = set()
         for node in self.graph.nodes:
             root = node.outputs[0]
-            if node.op not in g.POINTWISE or root in self.stored or self.values[root].numel < LEAST_ELEMENTS:
+            if node.op not in g.POINTWISE or root in self.stored or not roughly_over(self.values[root].numel, LEAST_ELEMENTS - 1):
                 continue
             if not self._late(root):
                 continue
@@ -105,7 +105,7 @@ class _Pass:
             # A product's result that only a fused kernel reads is written over by that kernel: keeping it costs an array too.
             kept = maker is None or maker.op in g.POINTWISE or array in self.graph.outputs or bool(self._late(array))
             kept = kept or any(not self._fuses(reader) for reader in self.readers[array])
-            if kept or self._nbytes(*roots) > self._nbytes(array):
+            if kept or roughly_less(self._nbytes(array), self._nbytes(*roots)):
                 chosen.update(roots)
         return chosen
 
@@ -120,12 +120,12 @@ class _Pass:
         seen[root] = None
         node = self.producer.get(root)
         if node is None or root in self.stored:
-            return 0, {root} if self.values[root].numel * SMALL > LEAST_ELEMENTS and self.values[value].numel else set()
+            return 0, {root} if roughly_over(self.values[root].numel * SMALL, LEAST_ELEMENTS) and self.values[value].numel else set()
         cost, arrays = _cost(node), set()
         for i in node.inputs:
             more, found = self._cone(i, seen)
             cost += more
-            arrays |= {r for r in found if self.values[r].numel * SMALL >= self.values[root].numel}
+            arrays |= {r for r in found if not roughly_less(self.values[r].numel * SMALL, self.values[root].numel)}
             if cost > 2 * MOST_COST:  # too much for elements of 8 bytes
                 break
         return cost, arrays

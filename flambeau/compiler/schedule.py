@@ -23,7 +23,7 @@ from flambeau.compiler.graph import CONTRACT, Graph
 from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.kernels.memory import clear_kernel, copy_kernel
-from flambeau.symbols import roughly_over
+from flambeau.symbols import roughly_less, roughly_over
 
 Step = Kernel | HostCall
 Home = tuple[str, int]  # ("input" | "output", position): an external buffer or a fresh one
@@ -152,7 +152,7 @@ class _Builder:
         for index in order:
             step, before = self.steps[index], self.before[index]
             read = self.nbytes([r for r in step.reads if r not in pinned])
-            if before and roughly_over(read, HOIST_BYTES) and 2 * self.nbytes([w for w in step.writes if w not in pinned]) <= read:
+            if before and roughly_over(read, HOIST_BYTES) and not roughly_less(read, 2 * self.nbytes([w for w in step.writes if w not in pinned])):
                 rank[index] = min(rank[index], max([rank[b] for b in before]) + 1e-3)
         for position, index in enumerate(self.order()):
             rank[index] = float(position)
@@ -471,7 +471,7 @@ class _Builder:
                 last_is_host = True
                 phase_of[index] = last
                 continue
-            if equal >= earliest and self.kept_bytes(step) <= HOIST_BYTES:
+            if equal >= earliest and not roughly_over(self.kept_bytes(step), HOIST_BYTES):
                 phase_of[index] = equal
                 continue
             if earliest > last or last_is_host:

@@ -16,6 +16,7 @@ from flambeau.compiler import graph as g
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.dtypes import dtype, held
 from flambeau.exact import exact
+from flambeau.symbols import by_expression
 
 Pass = Callable[[Graph], Graph]
 
@@ -88,8 +89,7 @@ def common_subexpressions(graph: Graph) -> Graph:
                 inputs = (inputs[1], inputs[0])
         layout = tuple([(v.shape, v.strides, v.dtype, v.offset, v.base and moved.get(v.base, v.base), v.dynamic)
                         for v in [values[o] for o in node.outputs]])  # fmt: skip
-        attrs = _attribute_key(node)
-        key = (node.op, inputs, attrs, layout)
+        key = (node.op, inputs, by_expression(_attribute_key(node)), by_expression(layout))
         first = seen.setdefault(key, node.outputs)
         if first is node.outputs or first == node.outputs:
             continue
@@ -147,7 +147,7 @@ def _convert(value: Any, source: dtype, to: dtype) -> Any:
         wrapped = int(value) & ((1 << bits) - 1)
         return wrapped - (1 << bits) if to.is_signed and wrapped >> (bits - 1) else wrapped
     if source.category <= 1 and to.category == 2:
-        return float(value) if abs(int(value)) <= _EXACT_INTEGERS[to] else None
+        return float(value) if abs(int(value)) <= _EXACT_INTEGERS.get(to, 0) else None
     if to.category == 2 and _is_exact(source, to):
         return float(value)
     return None
@@ -165,14 +165,14 @@ _WIDER_FLOATS: Final = {
 def _is_exact(source: dtype, to: dtype) -> bool:
     """Whether every number of dtype `source` is a number of dtype `to`."""
     if source is to or source is dtypes.bool_:
-        return True
+        return source is to or to is not dtypes.float8_e8m0fnu  # which has no zero
     if source.category == 1 and to.category == 1:
         if source.is_signed == to.is_signed:
             return source.itemsize <= to.itemsize
         return to.is_signed and source.itemsize < to.itemsize
     if source.category == 1 and to.category == 2:
         largest: int = 1 << (8 * source.itemsize - source.is_signed)
-        return largest <= _EXACT_INTEGERS[to]
+        return largest <= _EXACT_INTEGERS.get(to, 0)
     return source.category == 2 and to in _WIDER_FLOATS.get(source, ())
 
 

@@ -1,8 +1,8 @@
 """Memory for tensors: 64-byte aligned buffers, pooled by size class, so that a fresh result pays no page faults.
 
 Classes: powers of two up to 1 MiB, above that steps of an eighth of the power of two below. Blocks above 1 MiB are
-anonymous mappings that ask for huge pages. The pool keeps freed blocks up to a limit; above it, the class unused for
-longest gives. Arenas (a plan's temporaries, which nobody sees outside of its run) above 1 MiB have no classes: a run takes any
+anonymous mappings that ask for huge pages. The pool keeps as many freed bytes of them as were lately in use at once, at most a third of the memory;
+above that, the class unused for longest gives. Arenas (a plan's temporaries, which nobody sees outside of its run) above 1 MiB have no classes: a run takes any
 free arena that is large enough, so that a process keeps one for each run at the same time, and not one for each plan.
 """
 
@@ -26,7 +26,38 @@ _SLACK: Final = 256  # bytes after the end of a block that may be read (a vector
 _HUGE_PAGE: Final = 2 << 20  # bytes, on x86-64 and on AArch64 with 4 KiB pages
 _LOOK_FROM: Final = 256 << 20  # from this size on, look first whether the kept blocks must make room
 _KEEP_LIMIT: Final = target.physical_memory() // 3
+_KEPT_ALWAYS: Final = 256 << 20  # bytes of large blocks
+_WINDOW: Final = 10_000  # large blocks that come back: what is "lately" (several steps of a large network)
 
+
+
+class _Use:
+    """How many bytes of large blocks are in use, and the most at once in this window and in the one before."""
+
+    __slots__ = ("before", "bytes", "most", "returns")
+
+    def __init__(self) -> None:
+        self.bytes = self.most = self.before = self.returns = 0
+
+    def take(self, size: int) -> None:
+        """A block goes out. Threads may lose an addition among them: then a little more or less is kept."""
+        self.bytes += size
+        if self.bytes > self.most:
+            self.most = self.bytes
+
+    def give(self, size: int) -> None:
+        """A block comes back."""
+        self.bytes = max(self.bytes - size, 0)
+        self.returns += 1
+        if self.returns >= _WINDOW:
+            self.returns, self.before, self.most = 0, self.most, self.bytes
+
+    def limit(self) -> int:
+        """How many free bytes are worth keeping: what a step takes that is like those before it."""
+        return min(_KEEP_LIMIT, max(_KEPT_ALWAYS, self.most, self.before))
+
+
+_use: Any = _Use()
 _Block = tuple[int, Any]  # (address, what owns the memory; for an arena, that and its bytes)
 _clock: Any = count()
 
@@ -43,12 +74,14 @@ class _Class(list[_Block]):
 
     def full(self, block: _Block) -> None:
         """Keep a block beyond `limit`: a large class does, if another gives way."""
-        if _clock is None or self.size <= _SMALL:  # None: the interpreter is going, the module's names are gone
+        if _use is None or _clock is None or self.size <= _SMALL:  # None: the interpreter is going, the module's names are gone
             return
         self.used = next(_clock)
         self.append(block)
+        _use.give(self.bytes_of(block))
         classes = [*list(_large.values()), _arenas]
-        while sum([c.kept() for c in classes]) > _KEEP_LIMIT:
+        limit = _use.limit()
+        while sum([c.kept() for c in classes]) > limit:
             oldest = min([c for c in classes if c], key=_last_use, default=None)
             if oldest is None:
                 return
@@ -59,6 +92,10 @@ class _Class(list[_Block]):
         """Bytes of the free blocks."""
         return self.size * len(self)
 
+    def bytes_of(self, block: _Block) -> int:
+        """Bytes of one of its blocks."""
+        return self.size
+
 
 class _Arenas(_Class):
     """The free arenas, of any sizes above that of small blocks."""
@@ -67,6 +104,9 @@ class _Arenas(_Class):
 
     def kept(self) -> int:
         return sum([size for _, (_, size) in self.copy()])
+
+    def bytes_of(self, block: _Block) -> int:
+        return _arena_size(block)
 
     def take(self, nbytes: int) -> _Block | None:
         """The smallest that holds `nbytes`; if none does, None, and the largest goes back to the system: a larger one takes its place."""
@@ -149,6 +189,8 @@ def allocate(nbytes: int) -> Buffer:
     except IndexError:
         block = _from_system(home.size, nbytes)
         counters.bytes_from_system += home.size
+    if nbytes > _SMALL:
+        _use.take(home.size)
     return _buffer(nbytes, home, block)
 
 
@@ -174,6 +216,7 @@ def arena(nbytes: int) -> Buffer:
         address, mapping = _from_system(size, nbytes)
         block = address, (mapping, size)
         counters.bytes_from_system += size
+    _use.take(_arena_size(block))
     return _buffer(nbytes, _arenas, block)
 
 
@@ -286,5 +329,5 @@ def empty_pool() -> int:
 
 def statistics() -> dict[str, int]:
     """`kept_bytes` that the pool keeps for reuse, the `arena_bytes` above 1 MiB among them, and the `limit_bytes` of large blocks
-    that it would keep."""
-    return {"kept_bytes": sum([c.kept() for c in _classes()]), "arena_bytes": _arenas.kept(), "limit_bytes": _KEEP_LIMIT}
+    that it would keep now."""
+    return {"kept_bytes": sum([c.kept() for c in _classes()]), "arena_bytes": _arenas.kept(), "limit_bytes": _use.limit()}

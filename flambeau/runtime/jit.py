@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from flambeau.runtime import compile_farm, forking, object_cache, target
+from flambeau.runtime import compile_farm, object_cache, target, twice
 from flambeau.statistics import counters
 
 Emit = Callable[[], str]
 
-_lock = threading.RLock()
+_lock = twice.lock  # one for both: each calls the other
 _addresses: dict[str, int] = {}
-_libraries: dict[str, Any] = {}  # key -> the tracker that keeps its code (and that of others) in memory
+_libraries: dict[str, list[Any]] = {}  # key -> the trackers that keep its code (and that of others) in memory
 _linked = 0
 
 
@@ -39,14 +38,15 @@ def function(key: str, emit: Emit) -> int:
     return functions([(key, emit)])[0]
 
 
-def functions(items: Sequence[tuple[str, Emit]], small: bool = False) -> list[int]:
+def functions(items: Sequence[tuple[str, Emit]], small: bool = False, light: frozenset[str] = frozenset()) -> list[int]:
     """The addresses of several functions, given as (key, emit); those that are new are linked in one go. `small`: no other process is worth
-    its start for them.
+    its start for them. `light`: keys whose code may be plain at first (runtime/twice.py); the caller lets `twice.place` see where it puts
+    these addresses.
 
     RuntimeError, with the text, if LLVM refuses what `emit` wrote.
     """
     found = [_addresses.get(key, 0) for key, _ in items]
-    if all(found):
+    if all(found) and not (twice.waits() and any(twice.is_waiting(key) and key not in light for key, _ in items)):
         counters.kernels_in_process += len(items)
         return found
     with _lock:
@@ -55,29 +55,41 @@ def functions(items: Sequence[tuple[str, Emit]], small: bool = False) -> list[in
         for key, emit in items:
             if key in _addresses or key in missing or key in new:
                 counters.kernels_in_process += 1
+                if twice.is_waiting(key) and key not in light:  # it has much to do this time
+                    twice.replace({key: _compile(key, emit)}, link)
                 continue
-            content = object_cache.load(key)
+            content = twice.taken(key) or object_cache.load(key)
             if content is None:
                 new[key] = emit
             else:
                 counters.kernels_from_disk += 1
                 missing[key] = content
+        plain = {key: emit() for key, emit in new.items() if key in light} if light and twice.usable() else {}
+        for key, text in plain.items():
+            del new[key]
+            missing[key] = compile_text(text, plain=True)
+            counters.kernels_compiled += 1
+            counters.kernels_plain += 1
         workers = 0 if small else compile_farm.workers_for(len(new))
         if workers:
             contents = compile_farm.compile_all([emit() for emit in new.values()], compile_text, workers)
             for key, content in zip(new, contents, strict=True):
                 object_cache.store(key, content)
                 missing[key] = content
+                counters.kernels_compiled += 1
         else:
             missing |= {key: _compile(key, emit) for key, emit in new.items()}
         try:
-            _link(missing)
+            _addresses.update(link(missing))
         except RuntimeError:  # find out which, and compile it again
             for key, content in missing.items():
                 try:
-                    _link({key: content})
+                    _addresses.update(link({key: content}))
                 except RuntimeError:
-                    _link({key: _compile(key, dict(items)[key])})
+                    plain.pop(key, None)
+                    _addresses.update(link({key: _compile(key, dict(items)[key])}))
+        for key, text in plain.items():
+            twice.submit(key, text, _addresses[key])
         return [_addresses[key] for key, _ in items]
 
 
@@ -92,11 +104,13 @@ def unload(keys: Iterable[str]) -> None:
             _libraries.pop(key, None)
 
 
-def compile_text(text: str) -> bytes:
-    """IR text -> object code, optimised for this machine. RuntimeError with the text if LLVM refuses it."""
-    machine = _machine()
-    content: bytes = machine.emit_object(_optimised(text, machine))
-    counters.kernels_compiled += 1
+def compile_text(text: str, plain: bool = False) -> bytes:
+    """IR text -> object code, optimised for this machine. RuntimeError with the text if LLVM refuses it.
+
+    `plain`: in a quarter of the time, hardly optimised, with the same bits as results.
+    """
+    machine = _plain_machine() if plain else _machine()
+    content: bytes = machine.emit_object(_optimised(text, machine, plain))
     return content
 
 
@@ -109,11 +123,12 @@ def assembly(text: str) -> str:
 
 def _compile(key: str, emit: Emit) -> bytes:
     content = compile_text(emit())
+    counters.kernels_compiled += 1
     object_cache.store(key, content)
     return content
 
 
-def _optimised(text: str, machine: Any) -> Any:
+def _optimised(text: str, machine: Any, plain: bool = False) -> Any:
     """The module of a text, verified and optimised.
 
     The generators choose vectors, unrolling and what stays in registers, so a few of LLVM's passes do what its standard pipeline does:
@@ -130,11 +145,12 @@ def _optimised(text: str, machine: Any) -> Any:
     builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=2))
     passes = binding.create_new_module_pass_manager()
     passes.add_sroa_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_new_gvn_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_instruction_combine_pass()
+    if not plain:
+        passes.add_simplify_cfg_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_new_gvn_pass()
+        passes.add_simplify_cfg_pass()
+        passes.add_instruction_combine_pass()
     passes.run(module, builder)
     return module
 
@@ -171,11 +187,11 @@ def _to_half() -> bytes:
     return _compile(_TO_HALF, lambda: _TO_HALF_TEXT) if content is None else content
 
 
-def _link(objects: dict[str, bytes]) -> None:
-    """Load the object code of some keys as one library and note the addresses of their functions."""
+def link(objects: dict[str, bytes]) -> dict[str, int]:
+    """Load the object code of some keys as one library: the addresses of their functions. RuntimeError if that fails."""
     global _linked
     if not objects:
-        return
+        return {}
     from llvmlite import binding
 
     engine = _engine()
@@ -189,8 +205,8 @@ def _link(objects: dict[str, bytes]) -> None:
     _linked += 1  # a name cannot be used twice, even if the link fails
     tracker = builder.link(engine, f"flambeau{_linked}")
     for key in objects:
-        _libraries[key] = tracker
-        _addresses[key] = tracker[symbol(key)]
+        _libraries.setdefault(key, []).append(tracker)
+    return {key: tracker[symbol(key)] for key in objects}
 
 
 @cache
@@ -212,13 +228,18 @@ def _machine() -> Any:
     return _new_machine()
 
 
-def _new_machine() -> Any:
+@cache
+def _plain_machine() -> Any:
+    return _new_machine(0)
+
+
+def _new_machine(level: int | None = None) -> Any:
     from llvmlite import binding
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     return binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=target.code_level(), reloc="pic",
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=target.code_level() if level is None else level, reloc="pic",
         codemodel="default", jit=True,
     )  # fmt: skip
 
@@ -233,5 +254,3 @@ def target_description() -> dict[str, str]:
         "features": str(binding.get_host_cpu_features().flatten()), "architecture": platform.machine(),
     }  # fmt: skip
 
-
-forking.keep_out(_lock)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.small_floats import numbers
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -33,6 +34,18 @@ def _read_float16(address: int) -> float:
     return float(struct.unpack("<e", ctypes.string_at(address, 2))[0])
 
 
+def _read_complex32(address: int) -> complex:
+    return complex(*struct.unpack("<ee", ctypes.string_at(address, 4)))
+
+
+def _small_reader(name: str) -> Callable[[int], float]:
+    return lambda address: numbers(name)[ctypes.c_uint8.from_address(address).value]
+
+
+def _read_float4(address: int) -> float:
+    raise NotImplementedError('"_local_scalar_dense_cpu" not implemented for \'Float4_e2m1fn_x2\': an element is two numbers; look at the bytes, .view(uint8)')
+
+
 READERS: dict[dtypes.dtype, Callable[[int], Any]] = {
     dtypes.bool_: lambda address: ctypes.c_uint8.from_address(address).value != 0,
     dtypes.uint8: _reader(ctypes.c_uint8),
@@ -46,6 +59,12 @@ READERS: dict[dtypes.dtype, Callable[[int], Any]] = {
     dtypes.float64: _reader(ctypes.c_double),
     dtypes.complex64: _complex_reader(ctypes.c_float),
     dtypes.complex128: _complex_reader(ctypes.c_double),
+    dtypes.uint16: _reader(ctypes.c_uint16),
+    dtypes.uint32: _reader(ctypes.c_uint32),
+    dtypes.uint64: _reader(ctypes.c_uint64),
+    dtypes.complex32: _read_complex32,
+    dtypes.float4_e2m1fn_x2: _read_float4,
+    **{d: _small_reader(d.name) for d in dtypes.FLOATS8},
 }
 
 
@@ -71,7 +90,7 @@ def to_numpy(t: Tensor, read_only: bool = False) -> Any:
 
     m = t._meta
     if m.dtype.numpy_name is None:
-        raise TypeError(f"Got unsupported ScalarType BFloat16: NumPy has no {m.dtype.name}; convert it first with .float()")
+        raise TypeError(f"Got unsupported ScalarType {dtypes.C_NAMES[m.dtype.name]}: NumPy has no {m.dtype.name}; convert it first with .float()")
     storage = observe(t)
     if storage.gen >= 0 and not read_only:
         synchronize("external memory")  # what is recorded already reads this memory as it is now
@@ -101,7 +120,8 @@ def _ultimate_base(array: Any) -> Any:
 
 
 _ELEMENT: dict[dtypes.dtype, Any] = {
-    dtypes.bool_: ctypes.c_bool, dtypes.uint8: ctypes.c_uint8, dtypes.int8: ctypes.c_int8, dtypes.int16: ctypes.c_int16,
+    dtypes.bool_: ctypes.c_bool, dtypes.uint8: ctypes.c_uint8, dtypes.int8: ctypes.c_int8, dtypes.int16: ctypes.c_int16, dtypes.uint16: ctypes.c_uint16,
+    dtypes.uint32: ctypes.c_uint32, dtypes.uint64: ctypes.c_uint64,
     dtypes.int32: ctypes.c_int32, dtypes.int64: ctypes.c_int64, dtypes.float32: ctypes.c_float, dtypes.float64: ctypes.c_double,
 }  # fmt: skip
 _SHORT = 64  # elements up to which a list is read without NumPy
@@ -120,6 +140,8 @@ def to_list(t: Tensor) -> Any:
         if kind is None:
             kind = _arrays[m.dtype, m.numel] = _ELEMENT[m.dtype] * m.numel
         return kind.from_address(buffer.address + t.storage_offset() * m.dtype.itemsize)[:]
-    if m.dtype is dtypes.bfloat16:
-        return to_list(t.to(dtypes.float32))  # type: ignore[attr-defined]
+    if m.dtype.numpy_name is None:
+        if m.dtype is dtypes.float4_e2m1fn_x2:
+            raise RuntimeError("load_scalar: invalid type: an element of float4_e2m1fn_x2 is two numbers; look at the bytes, .view(uint8)")
+        return to_list(t.to(dtypes.complex64 if m.dtype.is_complex else dtypes.float32))  # type: ignore[attr-defined]
     return to_numpy(t.detach(), read_only=True).tolist()

@@ -43,6 +43,15 @@ TEAM_BYTES: Final = 512 + 2 * 64 * MOST_LANES
 SEMAPHORE: Final = 16  # offset in a thread's 64 bytes; a sem_t has 32 (glibc and musl, 64-bit)
 
 
+def spin_hint(machine: str) -> tuple[str, str]:
+    """The instruction of a thread that looks at memory again and again, and its declaration, for an architecture (platform.machine())."""
+    if machine in ("x86_64", "AMD64"):
+        return "call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"
+    if machine in ("aarch64", "arm64"):  # isb waits as long as x86's pause; yield does not wait at all
+        return "call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)"
+    return "", ""
+
+
 def text(symbol: str, machine: str) -> str:
     """The module for an architecture (platform.machine()). It defines `symbol`: (ptr call) -> i64.
 
@@ -51,12 +60,7 @@ def text(symbol: str, machine: str) -> str:
     team null: the caller runs everything alone.
     program null: a worker's whole life, the io word being its lane; ends when STOP is set.
     """
-    if machine in ("x86_64", "AMD64"):
-        hint, declaration = "call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"
-    elif machine in ("aarch64", "arm64"):  # isb waits as long as x86's pause; yield does not wait at all
-        hint, declaration = "call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)"
-    else:
-        hint, declaration = "", ""
+    hint, declaration = spin_hint(machine)
     values = {name: str(offset) for name, offset in FIELDS.items()}
     return Template(_TEXT).substitute(values, RUN=symbol, HINT=hint, DECLARATION=declaration, SEMAPHORE=str(SEMAPHORE))
 

@@ -120,6 +120,15 @@ def load(key: str, suffix: str = ".o") -> bytes | None:
     return data[_HEAD:]
 
 
+def make_folder() -> None:
+    """Make the folder of this processor and version, if it is not there. OSError if it cannot be made."""
+    where = folder()
+    if where is not None and not os.path.isdir(where):
+        os.makedirs(os.path.dirname(where), mode=0o700, exist_ok=True)
+        os.makedirs(where, mode=0o700, exist_ok=True)
+        _delete_old()
+
+
 def store(key: str, content: bytes, suffix: str = ".o") -> None:
     """Keep an entry; does nothing if the directory cannot be written."""
     path = _path(key, suffix)
@@ -127,10 +136,7 @@ def store(key: str, content: bytes, suffix: str = ".o") -> None:
         return
     with suppress(OSError):
         where = os.path.dirname(path)
-        if not os.path.isdir(where):
-            os.makedirs(os.path.dirname(where), mode=0o700, exist_ok=True)
-            os.makedirs(where, mode=0o700, exist_ok=True)
-            _delete_old()
+        make_folder()
         with whole_files.replacing(path, tidy=False) as file:
             file.write(_MAGIC + hashlib.sha256(content).digest() + content)
         _tidy_once(where)

@@ -71,19 +71,28 @@ def _compile(key: str, emitter: str, facts: dict[str, Any], layout: str) -> Call
     """The native function of a key, from `emitter`(key, **facts) of compiler/kernels/random.py or random_rejection.py."""
     from flambeau.compiler.kernels import random as kernels
     from flambeau.compiler.kernels import random_rejection
-    from flambeau.runtime import jit, native_calls
+    from flambeau.runtime import jit, native_calls, twice
 
     global _draw
     draw_key = "random:draw"
     emit = getattr(kernels, emitter, None) or getattr(random_rejection, emitter)
-    _draw, address, run = jit.functions((
+    found = jit.functions((
         (draw_key, partial(kernels.emit_draw, draw_key)), (key, partial(emit, key, **facts)), native_calls.module("fill", _BUILTIN, {}),
-    ))  # fmt: skip
+    ), light=frozenset((draw_key, key)))  # fmt: skip
+    _draw, address, run = map(twice.best, found)
+    for made in (draw_key, key):
+        twice.when_replaced(made, partial(_forget, key))
     if native_calls.available():
         _builtins[key] = native_calls.entry(run, address, "qqqq" + layout)
     signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     _functions[key] = signature(address)
     return _functions[key]
+
+
+def _forget(key: str) -> None:
+    """There is better code: have its address taken anew."""
+    _functions.pop(key, None)
+    _builtins.pop(key, None)
 
 
 def _signed(number: int) -> int:

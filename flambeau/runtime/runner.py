@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import starmap
 from typing import Any, Final, NamedTuple
 
-from flambeau.runtime import native_calls, threads
+from flambeau.runtime import native_calls, threads, twice
 from flambeau.statistics import counters
 
 # What min_units_per_thread units of a kernel take, roughly: the kernels choose it so that waking a thread pays.
@@ -40,15 +40,11 @@ class Task(NamedTuple):
     min_units_per_thread: int = 1
     nanoseconds: float = 0.0
 
-    @property
-    def threads(self) -> float:
-        """How many threads the task could keep busy."""
-        return self.units / max(self.min_units_per_thread, 1)
 
-    @property
-    def weight(self) -> float:
-        """Its time in relation to other tasks: min_units_per_thread alone cannot tell how long one long unit takes."""
-        return max(self.threads, self.nanoseconds / THREAD_NANOSECONDS)
+def weight_of(task: Task) -> float:
+    """Its time in relation to other tasks: min_units_per_thread alone cannot tell how long one long unit takes."""
+    _, _, units, _, least, nanoseconds = task
+    return max(units / max(least, 1), nanoseconds / THREAD_NANOSECONDS)
 
 
 class Relocation(NamedTuple):
@@ -70,6 +66,7 @@ class Program:
     after its phase. `io_size`: how many words a run is given; `format`: their struct codes, "q" or "Q" for addresses
     and integers, "d" for floats ("q" for all if None). `small`: a run takes some 10 us at most, so that a serial one
     does better to keep the GIL (to give it away may cost a switch interval, 5 ms, if another Python thread is busy).
+    `functions`: the words that are addresses of code. They and the tasks' addresses change when better code comes (runtime/twice.py).
 
     May be called from any thread: runs of one program wait for each other. `words` and `io`, the block that the io
     words are copied to, stay where they are as long as the program: a word may be the address of an io word.
@@ -77,41 +74,40 @@ class Program:
 
     def __init__(
         self, words: Sequence[int], relocations: Sequence[Relocation], phases: Sequence[Sequence[Task]], io_size: int,
-        format: str | None = None, small: bool = False,
+        format: str | None = None, small: bool = False, functions: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.words = array("q", words)
-        plain = array("q")
-        dynamic = array("q")
-        for word, slot, offset, pairs in relocations:
-            plain.extend((word, slot, offset))
-            for parameter, multiplier in pairs:
-                dynamic.extend((word, parameter, multiplier))
-        table, tasks, bounds = array("q"), array("q"), array("q")
-        bounds_at: list[int] = []
+        plain = array("q", [x for word, slot, offset, _ in relocations for x in (word, slot, offset)])
+        dynamic = array("q", [x for word, _, _, pairs in relocations for pair in pairs for x in (word, *pair)])
+        first_word = _address(self.words)
+        rows: list[int] = []  # of the tables of the tasks, of the phases, and of where lanes begin
+        table: list[int] = []
+        bounds: list[int] = []
         self.lanes = 1  # of the widest phase
         self._parallel_phases = 0
+        available = threads.count()
         for phase in phases:
-            first = len(tasks) // 5
-            lanes, cuts = _cut(phase, threads.count())
-            start = 0
+            lanes, cuts = _cut(phase, available)
+            first, start = len(rows) // 5, 0
             for task, (size, chunks) in zip(phase, cuts, strict=True):
-                tasks.extend((task.address, 8 * task.first_word, task.units, size, start))
+                rows += (task[0], first_word + 8 * task[1], task[2], size, start)
                 start += chunks
-            bounds_at.append(len(bounds))
-            bounds.extend(_bounds(phase, [chunks for _, chunks in cuts], lanes))
-            table.extend((first, len(phase), lanes, start, 0))
+            table += (first, len(phase), lanes, start, len(bounds))
+            bounds += _bounds(phase, [chunks for _, chunks in cuts], lanes)
             self.lanes = max(self.lanes, lanes)
             self._parallel_phases += lanes > 1
-        for i in range(0, len(tasks), 5):
-            tasks[i + 1] += _address(self.words)
-        for i, at in enumerate(bounds_at):
-            table[5 * i + 4] = _address(bounds) + 8 * at
+        tasks, begins = array("q", rows), array("q", bounds)
+        if twice.table:
+            twice.place(tasks, range(0, len(rows), 5), self.words, functions)
+        for i in range(4, len(table), 5):
+            table[i] = _address(begins) + 8 * table[i]
+        tables = array("q", table)
         self.io = ctypes.create_string_buffer(8 * max(io_size, 1))
         self._head = array("q", (
-            len(plain) // 3, _address(plain), len(dynamic) // 3, _address(dynamic), len(phases), _address(table),
+            len(plain) // 3, _address(plain), len(dynamic) // 3, _address(dynamic), len(phases), _address(tables),
             _address(tasks), _address(self.words), ctypes.addressof(self.io), io_size,
         ))  # fmt: skip
-        self._held = (plain, dynamic, table, tasks, bounds)  # the native code has their addresses
+        self._held = (plain, dynamic, tables, tasks, begins)  # the native code has their addresses
         self._lock = threading.Lock()
         # To hold the GIL throughout is as good as a lock, where there is one.
         self.keeps_gil = small and self.lanes == 1 and _has_gil()
@@ -166,16 +162,17 @@ def _address(block: array[int]) -> int:
 
 def _cut(phase: Sequence[Task], available: int) -> tuple[int, list[tuple[int, int]]]:
     """How many lanes a phase gets, and for each task (units a chunk, chunks). Chunks are multiples of the grain."""
-    lanes = max(1, min(available, int(sum([t.threads for t in phase]))))
-    if lanes == 1:  # each task in one piece
-        return 1, [(max(1, -(-t.units // grain)) * grain, 1) for t, grain in [(t, max(t.grain, 1)) for t in phase]]
-    total = sum([t.weight for t in phase])
+    lanes = min(available, int(sum([units / max(least, 1) for _, _, units, _, least, _ in phase]))) if available > 1 else 1
+    if lanes <= 1:  # each task in one piece
+        return 1, [(max(1, -(-units // grain)) * grain, 1) if grain > 1 else (max(1, units), 1) for _, _, units, grain, _, _ in phase]
+    weights = [weight_of(t) for t in phase]
+    total = sum(weights)
     cuts = []
-    for t in phase:
-        pieces = max(1.0, lanes * CHUNKS_PER_LANE * t.weight / total) if lanes > 1 else 1.0
-        grain = max(t.grain, 1)
-        size = max(1, -(-int(-(-t.units // pieces)) // grain)) * grain
-        cuts.append((size, max(1, -(-t.units // size))))
+    for (_, _, units, grain, _, _), share in zip(phase, weights, strict=True):
+        pieces = max(1.0, lanes * CHUNKS_PER_LANE * share / total)
+        grain = max(grain, 1)
+        size = max(1, -(-int(-(-units // pieces)) // grain)) * grain
+        cuts.append((size, max(1, -(-units // size))))
     return min(lanes, sum([chunks for _, chunks in cuts])) or 1, cuts
 
 
@@ -183,7 +180,7 @@ def _bounds(phase: Sequence[Task], chunks: Sequence[int], lanes: int) -> list[in
     """The chunk at which each lane's own part begins, and the end: parts of equal weight as far as chunks allow."""
     if lanes == 1:
         return [0, sum(chunks)]
-    weights = [t.weight / n for t, n in zip(phase, chunks, strict=True) for _ in range(n)]
+    weights = [weight_of(t) / n for t, n in zip(phase, chunks, strict=True) for _ in range(n)]
     total = sum(weights)
     bounds = [0]
     done = 0.0

@@ -112,6 +112,28 @@ def test_arenas_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert buffers.statistics()["kept_bytes"] == 0
 
 
+def test_no_more_is_kept_than_was_lately_in_use_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that meets tensors of many sizes, one after the other, does not end with a third of the memory in its pool."""
+    buffers.empty_pool()
+    monkeypatch.setattr(buffers, "_use", buffers._Use())
+    monkeypatch.setattr(buffers, "_KEPT_ALWAYS", 16 << 20)
+    for megabytes in range(2, 60):
+        del [buffers.allocate(megabytes << 20)][:]
+        assert buffers.statistics()["kept_bytes"] <= max(16, megabytes + 4) << 20
+    step = [buffers.allocate(10 << 20) for _ in range(20)]  # a training step
+    assert len(step) == 20
+    del step
+    before = counters.bytes_from_system
+    step = [buffers.allocate(10 << 20) for _ in range(20)]
+    assert counters.bytes_from_system == before, "the next one takes the same blocks"
+    del step
+    monkeypatch.setattr(buffers, "_WINDOW", 50)
+    for _ in range(120):  # then it does smaller things
+        del [buffers.allocate(3 << 20)][:]
+    assert buffers.statistics()["kept_bytes"] <= 16 << 20
+    buffers.empty_pool()
+
+
 class _Owner:
     pass
 
@@ -204,7 +226,7 @@ def test_buffers_that_die_at_exit_are_quiet() -> None:
 def test_buffers_that_outlive_the_module_go_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the interpreter goes, the module's names become None before the last buffers are freed."""
     block = buffers.allocate(2 << 20)._block
-    for name in ("_clock", "_SMALL", "_large"):
+    for name in ("_use", "_clock", "_SMALL", "_large"):
         monkeypatch.setattr(buffers, name, None)
     full = buffers._Class(2 << 20, 0)
     full.full(block)

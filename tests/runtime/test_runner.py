@@ -94,7 +94,7 @@ def test_static_shares_are_contiguous_and_of_equal_work() -> None:
         assert got == lanes
         bounds = runner._bounds(phase, [c for _, c in cuts], lanes)
         assert bounds[0] == 0 and bounds[-1] == sum(c for _, c in cuts) and bounds == sorted(bounds)
-        work = [t.weight / c for t, (_, c) in zip(phase, cuts, strict=True) for _ in range(c)]
+        work = [runner.weight_of(t) / c for t, (_, c) in zip(phase, cuts, strict=True) for _ in range(c)]
         shares = [sum(work[a:b]) for a, b in itertools.pairwise(bounds)]
         assert max(shares) - min(shares) <= 2 * max(work)
         assert all(size % t.grain == 0 for t, (size, _) in zip(phase, cuts, strict=True))

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from flambeau.small_floats import FORMATS
+
 # dtype name -> LLVM type of one element in memory. bool is a byte (0 or 1); bfloat16 and float16 are loaded as i16/half.
 MEMORY_TYPE = {
     "bool": "i8", "uint8": "i8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-    "float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double",
+    "float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double", "uint16": "i16", "uint32": "i32", "uint64": "i64",
+    **dict.fromkeys((*FORMATS, "float4_e2m1fn_x2"), "i8"),
 }  # fmt: skip
 
 

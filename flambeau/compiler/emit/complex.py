@@ -2,6 +2,7 @@
 
 Multiplication is the textbook formula (as PyTorch's vector path: an infinity may give NaN); division scales by the
 larger part of the divisor (Smith, CACM 5(8), 1962), as PyTorch does, so that it neither overflows nor underflows early.
+Functions of one number have the values of C99's annex G at zeros, infinities and NaN; where that leaves a sign open, PyTorch's.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ def mul(a: Pair, c: Pair) -> Pair:
 
 
 def div(a: Pair, c: Pair) -> Pair:
-    """Smith's division: by the divisor over its larger part. By zero: each part over +0, as PyTorch."""
-    larger = abs(c[0]).maximum(abs(c[1]))
-    zero = larger.eq(0.0)
-    scale = zero.select(1.0, larger)
-    p, q = zero.select(1.0, c[0] / scale), c[1] / scale
-    bottom = abs(p * c[0] + q * c[1])
-    return (a[0] * p + a[1] * q) / bottom, (a[1] * p - a[0] * q) / bottom
+    """Smith's division: by the divisor over its larger part. By zero: each part over +0; of finite by one infinite part: 0."""
+    first = abs(c[0]).ge(abs(c[1]))
+    larger = first.select(c[0], c[1])
+    p, q = first.select(1.0, c[0] / larger), first.select(c[1] / larger, 1.0)
+    zero = c[0].eq(0.0) & c[1].eq(0.0)
+    re, im = zero.select(a[0], a[0] * p + a[1] * q), zero.select(a[1], a[1] * p - a[0] * q)
+    bottom = zero.select(0.0, p * c[0] + q * c[1])
+    return re / bottom, im / bottom
 
 
 def neg(a: Pair) -> Pair:
@@ -61,16 +63,20 @@ def sgn(a: Pair) -> Pair:
 
 
 def reciprocal(a: Pair) -> Pair:
-    infinite = absolute(a).eq(math.inf)
-    re, im = div((a[0].like(1.0), a[0].like(0.0)), a)
-    nothing = a[0].like(0.0)
-    return infinite.select(nothing.copysign(a[0]), re), infinite.select(nothing.copysign(-a[1]), im)
+    return div((a[0].like(1.0), a[0].like(0.0)), a)
+
+
+def _polar(size: Lanes, x: Lanes, y: Lanes, turn: Lanes) -> Pair:
+    """size (cos turn + i sin turn), where size is some exp(x) and turn a multiple of y; real where y is 0."""
+    real, c, s = y.eq(0.0), m.cos(turn), m.sin(turn)
+    nowhere = c.isnan()  # an infinite turn: all that is known of size 0 is 0, and of an infinite size that it is infinite
+    c = (nowhere & abs(x).eq(math.inf)).select(1.0, c)
+    s = (nowhere & x.eq(-math.inf)).select(y.like(1.0).copysign(y), s)
+    return real.select(size, size * c), real.select(y, size * s)
 
 
 def exp(a: Pair) -> Pair:
-    size = m.exp(a[0])
-    real = a[1].eq(0.0)
-    return real.select(size, size * m.cos(a[1])), real.select(a[1], size * m.sin(a[1]))
+    return _polar(m.exp(a[0]), a[0], a[1], a[1])
 
 
 def log(a: Pair) -> Pair:
@@ -87,9 +93,10 @@ def sqrt(a: Pair) -> Pair:
     """Principal root: t = sqrt((|re| + |a|) / 2), the other part im / 2t; the branch cut is the negative axis."""
     x, y = a
     size = absolute(a)
+    infinite = abs(y).eq(math.inf)
     t = (abs(x) * 0.5 + size * 0.5).sqrt()
     other = abs(y) / (t + t)
-    other = t.eq(0.0).select(0.0, abs(y).eq(math.inf).select(abs(y), other))
+    t, other = infinite.select(abs(y), t), t.eq(0.0).select(0.0, infinite.select(abs(y), other))
     positive = x.ge(0.0)
     return positive.select(t, other), positive.select(other, t).copysign(y)
 
@@ -108,24 +115,34 @@ def power(a: Pair, c: Pair) -> Pair:
 
 
 def _times(zero: Lanes, x: Lanes) -> Lanes:
-    """zero * x, where 0 times infinity (and NaN) is 0: of a part that is 0 for all x (C99, annex G)."""
+    """zero * x, where 0 times infinity (and NaN) is 0: of a part that is 0 for all x."""
     return zero.eq(0.0).select(zero * x.minimum(1.0).maximum(-1.0), zero * x)
 
 
-def sin(a: Pair) -> Pair:
-    return _times(m.sin(a[0]), m.cosh(a[1])), m.cos(a[0]) * m.sinh(a[1])
-
-
-def cos(a: Pair) -> Pair:
-    return m.cos(a[0]) * m.cosh(a[1]), -_times(m.sin(a[0]), m.sinh(a[1]))
+def _grown(c: Lanes, x: Lanes, product: Lanes) -> Lanes:
+    """`product` of a cosine c and a hyperbolic function of x; infinite where x is and c is the cosine of no angle."""
+    return (c.isnan() & abs(x).eq(math.inf)).select(math.inf, product)
 
 
 def sinh(a: Pair) -> Pair:
-    return _times(m.sinh(a[0]), m.cos(a[1])), _times(m.sin(a[1]), m.cosh(a[0]))
+    c = m.cos(a[1])
+    return _grown(c, a[0], _times(m.sinh(a[0]), c)), _times(m.sin(a[1]), m.cosh(a[0]))
 
 
 def cosh(a: Pair) -> Pair:
-    return m.cosh(a[0]) * m.cos(a[1]), _times(m.sin(a[1]), m.sinh(a[0]))
+    c, s = m.cos(a[1]), m.sin(a[1])
+    return _grown(c, a[0], m.cosh(a[0]) * c), (s.isnan() & a[0].eq(0.0)).select(0.0, _times(s, m.sinh(a[0])))
+
+
+def sin(a: Pair) -> Pair:
+    """-i sinh(i a), but for the sign of an infinite part, which is open."""
+    c = m.cos(a[0])
+    return _times(m.sin(a[0]), m.cosh(a[1])), _grown(c, a[1], _times(m.sinh(a[1]), c))
+
+
+def cos(a: Pair) -> Pair:
+    """cosh(i a)."""
+    return cosh((-a[1], a[0]))
 
 
 def tanh(a: Pair) -> Pair:
@@ -133,10 +150,15 @@ def tanh(a: Pair) -> Pair:
     x, y = a
     t = m.tan(y)
     beta = t.fma(t, 1.0)
-    s = m.sinh(x.isnan().select(x, x.minimum(40.0).maximum(-40.0)))  # tanh is 1 far before: keeps s * s finite
-    rho = s.fma(s, 1.0).sqrt()
-    bottom = (beta * s).fma(s, 1.0)
-    return beta * rho * s / bottom, t / bottom
+    far = abs(x).gt(20.0 if x.element == "float" else 40.0)  # here tanh is 1, and cosh and sinh are one
+    s = m.sinh(x)
+    near = far.select(0.0, s)  # beta * near * near stays finite
+    rho = near.fma(near, 1.0).sqrt()
+    bottom = (beta * near).fma(near, 1.0)
+    re, im = beta * rho * near / bottom, far.select(t / beta / s / s, t / bottom)
+    infinite = abs(x).eq(math.inf)
+    re = (far & (infinite | t.eq(t))).select(x.like(1.0).copysign(x), t.isnan().select(_times(x, t), re))
+    return re, (t.isnan() & infinite | y.eq(0.0)).select(y.like(0.0).copysign(y), im)
 
 
 def tan(a: Pair) -> Pair:
@@ -150,7 +172,8 @@ def log1p(a: Pair) -> Pair:
     x, y = a
     near = abs(x).lt(0.5) & abs(y).lt(0.5)
     re, im = log((x + 1.0, y))
-    return near.select(m.log1p(x.fma(x + 2.0, y * y)) * 0.5, re), im
+    excess = x.fma(x + 2.0, y * y)
+    return near.select((x.eq(0.0) & excess.eq(0.0)).select(x, m.log1p(excess) * 0.5), re), im
 
 
 def expm1(a: Pair) -> Pair:
@@ -160,9 +183,7 @@ def expm1(a: Pair) -> Pair:
 
 
 def exp2(a: Pair) -> Pair:
-    size, turn = m.exp2(a[0]), a[1] * math.log(2)
-    real = a[1].eq(0.0)
-    return real.select(size, size * m.cos(turn)), real.select(a[1], size * m.sin(turn))
+    return _polar(m.exp2(a[0]), a[0], a[1], a[1] * math.log(2))
 
 
 def log2(a: Pair) -> Pair:
@@ -176,8 +197,11 @@ def log10(a: Pair) -> Pair:
 
 
 def sigmoid(a: Pair) -> Pair:
-    re, im = exp(neg(a))
-    return reciprocal((re + 1.0, im))
+    """1 / (1 + exp(-a)). Where exp(-a) is infinite that is 0, of the signs of exp's parts (NaN in PyTorch, which divides by it)."""
+    x, y = exp(neg(a))
+    re, im = reciprocal((x + 1.0, y))
+    endless = abs(x).minimum(abs(y)).eq(math.inf)
+    return endless.select(x.like(0.0).copysign(x), re), endless.select(x.like(0.0).copysign(-y), im)
 
 
 def rsqrt(a: Pair) -> Pair:
@@ -196,7 +220,7 @@ def asinh(a: Pair) -> Pair:
     # Re = asinh(Im(conj(q) p)); Im = atan2(y, Re(p q)), and of infinite y by the parts alone
     re, im = m.asinh(q[0] * p[1] - q[1] * p[0]), m.atan2(y, p[0] * q[0] - p[1] * q[1])
     wild = _infinite(a)
-    return wild.select(x.like(math.inf).copysign(x), re), wild.select(m.atan2(y, abs(x)), im)
+    return wild.select(x.like(math.inf).copysign(x), re), y.eq(0.0).select(y, wild.select(m.atan2(y, abs(x)), im))
 
 
 def asin(a: Pair) -> Pair:
@@ -211,6 +235,7 @@ def acos(a: Pair) -> Pair:
     q = sqrt((1.0 + a[0], a[1]))
     wild = _infinite(a)
     re, im = m.atan2(p[0], q[0]) * 2.0, m.asinh(q[0] * p[1] - q[1] * p[0])
+    re = a[0].eq(0.0).select(math.pi / 2, re)
     return wild.select(m.atan2(abs(a[1]), a[0]), re), wild.select(a[1].like(math.inf).copysign(-a[1]), im)
 
 
@@ -220,6 +245,7 @@ def acosh(a: Pair) -> Pair:
     q = sqrt((a[0] + 1.0, a[1]))
     wild = _infinite(a)
     re, im = m.asinh(p[0] * q[0] + p[1] * q[1]), m.atan2(p[1], q[0]) * 2.0
+    im = a[0].eq(0.0).select(im.like(math.pi / 2).copysign(a[1]), im)
     return wild.select(a[0].like(math.inf), re), wild.select(m.atan2(a[1], a[0]), im)
 
 
@@ -228,7 +254,7 @@ def atanh(a: Pair) -> Pair:
     x, y = abs(a[0]), a[1]
     far = x.maximum(abs(y)).gt(1e9 if x.element == "float" else 1e17)
     gap = 1.0 - x
-    re = far.select(reciprocal((x, y))[0], m.log1p(x * 4.0 / (gap * gap + y * y)) * 0.25)
+    re = (x.eq(0.0) | _infinite(a)).select(0.0, far.select(reciprocal((x, y))[0], m.log1p(x * 4.0 / (gap * gap + y * y)) * 0.25))
     im = m.atan2(y + y, gap * (x + 1.0) - y * y) * 0.5
     return re.copysign(a[0]), far.select(y.like(math.pi / 2).copysign(y), im)
 

@@ -1,6 +1,6 @@
 """Values in registers and the ways in and out of them: register types, rounding to narrow types, casts, loads, stores.
 
-Register layout of `width` lanes: bool is `i1`; integers are themselves; float16 and bfloat16 are `float` lanes that the
+Register layout of `width` lanes: bool is `i1`; integers are themselves; float16, bfloat16 and floats of one byte are `float` lanes that the
 narrow type can represent exactly (`narrow` rounds after every operation, so a fused chain equals the unfused ones);
 float32 is `float`, float64 is `double`; complex values are a Python pair (re, im) of float or double lanes.
 In memory a bool is a byte (anything but 0 counts as true), and a complex number is its two parts, side by side.
@@ -11,17 +11,19 @@ from __future__ import annotations
 from typing import TypeAlias
 from typing import cast as typed
 
+from flambeau.compiler.emit import small_floats
 from flambeau.compiler.emit.builder import MEMORY_TYPE, Builder, vector
 from flambeau.compiler.emit.lanes import Lanes
-from flambeau.dtypes import bool_, dtype
+from flambeau.dtypes import bool_, dtype, float4_e2m1fn_x2, int64
+from flambeau.small_floats import FORMATS
 
 Value: TypeAlias = "str | tuple[str, str]"
 
 _FLOAT_ELEMENT = {
     "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
-    "complex64": "float", "complex128": "double",
+    "complex64": "float", "complex128": "double", "complex32": "float", **dict.fromkeys(FORMATS, "float"),
 }  # fmt: skip
-NARROW = frozenset(("float16", "bfloat16"))
+NARROW = frozenset(("float16", "bfloat16", *FORMATS))
 
 
 def register_element(d: dtype) -> str:
@@ -53,11 +55,13 @@ def _bfloat16_bits(x: Lanes) -> Lanes:
 
 
 def narrow(d: dtype, x: Lanes) -> Lanes:
-    """Round float lanes to what `d` can hold: the identity unless `d` is float16 or bfloat16."""
+    """Round float lanes to what `d` can hold: the identity unless `d` is float16, bfloat16 or a float of one byte."""
     if d.name == "float16":
         return x.to("half", "fptrunc").to("float", "fpext")
     if d.name == "bfloat16":
         return (_bfloat16_bits(x) & 0xFFFF0000).as_float()
+    if d.name in FORMATS:
+        return small_floats.decode(d.name, small_floats.encode(d.name, x))
     return x
 
 
@@ -65,9 +69,14 @@ def narrow(d: dtype, x: Lanes) -> Lanes:
 def _float_to_integer(x: Lanes, target: dtype) -> Lanes:
     """C truncation. Out of range is what x86 gives: the least int32 or int64; narrower types keep its low bits.
 
-    PyTorch converts to uint8 by way of int64; from float int32 has the same low bits there (zeros).
+    PyTorch converts to uint8 by way of int64; from float int32 has the same low bits there (zeros). To uint32 it is int64, too (what is outside of
+    both types is another number in its vector code). To uint64, what int64 does not hold is converted without the sign's bit, which is set afterwards.
     """
-    wide = target.itemsize == 8 or (x.element == "double" and not target.is_signed)
+    if target.name == "uint64":
+        large = x.ge(2.0**63)
+        low = _float_to_integer(large.select(x - 2.0**63, x), int64)
+        return low ^ large.select(low.like(-(1 << 63)), 0)
+    wide = target.itemsize == 8 or target.name == "uint32" or (x.element == "double" and target.name == "uint8")
     element = "i64" if wide else "i32"
     bound = 2.0 ** (63 if element == "i64" else 31)
     # A float just below -2^31 does not exist; a double does, and truncates to -2^31, which is the answer anyway.
@@ -84,8 +93,11 @@ def _cast_real(x: Lanes, source: dtype, target: dtype) -> Lanes:
     element = register_element(target)
     if target is bool_:
         return x.ne(0)
+    if target is float4_e2m1fn_x2:  # a byte of two numbers: of zero
+        return x.to(element, "fptosi" if source.is_floating_point else "zext" if x.element == "i1" else "trunc")
     if source is bool_:
-        return x.to(element, "uitofp" if target.is_floating_point else "zext")
+        number = x.to(element, "uitofp" if target.is_floating_point else "zext")
+        return narrow(target, number) if target.name in FORMATS else number  # there is a format without zero
     if target.is_floating_point:
         if source.is_floating_point:
             wider = element == "double" and x.element == "float"
@@ -130,7 +142,7 @@ def _from_memory(x: Lanes, d: dtype) -> Lanes:
         return x.to("float", "fpext")
     if d.name == "bfloat16":
         return (x.to("i32", "zext") << 16).as_float()
-    return x
+    return small_floats.decode(d.name, x) if d.name in FORMATS else x
 
 
 def _to_memory(x: Lanes, d: dtype) -> Lanes:
@@ -140,7 +152,7 @@ def _to_memory(x: Lanes, d: dtype) -> Lanes:
         return x.to("half", "fptrunc")
     if d.name == "bfloat16":
         return _bfloat16_bits(x).logical_right(16).to("i16", "trunc")
-    return x
+    return small_floats.encode(d.name, x) if d.name in FORMATS else x
 
 
 def _indices(values: list[int]) -> str:
@@ -198,9 +210,9 @@ def load(b: Builder, d: dtype, pointer: str, width: int, mask: str | None = None
     if width == 1:
         re = _load_elements(b, element, pointer, 1, mask, align)
         im = _load_elements(b, element, b.gep(element, pointer, 1), 1, mask, align)
-        return re.name, im.name
+        return _from_memory(re, d.to_real()).name, _from_memory(im, d.to_real()).name
     wide = None if mask is None else _pair_mask(b, mask, width)
-    pair = _load_elements(b, element, pointer, 2 * width, wide, align)
+    pair = _from_memory(_load_elements(b, element, pointer, 2 * width, wide, align), d.to_real())
     return _part(b, pair, 0), _part(b, pair, 1)
 
 
@@ -210,7 +222,7 @@ def store(b: Builder, d: dtype, value: Value, pointer: str, width: int, mask: st
     if not d.is_complex:
         _store_elements(b, _to_memory(lanes(b, d, value, width), d), pointer, mask, align)
         return
-    re, im = (Lanes(b, _memory_element(d), width, part) for part in value)
+    re, im = (_to_memory(Lanes(b, register_element(d), width, part), d.to_real()) for part in value)
     if width == 1:
         _store_elements(b, re, pointer, mask, align)
         _store_elements(b, im, b.gep(re.element, pointer, 1), mask, align)
@@ -262,7 +274,7 @@ def gather(b: Builder, d: dtype, base: str, index: str, width: int, mask: str | 
     second = b.op(f"getelementptr {element}, {vector('ptr', width)} {addresses}, i64 1")
     re = _gather_elements(b, element, addresses, width, mask, align)
     im = _gather_elements(b, element, second, width, mask, align)
-    return re.name, im.name
+    return _from_memory(re, d.to_real()).name, _from_memory(im, d.to_real()).name
 
 
 def scatter(b: Builder, d: dtype, value: Value, base: str, index: str, width: int, mask: str | None = None) -> None:
@@ -276,4 +288,4 @@ def scatter(b: Builder, d: dtype, value: Value, base: str, index: str, width: in
     addresses = _addresses(b, f"[2 x {element}]", base, index, width)
     second = b.op(f"getelementptr {element}, {vector('ptr', width)} {addresses}, i64 1")
     for part, where in zip(value, (addresses, second), strict=True):
-        _scatter_elements(b, Lanes(b, element, width, part), where, mask, align)
+        _scatter_elements(b, _to_memory(Lanes(b, register_element(d), width, part), d.to_real()), where, mask, align)

@@ -51,11 +51,13 @@ def constant(b: Builder, d: dtype, number: complex, width: int) -> Value:
     element = register_element(d)
     if d.is_complex:
         value = complex(number)
+        if d.itemsize == 4:
+            value = complex(held(value.real, d.to_real()), held(value.imag, d.to_real()))
         return lane_constant(element, width, value.real), lane_constant(element, width, value.imag)
     if isinstance(number, complex):
         raise TypeError(f"constant: a complex number {number!r} has no {d.name} value; give a real number")
     if d.is_floating_point:
-        return lane_constant(element, width, held(float(number), d) if d.itemsize == 2 else float(number))
+        return lane_constant(element, width, held(float(number), d) if d.itemsize <= 2 else float(number))
     return lane_constant(element, width, bool(number) if d is bool_ else int(number))
 
 
@@ -68,7 +70,7 @@ def broadcast(b: Builder, d: dtype, value: Value, width: int) -> Value:
 
 
 def round_to(b: Builder, d: dtype, value: Value, width: int) -> Value:
-    """Round a float16/bfloat16 accumulator (held in float lanes) to its dtype; any other value comes back as it is."""
+    """Round an accumulator of a narrow dtype (held in float lanes) to it; any other value comes back as it is."""
     if d.name not in convert.NARROW:
         return value
     return narrow(d, convert.lanes(b, d, value, width)).name
@@ -79,6 +81,16 @@ def _unknown(op: str, d: dtype) -> TypeError:
 
 
 def _apply_complex(b: Builder, op: str, d: dtype, values: Sequence[Value], width: int) -> Value:
+    """A primitive of complex numbers; parts of 16 bits are rounded once, after it."""
+    result = _in_wide_parts(b, op, d, values, width)
+    if d.itemsize > 4 or op in ("isnan", "eq", "ne"):
+        return result
+    parts = [result] if isinstance(result, str) else list(result)
+    held_parts = [narrow(d.to_real(), Lanes(b, register_element(d), width, part)).name for part in parts]
+    return held_parts[0] if len(parts) == 1 else (held_parts[0], held_parts[1])
+
+
+def _in_wide_parts(b: Builder, op: str, d: dtype, values: Sequence[Value], width: int) -> Value:
     element = register_element(d)
     pairs = [(Lanes(b, element, width, v[0]), Lanes(b, element, width, v[1])) for v in values]
     if op in cx.UNARY:

@@ -37,6 +37,7 @@ from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_pack import SLACK_VECTORS
 from flambeau.compiler.kernels.matmul_parts import blocks_function
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT
+from flambeau.symbols import maximum, minimum
 
 # Keys of a block: scores, keys and values of a block must share the first- and second-level cache.
 # Measured (head size 64, float32, AVX-512, causal, length 512): 72 to 144 alike; 48 and 192 up to 15 % slower.
@@ -195,7 +196,7 @@ def _forward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
     facts, lanes = problem.facts, problem.facts.lanes
     if facts.parts:
         return [_unit_forward(problem, node, node_index)]
-    key_block = min(KEYS, round_up(problem.source, facts.rows))
+    key_block = minimum(KEYS, round_up(problem.source, facts.rows))
     both = problem.head_pitch + problem.value_pitch
     resident = problem.source * both * facts.element.compute_bytes <= RESIDENT_BYTES
     rows = round_up(problem.source if resident else key_block, facts.rows)
@@ -215,19 +216,19 @@ def _forward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
         words=problem.words(FORWARD_OPERANDS, FORWARD_OFFSETS, given, key_block), reads=problem.reads(),
         writes=node.outputs, units=units, bytes=problem.bytes(), operations=operations, nodes=(node_index,),
         grain=problem.blocks if problem.heads >= LEAST_HEADS else 1,
-        min_units_per_thread=max(1, LEAST_OPERATIONS * units // max(1, operations)),
+        min_units_per_thread=maximum(1, LEAST_OPERATIONS * units // maximum(1, operations)),
     )]  # fmt: skip
 
 
 def _unit_forward(problem: _Problem, node: Node, node_index: int) -> Kernel:
     facts, lanes = problem.facts, problem.facts.lanes
-    key_block = min(UNIT_KEYS, round_up(problem.source, BLOCK))
+    key_block = minimum(UNIT_KEYS, round_up(problem.source, BLOCK))
     both, block_bytes = problem.head_pitch + problem.value_pitch, facts.parts * PART_BYTES
     # Blocks of keys that are held at once, and blocks of queries in a unit
     held = ceil_div(problem.source, key_block)
     if held * key_block * both * facts.parts * 2 > RESIDENT_BYTES:
         held = 1
-    group = min(GROUP, problem.blocks, max(1, problem.heads * problem.blocks // LEAST_HEADS))
+    group = minimum(GROUP, problem.blocks, maximum(1, problem.heads * problem.blocks // LEAST_HEADS))
     tiles = {
         "key_panels": held * key_block // BLOCK * (problem.head_pitch // BLOCK) * block_bytes,
         "value_panels": held * key_block // BLOCK * (problem.value_pitch // BLOCK) * block_bytes,
@@ -253,7 +254,7 @@ def _unit_forward(problem: _Problem, node: Node, node_index: int) -> Kernel:
         words=problem.words(FORWARD_OPERANDS, UNIT_FORWARD_OFFSETS, given, key_block), reads=problem.reads(),
         writes=node.outputs, units=units, bytes=problem.bytes(), operations=operations, nodes=(node_index,),
         grain=blocks if problem.heads >= LEAST_HEADS else 1,
-        min_units_per_thread=max(1, LEAST_OPERATIONS * units // max(1, operations)),
+        min_units_per_thread=maximum(1, LEAST_OPERATIONS * units // maximum(1, operations)),
     )  # fmt: skip
 
 
@@ -263,16 +264,16 @@ def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
     problem = _Problem(graph, node, ids, "attention_gradient", ("q", "k", "v", "g"))
     facts, lanes = problem.facts, problem.facts.lanes
     tall = BLOCK if facts.parts else facts.rows
-    key_block = min(UNIT_KEYS if facts.parts else KEYS, round_up(problem.source, tall))
+    key_block = minimum(UNIT_KEYS if facts.parts else KEYS, round_up(problem.source, tall))
     parts = 1
     if problem.heads < LEAST_HEADS:
-        parts = min(ceil_div(LEAST_HEADS, problem.heads), ceil_div(problem.source, 2 * key_block))
+        parts = minimum(ceil_div(LEAST_HEADS, problem.heads), ceil_div(problem.source, 2 * key_block))
     part_keys = round_up(ceil_div(problem.source, parts), key_block)
     parts = ceil_div(problem.source, part_keys)
-    rows = min(part_keys, round_up(problem.source, tall))
-    group = min(GROUP, problem.blocks) if facts.parts else 1
+    rows = minimum(part_keys, round_up(problem.source, tall))
+    group = minimum(GROUP, problem.blocks) if facts.parts else 1
     held = key_block if facts.parts else rows  # keys that are in scratch for multiply-adds
-    queries = round_up(min(lanes, problem.length), facts.rows)
+    queries = round_up(minimum(lanes, problem.length), facts.rows)
     areas, scratch = problem.areas({
         "key_sums": rows * problem.head_pitch, "value_sums": rows * problem.value_pitch,
         "weights": key_block * lanes, "slopes": key_block * lanes, "query_sums": group * problem.head_pitch * lanes,
@@ -305,7 +306,7 @@ def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
         name=f"attention_gradient_{facts.element.name}", key=facts.key(), emit=partial(_emit, module, facts, facts.key()),
         words=problem.words(BACKWARD_OPERANDS, offsets, given, key_block), reads=problem.reads(), writes=writes,
         units=units, bytes=problem.bytes(), operations=operations, nodes=(node_index,),
-        min_units_per_thread=max(1, LEAST_OPERATIONS * units // max(1, operations)),
+        min_units_per_thread=maximum(1, LEAST_OPERATIONS * units // maximum(1, operations)),
     )]  # fmt: skip
     return kernels if parts == 1 else [*kernels, _sum_of_parts(graph, node, node_index, temporary, parts, facts)]
 

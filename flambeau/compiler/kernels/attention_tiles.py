@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.symbols import at_most
 
 VECTORS = 3  # of a tile, at most: 8 x 3 accumulators, 3 of b and a broadcast of a in 32 registers; 4 x 3 in 16
 FETCHED_ROWS = 6  # rows further on that a copy asks for: rows are pages apart, so that the processor does not foresee them
@@ -78,7 +79,10 @@ def tile_rows(registers: int) -> int:
 def block_vectors(length: int, width: int) -> int:
     """Vectors of queries in a block: a last block of one vector makes poor use of the registers."""
     every = -(-length // width)
-    return 2 if every in (2, 4) else min(every, VECTORS)
+    one, two = at_most(every, 1), at_most(every, 2)
+    if two - one + at_most(every, 4) - at_most(every, 3) == 1:  # 2 or 4, asked at once: each question makes a plan more
+        return 2
+    return 1 if one == 1 else VECTORS
 
 
 def product(b: Builder, facts: Facts, form: str, store: str, vectors: int) -> str:

@@ -26,6 +26,7 @@ from flambeau.compiler.kernels.convolution_problem import Operand, Problem, load
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.symbols import maximum
 
 _VECTORS = 4  # results computed together: their four sums hide the latency of a multiply-add
 _TAPS = 8  # weights computed together
@@ -130,7 +131,7 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
                 emit=partial(_emit_weight, facts, g_kind, key), words=words,
                 reads=tuple(dict.fromkeys((p.y.root, p.x.root))), writes=(p.w.root,), units=p.y.shape[1],
                 bytes=elements * itemsize, operations=p.operations, nodes=(node_index,),
-                min_units_per_thread=max(1, (64 << 10) * p.y.shape[1] // max(1, elements * itemsize)),
+                min_units_per_thread=maximum(1, (64 << 10) * p.y.shape[1] // maximum(1, elements * itemsize)),
             )
         ]  # fmt: skip
     result = round_up(plane.pitch * out.shape[2] + _VECTORS * width, width)
@@ -157,7 +158,7 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
             emit=partial(_emit_planes, facts, epilogue, first_word, key),
             words=words, reads=tuple(dict.fromkeys((source.root, p.w.root))), writes=(out.root,), units=units,
             bytes=elements * itemsize, operations=p.operations, nodes=(node_index,),
-            min_units_per_thread=max(1, (64 << 10) * units // max(1, elements * itemsize)),
+            min_units_per_thread=maximum(1, (64 << 10) * units // maximum(1, elements * itemsize)),
         )
     ]  # fmt: skip
 

@@ -38,6 +38,7 @@ from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
 from flambeau.compiler.kernels.matmul_packed import tile_dispatch
 from flambeau.dtypes import BY_NAME
+from flambeau.symbols import maximum
 
 # Rows of P that a panel of pixels has, and one accumulator sums: more are less exact than PyTorch's sums
 # (see convolution_direct.py), and not faster.
@@ -187,7 +188,7 @@ def make_gemm_convolution(
             name=f"{name}_{element.name}", key=key, emit=partial(_emit, facts, epilogue, first_word, key), words=words,
             reads=(source.root, packed), writes=(out.root,), units=units, bytes=elements * itemsize,
             operations=p.operations, nodes=(node_index,),
-            min_units_per_thread=max(1, 2_000_000 * units // max(1, p.operations)),  # about 20 microseconds
+            min_units_per_thread=maximum(1, 2_000_000 * units // maximum(1, p.operations)),  # about 20 microseconds
         ),
     ]  # fmt: skip
 

@@ -52,6 +52,7 @@ from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.dtypes import uint8
+from flambeau.symbols import maximum
 
 NOTE_BYTES: Final = 32
 _WIDTH: Final = 16
@@ -163,7 +164,7 @@ def _kernel_of(steps: Steps, name: str, key: str, emit: Callable[[str], str], wo
         name=f"convolution_{name}_float32", key=key, emit=partial(emit, key), words=[*steps.words, *words],
         reads=tuple(dict.fromkeys((steps.root, *own, *reads))), writes=(steps.value,),
         units=units, bytes=4 * elements * (name != "count") + (0 if looks else steps.notes_at), nodes=(steps.node,),
-        min_units_per_thread=max(1, (1 << 16 + looks) * units // max(1, elements)),
+        min_units_per_thread=maximum(1, (1 << 16 + looks) * units // maximum(1, elements)),
     )  # fmt: skip
 
 

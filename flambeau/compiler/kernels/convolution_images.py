@@ -52,6 +52,7 @@ from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
 from flambeau.dtypes import uint8
+from flambeau.symbols import maximum
 
 _WIDTH: Final = 16
 _PIXELS: Final = 16  # of a unit: a cache line of each image's channel
@@ -149,7 +150,7 @@ def make_image_convolution(
             name=f"{name}_float32", key=key, emit=partial(_emit, form, epilogue, key), words=words,
             reads=tuple(dict.fromkeys((steps.value, packed, source.root, p.w.root))), writes=(out.root,), units=units,
             bytes=numel(source) * 6 + numel(p.w) * 6 + numel(out) * 4, operations=p.operations, nodes=(node_index,),
-            min_units_per_thread=max(1, 4_000_000 * units // max(1, p.operations)),
+            min_units_per_thread=maximum(1, 4_000_000 * units // maximum(1, p.operations)),
         ),
     ]  # fmt: skip
 
@@ -195,7 +196,7 @@ def _weights_again(p: Problem, gradient: bool, steps: Steps, weights: Partner, p
     key = "convolution:images:weights"
     return Kernel(
         name="convolution_weights_again_float32", key=key, emit=partial(_emit_again, key), words=words, reads=(steps.value, weights.value, p.w.root),
-        writes=(weights.value,), units=units, bytes=0, nodes=(steps.node,), min_units_per_thread=max(1, 16384 * units // max(1, numel(p.w))),
+        writes=(weights.value,), units=units, bytes=0, nodes=(steps.node,), min_units_per_thread=maximum(1, 16384 * units // maximum(1, numel(p.w))),
     )  # fmt: skip
 
 

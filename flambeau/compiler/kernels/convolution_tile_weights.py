@@ -39,6 +39,7 @@ from flambeau.compiler.kernels.float_halves import halves_in_order
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.symbols import maximum
 
 _LINES = 4  # lines in registers: two vectors each
 _MOST_TAPS = 9  # that are copied: 36 KiB of a first-level cache of 48 KiB
@@ -79,7 +80,7 @@ def pack_tile_weights(p: Problem, gradient: bool, element: Element, packed: int,
     return Kernel(
         name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit, key), words=words,
         reads=(p.w.root,), writes=(packed,), units=units, bytes=count * element.itemsize + units * panel_bytes,
-        nodes=(node,), min_units_per_thread=max(1, 16384 * units // max(1, count)),
+        nodes=(node,), min_units_per_thread=maximum(1, 16384 * units // maximum(1, count)),
     )  # fmt: skip
 
 

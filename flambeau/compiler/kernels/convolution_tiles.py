@@ -53,6 +53,7 @@ from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_halves import form_of as form_of_product
 from flambeau.dtypes import BY_NAME
+from flambeau.symbols import maximum
 
 MOST_TERMS = 1 << 15  # of a sum whose overflow `are_safe` excludes
 # Steps of float32 whose products one accumulator sums: six additions for each. A sixth of all, within these bounds: errors
@@ -247,7 +248,7 @@ def make_tile_convolution(
             reads=(source.root, packed, p.w.root), writes=(out.root,), units=units,
             bytes=(numel(p.x) + numel(p.w) + numel(p.y)) * p.dtype.itemsize, operations=p.operations,
             nodes=(node_index,),
-            min_units_per_thread=max(1, 4_000_000 * units // max(1, p.operations)),  # about 15 microseconds
+            min_units_per_thread=maximum(1, 4_000_000 * units // maximum(1, p.operations)),  # about 15 microseconds
         ),
     ]  # fmt: skip
 

@@ -46,6 +46,7 @@ from flambeau.compiler.kernels.matmul_parts import multiply_parts
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
+from flambeau.symbols import maximum
 
 _WIDTH: Final = 16
 _PLACES: Final = 32  # of a step
@@ -181,7 +182,7 @@ def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Ca
         name="convolution_weight_gradient_float32", key=key, emit=partial(_emit, form, key), words=words,
         reads=tuple(dict.fromkeys((p.x.root, p.y.root))), writes=(temporary_id,), units=units,
         bytes=(numel(p.x) + numel(p.y)) * 4 + partials * bytes_each, operations=p.operations,
-        nodes=(node,), min_units_per_thread=max(1, 4_000_000 * units // max(1, p.operations)),
+        nodes=(node,), min_units_per_thread=maximum(1, 4_000_000 * units // maximum(1, p.operations)),
     )  # fmt: skip
     return [products], partials
 

@@ -44,6 +44,7 @@ from flambeau.compiler.kernels.matmul_halves import form_of
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
+from flambeau.symbols import maximum
 
 _WIDTH: Final = 16
 # Of one accumulator: six additions for each. (Of 32 errors are larger, of 8 it is up to 8 % slower.) Of halves two: so few stay in
@@ -110,7 +111,7 @@ def tile_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Cal
         name="convolution_weight_gradient_float32", key=key, emit=partial(_emit, form, key), words=words,
         reads=tuple(dict.fromkeys((x.value, g.value, p.x.root, p.y.root))), writes=(temporary_id,), units=units,
         bytes=(numel(p.x) + numel(p.y)) * 6 + partials * groups * taps * channels * outputs * 4, operations=p.operations,
-        nodes=(node,), min_units_per_thread=max(1, 4_000_000 * units // max(1, p.operations)),
+        nodes=(node,), min_units_per_thread=maximum(1, 4_000_000 * units // maximum(1, p.operations)),
     )  # fmt: skip
     return [*packing, products], partials
 

@@ -17,6 +17,7 @@ from flambeau.compiler.kernels.convolution_patches import GATHER, WORDS, Geometr
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine
 from flambeau.compiler.kernels.matmul_element import Element
+from flambeau.symbols import maximum
 
 _WEIGHTS_NAMES = (
     "weights", "packed", "row_panels", "phases", "rows", "channels", "group", "row", "channel", "tap_row",
@@ -46,7 +47,7 @@ def pack_weights(
         name=f"convolution_weights_{element.name}", key=key,
         emit=partial(_emit_weights, element, height, lanes, bits, by_rows, key), words=words,
         reads=(p.w.root,), writes=(packed,), units=p.groups * row_panels, bytes=2 * count * element.compute_bytes,
-        nodes=(node,), min_units_per_thread=max(1, 16384 * p.groups * row_panels // max(1, count)),
+        nodes=(node,), min_units_per_thread=maximum(1, 16384 * p.groups * row_panels // maximum(1, count)),
     )  # fmt: skip
 
 

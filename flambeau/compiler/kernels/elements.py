@@ -30,6 +30,7 @@ from flambeau.compiler.kernels.move_layout import (
 )  # fmt: skip
 from flambeau.compiler.kernels.rows import put_kernels
 from flambeau.dtypes import BY_NAME
+from flambeau.symbols import maximum
 
 # Elements that a thread should have before a further one is worth starting (about 2 ns each).
 THREAD_ELEMENTS = 1 << 13
@@ -166,7 +167,7 @@ def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
             f"scatter_{mode}", key, partial(_emit_scatter, key, list(words), element, mode, outer, inner, unit_index),
             list(words.values()), reads(graph, *(node.inputs if starts_as else (*node.inputs[1:], node.outputs[0]))),
             (node.outputs[0],), units=units, bytes=index.numel * (8 + 3 * base.dtype.itemsize), nodes=(node_index,),
-            fails=INDEX_ERROR, min_units_per_thread=max(1, units * THREAD_ELEMENTS // max(index.numel, 1)),
+            fails=INDEX_ERROR, min_units_per_thread=maximum(1, units * THREAD_ELEMENTS // maximum(index.numel, 1)),
             starts_as=starts_as,
         )
     )  # fmt: skip

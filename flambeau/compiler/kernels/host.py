@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 def numpy_view(memory: Array, value: Value, offset: int) -> Array:
     """The value as a NumPy array over `memory` (the bytes of its root's buffer); `offset` in elements of its dtype."""
     d = value.dtype
-    name = d.numpy_name or "uint16"
+    name = d.numpy_name or f"uint{8 * d.itemsize}"
     typed: Array = np.frombuffer(memory, np.uint8)
     if value.numel == 0:
         return np.empty(value.shape, name)

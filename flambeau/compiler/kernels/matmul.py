@@ -35,6 +35,7 @@ from flambeau.compiler.kernels.matrix_vector import (
     vector_word_names,
 )
 from flambeau.dtypes import dtype
+from flambeau.symbols import maximum, roughly, roughly_less, roughly_over
 
 _FEW_UNTURNED = 128
 Writer = Callable[[Facts, Epilogue | None, str], str]
@@ -119,10 +120,10 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int, exchange: bool | No
         # packed then, which is worth more than a c that is (measured: 7 to 30 %).
         few_rows = c.column == 1 and a.column == 1 and b.row == 1 and m <= _FEW_UNTURNED <= n
         exchanged = few_rows or (c.column != 1 and c.row == 1)
-    elif n == 1 or (a.column == 1 and b.row == 1 and min(m, n) <= DOT_ROWS):
+    elif n == 1 or (a.column == 1 and b.row == 1 and (m <= DOT_ROWS or n <= DOT_ROWS)):
         exchanged = n < m  # a few vectors times a matrix (matrix_vector.py): they are the rows of a
     else:
-        exchanged = m > 1 and turned < straight
+        exchanged = m > 1 and roughly_less(turned, straight)
     if exchanged:
         a, b = Operand(b.word, b.root, b.column, b.row), Operand(a.word, a.root, a.column, a.row)
         c = Operand(c.word, c.root, c.column, c.row)
@@ -173,8 +174,8 @@ def make_matmul(
     if prepacked is not None and exchange is not None:
         panels, packing = prepacked.panels(node_index, product.b)
         return [*packing, _product_kernel(product, element, tile, host, epilogue, node_index, panels)]
-    few_rows = product.m <= DOT_ROWS
-    splits = count_parts(element, product.m, product.n, product.k, product.batches, few_rows)
+    by_vectors = _vector_way(product, _facts(product, element, tile, host)) != ""
+    splits = count_parts(element, product.m, product.n, product.k, product.batches, by_vectors)
     if splits is None:
         return [_product_kernel(product, element, tile, host, epilogue, node_index)]
     k = round_up(ceil_div(product.k, splits), 16)
@@ -190,7 +191,7 @@ def make_matmul(
     total = replace(product, a=Operand(Address(parts), parts, product.n, 1), splits=splits)
     second = _kernel(
         f"matmul:sum:{facts.key()}", sum_module, facts, epilogue, {}, sum_word_names(), total, node_index, product.m,
-        max(1, (256 << 10) // max(1, splits * product.n * element.itemsize)),
+        maximum(1, (256 << 10) // maximum(1, splits * product.n * element.itemsize)),
     )  # fmt: skip
     second.name, second.reads = f"matmul_sum_{element.name}", (parts,)
     second.operations, second.bytes = splits * size, (splits + 1) * size * element.itemsize
@@ -207,6 +208,16 @@ def _facts(product: Product, element: Element, tile: Tile, host: Machine) -> Fac
     )  # fmt: skip
 
 
+def _vector_way(product: Product, facts: Facts) -> str:
+    """Which kernel of matrix_vector.py does a product: "dot", "sweep" or "" for none. It is the same if the operands are exchanged."""
+    if facts.element.parts == 1 and product.m <= DOT_ROWS:
+        if facts.b_unit == "k" and product.a.column == 1:
+            return "dot"
+        if facts.b_unit == "lane" and product.m == 1 and (product.b.column == 1 or product.n == 1):
+            return "sweep"
+    return ""
+
+
 def product_kernel(graph: Graph, product: Product, kind: dtype, node_index: int, epilogue: Epilogue | None) -> Kernel:
     """The kernel of a product that another node is made of."""
     host, element = machine(), element_of(kind)
@@ -221,17 +232,17 @@ def _product_kernel(
     from flambeau.runtime import tiles
 
     facts = replace(_facts(product, element, tile, host), prepacked=panels is not None)
-    if element.parts == 1 and product.m <= DOT_ROWS and panels is None:
-        if facts.b_unit == "k" and product.a.column == 1:
-            shape = dot_shape(product.m, product.n)
-            key = f"matmul:dot:{'x'.join(map(str, shape))}:{facts.key()}"
-            write = partial(dot_module, shape=shape)
-            return _vector_kernel(key, write, facts, epilogue, product, node_index, shape[1], 0)
-        if facts.b_unit == "lane" and product.m == 1 and (product.b.column == 1 or product.n == 1):
-            key = f"matmul:sweep:{facts.key()}"
-            scratch = 2 * LINE * element.compute_bytes
-            columns = UNIT_VECTORS * tile.width
-            return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
+    way = _vector_way(product, facts) if panels is None else ""
+    if way == "dot":
+        shape = dot_shape(product.m, product.n)
+        key = f"matmul:dot:{'x'.join(map(str, shape))}:{facts.key()}"
+        write = partial(dot_module, shape=shape)
+        return _vector_kernel(key, write, facts, epilogue, product, node_index, shape[1], 0)
+    if way == "sweep":
+        key = f"matmul:sweep:{facts.key()}"
+        scratch = 2 * LINE * element.compute_bytes
+        columns = UNIT_VECTORS * tile.width
+        return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
     sizes = product.m, product.n, product.k, product.batches
     plain = epilogue is None and panels is None and product.splits == 1
     if plain and is_small(element, facts, *sizes) and not _in_parts(element.name, *sizes[:3]):
@@ -256,7 +267,8 @@ def _product_kernel(
         facts, functions = shared_tiles(facts)
         kind, writer = "tiles", tile_module
     else:
-        few_rows = not element.converts and product.m <= FEW_ROWS and product.n >= product.m and facts.b_unit == "lane" and element.parts == 1
+        plain_rows = not element.converts and facts.b_unit == "lane" and element.parts == 1
+        few_rows = plain_rows and not roughly_over(product.m, FEW_ROWS) and not roughly_less(product.n, product.m)
         if few_rows:
             facts = replace(facts, tile=few_rows_tile(tile, product.m, host.registers))
         blocking = block(element, facts.tile, *sizes, host, few_rows)
@@ -289,7 +301,7 @@ def _vector_kernel(
     units = ceil_div(product.n, columns)
     words: dict[str, Word] = {"scratch": Scratch(scratch), "units_per_batch": units, "scratch_bytes": scratch}
     # Bound by reading b: a thread is worth its start from about 256 KiB on.
-    min_units = max(1, (256 << 10) // max(1, columns * product.k * facts.element.itemsize))
+    min_units = maximum(1, (256 << 10) // maximum(1, columns * product.k * facts.element.itemsize))
     names = vector_word_names(facts)
     return _kernel(key, write, facts, epilogue, words, names, product, node_index, units * product.batches, min_units)
 
@@ -298,9 +310,9 @@ def _small_kernel(product: Product, facts: Facts, host: Machine, node_index: int
     """The kernel of many small products (matmul_small.py)."""
     facts = replace(facts, batch_dims=max(1, len(product.batch)), tile=replace(facts.tile, rows=1, vectors=1))
     vectors = ceil_div(product.n, facts.tile.width)
-    height = height_of(product.m, vectors, host.registers)
+    height = height_of(roughly(product.m), vectors, host.registers)
     # As of the blocked product: a thread is worth its start from a million operations on.
-    min_units = max(1, 1_000_000 // (2 * product.m * product.n * product.k + ITEM_OPERATIONS))
+    min_units = maximum(1, 1_000_000 // (2 * product.m * product.n * product.k + ITEM_OPERATIONS))
     write = partial(small_module, vectors=vectors, height=height)
     key = f"matmul:small:{vectors}x{height}:{facts.key()}"
     return _kernel(key, write, facts, None, {}, small_word_names(facts), product, node_index, product.batches, min_units)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flambeau.compiler.kernels.matmul_element import Element, Tile
-from flambeau.symbols import Sym, least, maximum, minimum
+from flambeau.compiler.kernels.matmul_element import Element, Tile, register_tile
+from flambeau.symbols import Sym, least, maximum, minimum, roughly_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,14 @@ def round_up(x: int, to: int) -> int:
     return ceil_div(x, to) * to
 
 
-def k_block(element: Element, tile: Tile, k: int, l1_bytes: int) -> int:
-    """kc. Depends on K, the element and the cache only."""
+def k_block(element: Element, k: int, host: Machine) -> int:
+    """kc. Depends on K, the element and the machine only: whichever tile computes a product, its bits are the same."""
     if element.converts or k <= 0:
         return maximum(k, 1)
+    tile = register_tile(element, host.vector_bits, host.registers)
     # 256 float32 at 48 KiB: the panels of a and b together just fit (192 to 512 differ by 5 %). Longer blocks, where
     # tiles are narrower, would be less accurate.
-    fits = l1_bytes // ((tile.columns + tile.rows) * element.compute_bytes * element.parts) // 16 * 16
+    fits = host.l1_bytes // ((tile.columns + tile.rows) * element.compute_bytes * element.parts) // 16 * 16
     longest = min(256, max(64, fits))
     blocks = ceil_div(k, longest)
     return round_up(ceil_div(k, blocks), 16)
@@ -114,16 +115,17 @@ def block(
 ) -> Blocking:  # fmt: skip
     """Blocks of an m x n x k product for `host`. `few_rows`: b is read where it lies."""
     size = element.compute_bytes * element.parts
-    kc = k_block(element, tile, k, host.l1_bytes)
+    kc = k_block(element, k, host)
     # Packing an element costs as much as 16 to 64 multiply-adds of it; rows far apart also crowd the caches. (Nothing
     # is packed for k <= 16: bound by writing c.)
-    many = n > 384 or (n > 64 and m * k * size > host.l2_bytes // 4)
-    direct = element.parts == 1 and not element.converts and (k <= 16 or few_rows or not many)
-    pack_b = k > 16 and not few_rows and (m > 64 or k * n * size > host.l2_bytes // 2)
+    many = roughly_over(n, 384) or (roughly_over(n, 64) and roughly_over(m * k * size, host.l2_bytes // 4))
+    short = not roughly_over(k, 16)
+    direct = element.parts == 1 and not element.converts and (short or few_rows or not many)
+    pack_b = not short and not few_rows and (roughly_over(m, 64) or roughly_over(k * n * size, host.l2_bytes // 2))
     step = row_step(tile, m) if direct else tile.rows
     mc = maximum(1, host.l2_bytes // 2 // (kc * size) // step) * step
     mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), step)  # equal blocks: no thin last one
-    if k <= 16:  # run along the rows of c
+    if short:  # run along the rows of c
         mc = step
     # Measured with 2 MiB: a quarter of the second level; a half and an eighth are up to 5 % slower.
     widest = maximum(1, host.l2_bytes // 4 // (kc * size) // tile.columns) * tile.columns

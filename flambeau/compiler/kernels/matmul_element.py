@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.dtypes import dtype
-from flambeau.symbols import Sym
+from flambeau.symbols import Sym, roughly_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +175,8 @@ def few_rows_tile(tile: Tile, m: int, registers: int) -> Tile:
     of it would cost as much as 32 to 64 multiply-adds. Wide, to read long pieces; 16 to 24 accumulators."""
     if registers < 32:
         return tile
-    if m <= 4:
-        return Tile(2, 8, tile.width) if m <= 2 else Tile(4, 6, tile.width)
+    if not roughly_over(m, 4):
+        return Tile(4, 6, tile.width) if roughly_over(m, 2) else Tile(2, 8, tile.width)
     return Tile(6, 4, tile.width) if m.__class__ is not Sym and -m % 6 < -m % 8 else Tile(8, 3, tile.width)
 
 

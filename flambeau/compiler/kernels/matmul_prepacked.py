@@ -27,6 +27,7 @@ from flambeau.compiler.kernels.matmul_parts_pack import STEP as PARTS_STEP
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
 from flambeau.compiler.kernels.matmul_tiles import tile_k_block
 from flambeau.dtypes import uint8
+from flambeau.symbols import maximum
 
 if TYPE_CHECKING:
     from flambeau.compiler.kernels.matmul import Operand
@@ -131,7 +132,7 @@ def pack_kernel(graph: Graph, node: int, operand: Operand, k: int, n: int, along
     kernel = Kernel(
         name=f"matmul_pack_{element.name}", key=key, emit=partial(_emit, facts, step, step_bytes, slot_bytes, key),
         words=[words[name] for name in _names()], reads=(operand.root,), writes=(value,), units=count,
-        bytes=k * n * element.itemsize + size, nodes=(node,), min_units_per_thread=max(1, (256 << 10) // (LANES * k * element.itemsize)),
+        bytes=k * n * element.itemsize + size, nodes=(node,), min_units_per_thread=maximum(1, (256 << 10) // (LANES * k * element.itemsize)),
     )  # fmt: skip
     return Panels(value, count, extents), kernel
 

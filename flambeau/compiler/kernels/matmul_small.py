@@ -13,6 +13,7 @@ from __future__ import annotations
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, batch_addresses, batch_names, load_words
+from flambeau.symbols import roughly_over
 
 LEAST_ITEMS = 16  # batch items: fewer are spread over threads by the blocked product
 MOST_K = 256  # terms of one accumulator: as in the blocked product's blocks of K
@@ -26,8 +27,8 @@ _MOST_HEIGHT_OF_16 = {1: 8, 2: 4, 3: 3, 4: 2}  # in 16 registers
 def is_small(element: Element, facts: Facts, m: int, n: int, k: int, batches: int) -> bool:
     """Whether products of these sizes are done here."""
     return (
-        element.parts == 1 and not element.converts and facts.b_unit == "lane" and facts.c_unit == "column" and batches >= LEAST_ITEMS
-        and 0 < k <= MOST_K and m <= MOST_ROWS and n <= MOST_VECTORS * facts.tile.width
+        element.parts == 1 and not element.converts and facts.b_unit == "lane" and facts.c_unit == "column" and roughly_over(batches, LEAST_ITEMS - 1)
+        and 0 < k <= MOST_K and not roughly_over(m, MOST_ROWS) and n <= MOST_VECTORS * facts.tile.width
     )  # fmt: skip
 
 

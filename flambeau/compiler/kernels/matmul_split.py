@@ -10,6 +10,7 @@ from __future__ import annotations
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, call_epilogue, load_words
+from flambeau.symbols import maximum, minimum
 
 MOST_PARTS = 16
 _TILES = 32  # tiles that are enough for the threads of a machine of some size ...
@@ -18,20 +19,22 @@ _MOST_OUTPUTS = 1 << 18  # more outputs never cut K: an extra pass over them wou
 _CHUNK = 64  # rows between two calls of the epilogue
 
 
-def count_parts(element: Element, m: int, n: int, k: int, batches: int, few_rows: bool) -> int | None:
-    """Into how many parts K is cut, or None for a product in one kernel. A part keeps enough work: 2048 steps, or 32768 for a few rows
-    (bound by memory).
+def count_parts(element: Element, m: int, n: int, k: int, batches: int, by_vectors: bool) -> int | None:
+    """Into how many parts K is cut, or None for a product in one kernel. A part keeps enough work: 2048 steps, or 32768 for a few vectors
+    times a matrix (bound by memory).
 
     For many rows, K alone says whether there are two kernels (of one part, perhaps), so that another batch needs no others.
     """
     if element.converts or element.parts == 2 or batches > 1:
         return None
-    if few_rows:
-        parts = min(MOST_PARTS, _TILES // -(-n // 8), k // 32768)
+    if by_vectors:
+        if k < 2 * 32768:
+            return None
+        parts = minimum(MOST_PARTS, _TILES // -(-n // 8), k // 32768)
         return parts if parts > 1 else None
     if k < 4096 or m * n > _MOST_OUTPUTS:
         return None
-    return max(1, min(MOST_PARTS, _TILES // -(-m * n // _TILE), k // 2048))
+    return maximum(1, minimum(MOST_PARTS, _TILES // -(-m * n // _TILE), k // 2048))
 
 
 def sum_word_names() -> list[str]:

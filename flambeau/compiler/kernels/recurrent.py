@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from flambeau.compiler.graph import GATES, Graph
+from flambeau.compiler.graph import GATES, Graph, recurrent_operands
 from flambeau.compiler.kernel import Kernel, Scratch, Word
 from flambeau.compiler.kernels.matmul_blocking import machine, round_up
 from flambeau.compiler.kernels.move_layout import address, reads
@@ -34,9 +34,9 @@ def make_recurrent(graph: Graph, node_index: int) -> list[Kernel]:
         mode, h.dtype.itemsize == 8, bool(node.attr("reverse")), bool(node.attr("packed")), not gradient and bool(node.attr("keep")), host.vector_bits,
         4 if host.registers == 32 else 2,
     )  # fmt: skip
-    names = _names(facts, gradient)
-    operands = dict(zip(names, (*node.inputs, *node.outputs), strict=True))
     (batch, hidden), rows = h.shape, graph.values[node.outputs[0]].shape[0]
+    inputs, results = recurrent_operands(node.op, dict(node.attrs), rows, batch, hidden)
+    operands = dict(zip((*inputs, *["sizes"] * facts.packed, *results), (*node.inputs, *node.outputs), strict=True))
     width = GATES[mode] * hidden
     columns, depth = (hidden, width) if gradient else (width, hidden)
     pitch = round_up(columns, facts.panel)
@@ -58,13 +58,3 @@ def make_recurrent(graph: Graph, node_index: int) -> list[Kernel]:
         nodes=(node_index,), grain=ROWS, min_units_per_thread=maximum(1, THREAD_OPERATIONS * batch // maximum(operations, 1)),
     )  # fmt: skip
     return [copied, taking]
-
-
-def _names(facts: Facts, gradient: bool) -> list[str]:
-    """The operands of a node, inputs and outputs, by the names that the code has for them."""
-    lstm, gru, wide = facts.mode == "lstm", facts.mode == "gru", facts.mode in ("lstm", "gru")
-    if gradient:
-        names = ["g", "g_h", *["g_c"] * lstm, "y", "h", *["c", "all_c"] * lstm, *["saved"] * wide, "w", *["sizes"] * facts.packed]
-        return [*names, "to_gates", *["to_hidden"] * gru, "before", "to_h", *["to_c"] * lstm]
-    names = ["gates", "h", *["c"] * lstm, "w", *["bias"] * gru, *["sizes"] * facts.packed, "y", "last_h", *["last_c"] * lstm]
-    return names + ([*["all_c"] * lstm, *["saved"] * wide] if facts.keep else [])

@@ -23,6 +23,7 @@ from flambeau.compiler.kernels.copies import dense_base, strided_copy
 from flambeau.compiler.kernels.element import Element, element_of
 from flambeau.compiler.kernels.matmul_blocking import machine
 from flambeau.compiler.kernels.move_layout import INDEX_ERROR, Group, address, checked_index, group, reads
+from flambeau.symbols import maximum
 
 # Bytes of a column block. Narrower ones would leave the hardware prefetcher nothing to run after.
 BLOCK_BYTES = 256
@@ -57,7 +58,7 @@ def make_take_rows(graph: Graph, node_index: int) -> list[Kernel]:
             "take_rows", key, partial(_emit_take, key, list(words), bytes_, way, (outer, points, inner), bits),
             list(words.values()), reads(graph, *node.inputs), (node.outputs[0],), units=outer.count * points.count,
             bytes=2 * out.numel * bytes_ + index.numel * 8, nodes=(node_index,), fails=INDEX_ERROR,
-            min_units_per_thread=max(1, THREAD_BYTES // (inner.count * bytes_ + 8)),
+            min_units_per_thread=maximum(1, THREAD_BYTES // (inner.count * bytes_ + 8)),
         )
     ]  # fmt: skip
 
@@ -152,7 +153,7 @@ def put_kernels(graph: Graph, node_index: int, size: int, outer: Group, points: 
             partial(_emit_put, key, list(words), element, mode, columns, way, (outer, points, inner), bits),
             list(words.values()), reads(graph, *(node.inputs if starts_as else (*node.inputs[1:], node.outputs[0]))),
             (node.outputs[0],), units=units, bytes=3 * moved + points.count * 8, nodes=(node_index,), fails=INDEX_ERROR,
-            min_units_per_thread=max(1, units * THREAD_BYTES // max(3 * moved, 1)), starts_as=starts_as,
+            min_units_per_thread=maximum(1, units * THREAD_BYTES // maximum(3 * moved, 1)), starts_as=starts_as,
             # A call goes through all indices, so no more calls than threads.
             grain=-(-units // machine().threads) if outer.count == 1 else 1,
         )

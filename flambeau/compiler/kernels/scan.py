@@ -23,6 +23,7 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Word
 from flambeau.compiler.kernels.matmul_blocking import machine
 from flambeau.compiler.kernels.move_layout import Group, address, group, reads
+from flambeau.symbols import maximum
 
 # Columns of a unit: four vectors of float32, so that each step of the scan touches whole cache lines.
 BLOCK = 64
@@ -80,7 +81,7 @@ def make_scan(graph: Graph, node_index: int) -> list[Kernel]:
         Kernel(
             node.op, facts.key, partial(_emit, facts, list(words)), list(words.values()), reads(graph, node.inputs[0]),
             node.outputs, units=units, bytes=traffic, operations=x.numel, nodes=(node_index,),
-            min_units_per_thread=max(1, units * THREAD_ELEMENTS // x.numel),
+            min_units_per_thread=maximum(1, units * THREAD_ELEMENTS // x.numel),
         )
     ]  # fmt: skip
 

@@ -14,6 +14,7 @@ from flambeau.compiler.kernels.move_layout import Group, address, group, reads
 from flambeau.compiler.kernels.narrowed import Narrowed
 from flambeau.compiler.kernels.records import Records, call_sort, make_records, sort_function, write_sorted
 from flambeau.compiler.kernels.sample_sort import LONG, THREADS, sample_sort_kernels
+from flambeau.symbols import maximum
 
 # Elements that a thread should have to sort before a further one is worth starting (about 10 ns each).
 THREAD_ELEMENTS = 1 << 11
@@ -68,7 +69,7 @@ def row_kernels(graph: Graph, node_index: int, name: str, r: Records, keep: int 
             name, key, partial(_emit, key, list(words), r, rows, step == 1, inner == 1, bits), list(words.values()),
             reads(graph, node.inputs[0]), node.outputs, units=rows.count,
             bytes=x.numel * (2 * item + 8 + 2 * item * r.bytes), operations=x.numel * item, nodes=(node_index,),
-            min_units_per_thread=max(1, THREAD_ELEMENTS // count),
+            min_units_per_thread=maximum(1, THREAD_ELEMENTS // count),
         )
     ]  # fmt: skip
 

@@ -17,6 +17,7 @@ from flambeau.compiler.kernels.matmul_blocking import machine, round_up
 from flambeau.compiler.kernels.move_layout import Group, address, reads
 from flambeau.compiler.kernels.records import Records, call_sort, load_keys, make_records, sort_function, write_sorted
 from flambeau.compiler.kernels.sort import row_group, row_kernels, row_start
+from flambeau.symbols import maximum
 
 # Records that the buffer takes beyond k, at least, before it is sorted. A small buffer brings the limit down early, and
 # the sort, by insertion, finds the first k in order already (measured on rows of 100 to 1,000,000: 16 to 64 are alike).
@@ -52,7 +53,7 @@ def make_topk(graph: Graph, node_index: int) -> list[Kernel]:
         Kernel(
             "topk", key, partial(_emit, key, list(words), r, rows, step == 1, inner == 1, bits), list(words.values()),
             reads(graph, node.inputs[0]), node.outputs, units=rows.count, bytes=x.numel * x.dtype.itemsize,
-            operations=x.numel, nodes=(node_index,), min_units_per_thread=max(1, THREAD_ELEMENTS // count),
+            operations=x.numel, nodes=(node_index,), min_units_per_thread=maximum(1, THREAD_ELEMENTS // count),
         )
     ]  # fmt: skip
 

@@ -18,6 +18,7 @@ from flambeau.compiler.lower.statements import RawAccess, Writer, accumulator
 from flambeau.compiler.pieces import is_placed
 from flambeau.compiler.regions import covers, fill_value, reads_beside
 from flambeau.dtypes import dtype
+from flambeau.symbols import maximum, minimum
 
 # A reduction is split into blocks if it has fewer units than this and at least so many points in all.
 MIN_UNITS: Final = 16
@@ -190,7 +191,7 @@ class _Lowering:
         units = -(-rows // COLUMNS_PER_UNIT) if self._by_columns() else rows
         if units >= MIN_UNITS:
             return None
-        count = min(MAX_BLOCKS, length * rows // POINTS_PER_BLOCK, length // 64, max(sizes[loop] for loop in reduced))
+        count = minimum(MAX_BLOCKS, length * rows // POINTS_PER_BLOCK, length // 64, maximum(*[sizes[loop] for loop in reduced]))
         return count if count >= 2 else None
 
     def _by_columns(self) -> bool:

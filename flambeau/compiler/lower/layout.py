@@ -34,7 +34,7 @@ from flambeau.compiler.lower.spec import (
 from flambeau.compiler.lower.statements import Body, RawAccess, weight
 from flambeau.compiler.summation import SHOWN
 from flambeau.runtime import target
-from flambeau.symbols import as_int, maximum
+from flambeau.symbols import as_int, at_most, maximum, roughly_over, same
 
 CHECK: list[bool] = [False]  # prove every nest legal after lowering (tests switch it on)
 
@@ -103,7 +103,7 @@ def prefers_columns(accesses: Sequence[RawAccess], row: list[int], reduced: list
         return False
     if not reduced:
         return True
-    if prod(sizes[loop] for loop in reduced) <= SHORT_ROW <= sizes[row[-1]]:
+    if prod(sizes[loop] for loop in reduced) <= SHORT_ROW:
         return True
     votes = 0.0
     for a in accesses:
@@ -150,7 +150,8 @@ def make_kernel(
     # What runs once a column (an optimizer's step on a bias, say) is short beside what runs on every row.
     every_row = max([w for w, block in zip(weights, body.blocks, strict=True) if block.stage], default=0)
     light = columns and reductions == 1 and every_row <= 2 and width > 1
-    if light and sizes[row[-1]] >= wide and prod(sizes[loop] for loop in row) >= 4 * wide:  # units enough for the threads
+    # Units enough for the threads.
+    if light and roughly_over(sizes[row[-1]], wide - 1) and roughly_over(prod(sizes[loop] for loop in row), 4 * wide - 1):
         unroll = WIDE_COLUMNS
     outer = list(row)
     split = -1
@@ -189,7 +190,7 @@ def _streams(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> bo
     """Whether the stores should bypass the cache: the results are large and every vector of them is aligned."""
     updated = {value for _, value in graph.updates}
     stores = [a for a in body.accesses if a.role == "store" and a.strides.get(vector)]
-    if sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in stores]) < STREAM_BYTES:
+    if not roughly_over(sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in stores]), STREAM_BYTES - 1):
         return False
     for a in stores:
         size = a.dtype.itemsize
@@ -203,7 +204,7 @@ def _streams(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> bo
 def _is_far(body: Body, sizes: dict[int, int], vector: int) -> bool:
     """Whether what the vectors read is too much for the caches to have it."""
     loads = [a for a in body.accesses if a.role == "load" and a.strides.get(vector) == 1]
-    return sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in loads]) >= STREAM_BYTES
+    return roughly_over(sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in loads]), STREAM_BYTES - 1)
 
 
 def _find_tile(
@@ -211,13 +212,13 @@ def _find_tile(
 ) -> tuple[int, tuple[int, ...]]:
     """The loop along which operands are contiguous that jump along the vector loop, and those operands (-1: none)."""
     inner = row[-1]
-    if sizes[inner] < width or width == 1:
+    if width == 1 or not roughly_over(sizes[inner], width - 1):
         return -1, ()
     across: dict[int, list[int]] = {}
     for number, a in enumerate(accesses):
         if a.role == "load" and abs(a.strides.get(inner, 0)) > 1 and a.dtype.itemsize <= 8:
             for loop in row[:-1]:
-                if a.strides.get(loop) == 1 and sizes[loop] >= width:
+                if a.strides.get(loop) == 1 and roughly_over(sizes[loop], width - 1):
                     across.setdefault(loop, []).append(number)
     if not across:
         return -1, ()
@@ -244,7 +245,8 @@ def _chunk(sizes: dict[int, int], row: list[int], reduced: list[int], step: int)
     """Points of the vector loop in a unit."""
     length = sizes[row[-1]]
     if not reduced:
-        return maximum(1, length) if length <= 2 * CHUNK else CHUNK
+        short = at_most(length, 2 * CHUNK)
+        return short * maximum(1, length) + (1 - short) * CHUNK
     depth = maximum(1, prod(sizes[loop] for loop in reduced))
     return step * maximum(1, -(-CHUNK // (depth * step)))
 
@@ -419,7 +421,7 @@ def in_place_pairs(graph: Graph, body: Body) -> tuple[tuple[int, int], ...]:
         written = graph.values[store.value]
         for root in dict.fromkeys(a.value for a in body.accesses if a.role == "load" and a.value is not None):
             read = graph.values[root]
-            if root in graph.parameters or read.numel != written.numel:
+            if root in graph.parameters or not same(read.numel, written.numel):
                 continue
             uses = [a for a in body.accesses if a.value == root]
             if all(

@@ -23,7 +23,7 @@ from flambeau.compiler.domain import Domain, Lists, broadcast_strides
 from flambeau.compiler.graph import Graph, Node
 from flambeau.compiler.lower.spec import Compute, Load, Reduce, Statement, Store
 from flambeau.dtypes import dtype
-from flambeau.symbols import as_int, is_whole
+from flambeau.symbols import as_int, is_whole, roughly_over
 
 # Rough weight of an operation: vector instructions on AVX-512 (counted in emitted code), 1 where not named.
 WEIGHTS: Final = {
@@ -229,7 +229,7 @@ class Writer:
     def _cached(self, root: int) -> int:
         """Reload an expensive value that an earlier stage had, else compute it."""
         d = self.graph.values[root].dtype
-        if self.kept and self.weight_of(root) >= EXPENSIVE and self.row_elements * d.itemsize <= self.limit:
+        if self.kept and self.weight_of(root) >= EXPENSIVE and not roughly_over(self.row_elements * d.itemsize, self.limit):
             for block, values in self.kept:
                 if root in values:
                     if root not in self.caches:
