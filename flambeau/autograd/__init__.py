@@ -72,20 +72,27 @@ def Variable(data: Any, requires_grad: bool = False, volatile: bool = False) -> 
     return data.requires_grad_() if requires_grad else data
 
 
+_HOMES = {
+    "Function": "function", "FunctionCtx": "function", "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes",
+    "inference_mode": "modes", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "detect_anomaly": "anomaly_mode",
+    "set_detect_anomaly": "anomaly_mode", "NestedIOFunction": "older", "enforce_grad_layout_policy": "older",
+    "set_multithreading_enabled": "older",
+}  # fmt: skip
+_MODULES = ("anomaly_mode", "forward_ad", "functional", "grad_mode", "graph", "profiler", "variable")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_MODULES})
+
+
 def __getattr__(name: str) -> Any:
     import importlib
 
-    homes = {
-        "Function": "function", "FunctionCtx": "function", "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes",
-        "inference_mode": "modes", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "detect_anomaly": "anomaly_mode",
-        "set_detect_anomaly": "anomaly_mode", "NestedIOFunction": "older", "enforce_grad_layout_policy": "older",
-        "set_multithreading_enabled": "older",
-    }  # fmt: skip
-    if name in homes:
-        found = getattr(importlib.import_module(f"flambeau.autograd.{homes[name]}"), name)
+    if name in _HOMES:
+        found = getattr(importlib.import_module(f"flambeau.autograd.{_HOMES[name]}"), name)
         globals()[name] = found  # also where importing has put a module of that name
         return found
-    if name in ("anomaly_mode", "forward_ad", "functional", "grad_mode", "graph", "profiler", "variable"):
+    if name in _MODULES:
         return importlib.import_module(f"flambeau.autograd.{name}")
     from flambeau.names import missing
 

@@ -71,7 +71,7 @@ def _bad(t: Tensor) -> tuple[bool, bool]:
     with dispatch.DisableTorchFunction():
         t = t.detach()
         if t.is_sparse:
-            t = t._values()
+            t = t._values()  # type: ignore[attr-defined]
         if bool(t.isfinite().all()):
             return False, False
         return bool(t.isnan().any()), bool(t.isinf().any())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from flambeau.trace.meta import Meta, same_layout
+from flambeau.trace.meta import Meta, meta, same_layout
 
 if TYPE_CHECKING:
     from flambeau.compiler.graph import Value
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 def is_whole(v: Value, m: Meta) -> bool:
     """Whether a tensor with the metadata `m` is the content `v` as it is."""
     return v.dtype is m.dtype and tuple(v.shape) == tuple(m.shape) and v.offset == m.offset and same_layout(m.shape, v.strides, m.strides)
+
+
+def within(t: Tensor, v: Value) -> Meta:
+    """The metadata of a tensor that is the content `v` or a part of it, with its own offset as a number."""
+    m = t._meta
+    return m if not m.dynamic or is_whole(v, m) else meta(m.shape, m.strides, m.dtype, t.storage_offset(), m.requires_grad, m.leaf, m.wrapped, device=m.device)
 
 
 def part(gradient: Tensor, v: Value, m: Meta) -> Tensor:

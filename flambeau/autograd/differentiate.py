@@ -12,6 +12,7 @@ from flambeau import dtypes
 from flambeau.autograd.accumulate import Gradients, zeros
 from flambeau.compiler.graph import Node, Value
 from flambeau.ops.primitive import PRIMITIVES
+from flambeau.trace.blank import no_data
 from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import Fragment
 from flambeau.trace.state import State
@@ -173,7 +174,11 @@ def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
         if outputs[0] in boundaries or not (found or (zero and not zero.isdisjoint(outputs))):
             continue
         if replaced:
-            zero.update(replaced[o] for o in outputs if o in replaced and region.needs(replaced[o]))
+            for slot in [replaced[o] for o in outputs if o in replaced and region.needs(replaced[o])]:
+                if region.dry:  # a pass in stages hands zeros on as a gradient like any other, and hooks may change it: its rules ask for values
+                    gradients.add(slot, zeros(region.value(slot)))
+                else:
+                    zero.add(slot)
         rule = PRIMITIVES[node.op].gradient
         if not found:
             if rule is not None:
@@ -183,6 +188,7 @@ def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
         if rule is None or not any(region.needs(i) for i in node.inputs):
             continue
         context = Context(region, node)
+        region.fragment.device = region.value(outputs[0]).device
         if given[0] is not None and gradients.add_slice(node, given[0]):
             continue
         if node.op == "matmul" and context.needs(1) and gradients.takes_product(node):
@@ -198,12 +204,17 @@ def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
             v = region.value(slot)
             if pointwise and tuple(gradient._meta.shape) != tuple(v.shape):
                 gradient = gradient.sum_to_size(v.shape)
+            if gradient._meta.device is not v.device:
+                if region.dry:
+                    continue
+                raise no_data()  # from what was moved to `meta` no gradient comes back
             if gradient._meta.dtype is not v.dtype:
                 gradient = _convert(gradient, v)
             gradients.add(slot, gradient)
     gradients.settle_all()
     for slot in zero:
         if slot not in grads and (slot <= stop or slot in boundaries):
+            region.fragment.device = region.value(slot).device
             grads[slot] = zeros(region.value(slot))
 
 

@@ -7,21 +7,26 @@ end at *cuts*: values with hooks, and results of custom functions, whose Python 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import memmove
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flambeau.autograd import fitting
 from flambeau.autograd.captures import goes_on
-from flambeau.autograd.contents import part, replaced
+from flambeau.autograd.contents import part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.hooks import Pass, current, pack_saved, saved, unpacked
 from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, trace_region
+from flambeau.autograd.ways import Ways, spread
 from flambeau.compiler.graph import contiguous_strides
+from flambeau.devices import CPU
 from flambeau.ops.signatures import flag
 from flambeau.statistics import counters
 from flambeau.trace.arrival import arrival, value_at
 from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.evaluate import flush
+from flambeau.trace.existing import maker
 from flambeau.trace.meta import is_dense
 from flambeau.trace.recorder import GRAD_MODE, Boundary, Fragment, Trace, local, run_in
 from flambeau.trace.state import State
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 BACKWARD, SEGMENT = "backward", "segment backward"
+LISTENERS: list[Callable[[list[Tensor]], None]] = []  # told of the leaves whose gradients a backward pass has accumulated, once it has ended
 
 
 class StageInfo:
@@ -82,9 +88,9 @@ class Engine:
         self.queue: dict[Segment, dict[int, Tensor]] = {}
         self.leaves: dict[int, Tensor] = {}  # by id: those that gradients have reached
         self.sums: dict[int, Tensor] = {}  # by id: the sums of their gradients so far
-        self.target_slots: set[int] = set()
         self.segment_targets: dict[Segment, dict[int, Tensor]] = {}
         self.slot_targets: dict[int, Tensor] = {}
+        self.ways: Ways | None = None  # with targets
 
     def seed(self, root: Tensor, gradient: Tensor) -> None:
         """Start from `root` with this gradient."""
@@ -105,6 +111,8 @@ class Engine:
 
     def run(self) -> None:
         this = Pass()
+        if self.targets is not None:
+            self.ways = Ways(self.target_ids, {self.tr: dict(self.slot_targets), **{s: dict(found) for s, found in self.segment_targets.items()}})
         while_set(current, "under_way", this, while_switched, self.tr.set_grad_enabled, self.tr.grad_enabled, self.create, self._walk_all)
         for call in this.ends:
             call()
@@ -121,6 +129,7 @@ class Engine:
                     tr.end_piece("segments of a backward pass")
                 else:
                     flush(tr, "segments of a backward pass")
+                self.queue[segment] = {slot: taken_out(g) for slot, g in self.queue[segment].items()}
             self._walk(segment)
             walked = True
         for key, gradient in self.sums.items():
@@ -145,16 +154,20 @@ class Engine:
                 gradient = pending.pop(slot)
                 t, arrived = owner.hooked.get(slot), gradient
                 if t is not None and slot not in done and id(t) not in self.quiet:
-                    gradient = self._for_each(replaced, gradient, value_at(owner, slot), t._meta, partial(call_hooks, t))
+                    content = value_at(owner, slot)
+                    gradient = self._for_each(replaced, gradient, content, within(t, content), partial(call_hooks, t))
                 done.add(slot)
                 if slot in wanted:
                     before = gradient is not arrived and goes_on(owner, slot, {self.tr: self.slot_targets, **self.segment_targets}, self.target_ids)
-                    self._add_found(wanted[slot], self._for_each(part, arrived if before else gradient, value_at(owner, slot), wanted[slot]._meta))
+                    content = value_at(owner, slot)
+                    self._add_found(wanted[slot], self._for_each(part, arrived if before else gradient, content, within(wanted[slot], content)))
                     if id(wanted[slot]) in self.quiet:
                         continue
                 context = owner.custom.get(slot)
+                if context is not None and self.ways is not None and not self.ways.leads(owner, slot):
+                    continue
                 if context is not None:
-                    self._custom(context, slot, gradient, pending, owner.boundaries)
+                    self._custom(context, slot, gradient, pending, owner)
                     continue
                 if not pending and slot in wanted and self._only_targets_left(wanted, done):
                     continue
@@ -250,9 +263,7 @@ class Engine:
             return over_batch(lambda g: [function(g, *more)], [gradient])[0]  # type: ignore[no-any-return]
         return function(gradient, *more)
 
-    def _custom(
-        self, context: Any, slot: int, gradient: Tensor, pending: dict[int, Tensor], boundaries: dict[int, Boundary]
-    ) -> None:  # fmt: skip
+    def _custom(self, context: Any, slot: int, gradient: Tensor, pending: dict[int, Tensor], owner: Any) -> None:
         """Call a custom function's backward once the gradients of all its results are there. Sparse gradients only reach leaves."""
         grads = [gradient if o == slot else None if o is None else pending.pop(o, None) for o in context.output_slots]
         if self.batched:
@@ -262,9 +273,9 @@ class Engine:
         else:
             results = context.run_backward(grads, self.retain, self.create)
         for input_slot, g in zip(context.input_slots, results, strict=True):
-            if g is not None and input_slot is not None:
+            if g is not None and input_slot is not None and (self.ways is None or self.ways.leads(owner, input_slot)):
                 if g.is_sparse:
-                    boundary = boundaries.get(input_slot)
+                    boundary = owner.boundaries.get(input_slot)
                     before = pending.get(input_slot)
                     if boundary is None or boundary.history is not None or (before is not None and not before.is_sparse):
                         g = g.to_dense()
@@ -284,9 +295,11 @@ class Engine:
             entered = values + [b.tensor for b in segment.boundaries.values()]
             entered_slots = tuple([tr.slot_of(t) for t in entered])
             extra = list(segment.params)
+        start = None if self.ways is None else self.ways.start(tr if segment is None else segment)
         key = (
             BACKWARD if segment is None else SEGMENT, None if segment is None else segment.tape, stop, tuple(order),
             tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)), self.batched, segment is not None and bool(segment.packed),
+            start,
         )  # fmt: skip
         state = tr.state.children.get(key)
         if state is None or (segment is not None and not segment.freed.isdisjoint(state.info.used)):
@@ -319,7 +332,7 @@ class Engine:
 
     def _check_versions(self, segment: Segment, info: StageInfo) -> None:
         for slot in info.boundaries_used:
-            boundary = segment.boundaries.get(slot)
+            boundary = None if slot in segment.saved else segment.boundaries.get(slot)
             if boundary is None and (segment.packed or slot not in segment.versions):  # nobody else can write to it
                 continue
             t = segment.saved[slot] if boundary is None else boundary.tensor
@@ -361,6 +374,7 @@ class Engine:
             known.update(zip(tape.entered, numbers, strict=True))
             if tape.preserved:  # the trace has written over these inputs: what they were is among the saved values
                 known = {s: t for s, t in known.items() if tape.values[s].base not in tape.preserved}
+                known |= {s: t for s, t in zip(segment.saved, placeholders[len(order) :], strict=False) if s in segment.boundaries}
             if segment.packed:  # what a hook has packed is used also where it is a leaf's
                 known = {s: t for s, t in known.items() if tape.values[s].base not in segment.packed}
             forward = SegmentForward(segment, tape, fragment, known)
@@ -368,6 +382,10 @@ class Engine:
                 fragment, tape.nodes, tape.requires.__contains__, tape.values.__getitem__, forward,
                 set(segment.boundaries) | set(segment.custom), segment.freed, tape.writes, tape.replaced, tape.parameters, tape.calls,
             )  # fmt: skip
+        start = key[-1]
+        if start is not None:
+            reached, needs = spread(start, region.nodes, region.replaced), region.needs
+            region.needs = lambda slot: slot in reached and needs(slot)
         grads: dict[int, Any] = dict(seeds)
 
         def body() -> list[Any]:
@@ -387,8 +405,7 @@ class Engine:
 
     def _own(self, region: Region, fragment: Fragment, grads: dict[int, Any], boundaries: dict[int, Boundary]) -> list[Any]:
         """Gradients that arrive at leaves get memory of their own, laid out as the tensor they belong to. Others keep their layout, so that products over
-        them have the same bits wherever a trace ended; parts of more memory get their own, as the next stage is known for a tensor that starts at 0.
-        """
+        them have the same bits wherever a trace ended."""
         from flambeau.ops import primitives as prim
 
         seen: set[int] = set()
@@ -400,11 +417,25 @@ class Engine:
                 strides = like.strides if is_dense(like.shape, like.strides) else contiguous_strides(like.shape)
                 if v.base is not None or g._slot < fragment.first or g._slot in seen or v.strides != strides:
                     g = prim.copy(g, strides=strides)
-            elif slot in boundaries and v.base is not None and v.numel < fragment.value(v.base).numel and is_dense(v.shape, v.strides):
-                g = prim.copy(g, strides=v.strides)
             seen.add(g._slot)
             out.append(g)
         return out
+
+
+def taken_out(gradient: Tensor) -> Tensor:
+    """A gradient that has been computed, in memory of its own if it is a part of more: the next stage is known for a tensor that starts at 0. Without a plan
+    that copies: it would be another one for each number of parts."""
+    storage, m = gradient._storage, gradient._meta
+    if storage is None or storage.gen >= 0 or storage.buffer is None or gradient.is_sparse or not is_dense(m.shape, m.strides):
+        return gradient
+    nbytes = m.numel * m.dtype.itemsize
+    if nbytes == storage.buffer.nbytes or m.requires_grad:
+        return gradient
+    if m.device is not CPU:
+        return gradient.clone()
+    tensor, address = maker(m.shape, m.dtype, m.strides)()
+    memmove(address, gradient._address(), nbytes)
+    return tensor  # type: ignore[no-any-return]
 
 
 def call_hooks(t: Tensor, gradient: Tensor) -> Tensor:
@@ -412,7 +443,7 @@ def call_hooks(t: Tensor, gradient: Tensor) -> Tensor:
     for hook in list((t._hooks or {}).values()):
         replaced = hook(gradient)
         if replaced is not None:
-            gradient = replaced
+            gradient = fitting.replacement(hook, gradient, replaced)
     if t._retains_grad:
         t.grad = gradient if t.grad is None else t.grad + gradient
     return gradient
@@ -440,6 +471,8 @@ def backward(
         key = (BACKWARD, tensors[0]._slot, retain_graph)
         state = tr.state.children.get(key)
         if state is not None and _again(tr, state):
+            if LISTENERS:
+                _tell([tr.boundaries[slot].tensor for slot in state.info.slots])
             return
     before = tr.state
     engine = Engine(retain_graph, create_graph, inputs, accumulate=True)
@@ -460,6 +493,18 @@ def backward(
     tr.holding(accumulate)
     if key is not None and not tr.state.external:
         _remember(before, key, tr.state)
+    if LISTENERS:
+        _tell(list(engine.leaves.values()))
+
+
+def _tell(leaves: list[Tensor]) -> None:
+    """Tell the listeners; of a pass inside of another, when that ends."""
+    outer = current.under_way
+    for listener in list(LISTENERS):
+        if outer is None:
+            listener(leaves)
+        else:
+            outer.ends.append(partial(listener, leaves))
 
 
 def _again(tr: Trace, state: State) -> bool:
@@ -560,6 +605,7 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
                     f"grad can be implicitly created only for scalar outputs, got shape {tuple(t.shape)}: reduce it "
                     "(for example with .sum() or .mean()) or pass a gradient of that shape"
                 )
+            fitting.check_real(t)
             from flambeau.ops.creation import unit_gradient
 
             g = while_switched(engine.tr.set_grad_enabled, engine.tr.grad_enabled, False, unit_gradient, t)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from flambeau.autograd import fitting
 from flambeau.autograd.hooks import saved
 from flambeau.trace.recorder import Fragment, Trace, local
 
@@ -28,6 +29,7 @@ class FunctionCtx:
         self._function: type[Function]
         self._output_metas: list[Any] = []
         self._positions: list[int] = []
+        self._input_metas: list[Any] = []  # of those arguments
         self._freed = False
         self._unpack: Any = None
 
@@ -92,7 +94,8 @@ class FunctionCtx:
             )
         if not (retain or create):
             self._freed, self._saved, self._versions = True, (), ()  # they may hold the history that holds this context
-        return [results[p] for p in self._positions]
+        name = f"{self._function.__name__}Backward"
+        return [fitting.gradient(name, p, results[p], m) for p, m in zip(self._positions, self._input_metas, strict=True)]
 
 
 class Function:
@@ -165,6 +168,7 @@ class Function:
         results: list[Any] = []
         tr = local.trace
         ctx._positions = [i for i, needs in enumerate(ctx.needs_input_grad) if needs]
+        ctx._input_metas = [args[i]._meta for i in ctx._positions]
 
         def record() -> None:
             for t in outputs:

@@ -64,6 +64,9 @@ def pack_saved() -> None:
 
 def _watch(t: Tensor) -> None:
     """Make the backward pass stop at this non-leaf tensor."""
+    from flambeau.autograd.leaf_views import expect_writes
+
+    expect_writes(t)
     owner, slot = arrival(local.trace, t)
     owner.hooked[slot] = t
     if owner is local.trace and t._hooks and is_view(t):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd.node_names import camel, name_of_call
-from flambeau.trace.recorder import local
+from flambeau.trace.recorder import is_view, local
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -18,8 +18,8 @@ class Node:
         self._name = name
 
     def name(self) -> str:
-        """The class's name."""
-        return type(self).__name__
+        """The class's name; of those that PyTorch does not generate, with its namespace."""
+        return f"torch::autograd::{self._name}" if self._name in _WRITES.values() else self._name
 
     @property
     def next_functions(self) -> tuple[Any, ...]:
@@ -31,6 +31,8 @@ class Node:
 
 
 _CLASSES: dict[str, type[Node]] = {}
+# Writes that no public call stands behind as an operation: to a part of the memory, and to all of it.
+_WRITES = {"scatter_view": "CopySlices", "copy": "CopyBackwards"}
 
 
 def calls_of(path: list[Any]) -> dict[int, Any]:
@@ -48,9 +50,11 @@ def node_of(t: Tensor) -> Node:
     """The node of a tensor with history."""
     tr = local.trace
     slot, history = t._slot, t._history
+    # What was written last is found past these: the base of views is the memory itself.
+    passed = ("alias",) if is_view(t) else ("alias", "as_strided")
     while history is None or (t._gen == tr.gen and slot not in tr.boundaries):
         context, key, node = _in_trace(tr, slot) if t._gen == tr.gen else (None, None, None)
-        if context is not None or node is None or node.op != "alias" or key is not None:
+        if context is not None or node is None or node.op not in passed or key is not None:
             break
         slot = node.inputs[0]  # the memory as it was written last
         history = tr.boundaries[slot].history if slot in tr.boundaries else None
@@ -61,15 +65,16 @@ def node_of(t: Tensor) -> Node:
         calls = {} if segment.state is None else calls_of(segment.state.path())
         while True:
             context, key, node = segment.custom.get(slot), calls.get(slot), segment.tape.producer.get(slot)
-            if node is None or node.op != "alias" or key is not None or context is not None:
+            if node is None or node.op not in passed or key is not None or context is not None:
                 break
             slot = node.inputs[0]
     if context is not None:
-        name = f"{context._function.__name__}Backward"
+        name = context.kind if hasattr(context, "kind") else f"{context._function.__name__}Backward"
     elif key is not None:
         name = name_of_call(key, slot, tr.values() if history is None else history[0].tape.values)
     else:
-        name = camel(node.op if node is not None else "recorded")
+        op = "recorded" if node is None else node.op
+        name = _WRITES.get(op) or camel(op)
     cls = _CLASSES.get(name)
     if cls is None:
         cls = _CLASSES[name] = type(name, (Node,), {})

@@ -53,6 +53,7 @@ class Tape:
         self.writes = overwritten(path)
         self.replaced = replaced_values(path)
         self.calls = [s.first_value for s in path]
+        self.reached: dict[Any, set[int]] = {}  # what follows from some of the slots (ways.py)
         self.preserved: set[int] = set()  # roots of boundaries that the trace wrote over, of which the plan kept what they were
 
     def known(self, kept: tuple[Any, ...]) -> Tape:
@@ -61,7 +62,7 @@ class Tape:
         The tape is part of the key of its backward pass, and that pass is part of the next trace: a loop without step boundaries
         settles only because its tapes are equal.
         """
-        values = tuple([(v.shape, v.dtype, v.strides, v.base, v.offset, v.dynamic) for v in self.values])
+        values = tuple([(v.shape, v.dtype, v.strides, v.base, v.offset, v.dynamic, v.device.type) for v in self.values])
         nodes = tuple([(n.op, n.inputs, n.outputs, exact(n.attrs)) for n in self.nodes])
         sets = frozenset(self.requires), frozenset(self.freed), frozenset(self.preserved), tuple(self.calls)
         key = (nodes, values, *sets, tuple(self.parameters), tuple(self.entered), tuple(self.writes.items()), tuple(self.replaced.items()), kept)
@@ -101,7 +102,7 @@ class TapeAt(Tape):
         self.plain = at_sizes(sizes)
         self.requires, self.parameters, self.entered = whole.requires, whole.parameters, whole.entered
         self.freed, self.writes, self.replaced, self.preserved = whole.freed, whole.writes, whole.replaced, whole.preserved
-        self.calls = whole.calls
+        self.calls, self.reached = whole.calls, whole.reached
         self.values: Any = _ValuesAt(whole.values, self.plain)
 
     @cached_property
@@ -111,6 +112,17 @@ class TapeAt(Tape):
     @cached_property
     def producer(self) -> dict[int, Node]:  # type: ignore[override]
         return {o: n for n in self.nodes for o in n.outputs}
+
+
+class NoTape(Tape):
+    """A tape of one value, which no recorded node has made. `slot`: its own; those below are of what it leads back to."""
+
+    def __init__(self, slot: int, m: Any) -> None:
+        self.nodes, self.calls, self.entered = [], [], []
+        self.values = {slot: Value(tuple(m.shape), m.dtype, m.strides, offset=m.offset)}  # type: ignore[assignment]
+        self.requires = set(range(slot + 1))
+        self.producer, self.parameters, self.writes, self.replaced, self.reached = {}, {}, {}, {}, {}
+        self.freed, self.preserved = set(), set()
 
 
 class _ValuesAt(Sequence[Value]):
@@ -166,6 +178,7 @@ class Segment:
     def pack(self, pack: Any, unpack: Any) -> None:
         """Keep what `pack` makes of each saved value in its place (autograd.graph.saved_tensors_hooks)."""
         self.unpack = unpack
+        self.saved = {slot: t for slot, t in self.saved.items() if slot not in self.boundaries}  # these are views of others
         for slot, t in self.saved.items():
             self.packed[slot] = pack(t.detach())
         for slot, t in self.saved.items():
@@ -283,7 +296,7 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
         if root in inputs:
             if inputs[root] in written:  # an in-place operation uses what it writes over: keep a copy
                 v = values[root]
-                copy = graph.add_value(Value(v.shape, v.dtype, v.strides))
+                copy = graph.add_value(Value(v.shape, v.dtype, v.strides, device=v.device))
                 graph.nodes.insert(0, Node("copy", (root,), (copy,), (("strides", v.strides),)))
                 history.preserved.add(root)
                 saved[root] = output(copy)
@@ -322,8 +335,8 @@ def _is_cheap(node: Node, producer: dict[int, Node], inputs: set[int]) -> bool:
 
 def _ones(fragment: Fragment, slot: int) -> Tensor:
     v = fragment.value(slot)
-    new = fragment.add_value(Value(v.shape, v.dtype, _contiguous(v.shape)))
-    return fragment.placeholder(new, meta(v.shape, None, v.dtype))
+    new = fragment.add_value(Value(v.shape, v.dtype, _contiguous(v.shape), device=v.device))
+    return fragment.placeholder(new, meta(v.shape, None, v.dtype, device=v.device))
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -341,7 +354,8 @@ def keep_history(
     assert history is not None
     tape = plan.tape
     if tape is None:
-        kept = (tuple(slot for slot, _ in history.saved), frozenset(history.boundaries), frozenset(custom or ()), frozenset(hooked or ()))
+        lead_on = tuple(sorted(slot for slot, b in boundaries.items() if b.history is not None)) if history.preserved else ()  # see `_save`
+        kept = (tuple(slot for slot, _ in history.saved), frozenset(history.boundaries), frozenset(custom or ()), frozenset(hooked or ()), lead_on)
         if plan.variant is not None and state.model is not None:
             tape = plan.tape = tape_at(plan.variant, plan.sizes, state.model, history.preserved, kept)
         else:
@@ -385,7 +399,7 @@ def _save(plan: TracePlan, history: History, segment: Segment, tensors: list[Ten
             segment.versions[slot] = storage.version
         if index < 0 and slot == plan.input_slots()[-1 - index]:
             needs = False
-        m = meta(v.shape, v.strides, v.dtype, 0, needs, not needs)
+        m = meta(v.shape, v.strides, v.dtype, 0, needs, not needs, device=v.device)
         t = from_storage(storage or Storage(buffers[index]), m)
         if needs:
             t._history = (segment, slot)
@@ -394,11 +408,18 @@ def _save(plan: TracePlan, history: History, segment: Segment, tensors: list[Ten
         v = tape.values[slot]
         root = segment.saved.get(v.base) if v.base is not None else None
         if root is not None and root._storage is not None and not v.dynamic:  # gradients of gradients reach it by the user's backward too
-            t = from_storage(root._storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False))
+            t = from_storage(root._storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False, device=v.device))
             t._history = (segment, slot)
             segment.saved[slot] = t
             if v.base in segment.versions:
                 segment.versions[slot] = segment.versions[v.base]
+    for slot, boundary in segment.boundaries.items() if tape.preserved else ():
+        v = tape.values[slot]
+        if boundary.history is not None and v.base in tape.preserved and v.base in segment.saved:
+            # what an earlier trace has computed and this one wrote over: gradients of gradients lead on to where it came from
+            m = meta(v.shape, v.strides, v.dtype, v.offset, True, False, dynamic=bool(v.dynamic))
+            t = segment.saved[slot] = from_storage(segment.saved[v.base]._storage, m, offset=boundary.tensor._offset)  # type: ignore[arg-type]
+            t._history = boundary.history
 
 
 def _laid_out(t: Tensor, m: Any) -> Tensor:

@@ -18,7 +18,7 @@ def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
     """
     m = t._fresh_meta()
     storage = t._storage
-    if storage is not None and not (m.leaf or m.dynamic or is_view(t)):
+    if storage is not None and not (m.leaf or is_view(t)):
         ours = t._detached == storage.family
         if not ours and storage.others is not None and (former := storage.others.get(t._detached)) is not None and former[2] >= 0 and former[0] is not None:
             return former[0]  # type: ignore[no-any-return]
@@ -30,7 +30,7 @@ def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
                 return tr, slot
     owner: Any
     owner, slot = (tr, tr.slot_of(t)) if t._history is None else t._history
-    if storage is not None and not (m.leaf or m.dynamic or is_view(t)):
+    if storage is not None and not (m.leaf or is_view(t)):
         root = value_at(owner, slot).base  # a result that its operation made as a view of a value that nobody else sees
         if root is not None and slot not in owner.custom and (owner.needs(root) if owner is tr else root in owner.tape.requires):
             return owner, root

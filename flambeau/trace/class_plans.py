@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.place import assign_offsets
 from flambeau.compiler.plan import Assembly, Layout, Numbers
+from flambeau.devices import CPU
 from flambeau.runtime import threads
-from flambeau.runtime.runner import Relocation, Task
 from flambeau.runtime.untracked import keep, record, untrack_all
 from flambeau.statistics import counters
 from flambeau.symbols import Code, Recording, at_sizes, reaches
@@ -23,6 +23,7 @@ from flambeau.trace import classes
 from flambeau.trace.classes import compared, over_symbols, tried
 from flambeau.trace.forgetting import account
 from flambeau.trace.state import State
+from flambeau.trace.tiers import in_pieces
 from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from flambeau.trace.evaluate import TracePlan
     from flambeau.trace.recorder import Trace
 
+# Sizes that are planned one by one before a plan over symbols, which costs as much as five of them: it is made and compared. A path that is recorded as a
+# whole has come back by then; most pieces have become parts of one.
+PATHS_MET: Final = 1
+PIECES_MET: Final = 5
 MOST_VARIANTS: Final = 12  # plans of one model for the same living results, before sizes are planned one by one
 
 
@@ -59,7 +64,7 @@ class PlanVariant:
             code.lines.append("s = (*s, *offsets, top)")
         code.check(later)
         layouts: list[Any] = [
-            None if x is None else (list(x.words), [tuple(r) for r in x.relocations], [[tuple(t) for t in p] for p in x.phases], x.from_io, x.small)
+            None if x is None else (list(x.words), [tuple(r) for r in x.relocations], [[tuple(t) for t in p] for p in x.phases], *x[3:])
             for x in found.layouts
         ]
         result = code.structure((layouts, found.fresh, found.arena_bytes))
@@ -67,26 +72,20 @@ class PlanVariant:
 
 
 def numbers_of(found: Any) -> Numbers:
-    """A plan's numbers as the assembly takes them."""
+    """A plan's numbers as the assembly takes them: relocations and tasks are plain tuples."""
     layouts, fresh, arena_bytes = found
-    made: list[Layout | None] = []
-    for x in layouts:
-        if x is None:
-            made.append(None)
-            continue
-        words, relocations, phases, from_io, small = x
-        made.append(Layout(words, [Relocation(*r) for r in relocations], [[Task(*t) for t in p] for p in phases], from_io, small))
-    return Numbers(made, fresh, arena_bytes)
+    return Numbers([None if x is None else Layout(*x) for x in layouts], fresh, arena_bytes)
 
 
 def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan]) -> TracePlan:
     """The plan of a path for a set of living tensors: from one over symbols where there is one, or can be."""
     model, sizes = state.model, state.sizes
-    if not sizes or model is None or not classes.ENABLED[0] or not classes.alone():
+    if not sizes or model is None or not classes.ENABLED[0] or not classes.alone() or any(t._meta.device is not CPU for t in tensors):
         return make(tr, state, tensors, alive)
-    variants: list[PlanVariant] | None = model.plans.get(alive)
-    if variants is None:  # met once: whether the path comes with other sizes is not known yet
-        model.plans[alive] = []
+    variants: list[PlanVariant] | int = model.plans.get(alive, 0)
+    if isinstance(variants, int):  # whether the path comes with further sizes is not known yet
+        met = variants + 1
+        model.plans[alive] = met if met < (PIECES_MET if in_pieces(tr) else PATHS_MET) else []
         return make(tr, state, tensors, alive)
     if variants is NOT_BY_CLASS:
         return make(tr, state, tensors, alive)

@@ -133,7 +133,7 @@ def of_input(key: Any, anywhere: bool) -> tuple[Any, Ints]:
     whole = m.offset == 0 and (key[0] != IN or nbytes == m.numel * m.dtype.itemsize)
     if not whole:
         ints = (*ints, m.offset, nbytes)
-    flags = m.dtype, m.requires_grad, m.leaf, m.wrapped, m.dynamic, len(shape), layout, whole
+    flags = m.dtype, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, len(shape), layout, whole
     rest = key[3] if key[0] == IN else (key[1], key[3], key[4])
     return (key[0], flags, rest, None if anywhere else line_here()), ints
 
@@ -151,14 +151,14 @@ def _ordered(shape: Any, order: tuple[int, ...]) -> tuple[Any, ...]:
 def input_key_of(skeleton: Any, ints: Ints) -> Any:
     """The key that `of_input` has taken apart, with other sizes."""
     kind, flags, rest, _ = skeleton
-    d, requires_grad, leaf, wrapped, dynamic, ndim, layout, whole = flags
+    d, requires_grad, leaf, wrapped, dynamic, device, ndim, layout, whole = flags
     shape, left = ints[:ndim], ints[ndim:]
     if layout is None:
         strides, left = left[:ndim], left[ndim:]
     else:
         strides = contiguous_strides(shape) if layout == "contiguous" else _ordered(shape, layout)
     offset, nbytes = (0, None) if whole else left
-    m = meta(shape, strides, d, offset, requires_grad, leaf, wrapped, dynamic)
+    m = meta(shape, strides, d, offset, requires_grad, leaf, wrapped, dynamic, device)
     if kind != IN:
         return (kind, rest[0], m, rest[1], rest[2])
     return (kind, m, m.numel * d.itemsize if nbytes is None else nbytes, rest)
@@ -274,7 +274,8 @@ def follow(
                 if variant.dead:
                     return _not_followed(make_exact())
                 return _taken(tr, variant, key, found, make_exact)
-    template = _template(variants, sizes, ints)
+    changed = _changed(skeleton, ints) if sizes and ints else ()
+    template = _template(variants, sizes, ints, changed)
     new = [x for x, t in zip(ints, template, strict=True) if t is NEW]
     if not sizes and (not new or sum([v.model is None for v in variants]) < SIZES_MET):
         if not any(v.met == ints for v in variants):
@@ -305,17 +306,35 @@ def _not_followed(state: State) -> State:
     return state
 
 
-def _template(variants: list[Variant], sizes: tuple[int, ...], ints: Ints) -> Ints:
+_values_at: Final[dict[Any, tuple[set[Any], ...]]] = {}  # by a call and its place in the program: the first values of each of its sizes
+MOST_PLACES: Final = 10_000  # that are remembered
+
+
+def _changed(skeleton: Any, ints: Ints) -> tuple[bool, ...]:
+    """Which sizes of a call have had more values than `SIZES_MET` at this place of the program, whatever led to it.
+
+    A path that is new would take each for a constant first, and so would all that come after it be recorded twice.
+    """
+    name = (skeleton[0].__class__ is str and skeleton[:2]) or skeleton[0]
+    known = _values_at.setdefault((name, len(ints), line_here()), tuple(set() for _ in ints))
+    for values, x in zip(known, ints, strict=True):
+        if len(values) <= SIZES_MET:
+            values.add(x)
+    if len(_values_at) > MOST_PLACES:
+        _values_at.clear()
+    return tuple(len(values) > SIZES_MET for values in known)
+
+
+def _template(variants: list[Variant], sizes: tuple[int, ...], ints: Ints, changed: tuple[bool, ...]) -> Ints:
     """What each size of a key is from now on: a number, one of the path's symbols, or a new one."""
     template: list[Any] = []
     for i, x in enumerate(ints):
         met = [v.met[i] for v in variants]
-        if x in (0, 1) or x < 0 or (met and all(m == x for m in met)):
+        if x in (0, 1) or x < 0 or (met and all(m == x for m in met) and not (changed and changed[i])):
             template.append(x)
         elif x in sizes:
-            template.append(sizes.index(x))
-            template[-1] = _Symbol(template[-1])
-        elif met:
+            template.append(_Symbol(sizes.index(x)))
+        elif met or (changed and changed[i]):
             template.append(NEW)
         else:
             template.append(x)
@@ -447,7 +466,7 @@ def _exact(variant: Variant, parent: State, key: Any, sizes: tuple[int, ...]) ->
         metas, numbers, pending = variant.evaluate(sizes)
         state.pending_bytes = parent.pending_bytes + pending
         made = [
-            meta(shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic)
+            meta(shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device)
             for m, (shape, strides, offset, _) in zip(variant.metas, metas, strict=True)
         ]
         state.outs = tuple([Out(out.slot, m, out.root, out.alias, given[3]) for out, m, given in zip(model.outs, made, metas, strict=False)])

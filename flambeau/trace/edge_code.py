@@ -121,7 +121,7 @@ def enter(places: Places) -> str:
     edge = c.field(next_, "STATE_EDGE")
     c.need(c.is_one_of(edge, "TUPLE"), "no")
     c.refuse(c.same(c.element("ptr", c.items(edge), 0), c.word("ALIAS")), "again")
-    key = c.run("ptr", "PyObject_GetAttr", t, c.word("KEY_NAME"))
+    key = c.run("ptr", "PyObject_GetAttr", t, c.word("INPUT_KEY_NAME"))
     c.refuse(c.same(key, "null"), "failed")
     c.release(key)
     storage = c.field(t, "TENSOR_STORAGE")

@@ -14,10 +14,13 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import Graph
+from flambeau.devices import CPU
+from flambeau.runtime import twice
 from flambeau.runtime.untracked import keep, untrack_all
 from flambeau.statistics import counters
 from flambeau.trace import finalizers as finalizers  # which the garbage collector calls from now on
 from flambeau.trace import liveness, recorder
+from flambeau.trace.blank import blank, refuse_read, split, with_blanks
 from flambeau.trace.class_plans import plan_for
 from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
@@ -196,6 +199,8 @@ def make_ready(tr: Trace, reason: str) -> bool:
 
 def _new_plan(tr: Trace, state: State, tensors: list[Tensor], alive: Any, reason: str) -> TracePlan:
     """Make a plan, and tell who wants to know."""
+    if len(TRACES) > 1:  # beside threads that record nothing goes by class (classes.alone), and those that have ended do not say so
+        end_traces_of_dead_threads()
     started = perf_counter_ns()
     plan = add_plan(tr, state, tensors, alive)
     for observer in OBSERVERS:
@@ -319,7 +324,7 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
     from flambeau.compiler.pipeline import compile_graph
 
     counters.plans_made += 1
-    if start_native is not None:
+    if start_native is not None and not twice.ahead_left:
         start_native()
     graph = graph_of(state, tr)
     final = final_roots(state)
@@ -338,8 +343,11 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
     from flambeau.autograd.segment import keep_history, plan_history
 
     history = plan_history(tr, state, graph, tensors, alive, output)
-    compiled = compile_graph(graph, over_symbols=tr.symbolic)
+    computed, bare = split(graph)
+    compiled = compile_graph(computed, over_symbols=tr.symbolic)
     plan = TracePlan(graph, compiled, assign)
+    if bare:
+        plan.run, plan.direct = with_blanks(plan.run, bare), None
     plan.history = history
     plan.keep = None if history is None else keep_history
     return plan
@@ -414,8 +422,10 @@ def observe(t: Tensor) -> Storage:
     tr = local.trace
     if type(tr) is not Trace:
         if not isinstance(tr, Fragment):  # a transform is active: what it passes on is the trace's
-            return t._observed() if hasattr(t, "_level") else tr.call_on_trace(observe, t)  # type: ignore[no-any-return]
+            return t._observed() if hasattr(t, "_level") else tr.call_on_trace(observe, t)  # type: ignore
         return tr.look(t)
+    if t._meta.device is not CPU:
+        refuse_read(t)
     if t._immediate is not None:
         observed(t)
     gen = t._gen
@@ -424,6 +434,8 @@ def observe(t: Tensor) -> Storage:
         if storage is not None and storage.buffer is not None and storage.slot == storage.origin:
             if tr.state.views_only and not tr.held:
                 settle(tr)
+            if tr.walk.cuts:
+                tr.walk.end()
             return storage  # an input of the trace that nothing has written to
         if storage is None or storage.gen == gen:
             flush(tr, "observation")
@@ -434,16 +446,28 @@ def observe(t: Tensor) -> Storage:
         storage = t._storage
         if storage is None:
             storage = evaluate_elsewhere(t)
-        elif storage.gen >= 0:
-            if storage.gen == tr.gen:
-                if storage.buffer is None or storage.slot != storage.origin:
-                    flush(tr, "observation")
-            else:
-                storage = evaluate_elsewhere(t)
+        elif storage.gen < 0:
+            if tr.walk.cuts:
+                tr.walk.end()  # a value that an earlier piece has computed: as a whole the path would end here
+        elif storage.gen != tr.gen:
+            storage = evaluate_elsewhere(t)
+        elif storage.buffer is None or storage.slot != storage.origin:
+            flush(tr, "observation")
     if storage.buffer is None:
         raise RuntimeError(
             f"a tensor of shape {tuple(t._meta.shape)} has no value: the computation that should have made it failed earlier"
         )
+    return storage
+
+
+def settled(t: Tensor) -> Storage:
+    """The storage of a tensor of `meta`, not pending any more."""
+    tr = local.main
+    storage = recorder.storage_of(t)
+    if t._gen == tr.gen or storage.gen == tr.gen:
+        flush(tr, "observation")
+    elif storage.buffer is None or storage.gen >= 0:
+        storage = evaluate_elsewhere(t)
     return storage
 
 
@@ -456,7 +480,7 @@ def evaluate_elsewhere(t: Tensor) -> Storage:
     from flambeau.compiler.pipeline import compile_graph
 
     if hasattr(t, "_level"):
-        return t._observed()  # type: ignore[no-any-return]
+        return t._observed()  # type: ignore
     storage = t._storage
     gen = storage.gen if storage is not None and storage.gen >= 0 else t._gen
     tr = TRACES.get(gen % TRACE_SLOTS) if gen >= 0 else None
@@ -471,6 +495,11 @@ def evaluate_elsewhere(t: Tensor) -> Storage:
     state = tr.state
     inputs, params = tr.inputs[:], tr.params[:]
     graph = graph_of(state)
+    if t._meta.device is not CPU:
+        v = graph.values[graph.root(t._slot if storage is None else storage.slot)]
+        storage = t._storage = storage or Storage()
+        storage.buffer, storage.gen = blank(v.numel * v.dtype.itemsize), -1
+        return storage
     root = graph.root(t._slot if storage is None else storage.slot)
     graph.outputs.append(root)
     plan = compile_graph(graph)

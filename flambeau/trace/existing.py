@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
+from flambeau.devices import CPU, META, Device
 from flambeau.dtypes import dtype
 from flambeau.runtime.buffers import allocator
+from flambeau.trace.blank import blank
 from flambeau.trace.meta import Meta, contiguous, meta
 from flambeau.trace.recorder import _TENSOR, bare, input_key
 from flambeau.trace.storage import Storage
@@ -34,13 +37,21 @@ def maker(shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None
         t = bare(_TENSOR[0])
         t._meta = m
         t._storage = Storage(buffer)
-        t._key = key
+        t._input_key = key
         return t, buffer.address
 
     return make
 
 
-def from_buffer(buffer: Any, shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None, offset: int = 0) -> Any:
+def from_buffer(buffer: Any, shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None, offset: int = 0, device: Device = CPU) -> Any:
     """A tensor over a buffer of its own."""
     shape = tuple(shape)
-    return from_storage(Storage(buffer), meta(shape, strides, d, offset) if strides or offset else contiguous(shape, d))
+    plain = not strides and not offset and device is CPU
+    return from_storage(Storage(buffer), contiguous(shape, d) if plain else meta(shape, strides or None, d, offset, device=device))
+
+
+def blank_tensor(shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None, requires_grad: bool = False) -> Any:
+    """A new tensor of `meta`."""
+    last = prod(shape) if strides is None else 0 if 0 in shape else 1 + sum([(n - 1) * s for n, s in zip(shape, strides, strict=True)])
+    t = from_buffer(blank(last * d.itemsize), shape, d, strides, device=META)
+    return t.requires_grad_() if requires_grad else t

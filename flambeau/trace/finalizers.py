@@ -40,7 +40,7 @@ def _make() -> Trace:
     def claim(t: Tensor) -> int:
         s = t._storage
         names = None if s is None else (s.gen, s.slot, s.origin, s.buffer)
-        claims.append((t, (t._slot, t._gen, t._meta, t._immediate, t._history, t._key), s, 0 if s is None else s.version, names))
+        claims.append((t, (t._slot, t._gen, t._meta, t._immediate, t._history, t._input_key), s, 0 if s is None else s.version, names))
         return resolve(t)
 
     aside._resolve = claim  # type: ignore[method-assign]
@@ -58,7 +58,7 @@ def _end(aside: Trace) -> None:
             now = t._storage
             if (now is not storage and storage is not None) or (now is not None and now.version != version):
                 continue  # it has other contents since
-            t._slot, t._gen, t._meta, t._immediate, t._history, t._key = had
+            t._slot, t._gen, t._meta, t._immediate, t._history, t._input_key = had
             t._storage = storage
             if storage is not None:
                 storage.gen, storage.slot, storage.origin, storage.buffer = names

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Node, Value
+from flambeau.devices import CPU
 from flambeau.trace.limits import Limit, needed
 from flambeau.trace.looks import NO_TENSORS, answer, behind, refuse_numbers
 from flambeau.trace.meta import Meta, meta
@@ -22,11 +23,7 @@ _TENSOR: list[Any] = [None]  # the Tensor class, set by tensor.py
 # Primitives that have no meaning for a dtype, and what PyTorch calls it in its errors.
 _REAL_ONLY = frozenset("div_floor div_trunc remainder fmod fmax fmin atan2 hypot copysign nextafter erf erfc erfinv lgamma digamma lt le gt ge".split())
 _FLOATING_ONLY = frozenset(("hypot", "nextafter"))
-_C_NAMES = {
-    dtypes.bool_: "Bool", dtypes.uint8: "Byte", dtypes.int8: "Char", dtypes.int16: "Short", dtypes.int32: "Int", dtypes.int64: "Long",
-    dtypes.complex64: "ComplexFloat", dtypes.complex128: "ComplexDouble",
-}  # fmt: skip
-_WITHOUT = {d: _REAL_ONLY if d.is_complex else _FLOATING_ONLY for d in _C_NAMES}
+_WITHOUT = {d: _REAL_ONLY if d.is_complex else _FLOATING_ONLY for d in dtypes.HELD if d.category != 2}
 _WITHOUT[dtypes.bool_] = _FLOATING_ONLY | {"div_floor", "div_trunc", "remainder", "fmod"}
 PARAMETER_DTYPE = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
 
@@ -77,6 +74,7 @@ class Fragment:
         self.entered: dict[int, int] = {}  # slot of an entered argument -> position among the tensors
         self.cache: dict[int, Tensor] = {}
         self.notes: list[tuple[int, int, int, int, int | None, str]] = []  # what index values must be (bounds.py)
+        self.device = CPU  # of what is made of no tensors
         self.limits: list[Limit] = []  # what numbers must fit into (limits.py)
         self.changing: dict[int, tuple[int, float]] = {}  # parameters whose value may be compared: (which argument, the number) (looks.py)
         self.within: dict[int, tuple[float, float]] = {}  # between what they may be
@@ -108,7 +106,7 @@ class Fragment:
         if found is None:
             v = self.value(slot)
             found = self.cache[slot] = self.placeholder(
-                slot, meta(v.shape, v.strides, v.dtype, v.offset, self.needs(slot), False, False, bool(v.dynamic))
+                slot, meta(v.shape, v.strides, v.dtype, v.offset, self.needs(slot), False, False, bool(v.dynamic), v.device)
             )
         return found
 
@@ -117,7 +115,7 @@ class Fragment:
 
     def note(self, t: Tensor, low: int, size: int, dim: int, skip: int | None, what: str) -> None:
         """The values of an index tensor must be from `low` to `size` - 1, or `skip`."""
-        if t._gen == self.gen:
+        if t._gen == self.gen and t._meta.device is CPU:
             self.notes.append((t._slot, low, size, dim, skip, what))
 
     def limit(self, t: Tensor, d: dtypes.dtype, name: str, single: bool) -> None:
@@ -155,7 +153,7 @@ class Fragment:
             result = (op.apply if self.autocast is None else casting_body(op, self.autocast))(*args)
             if self.numbers and isinstance(result, _TENSOR[0]) and not result._meta.wrapped:
                 m = result._meta
-                result = self.placeholder(result._slot, meta(m.shape, m.strides, m.dtype, m.offset, m.requires_grad, m.leaf, True, m.dynamic))
+                result = self.placeholder(result._slot, meta(m.shape, m.strides, m.dtype, m.offset, m.requires_grad, m.leaf, True, m.dynamic, m.device))
             return result
         finally:
             self.nested, self.numbers = before
@@ -171,14 +169,19 @@ class Fragment:
         slots = tuple([t._slot if t._gen == gen else self.resolve(t) for t in inputs])
         metas = [t._meta for t in inputs]
         if metas and metas[-1].dtype in _WITHOUT and primitive.name in _WITHOUT[metas[-1].dtype]:
-            raise NotImplementedError(f'"{primitive.name}_cpu" not implemented for \'{_C_NAMES[metas[-1].dtype]}\'')
+            raise NotImplementedError(f'"{primitive.name}_cpu" not implemented for \'{dtypes.C_NAMES[metas[-1].dtype.name]}\'')
         values = primitive.infer(metas, attrs)
         # What is computed from numbers alone is a number, but for random tensors, whose seed and offset are.
         wrapped = bool(metas) and all(m.wrapped for m in metas) and primitive.name != "random_uniform"
         grad = self.grad_enabled and primitive.differentiable and any(m.requires_grad for m in metas)
+        device = self.device
+        for m in metas:
+            if m.device is not CPU:
+                device = m.device
         outs: list[Tensor] = []
         ids = []
         for v in values:
+            v.device = device
             if v.base is not None:  # the rule says which input it aliases; make that absolute
                 source = slots[v.base]
                 base_value = self.value(source)
@@ -194,7 +197,7 @@ class Fragment:
                 self.requires.add(slot)
             outs.append(
                 self.placeholder(
-                    slot, meta(v.shape, v.strides, v.dtype, v.offset, needs, not needs, wrapped, bool(v.dynamic))
+                    slot, meta(v.shape, v.strides, v.dtype, v.offset, needs, not needs, wrapped, bool(v.dynamic), device)
                 )
             )
         self.nodes.append(Node(primitive.name, slots, tuple(ids), tuple(sorted(attrs.items()))))

@@ -18,6 +18,7 @@ from sys import getrefcount
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
+from flambeau.devices import CPU
 from flambeau.runtime.native_calls import UNPACKABLE
 from flambeau.statistics import counters
 from flambeau.trace import recorder
@@ -125,7 +126,7 @@ def learn(tr: Trace, state: State, tensors: list[Tensor]) -> None:
     from flambeau.compiler.plan import SMALL_BYTES
 
     found = shape_of_path(state)
-    if found is None or tr.boundaries or tr.custom:
+    if found is None or tr.boundaries or tr.custom or any(t._meta.device is not CPU for t in tensors):
         return
     inputs, call, views = found
     root = tr.root

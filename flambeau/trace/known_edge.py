@@ -22,7 +22,7 @@ from typing import Any, Final
 from flambeau import dtypes
 from flambeau.ops.registry import Operation
 from flambeau.ops.remembered import Given, KnownCall, finish
-from flambeau.runtime import buffers, jit, memory, native_calls, threads
+from flambeau.runtime import buffers, jit, memory, native_calls, threads, twice
 from flambeau.runtime.buffers import Buffer
 from flambeau.statistics import Counters, counters
 from flambeau.trace import buffer_code, call_code, edge_code, liveness, mutation, recorder, write_code
@@ -95,7 +95,7 @@ def start() -> None:
         return
     if threading.current_thread() is not threading.main_thread():
         return
-    evaluate.start_native = None
+    evaluate.start_native = None  # at once: a debugger or a finalizer that comes in between may record, and must not start it, too
     try:
         fields = _fields()
     except AssertionError:  # an interpreter that keeps objects in another way
@@ -104,7 +104,11 @@ def start() -> None:
     texts = write_code.modules(places) | buffer_code.modules(places) | call_code.modules(places) | {"edge": edge_code.edge_module(places)}
     readers = native_calls.readers()
     modules = [native_calls.module(name, text, {}) for name, text in texts.items()]
-    addresses = jit.functions([*modules, *[code for code, _ in readers.values()]], small=True)
+    wanted = [*modules, *[code for code, _ in readers.values()]]
+    if not twice.ahead(wanted):
+        evaluate.start_native = start  # calls go in Python until it is there
+        return
+    addresses = jit.functions(wanted, small=True)
     for (kind, (_, make)), address in zip(readers.items(), addresses[len(texts) :], strict=True):
         memory.READERS[getattr(dtypes, kind)] = make(address)
     at = dict(zip(texts, addresses, strict=False))
@@ -118,7 +122,7 @@ def start() -> None:
         "STR": str, "SLICE": slice, "GIVEN": Given, "ALIAS": recorder.ALIAS, "FINISH": finish, "LOOK": look,
         "MINUS": -1, "ZERO": 0, "ONE": 1, "STORAGE": Storage, "BOUNDARY": Boundary, "BUFFER": Buffer, "COUNTERS": counters,
         "MARK": object(), "LISTED": object(),
-    } | {f"{name.upper()}_NAME": sys.intern(f"_{name}") for name in ("key", "detached", "offset", "history", "hooks")}
+    } | {f"{name.upper()}_NAME": sys.intern(f"_{name}") for name in ("input_key", "detached", "offset", "history", "hooks")}
     objects["TRACE_NAME"] = sys.intern("trace")
     words = {name: id(o) for name, o in objects.items()} | {name: address_of(name) for name in FUNCTIONS}
     words |= {"THREAD": here(), "NEW": new(object, _TP_NEW), "NEW_TUPLE": new(tuple, _TP_NEW), "RUN": threads.native_address()}

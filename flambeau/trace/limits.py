@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.dtypes import dtype
 from flambeau.runtime.untracked import record
+from flambeau.small_floats import FORMATS, numbers
 
 if TYPE_CHECKING:
     from flambeau.trace.state import State
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
 _C_TYPES: Final = {
     "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
     "float32": "float", "float64": "double", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+    "complex32": "c10::complex<c10::Half>", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t",
+    **{name: "c10::" + name.capitalize() for name in FORMATS},
 }  # fmt: skip
 _MOST_FLOAT: Final = {
     "float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7), "float32": 2.0**127 * (2 - 2.0**-23), "complex64": 2.0**127 * (2 - 2.0**-23),
+    "complex32": 65504.0,
 }  # fmt: skip
 # Words of a limit in native code: which of the call's numbers, whether it is a float (2: one that must not be the least), the least, the greatest,
 # whether infinities and NaN pass.
@@ -34,10 +38,14 @@ WORDS: Final = 5
 @cache
 def room(kind: type, d: dtype, single: bool = False) -> tuple[float, float] | None:
     """The least and the greatest finite number of a class (int or float) that has a place in dtype `d`; None: all have. `single`: see `fit`."""
+    if d.name == "float4_e2m1fn_x2":
+        return 0, 0  # an element is two numbers
     if d.category == 1:
         bits = 8 * d.itemsize
         return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if d.is_signed else ((1 - 2**bits) * (kind is int), 2**bits - 1)
     most = inf if d.category == 0 or (single and d.itemsize == 2) else _MOST_FLOAT.get(d.name, inf)
+    if d.name in FORMATS:
+        most = max(x for x in numbers(d.name) if isfinite(x))
     return None if most == inf else (-most, most)
 
 
@@ -58,7 +66,7 @@ def fit(x: Any, d: dtype, name: str, single: bool = False) -> Any:
         raise RuntimeError(f"{name}(): value cannot be converted to type {_C_TYPES.get(d.name, d.name)} without overflow: got {x} for dtype {d.name}")
     made = x if d.is_complex or not isinstance(x, complex) else x.real
     if d.category == 1:
-        return int(made)
+        return int(made) - 2**64 if made >= 2**63 else int(made)  # as int64, with the same bits
     return float(made) if isinstance(made, int) and made >= 2**63 else made
 
 

@@ -39,13 +39,18 @@ def by_counts(tensors: list[Any]) -> bytes:
 
 
 def by_weak_references(tensors: list[Any]) -> bytes:
-    """The same without counts. What nobody holds has left the list afterwards: an empty tensor is in its place."""
+    """The same without counts. What nobody holds has left the list afterwards: a tensor that only knows its metadata is in its place."""
     references = [ref(t) for t in tensors]
+    metas = [getattr(t, "_meta", None) for t in tensors]
     tensors.clear()
     still = [r() for r in references]
     from flambeau.trace.recorder import _TENSOR, bare
 
-    tensors.extend([bare(_TENSOR[0]) if t is None else t for t in still])
+    for t, meta in zip(still, metas, strict=True):
+        left = bare(_TENSOR[0]) if t is None else t
+        if t is None and meta is not None:
+            left._meta = meta
+        tensors.append(left)
     return bytes([t is not None for t in still])
 
 

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any, Final
 
 from flambeau.compiler.graph import contiguous_strides
+from flambeau.devices import CPU, Device
 from flambeau.dtypes import NAMED, dtype, not_held
 from flambeau.runtime.untracked import untrack_all
 from flambeau.symbols import Sym, symbolic
@@ -38,12 +39,14 @@ class Meta:
     """Metadata of a tensor. `offset` is in elements; `dynamic` says that a run-time offset comes on top of it.
 
     `wrapped`: the value is a Python number (lowest category of type promotion).
+    `device`: where the elements are; it is a part of the metadata, so every key of an edge that has metadata knows devices apart.
     `leaf`: gradients stop here and are accumulated into `.grad` (only meaningful with `requires_grad`).
     """
 
-    __slots__ = ("dtype", "dynamic", "is_contiguous", "leaf", "ndim", "numel", "offset", "requires_grad", "shape", "strides", "wrapped")
+    __slots__ = ("device", "dtype", "dynamic", "is_contiguous", "leaf", "ndim", "numel", "offset", "requires_grad", "shape", "strides", "wrapped")
 
     shape: Size
+    device: Device
     strides: tuple[int, ...]
     dtype: dtype
     offset: int
@@ -57,7 +60,7 @@ class Meta:
 
     def variant(self, *, requires_grad: bool, leaf: bool) -> Meta:
         """The same layout with other gradient flags."""
-        return meta(self.shape, self.strides, self.dtype, self.offset, requires_grad, leaf, self.wrapped, self.dynamic)
+        return meta(self.shape, self.strides, self.dtype, self.offset, requires_grad, leaf, self.wrapped, self.dynamic, self.device)
 
     @property
     def is_dense(self) -> bool:
@@ -66,6 +69,7 @@ class Meta:
 
     def __repr__(self) -> str:
         grad = ", requires_grad" if self.requires_grad else ""
+        grad += f" on {self.device}" if self.device is not CPU else ""
         return f"{self.dtype.name}{list(self.shape)} strides {list(self.strides)} offset {self.offset}{grad}"
 
 
@@ -74,19 +78,20 @@ _INTERNED: Final[dict[tuple[Any, ...], Meta]] = {}
 
 def meta(
     shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype_: dtype, offset: int = 0, requires_grad: bool = False,
-    leaf: bool = True, wrapped: bool = False, dynamic: bool = False,
+    leaf: bool = True, wrapped: bool = False, dynamic: bool = False, device: Device = CPU,
 ) -> Meta:  # fmt: skip
     """The one Meta with these fields; `strides` None means contiguous."""
     if strides is None:
         strides = contiguous_strides(shape)
     over_symbols = symbolic(shape) or offset.__class__ is Sym or symbolic(strides)
-    key = (tuple(shape), strides, dtype_, offset, requires_grad, leaf, wrapped, dynamic)
+    key = (tuple(shape), strides, dtype_, offset, requires_grad, leaf, wrapped, dynamic, device.type)
     found = None if over_symbols else _INTERNED.get(key)
     if found is None:
         if dtype_ in NAMED:
             raise not_held(dtype_)
         found = Meta()
         found.shape = Size(shape)
+        found.device = device
         found.strides = strides
         found.dtype = dtype_
         found.offset = offset

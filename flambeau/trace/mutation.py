@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
+from flambeau.devices import META
 from flambeau.foreign import refuse
 from flambeau.runtime.untracked import record
 from flambeau.statistics import counters
 from flambeau.trace.arrival import arrival, leave_hooks
+from flambeau.trace.blank import no_data
 from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
@@ -34,8 +36,8 @@ ASSIGN = "assign"
 native_writes: Any = None  # `assign_all` where the same writes were made before, in native code (known_edge.py)
 
 
-def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
-    """Whether the storage is a leaf's, of which the target is a view: found among the boundaries of the target's history."""
+def leaf_of(target: Tensor, storage: Storage) -> Tensor | None:
+    """The leaf whose memory the storage is and of which the target is a view, if it is one: found among the boundaries of the target's history."""
     pending = [local.trace.boundaries]
     if target._history is not None:
         pending.append(target._history[0].boundaries)
@@ -43,10 +45,10 @@ def _is_of_leaf(target: Tensor, storage: Storage) -> bool:
         for b in boundaries.values():
             if b.tensor._storage is storage and b.tensor._detached == target._detached:
                 if b.history is None and b.tensor._meta.leaf:
-                    return True
+                    return b.tensor
                 if b.history is not None and not any(b.history[0].boundaries is known for known in pending):
                     pending.append(b.history[0].boundaries)
-    return False
+    return None
 
 
 @record
@@ -79,7 +81,7 @@ def refuse_leaf(target: Tensor, name: str) -> None:
                 "`with torch.no_grad():`, or write a new tensor instead."
             )
         storage = target._storage
-        if storage is not None and _is_of_leaf(target, storage):
+        if storage is not None and leaf_of(target, storage) is not None:
             raise RuntimeError(
                 f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
                 "update in `with torch.no_grad():`."
@@ -98,10 +100,18 @@ def check_writable(target: Tensor, name: str) -> None:
 
 
 def _is_same_data(target: Tensor, source: Tensor, name: str) -> bool:
-    """Whether a copy leaves everything as it is, gradients too: both are the same view of the same memory."""
+    """Whether a copy leaves everything as it is, gradients too: both are the same view of the same memory, an assigned value as it is broadcast."""
     m, sm = target._meta, source._meta
     same = name in ("copy_", "__setitem__") and source._storage is not None and source._storage is target._storage and source._detached == target._detached
-    return same and (m.shape, m.strides, m.dtype, target.storage_offset()) == (sm.shape, sm.strides, sm.dtype, source.storage_offset())
+    if not same or m.dtype is not sm.dtype or target.storage_offset() != source.storage_offset():
+        return False
+    if name == "copy_" or m.shape == sm.shape:
+        return (m.shape, m.strides) == (sm.shape, sm.strides)
+    lead = len(m.shape) - len(sm.shape)
+    sizes, strides = (1,) * lead + tuple(sm.shape), (0,) * lead + tuple(sm.strides)
+    return lead >= 0 and all(
+        p == q if n == k else k == 1 and p == 0 for n, k, p, q in zip(m.shape, sizes, m.strides, strides, strict=True)
+    )
 
 
 def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = False, settled: bool = False) -> Tensor:
@@ -121,8 +131,6 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         refuse_leaf(target, name)
         return target  # PyTorch does not look at an expanded tensor that is copied to itself
     check_writable(target, name)
-    if source is target:
-        return target
     owner = target._storage
     detached = owner is not None and target._detached != owner.family
     if detached and target._detached == 1 and tr.grad_enabled and target._meta.dtype.category >= 2:
@@ -192,11 +200,8 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     if recorded and (storage.history is not None or storage.cut >= 0 or state.meta.requires_grad):  # type: ignore[union-attr]
         storage.cut = next(ORDER)
         storage.history = storage.result = None
-    elif not recorded and not _uncounted(target) and (source_of := storage.source()) is not None:
-        # The history is what it was, but views lead to it anew, past the hooks of what they were.
-        storage.cut, storage.history = next(ORDER), source_of  # held from now on, as views hold their own no more
-        if is_view(target):
-            target._gen = -1
+    elif not recorded and not _uncounted(target):
+        _lead_anew(storage, target)
     for t in watched:
         owner, slot = arrival(tr, t)
         owner.hooked[slot] = t
@@ -205,6 +210,23 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
 
         flush(tr, "external memory")
     return target
+
+
+def _lead_anew(storage: Storage, target: Tensor) -> None:
+    """After a write without gradients: histories are what they were, but views lead to them anew, past the hooks of what they were."""
+    source = storage.source()
+    if source is not None:
+        storage.cut, storage.history = next(ORDER), source  # held from now on, as views hold their own no more
+    if storage.others is not None:
+        for family, (history, result, _) in storage.others.items():
+            if history is None and result is not None and (segment := result[0]()) is not None:
+                history = segment, result[1]
+            if history is not None:
+                storage.others[family] = history, None, next(ORDER)
+    elif source is None:
+        return
+    if is_view(target):
+        target._gen = -1
 
 
 def _leave_hooks(tr: Trace, target: Tensor, storage: Storage, others: dict[int, Tensor]) -> list[Tensor]:
@@ -242,6 +264,7 @@ def _make_ready(target: Tensor, args: Sequence[Any], name: str) -> None:
             _take_history(tr, target, storage)  # now: it ends the trace, and the operation keeps what it writes over in its own
     elif tr.grad_enabled and is_view(target) and not target._meta.leaf and _has_hooks(tr, target, storage):
         # As in PyTorch: gradients of the content go past the hooks of a view that it was written through.
+        check_writable(target, name)  # a write that is refused changes nothing
         source = storage.source()
         if target._history is None:
             leave_hooks(target, tr.hooked)
@@ -350,7 +373,7 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     key = (ASSIGN, slots, made, tuple([s.slot for s in storages]), tuple([t._meta for t in targets]))
     before = tr.state
     state = before.children.get(key)
-    plain = len(storages) == len(targets) and not tr.state.external and not any(t._detached or s.family for s, t in storages.items())
+    plain = len(storages) == len(targets) and not tr.state.external and not any(t._detached or s.family or s.history is not None for s, t in storages.items())
     # at once: a walk over the whole trace for each of some hundred writes takes its time
     if plain and _make_stale(tr, storages, tr.grad_enabled):
         _keep_views(tr)
@@ -446,6 +469,8 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
 
     counters.slow_path_entries += 1
     m, sm = tr.layout(target._slot, target._meta), tr.layout(source._slot, source._meta)
+    if sm.device is META and m.device is not META:
+        raise no_data()
     if not can_cast(sm.dtype, m.dtype) and name not in ("copy_", "fill_", "__setitem__"):
         raise RuntimeError(
             f"{name}: result type {sm.dtype.name} can't be cast to the desired output type {m.dtype.name}; "
@@ -453,6 +478,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
         )
     detached = target._detached != target._storage.family  # type: ignore[union-attr]
     fragment = Fragment(tr, tr.grad_enabled)
+    fragment.device = m.device
     root = tr.value(root_slot)
     view = tr.value(target._slot)
     keeps = m.requires_grad and not tr.grad_enabled
@@ -470,6 +496,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
         if whole:
             is_new = fresh or value is not s
             v = fragment.value(value._slot)
+            is_new = is_new and v.device is m.device
             if base._meta.requires_grad and tr.grad_enabled and not detached:
                 replaced = face
             if m.requires_grad and not value._meta.requires_grad and tr.grad_enabled:
@@ -494,7 +521,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
             result["target"] = prim.detach(result["target"])
 
     base = root if face == root_slot else tr.value(face)
-    base_meta = meta(base.shape, base.strides, base.dtype, 0, tr.needs(face), False)
+    base_meta = meta(base.shape, base.strides, base.dtype, 0, tr.needs(face), False, device=base.device)
     placeholders = [
         fragment.placeholder(target._slot, m),
         fragment.placeholder(source._slot, sm),
@@ -600,6 +627,11 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
         raise (TypeError if name == "cat" else RuntimeError)(
             f"{name}: result type {source._meta.dtype.name} can't be cast to the desired output type "
             f"{target._meta.dtype.name}; give an `out` of a wider dtype"
+        )
+    if source._meta.device is not target._meta.device:
+        raise RuntimeError(
+            f"{name}(): Attempting to copy from device {source._meta.device} to device {target._meta.device}, but cross-device copies are not allowed! "
+            f"The result has shape {tuple(source._meta.shape)}, `out` {tuple(target._meta.shape)}: both must be on one device"
         )
     if type(local.trace) is not Trace:
         local.trace.check_out(target, source, name)

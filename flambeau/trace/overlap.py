@@ -26,10 +26,8 @@ OUT_REFUSES = frozenset(
 )
 _IN_PLACE_TAKES = frozenset("addbmm addmm addmv baddbmm ldexp masked_scatter masked_fill index_fill resize_as".split())
 # Those that refuse to read what they write altogether.
-APART = frozenset(
-    "index_add index_copy index_put index_reduce put scatter scatter_add scatter_reduce index_select "
-    "gather take cross linalg_cross cat stack hstack vstack dstack column_stack".split()
-)
+_BY_INDEX = frozenset("index_add index_copy index_put index_reduce put scatter scatter_add scatter_reduce index_select take".split())
+APART = _BY_INDEX | frozenset("gather cross linalg_cross cat stack hstack vstack dstack column_stack".split())
 STARTS_AS_INPUT = frozenset("scatter_add scatter_reduce index_add index_copy index_reduce".split())  # whose `out` begins as a copy of the first argument
 NONE, PART, ALL = 0, 1, 2
 _seen: dict[tuple[Any, ...], int] = {}  # how two views overlap, by metadata and where they begin
@@ -74,7 +72,8 @@ def _overlap(a: Meta, b: Meta, offset: int, other_offset: int) -> int:
 def refuse_overlap(target: Any, source: Any, name: str) -> None:
     """RuntimeError, as PyTorch's, if what the function reads is in part what it writes to. Both are of one storage."""
     plain = name.rsplit(".", 1)[-1].rstrip("_")
-    common = (ALL if target._meta.numel else NONE) if source is target else overlap(target, source)
+    # PyTorch's functions with an index refuse the very tensor that they write, even without elements
+    common = (ALL if target._meta.numel or plain in _BY_INDEX else NONE) if source is target else overlap(target, source)
     if common == NONE or plain in _IN_PLACE_TAKES or (common == ALL and plain not in APART):
         return
     m, s = target._meta, source._meta

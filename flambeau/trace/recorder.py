@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Node, Value
+from flambeau.devices import META
 from flambeau.foreign import refuse
 from flambeau.runtime import forking
 from flambeau.statistics import counters
 from flambeau.trace import classes, tiers
+from flambeau.trace.blank import device_of
 from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
 from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, Moved, OffsetNeeded, _new, casting_body
@@ -29,7 +31,7 @@ from flambeau.trace.state import ALIAS, IN, Out, State
 from flambeau.trace.stepwise import Beside, try_call
 from flambeau.trace.storage import Storage
 from flambeau.trace.while_set import while_set
-from flambeau.trace.wrong_calls import explained, unexpected
+from flambeau.trace.wrong_calls import explained, internal, unexpected
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -190,7 +192,7 @@ class Trace:
         if not self.symbolic:
             return m
         v = self.value(slot)
-        return meta(v.shape, v.strides, v.dtype, v.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic)
+        return meta(v.shape, v.strides, v.dtype, v.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device)
 
     def publish(self, state: State, key: Any) -> None:
         """Make a whole state the child of its parent; a model is known by its place's variants alone (classes.py)."""
@@ -306,7 +308,7 @@ class Trace:
             raise Moved
         storage = t._storage
         gen = self.gen
-        key = t._key
+        key = t._input_key
         if key is not None and storage is not None and storage.gen < 0 and storage.external is None and storage.cut < 0:
             state = self.state.children.get(key)  # met before, as a plain input
             if state is not None and key[1] is t._meta and storage.buffer is not None:
@@ -346,7 +348,7 @@ class Trace:
             external = storage.external is not None and is_external(storage)
             key = input_key(m, buffer.nbytes, external)
             if not m.dynamic and not external and leaf == m.requires_grad:
-                t._key = key
+                t._input_key = key
         state = self.state.children.get(key)
         if state is None:
             state = self._register(key, m, leaf)
@@ -412,7 +414,7 @@ class Trace:
         if storage.gen == self.gen and slot in self.faces:
             return self.faces[slot]
         v = history[0].tape.values[history[1]]
-        whole = from_storage(storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False))
+        whole = from_storage(storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False, device=v.device))
         whole._history, whole._detached = history, storage.family
         found = self.resolve(whole)
         self.faces[storage.slot] = found
@@ -449,7 +451,7 @@ class Trace:
         if t._history is not None or source is None:
             return -1
         v = source[0].tape.values[source[1]]
-        whole = from_storage(storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False))
+        whole = from_storage(storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False, device=v.device))
         whole._history, whole._detached = source, t._detached
         return self.resolve(whole)
 
@@ -492,7 +494,7 @@ class Trace:
         requires = leaf
         if key[0] == IN:
             root = first + len(values)
-            values.append(Value((key[2] // m.dtype.itemsize,), m.dtype, (1,)))
+            values.append(Value((key[2] // m.dtype.itemsize,), m.dtype, (1,), device=m.device))
             state.inputs = (root,)
             state.input_count += 1
             state.root_slot = root
@@ -507,7 +509,7 @@ class Trace:
             if requires and not leaf and self.value(source).dtype is not m.dtype:
                 return self._reinterpreted(state, source, m)
         slot = first + len(values)
-        values.append(Value(tuple(m.shape), m.dtype, m.strides, m.offset, root, dynamic))
+        values.append(Value(tuple(m.shape), m.dtype, m.strides, m.offset, root, dynamic, m.device))
         offsets = tuple(p for p, _ in dynamic)
         same = self.value(source).dtype is m.dtype if key[0] == ALIAS else True
         attrs: tuple[tuple[str, Any], ...] = ()
@@ -592,6 +594,7 @@ class Trace:
             placeholders = [self._enter(fragment, kind, a, default) for kind, default, a in zip(_kinds(op, key), op.defaults, args, strict=True)]
             if self.state is not before:
                 raise Moved
+            fragment.device = device_of(op, tensors)
             if changing is not None:
                 changing.enter(fragment, key, placeholders, args)
                 fragments.append(fragment)
@@ -622,7 +625,7 @@ class Trace:
             if again is None:
                 if unexpected(error):
                     raise explained(error, op.name, op.names, args) from error
-                if isinstance(error, Exception):
+                if isinstance(error, Exception) and not internal(error):
                     name_operation(error, op.name)
                 raise
         return again(args)
@@ -665,7 +668,7 @@ class Trace:
         state.value_count = state.first_value + len(fragment.values)
         state.parameters = tuple(fragment.parameters)
         state.requires = frozenset(fragment.requires)
-        state.pending_bytes += sum([v.numel * v.dtype.itemsize for v in fragment.values if v.base is None])
+        state.pending_bytes += sum([v.numel * v.dtype.itemsize for v in fragment.values if v.base is None and v.device is not META])
         flat: list[Tensor]
         if isinstance(result, _TENSOR[0]):
             flat = [result]
@@ -688,7 +691,7 @@ class Trace:
             alias = fragment.entered.get(t._slot, fragment.roots.get(root))
             m = t._meta
             if m.wrapped:
-                m = meta(m.shape, m.strides, m.dtype, m.offset, m.requires_grad, m.leaf, False, m.dynamic)
+                m = meta(m.shape, m.strides, m.dtype, m.offset, m.requires_grad, m.leaf, False, m.dynamic, m.device)
             dynamic = tuple((self._parameter_index(slot, position), mult) for slot, mult in value.dynamic)
             outs.append(Out(t._slot, m, root, alias, dynamic))
         state.outs = tuple(outs)
@@ -887,7 +890,7 @@ def mark_custom(t: Tensor) -> Tensor:
         root = slot if value.base is None else value.base
         state = State(tr.state, key)
         new = state.first_value
-        state.values = [Value(value.shape, value.dtype, value.strides, value.offset, root, value.dynamic)]
+        state.values = [Value(value.shape, value.dtype, value.strides, value.offset, root, value.dynamic, value.device)]
         state.nodes = (Node("alias", (slot,), (new,)),)
         state.value_count = new + 1
         state.requires = frozenset((new,))

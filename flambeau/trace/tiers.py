@@ -2,8 +2,8 @@
 
 Where a call has no edge, recording it costs a plan for the whole path, and that pays only if the path comes back. So the trace ends there (a *cut*), and the
 call begins the next one, a *piece*, at a root of its own: there it is known if it was ever made before. A path is recorded as a whole from the first cut
-on from which paths have come back at least every other time: twice with the same sizes, or often with others, as sizes that are symbols cost more to record
-(classes.py). Two pieces that meet often enough become one.
+on from which paths have come back at least every other time: twice with the same sizes, or four times with others, as symbols cost more to record (classes.py).
+Two pieces that meet often enough become one.
 
 Which path comes back is a guess that costs time if it is wrong, and nothing else: values are the same in pieces and as a whole.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.statistics import counters
@@ -24,7 +25,7 @@ PIECES, WHOLE, MIXED = "0", "1", ""
 MODE: Final = [os.environ.get("FLAMBEAU_TIER", MIXED)]  # everything in pieces, everything as a whole, or as seems best
 SHORT: Final = 8  # calls: the plan of a longer piece costs as much as that of the path, so it must be there
 SAME: Final = 1  # how often a path has come back with the same sizes before it is recorded as a whole
-OTHERS: Final = 16  # and with others
+OTHERS: Final = 3  # and with others: models and plans over symbols serve what comes after
 MEETINGS: Final = 4_000  # of two pieces before they become one: a plan costs as much as that many ends of traces
 MOST_CUTS: Final = 1_024  # of a path that is never looked at: then it counts as ended
 MOST_PLACES: Final = 100_000  # that are remembered
@@ -57,6 +58,7 @@ class Places:
 
 
 _exact, _any_sizes = Places(SAME), Places(OTHERS)
+OPEN: Final[list[Walk]] = []  # walks on a path in pieces, of all threads: a look at a value that is there already ends the path
 _met: dict[int, int] = {}  # by the hash of a piece and a call: how often the call came after it
 
 
@@ -73,6 +75,8 @@ class Walk:
     def end(self) -> None:
         """The path has ended."""
         cuts, self.cuts = self.cuts, []
+        with suppress(ValueError):
+            OPEN.remove(self)
         _exact.end([exact for exact, _ in cuts])
         _any_sizes.end([any_sizes for _, any_sizes in cuts])
 
@@ -111,6 +115,8 @@ def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
             return False
         if len(_met) > MOST_PLACES:
             _met.clear()
+    if not walk.cuts:
+        OPEN.append(walk)
     walk.cuts.append((exact, any_sizes))
     return True
 

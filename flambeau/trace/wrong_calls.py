@@ -1,4 +1,9 @@
-"""Errors of calls that nobody expected: Python's own, raised where a function's code met an argument of another kind than it is written for."""
+"""Errors of calls that nobody expected: Python's own, raised where a function's code met an argument of another kind than it is written for.
+
+Not every error of Python's own inside flambeau says so of the call. It is our fault where no argument can be the cause: a name that does not exist,
+whatever is raised while recorded calls run or are differentiated (their arguments have been looked at by then), and a call that was given nothing.
+Such an error keeps its type, its words and its frames, and says in a note that the call was right.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,12 @@ _NUMPY: Final = os.sep + "numpy" + os.sep
 _OF_VALUES: Final = (IndexError, ValueError, OverflowError, ArithmeticError)
 _OF_TEXT: Final = ("invalid literal for int", "could not convert string", "complex() arg is a malformed")  # a text where a number should be
 _BY_PYTHON: Final = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, AssertionError, NameError)  # RecursionError says enough
+# Where a call's own arguments play no part any more: file, and function (None: any).
+_MACHINERY: Final[tuple[tuple[str, str | None], ...]] = (
+    ("trace/evaluate.py", "flush"), ("compiler/pipeline.py", None), ("compiler/plan.py", None), ("autograd/differentiate.py", None),
+)  # fmt: skip
+_IN_MACHINERY: Final = {os.path.join(_OURS, *file.split("/")): function for file, function in _MACHINERY}
+_NOTE: Final = "This is an error inside of flambeau, not one of the call. Please report it with the lines above."
 
 
 def _is_ours(file: str) -> bool:
@@ -23,25 +34,54 @@ def _is_ours(file: str) -> bool:
 
 
 def unexpected(error: BaseException) -> bool:
-    """Whether Python raised an error inside of flambeau's code, which has no `raise` there; not one of a user's function."""
-    if not isinstance(error, _BY_PYTHON) or type(error).__module__ != "builtins" or getattr(error, "_shortened", False):
+    """Whether Python raised an error inside of flambeau's code, which has no `raise` there, and the call's arguments may be the reason.
+
+    Not one of a user's function, and none that is our own fault (`internal`).
+    """
+    if not isinstance(error, _BY_PYTHON) or type(error).__module__ != "builtins" or getattr(error, "_shortened", False) or internal(error):
         return False
     place: TracebackType | None = error.__traceback__
     last = None
+    running = False
     while place is not None:
-        file = place.tb_frame.f_code.co_filename
+        code = place.tb_frame.f_code
+        file = code.co_filename
         if _is_ours(file):
             last = place
+            running = running or _IN_MACHINERY.get(file, "") in (None, code.co_name)
         elif last is not None and not (_NUMPY in file or (file.startswith(_LIBRARIES) and "site-packages" not in file)):
             return False  # a user's function, which flambeau called
         place = place.tb_next
     if last is None:
         return False
     if isinstance(error, AssertionError):
-        return not error.args  # one with words is meant for users
-    if isinstance(error, AttributeError) and last.tb_frame.f_code.co_name == "__getattr__":
-        return True  # of an object that is not what the code expected
-    return last.tb_next is not None or last.tb_frame.f_code.co_code[last.tb_lasti] != _RAISE
+        found = not error.args  # one with words is meant for users
+    elif isinstance(error, AttributeError) and last.tb_frame.f_code.co_name == "__getattr__":
+        found = True  # of an object that is not what the code expected
+    else:
+        found = last.tb_next is not None or last.tb_frame.f_code.co_code[last.tb_lasti] != _RAISE
+    if found and (running or isinstance(error, NameError)):
+        blame(error)
+        return False
+    return found
+
+
+def blame(error: BaseException) -> None:
+    """Say of an error that it is flambeau's own."""
+    error._internal = True  # type: ignore[attr-defined]
+    error.add_note(_NOTE)
+
+
+def internal(error: BaseException) -> bool:
+    """Whether an error has been found to be flambeau's own."""
+    return getattr(error, "_internal", False)
+
+
+def nothing_given(names: Sequence[str], values: Sequence[Any], defaults: Sequence[Any]) -> bool:
+    """Whether a call has no argument but the object whose method it is: then none can be wrong. Which layouts a method is for is another question."""
+    if names[:1] != ("self",) or _is_sparse(values[0]):
+        return False
+    return all(v is d or (n.startswith("*") and not v) for n, v, d in zip(names[1:], values[1:], defaults[1:], strict=True))
 
 
 def of_users(error: BaseException) -> bool:

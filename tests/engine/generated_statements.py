@@ -57,7 +57,7 @@ GRADIENTS = (
     "s.backward(X)", "s.backward(X)", "X = s.gradient(Y, False)", "X = s.gradient(Y, True)", "X.register_hook(lambda g: g * 0.5)", "X.retain_grad()",
     "with torch.no_grad():\n    X.mul_(N)", "with torch.no_grad():\n    X = Y * N", "X = Y.detach()", "X = Y.detach().clone().requires_grad_()",
     "X = s.custom.apply(Y)", "X = torch.utils.checkpoint.checkpoint(lambda t: bounded(s, t) * N, Y, use_reentrant=False)",
-    "with torch.enable_grad():\n    X = Y * Y", "X.requires_grad_()", "s.optimizer(I).step()", "s.optimizer(I).zero_grad()",
+    "with torch.enable_grad():\n    X = Y * Y", "s.require(X)", "s.optimizer(I).step()", "s.optimizer(I).zero_grad()",
     "s.optimizer(I).zero_grad()\ns.loss(Y).backward()\ns.optimizer(I).step()", "with torch.inference_mode():\n    s.see(Y * 2)",
 )  # fmt: skip
 NETWORKS = (
@@ -65,8 +65,8 @@ NETWORKS = (
     "X = s.module('LSTM', 3, 5)(s.rows(Y, 3))[I % 2 * 0]", "X = s.module('GRU', 2, 3, bidirectional=True)(s.rows(Y, 2)[None])[0]",
     "X = s.module('RNN', 5, 3, num_layers=2, dropout=0.4)(s.rows(Y, 5))[0]",
     "r = s.rows(Y, 6)\nX = s.module('MultiheadAttention', 6, 2, dropout=0.2)(r, r, r)[0]",
-    "X = s.module('Conv1d', 1, 3, 3, padding=1)(s.rows(Y, 7)[:, None])", "X = s.module('BatchNorm1d', 3)(s.rows(Y, 3))",
-    "X = s.module('LayerNorm', 5)(s.rows(Y, 5))", "X = s.module('Embedding', 7, 3)(s.rows(Y, 2).argmax(-1))",
+    "X = s.module('Conv1d', 1, 3, 3, padding=1)(s.rows(Y, 7)[:, None])", "X = s.module('BatchNorm1d', 3)(s.apart(s.rows(Y, 3), 0))",
+    "X = s.module('LayerNorm', 5)(s.apart(s.rows(Y, 5), 1))", "X = s.module('Embedding', 7, 3)(s.rows(Y, 2).argmax(-1))",
     "X = s.module('TransformerEncoderLayer', 6, 2, 11, dropout=0.1)(s.rows(Y, 6))", "X = s.module('GRUCell', 3, 5)(s.rows(Y, 3))",
     "r = s.rows(Y, 4)[None]\nX = torch.nn.functional.scaled_dot_product_attention(r, r * 0.5, r, is_causal=I % 2 == 0)",
     "r = s.rows(Y, 3)[None]\nX = torch.nn.functional.scaled_dot_product_attention(r, r, r, dropout_p=0.25)",
@@ -191,7 +191,8 @@ class Run:
         """Record everything that can be seen of a tensor."""
         kind = str(x.dtype).removeprefix("torch.")
         values = np.array(x.tolist(), "complex128" if "complex" in kind else "float64" if "float" in kind else kind).reshape(tuple(x.shape))
-        self.events.append(("seen", kind, tuple(x.shape), bool(x.requires_grad), values, self.tolerance))
+        # A statement that looks at what it has made itself may be the first with this dtype.
+        self.events.append(("seen", kind, tuple(x.shape), bool(x.requires_grad), values, max(self.tolerance, TOLERANCES.get(kind, 0))))
 
     def note(self, *what: Any) -> None:
         self.events.append(("none", what))
@@ -211,10 +212,16 @@ class Run:
         if x.dtype != self.m.bfloat16:
             self.shared.append(x.detach().numpy())
 
+    def require(self, x: Any) -> None:
+        """Make it a leaf, unless a view of it is there: PyTorch's then says that it requires gradients, and gets none (docs/differences.md)."""
+        if not any(v is not x and hasattr(v, "numel") and v._is_view() and share_memory(self, v, x) for v in self.values):  # type: ignore[arg-type]
+            x.requires_grad_()
+
     def cast(self, x: Any, kind: Any) -> Any:
-        """Whole numbers far from a half of numbers, as long as both agree."""
-        if "int" in str(kind) and (x.dtype.is_floating_point or x.dtype.is_complex):
-            x = (x.detach().abs() * 0.01).round().clamp(0, 100)
+        """Whole numbers far from a half of numbers, as long as both agree; bools of what is not left by rounding."""
+        inexact = x.dtype.is_floating_point or x.dtype.is_complex
+        if inexact and ("int" in str(kind) or "bool" in str(kind)):
+            x = (x.detach().abs() * (0.01 if "int" in str(kind) else 100)).round().clamp(0, 100)
         return x.to(kind)
 
     def rows(self, x: Any, n: int) -> Any:
@@ -225,6 +232,11 @@ class Run:
         if self.nudge is not None:  # rows of one number are normalised to what rounding leaves
             x = x * (1 + self.m.tensor(self.nudge.choice([-0.5, 0.5], tuple(x.shape))) * LAST_PLACES["float32"]).to(x.dtype)
         return x
+
+    def apart(self, x: Any, dim: int) -> Any:
+        """Numbers that differ along a dim: of equal ones a normalisation makes what rounding has left."""
+        ramp = self.m.linspace(-1, 1, x.shape[dim])
+        return x + (ramp if dim else ramp[:, None])
 
     def out(self, x: Any, y: Any) -> Any:
         """x without its history, as the `out` of what has the shape of y; something new where x has another shape."""

@@ -67,7 +67,7 @@ def partner(s: Machine, x: Any, number: int) -> Any:
 def share_memory(s: Machine, x: Any, y: Any) -> bool:
     """Whether two tensors are over one storage; asks nothing that would end a trace."""
     if s.m.__name__ == "torch":
-        return bool(x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr())
+        return bool(x.untyped_storage()._cdata == y.untyped_storage()._cdata)  # not by address: that of all empty memories is 0
     return x is y or (x._storage is not None and x._storage is y._storage)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -313,3 +314,16 @@ def test_an_input_is_not_followed_by_class_while_classes_are_off() -> None:
         followed = program(n, True)
     assert followed
     assert program(11, False) == 0
+
+
+def test_threads_that_have_ended_do_not_stand_in_the_way() -> None:
+    """Beside a thread that records nothing is recorded over symbols; one that has ended, here with something pending, no longer counts."""
+    kept: list[Any] = []
+    thread = threading.Thread(target=lambda: kept.append(torch.ones(3) * 2))
+    thread.start()
+    thread.join()
+    before = counters.class_edges
+    for n in range(5, 15):
+        (torch.ones(n, 17).exp() + 1).sum().item()
+    assert counters.class_edges > before and classes.alone()
+    assert kept[0].tolist() == [2.0, 2.0, 2.0]

@@ -79,6 +79,37 @@ def test_a_training_loop_under_a_tracer_that_looks_at_every_variable(look: Calla
     assert stops >= min(most, 100) and traced == _train(size)
 
 
+@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="Python 3.12 and later")
+@pytest.mark.parametrize("tool", (0, 4))
+@pytest.mark.parametrize(("look", "size", "most", "each"), [(repr, 8, 4000, 1), (repr, 9, 4000, 61), (_attributes, 10, 60, 1), (_methods, 11, 400, 1)])
+def test_a_training_loop_under_line_events(look: Callable[[Any], Any], size: int, most: int, each: int, tool: int) -> None:
+    """The same by `sys.monitoring`, as these debuggers step on Python 3.12 and later: line events of all code, at which variables are looked at."""
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+    seen = stops = 0
+
+    def on_line(code: Any, line: int) -> None:
+        nonlocal seen, stops
+        if "flambeau" in code.co_filename and "/tests/" not in code.co_filename:
+            seen += 1
+            if stops < most and not seen % each:
+                stops += 1
+                for value in list(sys._getframe(1).f_locals.values()):
+                    with suppress(Exception):  # objects that are being made
+                        look(value)
+
+    size += tool * 10
+    monitoring.use_tool_id(tool, "a debugger")
+    try:
+        monitoring.register_callback(tool, monitoring.events.LINE, on_line)
+        monitoring.set_events(tool, monitoring.events.LINE)
+        stepped = _train(size)
+        assert monitoring.register_callback(tool, monitoring.events.LINE, None) is on_line  # what was taken away in between is back
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+    assert stops >= min(most, 100) and stepped == _train(size)
+
+
 @pytest.mark.parametrize("command", ["step", "next", "step\nargs\nlocals().keys()"])
 def test_pdb_steps_through_operations(tmp_path: Path, command: str) -> None:
     path = tmp_path / "program.py"

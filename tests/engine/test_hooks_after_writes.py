@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -56,6 +58,81 @@ def test_hooks_after_writes(write: str) -> None:
         np.testing.assert_allclose(seen, wanted, rtol=1e-3)
 
 
+def detached_part(m: Any, where: Any, row: bool, kind: str, look: bool) -> list[Any]:
+    """A detached view of a part of the memory is written, watched, and then the memory is written through another family of views."""
+    x = m.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    w = m.tensor(3.0, requires_grad=True)
+    base = x * 1
+    view = base[where] if row else base[..., where]
+    own = view.detach()
+    own[0] = w * 2
+    if look:
+        own.sum().item()
+    seen: list[Any] = []
+    if kind == "hook":
+        own.register_hook(lambda g: (seen.append(g.tolist()), g * 0.5)[1])
+    elif kind == "kept":
+        own.retain_grad()
+    view[0] = w
+    result = (own * own).sum() + base.sum()
+    if kind == "asked":
+        return [g.tolist() for g in m.autograd.grad(result, (own, x, w))]
+    result.backward()
+    return [seen, x.grad.tolist(), w.grad.tolist(), own.grad.tolist() if kind == "kept" else None]
+
+
+@pytest.mark.parametrize("kind", ("hook", "kept", "asked"))
+def test_detached_parts_whose_place_is_a_number(kind: str) -> None:
+    for where, row, look in itertools.product((0, 1, -1, slice(1, None)), (False, True), (False, True)):
+        ours, theirs = (detached_part(m, where, row, kind, look) for m in (ft, torch))
+        assert ours == theirs, (where, row, look)
+
+
+def _without_gradients(x: Any, m: Any) -> None:
+    with m.no_grad():
+        x.copy_(x)
+
+
+COPIES_OF_ITSELF: dict[str, Callable[[Any, Any], Any]] = {
+    "itself": lambda x, m: x.copy_(x), "all": lambda x, m: x.__setitem__(..., x), "row": lambda x, m: x.__setitem__(0, x[0]),
+    "view": lambda x, m: (lambda v: v.copy_(v))(x.t()), "two views": lambda x, m: x.t().copy_(x.t()), "alias": lambda x, m: x.copy_(x.view_as(x)),
+    "part": lambda x, m: (lambda v: v.copy_(v))(x[:, 1:]), "from detached": lambda x, m: x.copy_(x.detach()),
+    "into detached": lambda x, m: x.detach().copy_(x), "no_grad": _without_gradients, "data": lambda x, m: (lambda d: d.copy_(d))(x.data),
+}  # fmt: skip
+
+
+def copied_to_itself(m: Any, form: str, early: bool, used: str, look: bool, kind: str) -> list[Any]:
+    """What is seen of a tensor that is copied to itself: versions, gradients before and after the copy, or the error of a gradient that needs the old one."""
+    leaf = m.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    x = leaf * 1
+    first = {"not": x.new_zeros(()), "linearly": x.sum() * 2, "by value": (x * x).sum()}[used]
+    if look:
+        x.sum().item()
+    seen: list[Any] = []
+    if early:
+        x.register_hook(lambda g: seen.append(("before", g.tolist())))
+    version = x._version
+    COPIES_OF_ITSELF[form](x, m)
+    events: list[Any] = [x._version - version]
+    if kind == "hook":
+        x.register_hook(lambda g: (seen.append(("after", g.tolist())), g * 2)[1])
+    else:
+        x.retain_grad()
+    try:
+        ((x * x).sum() + first).backward()
+    except RuntimeError as error:
+        return [*events, "modified by an inplace operation" in str(error)]
+    return [*events, seen, leaf.grad.tolist(), x.grad.tolist() if kind == "kept" else None]
+
+
+@pytest.mark.parametrize("form", COPIES_OF_ITSELF)
+def test_a_copy_of_a_tensor_to_itself_is_a_write(form: str) -> None:
+    flags = (False, True)
+    for early, used, look, kind in itertools.product(flags, ("not", "linearly", "by value"), flags, ("hook", "kept")):
+        ours, theirs = (copied_to_itself(m, form, early, used, look, kind) for m in (ft, torch))
+        assert ours == theirs, (early, used, look, kind)
+
+
 # -- random programs of writes, hooks, kept gradients and reads on a tensor and its views -----------------------------------------------------
 
 VIEWS: tuple[Callable[[Any], Any], ...] = (
@@ -73,7 +150,7 @@ Step = tuple[str, int, int]
 
 
 def steps_of(seed: int) -> list[Step]:
-    """The base (one of four) and what is done: (action, tensor, choice), taken modulo what there is."""
+    """The base (one of six) and what is done: (action, tensor, choice), taken modulo what there is."""
     g = np.random.default_rng(seed)
     return [(str(g.choice(ACTIONS)), int(g.integers(1000)), int(g.integers(1000))) for _ in range(int(g.integers(5, 15)))]
 
@@ -91,9 +168,13 @@ class Watched:
         self.events: list[Any] = []
 
     def run(self, steps: Sequence[Step]) -> list[Any]:
-        base = steps[0][2] % 4
+        base = steps[0][2] % 6
         x = self.leaf
-        self.tensors.append(x * 1 if base == 0 else x.mT * 1 if base == 1 else (x * 1).mT if base == 2 else self.m.zeros(2, 3, dtype=self.m.float64))
+        bases: tuple[Callable[[], Any], ...] = (
+            lambda: x * 1, lambda: x.mT * 1, lambda: (x * 1).mT, lambda: self.m.zeros(2, 3, dtype=self.m.float64), lambda: x,
+            lambda: (x * 1).detach().requires_grad_(),
+        )  # fmt: skip
+        self.tensors.append(bases[base]())
         for number, (action, which, choice) in enumerate(steps[1:]):
             try:
                 self.act(action, self.tensors[which % len(self.tensors)], choice, number)
@@ -155,7 +236,7 @@ class Watched:
 
 def described(steps: Sequence[Step]) -> str:
     """The program in words."""
-    count, lines = 1, [f"base {steps[0][2] % 4}"]
+    count, lines = 1, [f"base {steps[0][2] % 6}"]
     for number, (action, which, choice) in enumerate(steps[1:]):
         name, detail = f"t{which % count}", ""
         if action in ("view", "write"):
@@ -192,3 +273,84 @@ def shortened(steps: list[Step]) -> str | None:
 @pytest.mark.parametrize("start", range(0, 200, 50))
 def test_random_hooks_and_writes(start: int) -> None:
     assert not [shortened(steps_of(seed)) for seed in range(start, start + 50) if differs(steps_of(seed))]
+
+
+# -- views of a leaf that is written without gradients ------------------------------------------------------------------------------------------
+
+LEAVES: dict[str, Callable[[Any], Any]] = {
+    "leaf": lambda m: m.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True),
+    "detached": lambda m: (m.ones(2, 3) * 3).detach().requires_grad_(), "parameter": lambda m: m.nn.Parameter(m.ones(2, 3) * 2),
+}  # fmt: skip
+SEEN_BY_LEAVES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "no write": lambda m, leaf, v: None, "leaf": lambda m, leaf, v: _in_no_grad(m, leaf), "view": lambda m, leaf, v: _in_no_grad(m, v),
+    "another view": lambda m, leaf, v: _in_no_grad(m, leaf[1]), "detached": lambda m, leaf, v: leaf.detach().mul_(2),
+    "detached view": lambda m, leaf, v: v.detach().mul_(2), "data": lambda m, leaf, v: leaf.data.mul_(2),
+    "step": lambda m, leaf, v: (leaf.grad is None and leaf.sum().backward(), m.optim.SGD([leaf], lr=0.5).step()),
+}  # fmt: skip
+PARTS: tuple[Callable[[Any], Any], ...] = (lambda t: t[0], lambda t: t.t(), lambda t: t[:, 1:][0])
+
+
+def _in_no_grad(m: Any, t: Any) -> None:
+    with m.no_grad():
+        t.mul_(2)
+
+
+def hooks_of_views_of_a_leaf(m: Any, leaf_kind: str, write: str, part: int, kind: str, look: bool) -> list[Any]:
+    """A hooked view of a leaf (or one whose gradient is kept), and a view of that, used before and after a write; a hook after it; a second write."""
+    leaf = LEAVES[leaf_kind](m)
+    view = PARTS[part](leaf)
+    seen: list[Any] = []
+
+    def watch(number: int) -> None:
+        if kind == "kept":
+            view.retain_grad()
+        else:
+            view.register_hook(lambda g: (seen.append((number, g.tolist())), g * 10)[1])
+
+    watch(1)
+    below = view[...]
+    uses = [(view * 3).sum(), (below * 5).sum()]
+    for number in (2, 3):
+        if look:
+            view.sum().item()
+        SEEN_BY_LEAVES[write](m, leaf, view)
+        uses += [(view * 7 * number).sum(), (below * 11).sum(), (view[...] * 13).sum()]
+        watch(number)
+        uses += [(view * 17).sum(), (leaf * 19).sum()]
+    leaf.grad = None
+    sum(uses).backward()
+    return [sorted(seen), leaf.grad.tolist(), view.grad.tolist() if kind == "kept" else None, view.tolist()]
+
+
+@pytest.mark.parametrize("leaf_kind", LEAVES)
+@pytest.mark.parametrize("write", SEEN_BY_LEAVES)
+def test_hooks_of_views_of_a_leaf_over_writes_without_gradients(leaf_kind: str, write: str) -> None:
+    for part, kind, look in itertools.product(range(3), ("hook", "kept"), (False, True)):
+        ours, theirs = (hooks_of_views_of_a_leaf(m, leaf_kind, write, part, kind, look) for m in (ft, torch))
+        assert ours == theirs, (part, kind, look)
+
+
+def test_a_hooked_view_does_not_keep_its_leaf() -> None:
+    leaf = ft.ones(3, requires_grad=True)
+    view = leaf[1:]
+    view.register_hook(lambda g: g)
+    with ft.no_grad():
+        leaf.mul_(2)
+    view.sum().backward()
+    gone = weakref.ref(leaf)
+    del leaf, view
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_leaf_with_hooked_views_may_stop_to_be_one() -> None:
+    for m in (ft, torch):
+        leaf = m.ones(3, requires_grad=True)
+        view = leaf[1:]
+        view.register_hook(lambda g: g)
+        with m.no_grad():
+            leaf.mul_(2)
+        leaf.requires_grad_(False)
+        assert not (leaf * 2).requires_grad
+        assert not leaf[1:].requires_grad
+        assert leaf.tolist() == [2.0, 2.0, 2.0]

@@ -333,3 +333,46 @@ def test_custom_functions_side_by_side(each_tier: str) -> None:
 
     for ours, plain in zip(program(Double.apply), program(lambda x: x * 2), strict=True):
         assert ours == pytest.approx(plain, rel=1e-5)
+
+
+def test_a_path_ends_where_a_value_is_read_that_a_piece_has_computed() -> None:
+    """What is read is ready before the path ends; the rest of it is not looked at. It comes back all the same, and is recorded as a whole."""
+    tiers.MODE[0] = tiers.MIXED
+    kept = torch.ones(3, 4)
+    weight = torch.randn(4, 4)
+
+    def step(n: int) -> Any:
+        nonlocal kept
+        words = (torch.ones(n, 4) @ weight).relu().argmax(-1)
+        kept = torch.cat((kept[1:3], torch.tanh(kept[:1]) * 1.5))
+        return words.tolist()
+
+    local.trace.walk.end()
+    for n in range(3, 14):
+        step(n)
+    pieces = counters.pieces
+    for n in range(14, 22):
+        step(n)
+    assert counters.pieces - pieces < 24, "most calls are not in pieces any more (72 where no such path ends)"
+
+
+def test_a_path_ends_where_a_number_is_read_that_a_piece_has_computed() -> None:
+    """`item()` of what is ready does not ask the recorder for anything, but the path of a training step ends there: after the writes to its parameters."""
+    tiers.MODE[0] = tiers.MIXED
+    weight = torch.randn(4, 4, requires_grad=True)
+
+    def step() -> float:
+        loss = (torch.ones(3, 4) @ weight).sin().sum()
+        (slope,) = torch.autograd.grad(loss, weight)
+        with torch.no_grad():
+            weight.sub_(slope.clamp(-1, 1), alpha=0.01)
+        return loss.item()  # type: ignore[no-any-return]
+
+    torch.ones(1).sum().item()  # whatever path there was has ended
+    for _ in range(6):
+        step()
+    pieces = counters.pieces
+    for _ in range(4):
+        step()
+    assert counters.pieces == pieces, "the step is recorded as a whole"
+    assert not tiers.OPEN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -287,3 +288,62 @@ def test_errors(f: Program) -> None:
         x = t.arange(1.0, 7.0, dtype=t.float64).view(2, 3).clone().requires_grad_()
         with pytest.raises(RuntimeError, match=r"modified by an inplace operation|created in no_grad mode"):
             f(t, x).sum().backward()
+
+
+def replaced_content(m: Any, operation: str, cut: str, look: bool, rows: int) -> list[Any]:
+    """All of a result is written over, and the history of what it was is asked all the same: it gets zeros, whatever stages the pass has."""
+    x = m.tensor([[0.5, -1.0], [2.0, 1.5]][:rows], requires_grad=True)
+    other = (m.tensor([[3.0, 2.0]]) * 2).sum() * -2
+    made = {
+        "atan2": lambda: m.atan2(x * 1, other.abs() + 1), "mul": lambda: (x * 1) * (other + 1), "div": lambda: other.sin() / (x * 3),
+        "pow": lambda: (x * x) ** 3,
+    }  # fmt: skip
+    z = made[operation]()
+    seen: list[Any] = []
+    if cut == "hook":
+        z.register_hook(lambda g: (seen.append(g.tolist()), g + 1)[1])
+    between = m.utils.checkpoint.checkpoint(lambda t: t.sin() * 0.5, x, use_reentrant=False) if cut == "checkpoint" else (x * 2).sin()
+    if cut == "hook between":
+        between.register_hook(lambda g: (seen.append(g.tolist()), g * 2)[1])
+    z[:] = 2.0
+    loss = z.sum() + between.sum()
+    if look:
+        loss.item()
+    if cut == "asked":
+        return [None if g is None else g.tolist() for g in m.autograd.grad(loss, (between, x))]
+    loss.backward()
+    return [seen, x.grad.tolist()]
+
+
+@pytest.mark.parametrize("operation", ("atan2", "mul", "div", "pow"))
+def test_replaced_contents(operation: str) -> None:
+    for cut, look, rows in itertools.product(("", "hook", "hook between", "checkpoint", "asked"), (False, True), (1, 2)):
+        ours, theirs = (replaced_content(m, operation, cut, look, rows) for m in (flambeau, torch))
+        np.testing.assert_allclose(numbers(ours), numbers(theirs), rtol=1e-5, err_msg=f"{cut, look, rows}")
+
+
+def numbers(found: Any) -> list[float]:
+    """The numbers of nested lists, one after the other."""
+    return [x for part in found for x in numbers(part)] if isinstance(found, list) else [float(found)]
+
+
+ASSIGNED: dict[str, Callable[[Any, Any], Any]] = {
+    "the base": lambda e, b: e.__setitem__(..., b), "its columns": lambda e, b: e.__setitem__((..., slice(-2, None)), b[..., -2:]),
+    "copied": lambda e, b: e.copy_(b), "itself": lambda e, b: e.__setitem__(..., e), "a row of it": lambda e, b: e.__setitem__(..., e[:1]),
+    "another": lambda e, b: e.__setitem__(..., b * 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ASSIGNED)
+def test_what_an_expanded_tensor_shows_may_be_assigned_to_it(how: str) -> None:
+    """PyTorch refuses writes to expanded tensors, but for those that put what is there, as it is broadcast."""
+    for shape, expanded in (((2,), (3, 2)), ((1, 2), (2, 1, 2)), ((2, 1), (2, 3)), ((1,), (4,)), ((1, 2), (1, 2)), ((2, 2), (3, 2, 2)), ((1, 3), (2, 3))):
+        found = []
+        for m in (flambeau, torch):
+            base = m.arange(float(np.prod(shape))).reshape(shape)
+            try:
+                ASSIGNED[how](base.expand(*expanded), base)
+                found.append(base.tolist())
+            except RuntimeError as error:
+                found.append("single memory location" in str(error))
+        assert found[0] == found[1], (shape, expanded)
