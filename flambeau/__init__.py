@@ -233,11 +233,12 @@ from flambeau.queries import (
 )  # fmt: skip
 
 globals().update(_dtypes.NAMED_BY_NAME)
-chalf = _dtypes.NAMED_BY_NAME["complex32"]
+globals().update({_d.name: _d for _d in _dtypes.LIMITED})
+chalf = _dtypes.complex32
 __version__ = "0.1.0"
 pi, e, inf, nan = _math.pi, _math.e, _math.inf, _math.nan
 newaxis = None
-from flambeau.layouts import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
+from flambeau.layouts import jagged, layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 
 stats = _statistics.snapshot
 trace = linear.trace  # the function: the package of that name is reached by its modules
@@ -249,8 +250,8 @@ _LAZY_MODULES = frozenset(
 )
 _LAZY_MODULES |= frozenset(  # Modules that programs import for their names; most answer that something is not here
     "jit fx hub overrides compiler version types random futures distributed export onnx quantization ao mps xpu mtia accelerator _C _dynamo _subclasses "
-    "_inductor _utils _ops library functional monitor package return_types torch_version __config__ __future__ _jit_internal _tensor _tensor_str "
-    "_custom_ops".split()
+    "_inductor _utils _ops library functional return_types torch_version __config__ __future__ _jit_internal _tensor _tensor_str "
+    "_custom_ops quasirandom nested".split()
 )
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
@@ -312,11 +313,12 @@ _LAZY_NAMES |= dict.fromkeys(
     "cosine_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss".split(), "flambeau.nn.functional.native_names"
 )  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys(
-    "_shape_as_tensor _assert_async _check_with _check_tensor_all _check_tensor_all_with _int_mm _convert_indices_from_coo_to_csr "
+    "_shape_as_tensor _assert_async _check_with _check_tensor_all _check_tensor_all_with _int_mm _scaled_mm _convert_indices_from_coo_to_csr "
     "_convert_indices_from_csr_to_coo _softmax_backward_data".split(), "flambeau.inner_names",
 ) | dict.fromkeys(("PyTorchFileReader", "PyTorchFileWriter"), "flambeau._C")  # fmt: skip
+_LAZY_NAMES |= dict.fromkeys([f"_sobol_engine_{_name}" for _name in ("draw", "ff_", "initialize_state_", "scramble_")], "flambeau.ops.sobol")
 _LAZY_NAMES["lobpcg"] = "flambeau.ops.linalg.lobpcg"
-_LAZY_NAMES |= dict.fromkeys(("segment_reduce", "range", "kaiser_window"), "flambeau.ops.segments")
+_LAZY_NAMES |= dict.fromkeys(("segment_reduce", "_segment_reduce", "range", "kaiser_window"), "flambeau.ops.segments")
 _LAZY_NAMES |= dict.fromkeys(("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"), "flambeau.ops.fake_quantize")
 _LAZY_NAMES |= {"i0": "flambeau.ops.special_bessel"} | dict.fromkeys(("polygamma", "igamma", "igammac"), "flambeau.ops.special_gamma")
 _LAZY_NAMES |= dict.fromkeys(
@@ -349,6 +351,10 @@ from flambeau.ops.guard import guard as _guard  # all public names are there now
 
 _guard("", globals())
 _guard("", Tensor.__dict__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY_MODULES, *_LAZY_NAMES, *_FROM_FUNCTIONAL})
 
 
 def __getattr__(name: str) -> Any:

@@ -6,35 +6,55 @@ from typing import Any
 
 from flambeau.foreign import refuse
 
-_KNOWN = ("cpu", "cuda", "mps", "xpu", "meta", "hpu", "mtia", "vulkan", "xla", "ipu")
+_KNOWN = tuple("cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia privateuseone".split())
+
+
+def _checked_index(index: Any) -> int:
+    """An index of a device. TypeError of what is no int, ValueError beyond 64 bits, RuntimeError of a negative one."""
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise TypeError(f"device(): argument 'index' (position 2) must be int, not {type(index).__name__}")
+    if not -(2**63) <= index < 2**63:
+        raise ValueError(f"device(): Overflow when unpacking long long: the index {index} has more than 64 bits")
+    if index < 0:
+        raise RuntimeError(f"device(): Device index must not be negative, got {index}")
+    return index
 
 
 class Device:
-    """`torch.device`: a type ("cpu") and an optional index."""
+    """`torch.device`: a type ("cpu") and an optional index. TypeError, ValueError and RuntimeError of what names no device, as in PyTorch."""
 
     __slots__ = ("index", "type")
 
     index: int | None
     type: str
 
-    def __init__(self, device: Any = "cpu", index: int | None = None) -> None:
-        if isinstance(device, Device):
+    def __init__(self, device: Any = "cpu", index: int | None = None, **named: Any) -> None:
+        """device(device), device(type, index): both arguments may be given by name."""
+        if named:
+            if set(named) != {"type"}:
+                raise TypeError(f"device() got an unexpected keyword argument {next(n for n in named if n != 'type')!r}")
+            device = named["type"]
+        if isinstance(device, bytes):
+            device = device.decode("utf-8", "replace")
+        alone = index is None and not named  # else it must be the name of a type
+        if alone and isinstance(device, Device):
             self.type, self.index = device.type, device.index
             return
-        if isinstance(device, int):
-            if not -(2**63) <= device < 2**63:
-                raise ValueError(f"device(): Overflow when unpacking long long: the index {device} has more than 64 bits")
-            if device < 0:
-                raise RuntimeError(f"device(): Device index must not be negative, got {device}")
-            self.type, self.index = "cuda", device
-            return
+        if alone and isinstance(device, int) and not isinstance(device, bool):
+            raise RuntimeError(f"device(): Cannot access accelerator device {_checked_index(device)} when none is available: name a device, as 'cpu'")
         if not isinstance(device, str):
             raise TypeError(f"device(): argument 'device' must be str, int or device, not {type(device).__name__}")
+        if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
+            _checked_index(index)  # its kind before the name, its value after it
         name, colon, number = device.partition(":")
-        if name not in _KNOWN or (colon and not number.isdigit()):
+        if name not in _KNOWN:
             raise RuntimeError(f"Expected one of {', '.join(_KNOWN)} device type at start of device string: {device!r}")
+        if colon and (not (number.isascii() and number.isdigit()) or str(int(number)) != number):
+            raise RuntimeError(f"Invalid device string: {device!r}: after the colon there must be an index, as in 'cuda:0'")
+        if colon and not alone:
+            raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {device}")
         self.type = name
-        self.index = int(number) if number else index
+        self.index = int(number) if colon else None if index is None else _checked_index(index)
 
     def __repr__(self) -> str:
         return f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
@@ -49,11 +69,16 @@ class Device:
         return hash((self.type, self.index))
 
     def __enter__(self) -> Device:
-        check(self)
+        """From here on new tensors of this thread are on this device, unless a call says otherwise."""
+        from flambeau.ops import placing
+
+        placing.enter(self)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        return None
+        from flambeau.ops import placing
+
+        placing.leave()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Device, (str(self),))
@@ -62,13 +87,22 @@ class Device:
 Device.__name__ = Device.__qualname__ = "device"  # as it is called in texts and pickles
 device = Device
 CPU = Device("cpu")
+META = Device("meta")  # of tensors that have shapes and no elements (trace/blank.py)
 
 
 def check(device: Any) -> None:
-    """RuntimeError unless tensors can be made on this device."""
+    """RuntimeError unless there are tensors on this device."""
     if device is None:
         return
     refuse((device,), "the argument `device`")
     device = Device(device)
-    if device.type != "cpu":
-        raise RuntimeError(f"no {device.type} device: flambeau runs on the CPU so far; use device='cpu'")
+    if device.type not in ("cpu", "meta"):
+        raise RuntimeError(f"no {device.type} device: flambeau runs on the CPU so far; use device='cpu', or device='meta' for shapes without elements")
+
+
+def is_meta(device: Any) -> bool:
+    """Whether this is the device `meta`; RuntimeError if there are no tensors on the device."""
+    if device is None or device is CPU or device == "cpu":
+        return False
+    check(device)
+    return Device(device).type == "meta"

@@ -40,7 +40,8 @@ class dtype:
         return f"torch.{self.name}"
 
     def __reduce__(self) -> str:
-        return "bool_" if self.name == "bool" else self.name  # the name of the object in this module
+        # The name of the object in the module that the class says: in this one `bool` is Python's, in torch (as_torch.py) it is the dtype.
+        return "bool_" if self.name == "bool" and type(self).__module__ == __name__ else self.name
 
     def to_real(self) -> dtype:
         """The dtype of the real part of a complex dtype; any other dtype is its own."""
@@ -64,16 +65,29 @@ float64: Final = dtype("float64", 8, 2, "float64")
 complex64: Final = dtype("complex64", 8, 3, "complex64")
 complex128: Final = dtype("complex128", 16, 3, "complex128")
 
+uint16: Final = dtype("uint16", 2, 1, "uint16", is_signed=False)
+uint32: Final = dtype("uint32", 4, 1, "uint32", is_signed=False)
+uint64: Final = dtype("uint64", 8, 1, "uint64", is_signed=False)
+complex32: Final = dtype("complex32", 4, 3, None)
+float8_e4m3fn: Final = dtype("float8_e4m3fn", 1, 2, None)
+float8_e5m2: Final = dtype("float8_e5m2", 1, 2, None)
+float8_e4m3fnuz: Final = dtype("float8_e4m3fnuz", 1, 2, None)
+float8_e5m2fnuz: Final = dtype("float8_e5m2fnuz", 1, 2, None)
+float8_e8m0fnu: Final = dtype("float8_e8m0fnu", 1, 2, None, is_signed=False)
+float4_e2m1fn_x2: Final = dtype("float4_e2m1fn_x2", 1, 2, None)
+
 ALL: Final = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
-BY_NAME: Final = {d.name: d for d in ALL}
+UNSIGNED: Final = (uint16, uint32, uint64)
+FLOATS8: Final = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz, float8_e8m0fnu)
+# Dtypes that PyTorch stores and converts, and for which it has few functions (ops/dtype_rules.py).
+LIMITED: Final = frozenset((*UNSIGNED, *FLOATS8, float4_e2m1fn_x2, complex32))
+HELD: Final = (*ALL, *UNSIGNED, *FLOATS8, float4_e2m1fn_x2, complex32)
+BY_NAME: Final = {d.name: d for d in HELD}
 
 # Dtypes that programs name (in tables of formats, in checks of what a file holds) and of which no tensor can be made here.
 NAMED: Final = (
-    *[dtype(f"uint{bits}", bits // 8, 1, f"uint{bits}", is_signed=False) for bits in (16, 32, 64)],
     *[dtype(f"uint{bits}", 1, 1, None, is_signed=False) for bits in range(1, 8)],
     *[dtype(f"int{bits}", 1, 1, None) for bits in range(1, 8)],
-    *[dtype(f"float8_{kind}", 1, 2, None, is_signed=kind != "e8m0fnu") for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")],
-    dtype("float4_e2m1fn_x2", 1, 2, None), dtype("complex32", 4, 3, None),
     *[dtype(f"bits{name}", size, 1, None, is_signed=False) for name, size in (("1x8", 1), ("2x4", 1), ("4x2", 1), ("8", 1), ("16", 2))],
 )  # fmt: skip
 NAMED_BY_NAME: Final = {d.name: d for d in NAMED}
@@ -82,8 +96,7 @@ NAMED_BY_NAME: Final = {d.name: d for d in NAMED}
 def not_held(d: dtype) -> NotImplementedError:
     """The error of making a tensor of a dtype that has only a name."""
     return NotImplementedError(
-        f"{d!r}: flambeau has no tensors of this dtype yet; bool, uint8, int8 to int64, float16, bfloat16, float32, float64, complex64 and "
-        "complex128 are there"
+        f"{d!r}: flambeau has no tensors of this dtype; keep the bytes in a tensor of uint8"
     )
 
 
@@ -91,11 +104,11 @@ def __getattr__(name: str) -> dtype:
     if name in NAMED_BY_NAME:  # as pickles name them
         return NAMED_BY_NAME[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-_REAL = {complex64: float32, complex128: float64}
-_COMPLEX = {float16: complex64, bfloat16: complex64, float32: complex64, float64: complex128}
+_REAL = {complex32: float16, complex64: float32, complex128: float64}
+_COMPLEX = {float16: complex32, bfloat16: complex64, float32: complex64, float64: complex128}
 
 # Order within a category: the wider type wins; the mixed pairs that have no wider member are listed apart.
-_RANK = {d: rank for rank, d in enumerate(ALL)}
+_RANK = {d: rank for rank, d in enumerate((*ALL[:-2], complex32, *ALL[-2:]))}
 _MIXED = {
     frozenset((uint8, int8)): int16,
     frozenset((float16, bfloat16)): float32,
@@ -115,14 +128,34 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
             raise not_held(d)
     if a.category < b.category:
         a, b = b, a
+    if a in LIMITED or b in LIMITED:
+        _promote_limited(a, b)
     if a.category != b.category:
-        if a.is_complex and b is float64:
-            return complex128
+        if a.is_complex and b.category == 2:
+            b = b.to_complex()
+            return a if _RANK[a] >= _RANK[b] else b
         return a
     mixed = _MIXED.get(frozenset((a, b)))
     if mixed is not None:
         return mixed
     return a if _RANK[a] >= _RANK[b] else b
+
+
+# What PyTorch calls dtypes in its errors.
+C_NAMES: Final = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble", "complex32": "ComplexHalf",
+    **{d.name: "UInt" + d.name[4:] for d in UNSIGNED}, **{d.name: d.name.capitalize() for d in (*FLOATS8, float4_e2m1fn_x2)},
+}  # fmt: skip
+
+
+def _promote_limited(a: dtype, b: dtype) -> None:
+    """RuntimeError if PyTorch has no common dtype of two different ones, `a` of the higher category."""
+    pair = f"attempted to promote {C_NAMES[a.name]} and {C_NAMES[b.name]}"
+    if (a.itemsize == 1 and a.category == 2) or (b.itemsize == 1 and b.category == 2):
+        raise RuntimeError(f"Promotion for Float8 Types is not supported, {pair}: convert one of them first with .to(dtype)")
+    if a in UNSIGNED or (b in UNSIGNED and a.category != 2):
+        raise RuntimeError(f"Promotion for uint16, uint32, uint64 types is not supported, {pair}: convert one of them first with .to(dtype)")
 
 
 def get_default_dtype() -> dtype:
@@ -134,8 +167,8 @@ def set_default_dtype(d: dtype) -> None:
     """Make `d` (a floating dtype) the dtype of new floating tensors."""
     if not isinstance(d, dtype) or not d.is_floating_point:
         raise TypeError(f"set_default_dtype: only floating-point types can be the default type, got {d!r}")
-    if d in NAMED:
-        raise not_held(d)
+    if d in LIMITED or d in NAMED:
+        raise TypeError(f"set_default_dtype(): couldn't find storage object {C_NAMES.get(d.name, d.name)}Storage: {d!r} cannot be the dtype of new tensors")
     _DEFAULT[0] = d
 
 
@@ -161,7 +194,7 @@ def of_number(value: object) -> dtype:
 
 
 def held(number: float, d: dtype) -> float:
-    """A Python float as a floating dtype holds it: rounded to it, to 16 bits by way of float32, as PyTorch does."""
+    """A Python float as a floating dtype holds it: rounded to it, to 16 and 8 bits by way of float32, as PyTorch does."""
     if d.itemsize == 8:
         return number
     try:
@@ -173,6 +206,10 @@ def held(number: float, d: dtype) -> float:
             return float(unpack("<e", pack("<e", single))[0])
         except OverflowError:
             return inf if single > 0 else -inf
+    if d in FLOATS8:
+        from flambeau.small_floats import rounded
+
+        return rounded(single, d.name)
     if d is bfloat16 and single == single:
         bits = unpack("<I", pack("<f", single))[0]
         return float(unpack("<f", pack("<I", (bits + ((bits >> 16) & 1) + 0x7FFF) & 0xFFFF0000))[0])

@@ -42,12 +42,44 @@ def _check_tensor_all(cond: Any, message: Callable[[], str] | None = None) -> No
 
 
 def _int_mm(self: Any, mat2: Any, *, out: Any = None) -> Any:
-    """The product of two int8 matrices, in int32; RuntimeError for another dtype."""
-    for name, t in (("self", self), ("mat2", mat2)):
-        if t.dtype is not torch.int8:
-            raise RuntimeError(f"_int_mm: expected {name} to be of type int8, got {t.dtype}")
+    """The product of an int8 or uint8 matrix (n, k) with an int8 matrix (k, m), in int32; RuntimeError for other dims, sizes and dtypes."""
+    if self.ndim != 2 or mat2.ndim != 2 or self.shape[1] != mat2.shape[0]:
+        raise RuntimeError(f"_int_mm: self must be (n, k) and mat2 (k, m), got {tuple(self.shape)} and {tuple(mat2.shape)}")
+    for name, t, kinds in (("self", self, (torch.int8, torch.uint8)), ("mat2", mat2, (torch.int8,))):
+        if t.dtype not in kinds:
+            raise RuntimeError(f"_int_mm: expected {name} to be of type int8{' or uint8' * (len(kinds) - 1)}, got {t.dtype}")
     product = self.to(torch.int32) @ mat2.to(torch.int32)
     return product if out is None else out.copy_(product)
+
+
+def _scaled_mm(
+    self: Any, mat2: Any, scale_a: Any, scale_b: Any, bias: Any = None, scale_result: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,
+    *, out: Any = None,
+) -> Any:  # fmt: skip
+    """The product of two float8 matrices (n, k) and (k, m), times the scales of both, plus `bias` (m).
+
+    `scale_a`, `scale_b`: one float32 number each, or one for each row (n, 1) and column (1, m). `out_dtype`: of the result, by default that of `self`;
+    a result of float8 is multiplied by `scale_result`. The products are summed in float32. `use_fast_accum` changes nothing.
+    RuntimeError for shapes that do not fit, ValueError for other dtypes and scales.
+    """
+    if self.ndim != 2 or mat2.ndim != 2 or self.shape[1] != mat2.shape[0]:
+        raise RuntimeError(f"_scaled_mm: mat_a and mat_b shapes cannot be multiplied ({'x'.join(map(str, self.shape))} and {'x'.join(map(str, mat2.shape))})")
+    by_rows = tuple(scale_a.shape) == (self.shape[0], 1) and tuple(scale_b.shape) == (1, mat2.shape[1]) and scale_a.is_contiguous() and scale_b.is_contiguous()
+    scales = all(s.dtype is torch.float32 for s in (scale_a, scale_b)) and (by_rows or (scale_a.numel() == 1 and scale_b.numel() == 1))
+    if not scales or any(t.dtype not in (torch.float8_e4m3fn, torch.float8_e5m2) for t in (self, mat2)):
+        raise ValueError(
+            f"_scaled_mm: Invalid scaling configuration: the matrices must be float8_e4m3fn or float8_e5m2, the scales float32 and either one number each, "
+            f"or ({self.shape[0]}, 1) and (1, {mat2.shape[1]}), got matrices of {self.dtype} and {mat2.dtype}, scales of {scale_a.dtype}, "
+            f"{tuple(scale_a.shape)} and {scale_b.dtype}, {tuple(scale_b.shape)}"
+        )
+    kind = self.dtype if out_dtype is None else out_dtype
+    product = self.to(torch.float32) @ mat2.to(torch.float32)
+    product = product * scale_a * scale_b if by_rows else product * (scale_a * scale_b).reshape(())
+    if bias is not None:
+        product = product + bias.to(torch.float32)
+    if scale_result is not None and kind.itemsize == 1:
+        product = product * scale_result
+    return product.to(kind) if out is None else out.copy_(product.to(kind))
 
 
 def _convert_indices_from_coo_to_csr(input: Any, size: int, *, out_int32: bool = False, out: Any = None) -> Any:
@@ -66,6 +98,10 @@ def _convert_indices_from_csr_to_coo(crow_indices: Any, col_indices: Any, *, out
 
 
 def _softmax_backward_data(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
-    """The gradient of softmax, from its result."""
+    """The gradient of softmax, from its result, in the dtype of both; `input_dtype` would matter on a GPU only."""
+    if grad_output.dtype is not output.dtype:
+        raise RuntimeError(f"_softmax_backward_data(): grad_output and output must have one dtype, got {grad_output.dtype} and {output.dtype}")
+    if not output.dtype.is_floating_point:
+        raise NotImplementedError(f"_softmax_backward_data(): output must be of a floating dtype, got {output.dtype}; convert it first, with .float()")
     product = grad_output * output
-    return (product - output * product.sum(dim, keepdim=True)).to(input_dtype)
+    return product - output * product.sum(dim, keepdim=True)

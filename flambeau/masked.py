@@ -1,7 +1,7 @@
 """torch.masked: reductions and normalisations over the elements where a mask is True.
 
 A mask is broadcast to its tensor. What is masked out counts as the operation's identity; where there is none and all is masked
-out (mean, median, var, std), the result is NaN. MaskedTensor, a prototype in PyTorch, is left out (docs/differences.md).
+out (mean, median, var, std), the result is NaN. MaskedTensor is in masked_tensor.py.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def argmin(input: Tensor, dim: int | None = None, *, keepdim: bool | None = Fals
 
 def _count(input: Tensor, dim: Dims, keepdim: bool, mask: Tensor | None) -> Tensor:
     """How many elements are not masked out."""
-    inside = torch.ones(input.shape, dtype=torch.int64) if mask is None else _mask(input, mask).to(torch.int64)
+    inside = torch.ones(input.shape, dtype=torch.int64, device=input.device) if mask is None else _mask(input, mask).to(torch.int64)
     return inside.sum(_dims(dim, input.ndim), keepdim)  # type: ignore[no-any-return, attr-defined]
 
 
@@ -231,3 +231,5 @@ __all__ = [
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("masked", globals())
+
+from flambeau.masked_tensor import MaskedTensor, as_masked_tensor, is_masked_tensor, masked_tensor  # noqa: E402, F401

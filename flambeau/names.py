@@ -77,6 +77,8 @@ class MissingName(AttributeError):
         hint = f" Near it there {'is' if len(found) == 1 else 'are'}: {', '.join(found)}." if found else ""
         if name in torch_names().get(space, ()):
             return f"PyTorch has {space}.{name}, flambeau has it not yet.{hint}"
+        if name.startswith("_"):  # the list has PyTorch's public names only
+            return f"{space} has no attribute {name!r} in flambeau.{hint}"
         return f"{space} has no attribute {name!r}, neither in PyTorch nor in flambeau.{hint}"
 
     def __reduce__(self) -> tuple[type[AttributeError], tuple[str]]:

@@ -192,14 +192,21 @@ def tensor_repr(t: Tensor) -> str:
     suffixes = []
     plain = t.detach()
     default = t.dtype in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_, dtypes.get_default_dtype().to_complex())
-    if t.numel() == 0:
+    if t.device.type != "cpu":
+        suffixes.append(f"device='{t.device}'")
+    if t.is_meta:  # there is nothing to show
+        body = "..."
+        suffixes.append(f"size={tuple(t.shape)}")
+        if t.dtype is not dtypes.get_default_dtype():
+            suffixes.append(f"dtype={t.dtype}")
+    elif t.numel() == 0:
         body = "[]"
         if t.ndim != 1:
             suffixes.append(f"size={tuple(t.shape)}")
         if t.dtype is not dtypes.get_default_dtype():
             suffixes.append(f"dtype={t.dtype}")
     else:
-        body = contents(plain, len(prefix))
+        body = contents(plain.view(dtypes.uint8).to(dtypes.float32) if t.dtype is dtypes.float4_e2m1fn_x2 else plain, len(prefix))  # type: ignore[attr-defined]
         if not default:
             suffixes.append(f"dtype={t.dtype}")
     if t.grad_fn is not None:
@@ -211,7 +218,7 @@ def tensor_repr(t: Tensor) -> str:
 
 def join(text: str, suffixes: list[str], indent: int, new_line: bool = False) -> str:
     """The text, and what is said behind it, in new lines (moved right by `indent`) where the line would be too long; `new_line`: the first one too."""
-    last = len(text) - text.rfind("\n") - 1 if "\n" in text else len(text)
+    last = len(text) - text.rfind("\n") + 1  # of the last line, and two, as PyTorch counts
     for s in suffixes:
         if new_line or last + len(s) + 2 > OPTIONS.linewidth:
             text += ",\n" + " " * indent + s

@@ -19,6 +19,7 @@ _FLOATS = {
     "float8_e5m2": (8, 0.25, 57344.0, 2.0**-14, 2.0**-16, 1.0),
     "float8_e4m3fnuz": (8, 0.125, 240.0, 2.0**-7, 2.0**-10, 1.0),
     "float8_e5m2fnuz": (8, 0.125, 57344.0, 2.0**-15, 2.0**-17, 1.0),
+    "float8_e8m0fnu": (8, 1.0, 2.0**127, 2.0**-127, 2.0**-127, 1.0),
 }
 
 
@@ -31,7 +32,7 @@ class finfo:
         if not d.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
         self.bits, self.eps, self.max, self.tiny, self.smallest_subnormal, self.resolution = _FLOATS[d.name]
-        self.min = -self.max
+        self.min = -self.max if d.is_signed else self.tiny
         self.smallest_normal = self.tiny
         self.dtype = d.name
 
@@ -197,17 +198,18 @@ def set_default_dtype(d: dtype) -> None:
 
 
 def set_default_device(device: Any) -> None:
-    """Accepted for the CPU; RuntimeError for a device that does not exist."""
-    from flambeau import devices
+    """The device of new tensors: the CPU (or None), or `meta`. RuntimeError for a device that does not exist."""
+    from flambeau.ops import placing
 
-    devices.check(device)
+    placing.set_default(device)
 
 
 def get_default_device() -> Any:
-    """The CPU."""
+    """The device of new tensors."""
     from flambeau import devices
+    from flambeau.ops import placing
 
-    return devices.CPU
+    return placing.current() or devices.CPU
 
 
 def get_num_interop_threads() -> int:

@@ -25,6 +25,8 @@ class Counters:
     plans_forgotten: int  # to make room for others (trace/forgetting.py)
     # Code: a function that is wanted was compiled now, read from the disk cache, or there already.
     kernels_compiled: int
+    kernels_plain: int  # of the compiled: they began with plain code (runtime/twice.py)
+    kernels_replaced: int  # of those: good code has taken its place
     kernels_from_disk: int
     kernels_in_process: int
     # Memory for tensors, in bytes asked for.

@@ -20,6 +20,7 @@ from flambeau.runtime import shared_memory
 from flambeau.runtime.buffers import allocate, foreign
 from flambeau.runtime.memory import view_as_numpy
 from flambeau.tensor import Tensor, from_storage
+from flambeau.trace.blank import blank, no_data
 from flambeau.trace.meta import meta
 from flambeau.trace.storage import Storage
 
@@ -43,25 +44,33 @@ class _StorageBase:
 
     @property
     def device(self) -> devices.Device:
-        """The CPU."""
-        return devices.CPU
+        """Where the bytes are: the CPU, or `meta`: nowhere."""
+        return self.untyped()._witness._meta.device  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether there are no bytes, only their number."""
+        return self.device is devices.META
 
     def get_device(self) -> int:
         """-1: the CPU."""
         return -1
 
     def cpu(self) -> Any:
-        """This storage: it is on the CPU."""
-        return self
+        """This storage, if it is on the CPU; NotImplementedError if it has no bytes."""
+        return self.to(device=devices.CPU)
 
     def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
         """There is no CUDA device: raises."""
         return Tensor(0).cuda()
 
     def to(self, *, device: Any, non_blocking: bool = False) -> Any:
-        """This storage: other devices than the CPU raise RuntimeError."""
-        devices.check(device)
-        return self
+        """This storage, or one of `meta` of its size. RuntimeError for devices that are not there, NotImplementedError from `meta` to the CPU."""
+        if devices.is_meta(device) == self.is_meta:
+            return self
+        if self.is_meta:
+            raise no_data()
+        return self._of_untyped(UntypedStorage(self.nbytes(), device=device))  # type: ignore[attr-defined]
 
     def pin_memory(self, device: Any = None) -> Any:
         """This storage: there is no accelerator to pin memory for."""
@@ -86,30 +95,36 @@ class UntypedStorage(_StorageBase):
     _witness: Tensor  # a tensor over it, by which the engine finds what is pending
 
     def __new__(cls, *args: Any, device: Any = None, wrap: Any = None) -> UntypedStorage:
-        devices.check(device)
+        where = devices.META if devices.is_meta(device) else devices.CPU
         if wrap is None:
             data = args[0] if args else 0
             if isinstance(data, int):
-                wrap = Storage(allocate(data))
+                wrap = Storage(allocate(data) if where is devices.CPU else blank(data))
             else:
                 wrap = _storage_of(data)
+                where = devices.CPU
         found = _HANDLES.get(id(wrap))
         if found is not None and found._storage is wrap:
             return found
         made = object.__new__(cls)
         made._storage = wrap
-        made._witness = from_storage(wrap, meta((0,), (1,), dtypes.uint8))
+        made._witness = from_storage(wrap, meta((0,), (1,), dtypes.uint8, device=where))
         _HANDLES[id(wrap)] = made
         return made
 
     # -- the bytes ------------------------------------------------------------------------------------------------
     def _observed(self) -> Storage:
-        from flambeau.trace.evaluate import observe
+        from flambeau.trace.evaluate import observe, settled
 
-        return observe(self._witness)
+        return settled(self._witness) if self.is_meta else observe(self._witness)
+
+    def _of_untyped(self, untyped: UntypedStorage) -> UntypedStorage:
+        return untyped
 
     def _bytes(self, write: bool = False) -> Any:
-        """All bytes as a NumPy uint8 array over the memory."""
+        """All bytes as a NumPy uint8 array over the memory; NotImplementedError where there is none."""
+        if self.is_meta:
+            raise NotImplementedError("Not available for 'meta' device type")
         storage = self._observed()
         if write:
             from flambeau.trace.evaluate import synchronize
@@ -166,6 +181,8 @@ class UntypedStorage(_StorageBase):
 
     def copy_(self, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
         """Take over the bytes of another storage of the same size."""
+        if self.is_meta:
+            return self
         theirs = source.untyped()._bytes()
         mine = self._bytes(write=True)
         if len(theirs) != len(mine):
@@ -175,7 +192,7 @@ class UntypedStorage(_StorageBase):
 
     def clone(self) -> UntypedStorage:
         """A copy with memory of its own."""
-        return _untyped_from(self._bytes())
+        return UntypedStorage(self.nbytes(), device=devices.META) if self.is_meta else _untyped_from(self._bytes())
 
     def new(self) -> UntypedStorage:
         """An empty storage."""
@@ -185,6 +202,9 @@ class UntypedStorage(_StorageBase):
         """Another number of bytes: the first are kept, new ones are uninitialised. Tensors over it keep their layout."""
         if self.is_shared():
             raise RuntimeError("Trying to resize storage that is not resizable: it is shared with other processes")
+        if self.is_meta:
+            self._observed().buffer = blank(size)
+            return self
         before = self._bytes(write=True)
         buffer = allocate(size)
         kept = min(size, len(before))
@@ -213,6 +233,8 @@ class UntypedStorage(_StorageBase):
     # -- sharing --------------------------------------------------------------------------------------------------
     def share_memory_(self) -> UntypedStorage:
         """Move the bytes to memory that processes can share, unless they are there already."""
+        if self.is_meta:
+            raise RuntimeError("_share_fd_: only available on CPU")
         self._shared_block()
         return self
 
@@ -286,7 +308,7 @@ class UntypedStorage(_StorageBase):
         return id(self._storage)
 
     def __repr__(self) -> str:
-        return _lines(self.tolist()) + f"[torch.storage.UntypedStorage(device=cpu) of size {len(self)}]"
+        return ("...\n" if self.is_meta else _lines(self.tolist())) + f"[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
         copies = memo.setdefault("torch", {})
@@ -296,7 +318,11 @@ class UntypedStorage(_StorageBase):
         return copies[key][1]  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
-        return _restore_untyped, (self._bytes().tobytes(),)
+        return (_restore_blank, (self.nbytes(),)) if self.is_meta else (_restore_untyped, (self._bytes().tobytes(),))
+
+
+def _restore_blank(nbytes: int) -> UntypedStorage:
+    return UntypedStorage(nbytes, device=devices.META)
 
 
 class TypedStorage(_StorageBase):
@@ -306,18 +332,20 @@ class TypedStorage(_StorageBase):
     dtype: dtype
 
     def __init__(self, *args: Any, device: Any = None, dtype: dtype | None = None, wrap_storage: Any = None, _internal: bool = False) -> None:
-        devices.check(device)
         self.dtype = dtypes.get_default_dtype() if dtype is None else dtype
         if wrap_storage is not None:
             if not isinstance(wrap_storage, UntypedStorage):
                 raise TypeError(f"Argument 'wrap_storage' must be UntypedStorage, but got {type(wrap_storage).__name__}")
             self._untyped = wrap_storage
         elif not args or isinstance(args[0], int):
-            self._untyped = UntypedStorage((args[0] if args else 0) * self.dtype.itemsize)
+            self._untyped = UntypedStorage((args[0] if args else 0) * self.dtype.itemsize, device=device)
         else:
             from flambeau.ops.from_data import tensor
 
-            self._untyped = tensor(_items(args[0]), dtype=self.dtype).untyped_storage()
+            self._untyped = tensor(_items(args[0]), dtype=self.dtype, device=device).untyped_storage()
+
+    def _of_untyped(self, untyped: UntypedStorage) -> TypedStorage:
+        return TypedStorage(wrap_storage=untyped, dtype=self.dtype)
 
     def _tensor(self) -> Tensor:
         """The elements as a tensor over the same memory."""
@@ -440,7 +468,8 @@ class TypedStorage(_StorageBase):
         return hash(self._untyped)
 
     def __repr__(self) -> str:
-        return _lines(self.tolist()) + f"[torch.storage.TypedStorage(dtype={self.dtype}, device=cpu) of size {self.size()}]"
+        text = "...\n" if self.is_meta else _lines(self.tolist())
+        return text + f"[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> TypedStorage:
         return TypedStorage(wrap_storage=self._untyped.__deepcopy__(memo), dtype=self.dtype)
@@ -561,9 +590,9 @@ def _restore_typed(untyped: UntypedStorage, d: dtype) -> TypedStorage:
 
 def untyped_storage(t: Tensor) -> UntypedStorage:
     """`Tensor.untyped_storage()`."""
-    from flambeau.trace.evaluate import observe
+    from flambeau.trace.evaluate import observe, settled
 
-    return UntypedStorage(wrap=observe(t))
+    return UntypedStorage(wrap=settled(t), device=devices.META) if t.is_meta else UntypedStorage(wrap=observe(t))
 
 
 _warned = False
@@ -595,11 +624,11 @@ def tensor_over(untyped: UntypedStorage, d: dtype, size: Any, stride: Any = None
         needed = (offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1) * d.itemsize
         if needed > storage.buffer.nbytes:
             untyped.resize_(needed)
-    if storage.external is not True:  # tensors of another dtype may lie over it: all of them go through memory
+    if storage.external is not True and not untyped.is_meta:  # tensors of another dtype may lie over it: all of them go through memory
         if storage.gen >= 0:
             synchronize("view of a storage")
         storage.external = True
-    return from_storage(storage, meta(size, stride, d, offset))  # type: ignore[no-any-return]
+    return from_storage(storage, meta(size, stride, d, offset, device=untyped.device))  # type: ignore[no-any-return]
 
 
 def from_file(

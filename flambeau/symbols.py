@@ -57,7 +57,7 @@ class TooManyGuards(Exception):
 class Recording:
     """What is asked of symbols while something is recorded. `sizes`: the values of the symbols this time."""
 
-    __slots__ = ("count", "exprs", "guards", "hints", "open", "sizes", "texts")
+    __slots__ = ("count", "exprs", "guards", "hints", "known", "open", "results", "sizes", "texts", "true")
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = sizes
@@ -65,11 +65,20 @@ class Recording:
         self.count = len(sizes)  # symbols from this number on are no sizes (`more`)
         self.texts = False  # whether a text of a symbol may decide something: of kernels' keys it does, in a body it is for an error's message
         self.exprs: dict[Any, Expr] = {}
+        self.known: dict[Any, Any] = {}  # what `whole` has given
+        self.results: dict[Any, Any] = {}  # and the symbols of it: (operator, left, right) -> a Sym or an int
         self.guards: dict[Any, tuple[str, Any, Any, bool]] = {}  # (operator, left, right, the answer)
+        self.true: dict[Any, Any] = {}  # questions that have the same answer at any sizes, and what they are about
         self.open = True
 
     def whole(self, op: str, a: Any, b: Any) -> Any:
         """The expression of `a op b` of ints, as simple as it is found to be: it may be a number."""
+        known = self.known.get((op, a, b))
+        if known is None:
+            known = self.known[op, a, b] = self._whole(op, a, b)
+        return known
+
+    def _whole(self, op: str, a: Any, b: Any) -> Any:
         if op in "+-":
             terms = dict(_terms(a))
             for m, c in _terms(b).items():
@@ -150,20 +159,22 @@ class Recording:
         """Note a question and its answer."""
         if a is b or not self.open:
             return
+        key = op, a, b
+        if key in self.guards or key in self.true:
+            return
         if a.__class__ is not float and b.__class__ is not float and not (_is_float(a) or _is_float(b)):
             left = self.whole("-", a, b)
             if left.__class__ is not Expr or (op == "==" and not answer and self._never_zero(left)) or (op != "==" and self._never_zero(left)):
-                return  # it is so at any sizes
-        key = (op, id(a) if a.__class__ is Expr else a, id(b) if b.__class__ is Expr else b)
-        if key not in self.guards:
-            if len(self.guards) >= MOST_GUARDS:
-                raise TooManyGuards
-            self.guards[key] = op, a, b, answer
+                self.true[key] = a, b
+                return
+        if len(self.guards) >= MOST_GUARDS:
+            raise TooManyGuards
+        self.guards[key] = op, a, b, answer
 
     def close(self) -> None:
         """Nothing more is noted."""
         self.open = False
-        self.exprs, self.guards = {}, {}
+        self.exprs, self.guards, self.known, self.results, self.true = {}, {}, {}, {}, {}
 
     def _never_zero(self, e: Expr) -> bool:
         """Whether a polynomial has the same sign at any sizes: its symbols are sizes, which are positive, and all count the same way."""
@@ -268,6 +279,75 @@ def _comparison(op: str, swap: bool, negate: bool) -> Any:
     return compare
 
 
+_NEUTRAL: Final = {"+": 0, "-": 0, "*": 1, "//": 1, "%": None}  # on the right
+
+
+def _arithmetic_of_ints(op: str, forward: Any, backward: Any) -> tuple[Any, Any]:
+    """The same for a Sym: with an int or another Sym, which is nearly always so, in half the time."""
+    name = {"+": "add", "-": "sub", "*": "mul", "//": "floordiv", "%": "mod"}[op]
+    compute: Callable[[int, int], int] = getattr(int, f"__{name}__")
+    right, left, times = _NEUTRAL[op], _NEUTRAL[op] if op in "+*" else None, op == "*"
+
+    def of_ints(self: Any, other: Any) -> Any:
+        if other.__class__ is int:
+            if other == right:  # what changes nothing needs no expression
+                return self
+            if times and other == 0:
+                return 0
+            b = other
+        elif other.__class__ is Sym:
+            b = other.expr
+        else:
+            return forward(self, other)
+        rec = self.rec
+        found = rec.results.get((op, self.expr, b))
+        if found is None:
+            found = _made(compute(self, other), op, self.expr, b, rec)
+            if rec.open:
+                rec.results[op, self.expr, b] = found
+        return found
+
+    def of_int(self: Any, other: Any) -> Any:
+        if other.__class__ is not int:
+            return backward(self, other)
+        if other == left:
+            return self
+        if times and other == 0:
+            return 0
+        rec = self.rec
+        found = rec.results.get((op, other, self.expr))
+        if found is None:
+            found = _made(compute(other, self), op, other, self.expr, rec)
+            if rec.open:
+                rec.results[op, other, self.expr] = found
+        return found
+
+    return of_ints, of_int
+
+
+def _comparison_of_ints(op: str, swap: bool, negate: bool, compare: Any) -> Any:
+    """The same for a Sym with an int or another Sym."""
+    compute: Callable[[int, int], bool] = getattr(int, {"==": "__eq__", "<": "__lt__", "<=": "__le__"}[op])
+
+    def of_ints(self: Any, other: Any) -> Any:
+        if other.__class__ is int:
+            b = other
+        elif other.__class__ is Sym:
+            b = other.expr
+        else:
+            return compare(self, other)
+        rec, a = self.rec, self.expr
+        if swap:
+            answer, a, b = compute(other, self), b, a
+        else:
+            answer = compute(self, other)
+        if (op, a, b) not in rec.guards and (op, a, b) not in rec.true:
+            rec.guard(op, a, b, answer)
+        return answer is not negate
+
+    return of_ints
+
+
 def _asked(convert: Callable[[Any], Any]) -> Any:
     """A method that gives the value away: what comes of it holds for this value only."""
 
@@ -300,13 +380,16 @@ def _absolute(self: Any) -> Any:
 def _equip(cls: Any) -> Any:
     for op, name in (("+", "add"), ("-", "sub"), ("*", "mul"), ("//", "floordiv"), ("%", "mod"), ("/", "truediv"), ("**", "pow")):
         forward, backward = _arithmetic(op)
+        if op in _WHOLE and issubclass(cls, int):
+            forward, backward = _arithmetic_of_ints(op, forward, backward)
         setattr(cls, f"__{name}__", forward)
         setattr(cls, f"__r{name}__", backward)
     for name, op, swap, negate in (
         ("eq", "==", False, False), ("ne", "==", False, True), ("lt", "<", False, False), ("le", "<=", False, False),
         ("gt", "<", True, False), ("ge", "<=", True, False),
     ):  # fmt: skip
-        setattr(cls, f"__{name}__", _comparison(op, swap, negate))
+        compare = _comparison(op, swap, negate)
+        setattr(cls, f"__{name}__", _comparison_of_ints(op, swap, negate, compare) if issubclass(cls, int) else compare)
     cls.__neg__, cls.__abs__, cls.__pos__ = _negative, _absolute, lambda self: self
     cls.__bool__ = lambda self: self != 0
     for name, convert in (
@@ -419,18 +502,43 @@ def _of_two(op: str, a: Any, b: Any) -> Any:
     return _made(OPERATORS[op](_plain(a), _plain(b)), op, _told(a), _told(b), over.rec)
 
 
-_NEAR: Final = 64
+_NEAR: Final = 64  # what only costs time is decided anew for sizes that are so many times as large, or as small
 
 
 def roughly_over(x: Any, limit: int) -> bool:
-    """`x > limit`, where nothing but time depends on it: of a symbol that is near the limit, the answer holds as long as it is not far beyond it."""
+    """`x > limit`, where nothing but time depends on it: of a symbol, the answer for the hints, until it is far from true."""
     if x.__class__ is not Sym:
         return bool(x > limit)
-    least, most = limit // _NEAR, limit * _NEAR
-    hint = _evaluated(x.expr, x.rec.hints, {})
-    if least < hint < most and least < x < most:
-        return bool(hint > limit)
-    return bool(x > limit)
+    over = bool(at_hints(x) > limit)
+    holds = x * _NEAR > limit if over else x <= limit * _NEAR
+    return over if holds else bool(x > limit)
+
+
+def roughly_less(a: Any, b: Any) -> bool:
+    """`a < b`, where nothing but time depends on it (see `roughly_over`)."""
+    if a.__class__ is not Sym and b.__class__ is not Sym:
+        return bool(a < b)
+    less = bool(at_hints(a) < at_hints(b))
+    holds = a < b * _NEAR if less else b <= a * _NEAR
+    return less if holds else bool(a < b)
+
+
+def roughly(x: Any) -> int:
+    """About `x`, where nothing but time depends on it: of a symbol, its value for the hints."""
+    if x.__class__ is not Sym:
+        return int(x)
+    hint = int(at_hints(x))
+    return hint if hint <= x * _NEAR and x <= hint * _NEAR else int(x)
+
+
+def at_hints(x: Any) -> Any:
+    """The value of a symbol for the hints, without a guard: for what only costs time, whatever the sizes are."""
+    return _evaluated(x.expr, x.rec.hints, {}) if x.__class__ is Sym else x
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two numbers are equal at any sizes; of symbols without asking whether they are equal this time."""
+    return bool(_told(a) is _told(b)) if a.__class__ is Sym or b.__class__ is Sym else bool(a == b)
 
 
 def at_most(a: Any, b: Any) -> Any:
@@ -448,12 +556,30 @@ def least(options: Sequence[int], cost: Callable[[int], Any]) -> Any:
     return best
 
 
+def by_expression(x: Any) -> Any:
+    """A key of nested tuples for what is the same at any sizes: two symbols are one if their expressions are."""
+    if x.__class__ is Sym or x.__class__ is SymFloat:
+        return x.expr
+    return tuple([by_expression(y) for y in x]) if isinstance(x, tuple) and _may_have_symbols(x) else x
+
+
+def _may_have_symbols(x: tuple[Any, ...]) -> bool:
+    """Whether there are symbols or tuples in a tuple."""
+    for y in x:
+        cls = y.__class__
+        if cls is Sym or cls is SymFloat or (cls is not int and isinstance(y, tuple)):
+            return True
+    return False
+
+
 def _mapped(x: Any, symbol: Callable[[Any], Any]) -> Any:
     """A number as it is, a symbol as `symbol` gives it, and a tuple of such; one without symbols is the same object."""
     cls = x.__class__
     if cls is Sym or cls is SymFloat:
         return symbol(x)
     if isinstance(x, tuple):
+        if not _may_have_symbols(x):
+            return x
         parts = [_mapped(y, symbol) for y in x]
         if all(p is y for p, y in zip(parts, x, strict=True)):
             return x

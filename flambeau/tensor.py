@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from flambeau import dtypes, layouts
 from flambeau.as_torch import is_ours
-from flambeau.devices import CPU, Device
+from flambeau.devices import CPU, META, Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 from flambeau.runtime import memory
 from flambeau.trace import recorder
+from flambeau.trace.blank import refuse_read
 from flambeau.trace.debugging import in_a_trace_function
 from flambeau.trace.evaluate import observe, observed
 from flambeau.trace.existing import from_buffer as from_buffer
@@ -21,14 +22,22 @@ from flambeau.trace.meta import Meta, Size, meta
 from flambeau.trace.recorder import TRACE_SLOTS, Trace, is_view, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
 from flambeau.trace.strides import has_format
-from flambeau.tracebacks import shorten
+from flambeau.trace.tiers import OPEN
+from flambeau.tracebacks import shorten, shorten_bare
 
 _new: Callable[[type], Any] = object.__new__
+_READERS = memory.READERS
 _detach: Any = None  # functions of modules that need this one, once they are wanted: to import takes 0.4 us even where it is done
 _backward: Any = None
 
 
-class Tensor:
+if TYPE_CHECKING:
+    from flambeau.tensor_methods import Methods  # a stub: what ops/ installs
+else:
+    Methods = object
+
+
+class Tensor(Methods):
     """A multi-dimensional array of one dtype, with PyTorch's interface.
 
     Operations on it are recorded and run when a value is looked at; see docs/design.md. Internal state: `_gen` and `_slot`
@@ -44,7 +53,7 @@ class Tensor:
     _immediate: tuple[Any, ...] | None  # the call that made it without a trace, until it is looked at (immediate.py)
     _view: bool  # whether it was made as a view; not set where it was not (is_view)
     _offset: int = 0
-    _key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
+    _input_key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
     _history: tuple[Any, int] | None = None
     _detached: int = 0  # odd: by detach(); even: by .data, whose writes are not counted, as in PyTorch; views have their base's. See Storage
     _hooks: dict[int, Any] | None = None
@@ -52,32 +61,8 @@ class Tensor:
     _grad_dtype: Any = ...  # the dtype that its gradient is to have: None for any, ... for the tensor's own
     _retains_grad: bool = False
     _grad: Tensor | None = None
+    _where: Device | None = None  # of a tensor whose class has `__torch_dispatch__`: the device that it says
     __array_priority__ = 1000
-
-    if TYPE_CHECKING:  # methods and operators are installed from ops/ (see registry.install)
-
-        def __getattr__(self, name: str) -> Any: ...
-
-        __add__: Any
-        __radd__: Any
-        __sub__: Any
-        __rsub__: Any
-        __mul__: Any
-        __rmul__: Any
-        __truediv__: Any
-        __rtruediv__: Any
-        __pow__: Any
-        __matmul__: Any
-        __neg__: Any
-        __invert__: Any
-        __and__: Any
-        __or__: Any
-        __lt__: Any
-        __le__: Any
-        __gt__: Any
-        __ge__: Any
-        __getitem__: Any
-        __setitem__: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """Legacy constructor: `Tensor(2, 3)` is uninitialised, `Tensor([1, 2])` has these values (default dtype)."""
@@ -140,8 +125,8 @@ class Tensor:
 
     @property
     def device(self) -> Device:
-        """Where the elements are: always the CPU for now."""
-        return CPU
+        """Where the elements are: `cpu`, or `meta` of a tensor that has none."""
+        return self._meta.device
 
     @property
     def ndim(self) -> int:
@@ -206,10 +191,15 @@ class Tensor:
         """Whether the dtype has negative numbers."""
         return self._meta.dtype.is_signed
 
-    is_cuda = is_sparse = is_quantized = is_mps = is_xpu = is_meta = is_nested = False
+    is_cuda = is_sparse = is_quantized = is_mps = is_xpu = is_nested = False
     is_sparse_csr = is_mkldnn = is_vulkan = False
     layout = layouts.strided
     names: Any = None
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether it has a shape and no elements: the device `meta`."""
+        return self._meta.device is META
 
     @property
     def is_leaf(self) -> bool:
@@ -252,18 +242,21 @@ class Tensor:
 
     def _become_leaf(self, m: Meta) -> None:
         """Give this tensor leaf metadata; a pending value is read again through its storage, as a boundary."""
+        if self._storage is not None and self._storage.history is not None:
+            from flambeau.autograd.leaf_views import forget_leaf
+
+            forget_leaf(self)
         if self._immediate is not None and type(local.trace) is Trace:
             replay(local.trace, self)  # which could not be done later: it would make the call's own result of this
         if self._gen == local.trace.gen and self._gen != -1:
             storage_of(self)
             self._gen = -2  # known to the trace only through its storage from now on
-            self._detached = False
             listed = local.trace.tensors
             if not any(t is self for t in listed):
                 listed.append(self)
         self._history = None
         self._meta = m
-        self._key = None
+        self._input_key = None
 
     @property
     def grad(self) -> Tensor | None:
@@ -280,6 +273,11 @@ class Tensor:
                 raise RuntimeError(
                     f"assigned grad has data of a different size: the tensor has shape {tuple(self.shape)}, the gradient "
                     f"{tuple(value.shape)}"
+                )
+            if value._meta.device is not self._meta.device:
+                raise RuntimeError(
+                    f"attempting to assign a gradient with device type '{value.device}' to a tensor with device type '{self.device}'. Please ensure that "
+                    "the gradient and the tensor are on the same device"
                 )
             expected = self._meta.dtype if self._grad_dtype is ... else self._grad_dtype
             if expected is not None and value._meta.dtype is not expected:
@@ -331,7 +329,10 @@ class Tensor:
 
     @property
     def _base(self) -> Tensor | None:
-        return None
+        """The tensor whose memory this view shares; None of what is no view."""
+        from flambeau.trace.bases import base_of
+
+        return base_of(self)
 
     def _is_view(self) -> bool:
         return is_view(self)
@@ -347,6 +348,10 @@ class Tensor:
 
     def data_ptr(self) -> int:
         """The address of the first element; runs what is pending."""
+        return 0 if self._meta.device is not CPU else self._address()
+
+    def _address(self) -> int:
+        """The same, for who is going to read there: NotImplementedError where no elements are."""
         storage = observe(self)
         assert storage.buffer is not None
         if self._meta.numel == 0:
@@ -357,7 +362,9 @@ class Tensor:
         """The value of a one-element tensor as a Python number."""
         try:
             m = self._meta
-            if m.numel != 1:
+            if m.numel != 1 or m.device is not CPU:
+                if m.device is not CPU:
+                    raise RuntimeError("Tensor.item() cannot be called on meta tensors")
                 raise RuntimeError(f"item(): a Tensor with {m.numel} elements cannot be converted to Scalar (shape {tuple(m.shape)})")
             call = self._immediate
             if call is not None:  # `observed`, without a call of it where nothing is pending
@@ -368,23 +375,24 @@ class Tensor:
                     else:
                         observed(self)
             storage = self._storage
-            if storage is None or storage.gen >= 0 or storage.buffer is None:
+            if storage is None or storage.gen >= 0 or storage.buffer is None or OPEN:
                 storage = observe(self)
-            return memory.READERS[m.dtype](
+            return _READERS[m.dtype](
                 storage.buffer.address + (self._offset if m.dynamic else m.offset) * m.dtype.itemsize  # type: ignore[union-attr]
             )
         except BaseException as error:
-            shorten(error)
+            shorten_bare(error)
             raise
 
     def tolist(self) -> Any:
         """The values as nested Python lists (a number for a 0-d tensor)."""
         try:
             if self._meta.ndim == 0:
+                refuse_read(self)
                 return self.item()
             return memory.to_list(self)
         except BaseException as error:
-            shorten(error)
+            shorten_bare(error)
             raise
 
     def numpy(self, *, force: bool = False) -> Any:
@@ -396,9 +404,11 @@ class Tensor:
                 if not force:
                     raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
                 return self.detach().numpy()
+            if self._meta.device is not CPU:
+                raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
             return memory.to_numpy(self)
         except BaseException as error:
-            shorten(error)
+            shorten_bare(error)
             raise
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
@@ -422,6 +432,8 @@ class Tensor:
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
         if self.requires_grad:
             raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        if self._meta.device is not CPU:
+            raise BufferError(f"Cannot pack tensors on {self.device}")
         if self.dtype is dtypes.bfloat16:
             from flambeau.ops.from_memory import as_bfloat16
 
@@ -578,7 +590,7 @@ class Tensor:
         """A tensor like this one over a copy of its storage: the same copy for all tensors of one deepcopy that share it."""
         copied = self.untyped_storage().__deepcopy__(memo)
         m = self._meta
-        return from_storage(copied._storage, meta(tuple(m.shape), m.strides, m.dtype, self.storage_offset()))  # type: ignore[no-any-return]
+        return from_storage(copied._storage, meta(tuple(m.shape), m.strides, m.dtype, self.storage_offset(), device=m.device))  # type: ignore[no-any-return]
 
     # -- storage ------------------------------------------------------------------------------------------------
     def _take(self, source: Tensor) -> None:
@@ -588,7 +600,7 @@ class Tensor:
         self._meta = source._meta
         self._offset = source._offset
         self._history = None
-        self._key = None
+        self._input_key = None
         self._slot = -1
         self._immediate = None  # what made the value that it had
         if storage.gen >= 0 and storage.gen == local.trace.gen:
@@ -618,6 +630,11 @@ class Tensor:
         if not isinstance(value, Tensor):
             refuse((value,), "Tensor.data")
             raise TypeError(f"data must be a Tensor, not {type(value).__name__}")
+        if value._meta.device is not self._meta.device:
+            raise RuntimeError(
+                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type: they are on "
+                f"{self.device} and on {value.device}"
+            )
         from flambeau.trace.mutation import replace_data
 
         replace_data(self, value)
@@ -708,7 +725,9 @@ class Tensor:
 
     # -- devices ------------------------------------------------------------------------------------------------
     def cpu(self, memory_format: Any = None) -> Tensor:
-        """This tensor, which is on the CPU, or a copy where it has not the memory format."""
+        """This tensor if it is on the CPU, or a copy where it has not the memory format; NotImplementedError if it has no elements (`meta`)."""
+        if self._meta.device is not CPU:
+            refuse_read(self)
         return self if memory_format is None else self.to(memory_format=memory_format)  # type: ignore[attr-defined, no-any-return]
 
     def cuda(self, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> NoReturn:
@@ -716,7 +735,9 @@ class Tensor:
         raise AssertionError("flambeau is not compiled with CUDA enabled: it runs on the CPU; leave the tensor where it is")
 
     def pin_memory(self, device: Any = None) -> Tensor:
-        """This tensor: all memory is the CPU's."""
+        """This tensor: all memory is the CPU's. RuntimeError if it has none."""
+        if self._meta.device is not CPU:
+            raise RuntimeError(f"cannot pin {self.type()!r} only dense CPU tensors can be pinned")
         return self
 
     def is_pinned(self, device: Any = None) -> bool:
@@ -775,12 +796,60 @@ def twin(t: Tensor) -> Tensor:
     """A plain tensor with all that `t` has, names in a trace included."""
     made: Tensor = _new(Tensor)
     made._gen, made._slot, made._meta, made._storage, made._immediate = t._gen, t._slot, t._meta, t._storage, t._immediate
-    made.__dict__.update(t.__dict__)
+    made.__dict__.update(inner_dict(t))
     made._view = is_view(t)
     return made
 
 
+inner_dict: Callable[[Tensor], dict[str, Any]] = Tensor.__dict__["__dict__"].__get__  # all that an instance has beside its slots
 _INTERNAL = frozenset(name for name in Tensor.__annotations__ if name.startswith("_"))  # what an instance has besides the user's attributes
+
+
+class Attributes(dict[str, Any]):
+    """`__dict__` of a Parameter or of a tensor of a subclass, as in PyTorch: what the user has set. What is changed here is changed there."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, t: Tensor) -> None:
+        self._whole = inner_dict(t)
+        super().__init__({name: value for name, value in self._whole.items() if name not in _INTERNAL})
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        self._whole[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        del self._whole[name]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for name, value in dict(*args, **kwargs).items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        if name in self:
+            self._whole.pop(name)
+        return super().pop(name, *default)
+
+    def popitem(self) -> tuple[str, Any]:
+        name = next(reversed(self))
+        return name, self.pop(name)
+
+    def clear(self) -> None:
+        for name in list(self):
+            del self[name]
+
+    def _replace(self, attributes: dict[str, Any]) -> None:
+        self.clear()
+        self.update(attributes)
+
+
+users_dict = property(Attributes, lambda t, attributes: Attributes(t)._replace(attributes))
 recorder._TENSOR[0] = Tensor
 
 

@@ -15,13 +15,15 @@ from types import TracebackType
 from typing import Any, Final
 
 from flambeau.trace.place import is_ours
+from flambeau.trace.wrong_calls import blame, internal, unexpected
 
 AT_END: Final[list[Callable[[BaseException], None]]] = []  # what adds to the words of an error that nobody has caught, before it is shown
 FULL: Final = [os.environ.get("FLAMBEAU_TRACEBACK", "") == "full"]  # flambeau.set_traceback
 
 def shorten(error: BaseException) -> None:
     """Take our frames out of an exception's traceback, and out of those of the exceptions that led to it."""
-    if FULL[0]:
+    unexpected(error)  # while the frames are there to tell whose fault it is
+    if FULL[0] or internal(error):  # frames of our own fault are wanted
         return
     seen: set[int] = set()
     link: BaseException | None = error
@@ -30,6 +32,13 @@ def shorten(error: BaseException) -> None:
         link.__traceback__ = _without_ours(link.__traceback__)
         link._shortened = True  # type: ignore[attr-defined]  # its traceback does not tell any more who raised it (trace/wrong_calls.py)
         link = link.__cause__ or link.__context__
+
+
+def shorten_bare(error: BaseException) -> None:
+    """The same of a call with nothing but its tensor: what Python raises in it is our own fault."""
+    if unexpected(error):
+        blame(error)
+    shorten(error)
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:

@@ -1,4 +1,4 @@
-"""torch._subclasses: tensors without values: there are none here."""
+"""torch._subclasses: tensors without values: fake tensors, over the device `meta`."""
 
 from __future__ import annotations
 

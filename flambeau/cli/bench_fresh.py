@@ -46,11 +46,17 @@ def summary(found: dict[str, Any]) -> Run:
     return Run(found["first"], median, percentile(new, 0.99), percentile(found["seen"], 0.5), found["total"], found["resident"], tuple(long))
 
 
-def run(module: str, program: str, seed: int, steps: int, cache: str) -> Run | None:
-    """One run in a fresh process; None, with its error printed, if it failed."""
-    root = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]), "FLAMBEAU_CACHE_DIR": cache}
-    command = [sys.executable, "-m", "flambeau.cli.fresh_child", module, program, str(seed), str(steps), repr(time.time())]
+def run(module: str, program: str, seed: int, steps: int, cache: str, bytecode: str) -> Run | None:
+    """One run in a fresh process; None, with its error printed, if it failed.
+
+    `bytecode`: a folder for Python's bytecode. An installer compiles a package once, as it has done for PyTorch; a clone has to do it here.
+    """
+    child = Path(__file__).resolve().with_name("fresh_child.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(child.parents[2]), os.environ.get("PYTHONPATH", "")]), "FLAMBEAU_CACHE_DIR": cache}
+    if module == "flambeau":
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = bytecode
+    command = [sys.executable, "-P", str(child), module, program, str(seed), str(steps), repr(time.time())]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         print(f"{program} ({module}) failed:\n{done.stderr}", file=sys.stderr)
@@ -102,14 +108,14 @@ def bench_fresh(names: Sequence[str], insist: bool, rounds: int, markdown: bool,
     failed = False
     for program in chosen:
         found: dict[str, list[Run | None]] = {"PyTorch": [], "empty cache": [], "warm cache": []}
-        with tempfile.TemporaryDirectory() as warm:
-            run("flambeau", program, 1, steps, warm)
+        with tempfile.TemporaryDirectory() as warm, tempfile.TemporaryDirectory() as bytecode:
+            run("flambeau", program, 1, steps, warm, bytecode)
             for _ in range(rounds):
                 with tempfile.TemporaryDirectory() as empty:
-                    found["empty cache"].append(run("flambeau", program, 0, steps, empty))
+                    found["empty cache"].append(run("flambeau", program, 0, steps, empty, bytecode))
                 if there:
-                    found["PyTorch"].append(run("torch", program, 0, steps, empty))
-                found["warm cache"].append(run("flambeau", program, 0, steps, warm))
+                    found["PyTorch"].append(run("torch", program, 0, steps, empty, bytecode))
+                found["warm cache"].append(run("flambeau", program, 0, steps, warm, bytecode))
         lines = {kind: best(runs) for kind, all_runs in found.items() if (runs := [r for r in all_runs if r is not None])}
         failed = failed or any(None in runs for runs in found.values())
         for kind, measured in lines.items():

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from flambeau.runtime import object_cache
+from flambeau.runtime import object_cache, twice
 from flambeau.statistics import counters
 
 
@@ -56,5 +56,6 @@ def warm(script: str, arguments: Sequence[str], settled: float | None) -> int:
     finally:
         if timed:
             signal.setitimer(signal.ITIMER_REAL, 0)
+    twice.settle()
     print(f"compiled {counters.kernels_compiled} kernels, found {counters.kernels_from_disk} on disk, in {object_cache.folder()}")
     return status

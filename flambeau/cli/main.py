@@ -18,6 +18,8 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a PyTorch script: `import torch` gives flambeau")
     run.add_argument("-m", dest="module", metavar="MODULE", help="run a module instead of a file")
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="SCRIPT [ARGS]", help="the Python file, and its own arguments")
+    launch = commands.add_parser("launch", add_help=False, help="run a PyTorch script in several processes; the arguments are torchrun's")
+    launch.add_argument("arguments", nargs=argparse.REMAINDER)
     bench = commands.add_parser("bench", help="measure; beside PyTorch where it is installed")
     bench.add_argument("cases", nargs="*", help="names of cases, or parts of them; all by default")
     bench.add_argument("--torch", action="store_true", help="insist on PyTorch")
@@ -55,8 +57,14 @@ def _html_option(html: str | None, arguments: list[str]) -> tuple[str | None, li
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["launch"]:  # whose options argparse would take for its own
+        from flambeau.distributed.run import main as launch
+
+        launch(words[1:])
+        return 0
     parser = _parser()
-    options = parser.parse_args(argv)
+    options = parser.parse_args(words)
     if options.command == "demo":
         from flambeau.cli.demo import demo
 

@@ -116,5 +116,8 @@ def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
     n = round(n)
     rows, columns = _lower(n, diag)
     places = rows * n + columns
+    if places.numel() != length:
+        count = places.numel()
+        raise RuntimeError(f"vec_to_tril_matrix: shape mismatch: {length} elements do not fill the {count} places of a triangle of {n} x {n} (diag {diag})")
     flat = vec.new_zeros((*vec.shape[:-1], n * n))
     return flat.index_copy(-1, places, vec).reshape((*vec.shape[:-1], n, n))

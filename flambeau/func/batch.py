@@ -22,7 +22,7 @@ from flambeau.trace.recorder import _TENSOR, local, run_in
 @cache
 def sample_meta(m: Meta) -> Meta:
     """The metadata of one sample of a batched tensor (batch first)."""
-    return meta(m.shape[1:], m.strides[1:], m.dtype, m.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic)
+    return meta(m.shape[1:], m.strides[1:], m.dtype, m.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device)
 
 
 class BatchedTensor(LevelTensor):
@@ -68,6 +68,8 @@ class BatchedTensor(LevelTensor):
 
     def data_ptr(self) -> int:
         refuse_observation(".data_ptr()")
+
+    _address = data_ptr
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         level = self._level
@@ -250,7 +252,7 @@ class BatchExpansion(Expansion):
         return item[0]
 
     def _sample(self, item: Any, v: Value) -> Value:
-        return Value(v.shape[1:], v.dtype, v.strides[1:], v.offset, v.base, v.dynamic) if item[1] else v
+        return Value(v.shape[1:], v.dtype, v.strides[1:], v.offset, v.base, v.dynamic, v.device) if item[1] else v
 
     def record(self, primitive: Any, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         items = [self.item(t) for t in inputs]

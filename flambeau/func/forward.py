@@ -17,7 +17,7 @@ from flambeau.compiler.graph import contiguous_strides
 from flambeau.func.batch import BatchedTensor, wrap
 from flambeau.func.levels import Expansion, Level, LevelTensor, _new, bottom, derive, expand_in, packed, rebuild
 from flambeau.ops.primitives.forward import push
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, inner_dict
 from flambeau.trace.meta import Meta, is_dense
 from flambeau.trace.recorder import _TENSOR, local, run_in, storage_of
 
@@ -196,8 +196,9 @@ class JvpLevel(Level):
             t = reference()
             if t is not None:
                 primal = t._inner
-                t.__dict__.clear()
-                t.__dict__.update(primal.__dict__)
+                inner = inner_dict(t)
+                inner.clear()
+                inner.update(inner_dict(primal))
                 t.__class__ = type(primal)
                 if isinstance(primal, LevelTensor):
                     continue

@@ -294,7 +294,7 @@ class Expansion(Fragment):
         item = self.items[slot]
         v = self._sample(item, self.outer.value(self.tensor_of(item)._slot))
         base = None if v.base is None else self._name(v.base)
-        return Value(v.shape, v.dtype, v.strides, v.offset, base, tuple([(self._name(s), m) for s, m in v.dynamic]))
+        return Value(v.shape, v.dtype, v.strides, v.offset, base, tuple([(self._name(s), m) for s, m in v.dynamic]), v.device)
 
     def at(self, slot: int) -> Tensor:
         if slot >= 0:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from flambeau.autograd import fitting
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.func.batch import BatchExpansion, VmapLevel
@@ -90,6 +91,7 @@ def grad_under_levels(
         if g is None:
             if t.numel() != 1 or batched:
                 raise RuntimeError(f"grad can be implicitly created only for scalar outputs, got shape {tuple(t.shape)}")
+            fitting.check_real(t)
             g = ones_like(t.detach())
         elif tuple(g.shape[batched:]) != tuple(t.shape):
             raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}.")

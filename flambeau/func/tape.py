@@ -63,7 +63,7 @@ def transposed(pull: Callable[..., Sequence[Any]], outputs: Sequence[Any], tange
         d = o._meta.dtype
         if d.is_floating_point or d.is_complex:
             one = prim.full_of(tuple(o._meta.shape), prim.constant(1, d))  # any place will do: the map is linear
-            seed = tape.enter(one, meta(one._meta.shape, one._meta.strides, d))
+            seed = tape.enter(one, meta(one._meta.shape, one._meta.strides, d, device=one._meta.device))
             tape.wanted.add(seed._slot)
             seeds.append(seed)
         else:

@@ -24,15 +24,16 @@ from typing import Any, BinaryIO
 
 from flambeau.as_torch import is_ours
 from flambeau.devices import Device
-from flambeau.dtypes import dtype, uint8
+from flambeau.dtypes import LIMITED, dtype, uint8
 from flambeau.io import globals as names
 from flambeau.io import legacy, safetensors
 from flambeau.io.options import MAP_SHARED, SETTINGS, LoadEndianness, location_tag, restorer
-from flambeau.io.pickling import attributes
+from flambeau.io.pickling import attributes, wrapper_layout
 from flambeau.io.restricted import Reader
 from flambeau.io.storage_bytes import bytes_of, new_storage
 from flambeau.layouts import layout, strided
 from flambeau.nn.parameter import Buffer, Parameter
+from flambeau.ops.dispatch import Dispatched
 from flambeau.runtime import shared_memory, whole_files
 from flambeau.runtime.buffers import foreign
 from flambeau.storage import NAME_OF_DTYPE, TypedStorage, UntypedStorage
@@ -108,22 +109,34 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
         if isinstance(obj, Size):
             return self._name("torch", "Size"), (tuple(obj),)
         if isinstance(obj, Device):
-            return self._name("torch", "device"), ("cpu",)
+            return self._name("torch", "device"), (obj.type,) if obj.index is None else (obj.type, obj.index)
         return NotImplemented
 
     def _tensor(self, t: Tensor) -> Any:
         """What rebuilds a tensor: a function of PyTorch's, and its arguments."""
         state = attributes(t)
+        arguments: tuple[Any, ...]
         if isinstance(t, Parameter):
             data: tuple[Any, ...] = (t.detach(), t.requires_grad, OrderedDict())
             if type(t) is Parameter:
                 if state:
                     return self._name("torch._utils", "_rebuild_parameter_with_state"), (*data, state)
                 return self._name("torch._utils", "_rebuild_parameter"), data
-        storage = TypedStorage(wrap_storage=t.untyped_storage(), dtype=t.dtype)
+        if isinstance(t, Dispatched):
+            function, arguments = self._name("torch._utils", "_rebuild_wrapper_subclass"), (type(t), *wrapper_layout(t))
+            return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, type(t), arguments, state)
+        if t.is_meta:
+            function = self._name("torch._utils", "_rebuild_meta_tensor_no_storage")
+            arguments = t.dtype, tuple(t.shape), tuple(t.stride()), t.requires_grad
+            if type(t) is Tensor and not state:
+                return function, arguments
+            return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, type(t), arguments, state)
+        # Dtypes without a class of storages are named beside bytes.
+        bytes_only = t.dtype in LIMITED
+        storage = TypedStorage(wrap_storage=t.untyped_storage(), dtype=uint8 if bytes_only else t.dtype)
         layout = (t.storage_offset(), tuple(t.shape), tuple(t.stride()))
-        function = self._name("torch._utils", "_rebuild_tensor_v2")
-        arguments = self._reference(storage), *layout, t.requires_grad, OrderedDict()
+        function = self._name("torch._utils", "_rebuild_tensor_v3" if bytes_only else "_rebuild_tensor_v2")
+        arguments = self._reference(storage, bytes_only), *layout, t.requires_grad, OrderedDict(), *([t.dtype] if bytes_only else [])
         if type(t) is Tensor and not state:
             return function, arguments
         kind: type = type(t)
@@ -131,11 +144,11 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
             kind, state = Tensor, {**state, "_is_buffer": True}
         return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, kind, arguments, state)
 
-    def _reference(self, storage: TypedStorage) -> _StorageReference:
-        """What stands for a storage in the pickle; the same for all tensors that share it."""
+    def _reference(self, storage: TypedStorage, bytes_only: bool = False) -> _StorageReference:
+        """What stands for a storage in the pickle; the same for all tensors that share it. `bytes_only`: it is named without a dtype."""
         untyped = storage.untyped()
         found = self._references.get(id(untyped._storage))
-        kind = self._name("torch", NAME_OF_DTYPE[storage.dtype])
+        kind = self._name("torch.storage", "UntypedStorage") if bytes_only else self._name("torch", NAME_OF_DTYPE[storage.dtype])
         if found is None:
             found = _StorageReference(("storage", kind, str(len(self.storages)), location_tag(untyped), storage.size()))
             self._references[id(untyped._storage)] = found
@@ -169,6 +182,8 @@ def save(
         archive = io.BytesIO()
         _write(obj, archive, "archive", pickle_protocol)
         f.write(archive.getvalue())
+        if hasattr(f, "flush"):  # whoever opens the file by its name reads all of it
+            f.flush()
         return
     path = os.fspath(f)
     folder, base = os.path.split(path)

@@ -10,12 +10,15 @@ from typing import Any, BinaryIO
 
 from flambeau import layouts
 from flambeau.as_torch import home, is_ours, under_flambeau
-from flambeau.devices import Device
-from flambeau.dtypes import ALL
+from flambeau.devices import CPU, META
+from flambeau.dtypes import HELD, dtype
+from flambeau.io.pickling import restore_wrapper
 from flambeau.io.storage_bytes import check_layout, tensor_over
 from flambeau.nn.parameter import Buffer, Parameter
+from flambeau.ops.dispatch import Dispatched
 from flambeau.storage import LEGACY, TypedStorage, UntypedStorage
-from flambeau.tensor import Tensor
+from flambeau.tensor import _INTERNAL, Tensor
+from flambeau.trace.existing import blank_tensor
 from flambeau.trace.meta import Size
 
 
@@ -26,7 +29,7 @@ def rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any
     error = check_layout(storage.size(), size, stride, offset)
     if error is not None:
         raise UnpicklingError(f"a tensor in the file lies outside its storage: {error}")
-    return tensor_over(storage.untyped()._storage, storage.dtype, size, stride, offset)
+    return tensor_over(storage.untyped()._storage, storage.dtype, size, stride, offset, storage.device)
 
 
 def rebuild_tensor_v2(
@@ -35,6 +38,31 @@ def rebuild_tensor_v2(
     """torch._utils._rebuild_tensor_v2."""
     t = rebuild_tensor(storage, offset, size, stride)
     return t.requires_grad_() if requires_grad is True else t
+
+
+def rebuild_tensor_v3(
+    storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, kind: Any, metadata: Any = None
+) -> Tensor:
+    """torch._utils._rebuild_tensor_v3: a tensor of a dtype that has no class of storages, over bytes."""
+    if not isinstance(storage, TypedStorage) or not isinstance(kind, dtype):
+        raise UnpicklingError("a tensor in the file is not described by a storage, an offset, sizes, strides and a dtype")
+    t = rebuild_tensor(TypedStorage(wrap_storage=storage.untyped(), dtype=kind), offset, size, stride)
+    return t.requires_grad_() if requires_grad is True else t
+
+
+def rebuild_meta(kind: Any, size: Any, stride: Any, requires_grad: Any) -> Tensor:
+    """torch._utils._rebuild_meta_tensor_no_storage: a tensor of the device `meta`, of which only the layout was saved."""
+    error = check_layout(1 << 62, size, stride, 0) if isinstance(kind, dtype) else "it has no dtype"
+    if error is not None:
+        raise UnpicklingError(f"a tensor of the device meta in the file is malformed: {error}")
+    return blank_tensor(tuple(size), kind, tuple(stride), requires_grad is True)  # type: ignore[no-any-return]
+
+
+def rebuild_wrapper(kind: Any, *layout: Any) -> Any:
+    """torch._utils._rebuild_wrapper_subclass: a tensor of a class with `__torch_dispatch__`, which the user has allowed."""
+    if not isinstance(kind, type) or not issubclass(kind, Dispatched) or len(layout) != 7:
+        raise UnpicklingError("the file rebuilds a tensor of a class that has no __torch_dispatch__")
+    return restore_wrapper(kind, *layout)
 
 
 def rebuild_parameter(data: Any, requires_grad: Any, hooks: Any) -> Parameter:
@@ -57,6 +85,9 @@ def rebuild_from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
 def rebuild_any_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
     """The same for files that may execute what they say."""
     made = function(*args)
+    if isinstance(made, Dispatched) and isinstance(state, dict):  # whose elements are among its attributes
+        made.__dict__.update({name: value for name, value in state.items() if name not in _INTERNAL})
+        return made
     if isinstance(state, dict) and state.get("_is_buffer") is True:
         made = Buffer(made, persistent=state.get("persistent") is not False)
     elif type(made) is not kind:
@@ -81,8 +112,8 @@ def decode(text: Any, encoding: Any) -> bytes:
 
 
 def make_device(kind: Any = "cpu", index: Any = None) -> Any:
-    """torch.device: whatever it was, the object is on the CPU now."""
-    return Device("cpu")
+    """torch.device: whatever it was, the object is on the CPU now, unless it is nowhere."""
+    return META if kind == "meta" else CPU
 
 
 def rebuild_sparse(kind: Any, parts: Any) -> Tensor:
@@ -106,7 +137,9 @@ def get_layout(name: Any) -> Any:
     return found
 
 
-_REBUILDERS = (rebuild_tensor, rebuild_tensor_v2, rebuild_parameter, rebuild_parameter_with_state, rebuild_sparse)
+_REBUILDERS = (
+    rebuild_tensor, rebuild_tensor_v2, rebuild_tensor_v3, rebuild_meta, rebuild_wrapper, rebuild_parameter, rebuild_parameter_with_state, rebuild_sparse,
+)  # fmt: skip
 ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
     ("collections", "Counter"): Counter,
@@ -123,6 +156,9 @@ ALLOWED: dict[tuple[str, str], Any] = {
     ("torch", "Tensor"): Tensor,
     ("torch._utils", "_rebuild_tensor"): rebuild_tensor,
     ("torch._utils", "_rebuild_tensor_v2"): rebuild_tensor_v2,
+    ("torch._utils", "_rebuild_tensor_v3"): rebuild_tensor_v3,
+    ("torch._utils", "_rebuild_meta_tensor_no_storage"): rebuild_meta,
+    ("torch._utils", "_rebuild_wrapper_subclass"): rebuild_wrapper,
     ("torch._utils", "_rebuild_parameter"): rebuild_parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): rebuild_parameter_with_state,
     ("torch._utils", "_rebuild_sparse_tensor"): rebuild_sparse,
@@ -131,7 +167,7 @@ ALLOWED: dict[tuple[str, str], Any] = {
     ("torch.nn.parameter", "Parameter"): Parameter,
     ("torch.storage", "UntypedStorage"): UntypedStorage,
     **{("torch", name): t for name, t in LEGACY.items()},
-    **{("torch", d.name): d for d in ALL},
+    **{("torch", d.name): d for d in HELD},
 }
 _CALLABLE = {OrderedDict, Counter, set, frozenset, complex, Size, decode, make_device, get_layout, rebuild_from_type, *_REBUILDERS}
 _BUILDABLE = {OrderedDict}

@@ -118,12 +118,12 @@ def location_tag(storage: Any) -> str:
 
 
 def default_restore_location(storage: Any, location: str) -> Any:
-    """The storage where it belongs: on the CPU, wherever it was, unless a registered package moves it."""
+    """The storage where it belongs: on the CPU, wherever it was, unless that is `meta`, or a registered package moves it."""
     for _, _, deserializer in _packages:
         found = deserializer(storage, location)
         if found is not None:
             return found
-    return storage
+    return storage.to(device=location) if location == "meta" else storage
 
 
 def restorer(map_location: Any) -> Callable[[Any, str], Any]:

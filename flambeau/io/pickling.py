@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.io.storage_bytes import tensor_over
+from flambeau.ops.dispatch import Dispatched
 from flambeau.tensor import _INTERNAL, Tensor
 
 
@@ -15,6 +16,8 @@ def attributes(t: Tensor) -> dict[str, Any]:
 
 def reduce_tensor(t: Tensor) -> Any:
     """What Tensor.__reduce_ex__ returns."""
+    if isinstance(t, Dispatched):
+        return restore_wrapper, (type(t), *wrapper_layout(t), attributes(t))
     storage = t.untyped_storage()
     layout = t.dtype, t.storage_offset(), tuple(t.shape), tuple(t.stride())
     return restore_tensor, (type(t), storage, *layout, t.requires_grad, attributes(t))
@@ -24,11 +27,25 @@ def restore_tensor(
     cls: type, storage: Any, d: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool, state: dict[str, Any]
 ) -> Tensor:  # fmt: skip
     """The inverse of reduce_tensor."""
-    t = tensor_over(storage._storage, d, size, stride, offset)
+    t = tensor_over(storage._storage, d, size, stride, offset, storage.device)
     if cls is not Tensor:
         t = Tensor._make_subclass(cls, t)
     t.__dict__.update(state)
     return t.requires_grad_() if requires_grad else t
+
+
+def wrapper_layout(t: Tensor) -> tuple[Any, ...]:
+    """What there is to a tensor of a class with `__torch_dispatch__` beside its attributes."""
+    return t.dtype, tuple(t.shape), tuple(t.stride()), t.storage_offset(), t.layout, t.device, t.requires_grad
+
+
+def restore_wrapper(
+    cls: Any, d: Any, size: Any, stride: Any, offset: int, layout: Any, device: Any, requires_grad: bool, state: dict[str, Any] | None = None
+) -> Any:  # fmt: skip
+    """The inverse: torch._utils._rebuild_wrapper_subclass, and the attributes."""
+    made = Tensor._make_wrapper_subclass(cls, size, strides=stride, storage_offset=offset, dtype=d, layout=layout, device=device, requires_grad=requires_grad)
+    made.__dict__.update(state or {})
+    return made
 
 
 def restore_generator(state: bytes) -> Any:

@@ -20,9 +20,16 @@ from flambeau.tensor import Tensor
 _NAMES = {
     "BOOL": dtypes.bool_, "U8": dtypes.uint8, "I8": dtypes.int8, "I16": dtypes.int16, "I32": dtypes.int32, "I64": dtypes.int64,
     "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64, "C64": dtypes.complex64,
+    "U16": dtypes.uint16, "U32": dtypes.uint32, "U64": dtypes.uint64, "F8_E4M3": dtypes.float8_e4m3fn, "F8_E5M2": dtypes.float8_e5m2,
+    "F8_E8M0": dtypes.float8_e8m0fnu, "F8_E4M3FNUZ": dtypes.float8_e4m3fnuz, "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz, "F4": dtypes.float4_e2m1fn_x2,
 }  # fmt: skip
 _CODES = {d: name for name, d in _NAMES.items()}
 _LONGEST_HEADER = 100_000_000  # the reference implementation's limit
+
+
+def _is_pair(d: dtypes.dtype) -> bool:
+    """Whether an element is two numbers, which the format counts one by one."""
+    return d is dtypes.float4_e2m1fn_x2
 
 
 class SafetensorError(Exception):
@@ -51,7 +58,8 @@ def _parts(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) ->
         if t.dtype not in _CODES:
             raise SafetensorError(f"the tensor {name!r} has {t.dtype}, which safetensors cannot hold")
         data = contiguous_bytes(t)
-        header[name] = {"dtype": _CODES[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + len(data)]}
+        shape = [*t.shape[:-1], 2 * t.shape[-1]] if _is_pair(t.dtype) and t.ndim else list(t.shape)
+        header[name] = {"dtype": _CODES[t.dtype], "shape": shape, "data_offsets": [at, at + len(data)]}
         at += len(data)
         parts.append(data)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
@@ -116,6 +124,10 @@ def _check(name: str, entry: Any, available: int) -> tuple[int, int]:
             raise SafetensorError(f"the entry {name!r} has a malformed shape or offsets")
     assert isinstance(shape, list) and isinstance(offsets, list)
     nbytes = math.prod(shape) * _NAMES[entry["dtype"]].itemsize
+    if _is_pair(_NAMES[entry["dtype"]]):
+        if not shape or shape[-1] % 2:
+            raise SafetensorError(f"the entry {name!r} of shape {shape} has half a byte in a row")
+        nbytes //= 2
     if len(offsets) != 2 or not offsets[0] <= offsets[1] <= available or offsets[1] - offsets[0] != nbytes or len(shape) > 64:
         raise SafetensorError(f"the entry {name!r} of shape {shape} needs {nbytes} bytes inside the file, but has offsets {offsets}")
     return offsets[0], offsets[1]
@@ -123,4 +135,5 @@ def _check(name: str, entry: Any, available: int) -> tuple[int, int]:
 
 def _tensor(data: memoryview, start: int, name: str, entry: dict[str, Any]) -> Tensor:
     begin, end = entry["data_offsets"]
-    return tensor_from_bytes(data[start + begin : start + end], _NAMES[entry["dtype"]], entry["shape"])
+    shape, kind = entry["shape"], _NAMES[entry["dtype"]]
+    return tensor_from_bytes(data[start + begin : start + end], kind, [*shape[:-1], shape[-1] // 2] if _is_pair(kind) else shape)

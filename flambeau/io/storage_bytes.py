@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from flambeau.devices import CPU, Device
 from flambeau.dtypes import BY_NAME, dtype
 from flambeau.runtime.buffers import allocate
 from flambeau.runtime.memory import view_as_numpy
@@ -48,9 +49,9 @@ def storage_from(data: Any) -> Storage:
     return storage
 
 
-def tensor_over(storage: Storage, d: dtype, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
+def tensor_over(storage: Storage, d: dtype, size: Sequence[int], stride: Sequence[int], offset: int, device: Device = CPU) -> Tensor:
     """A tensor over a storage; the caller has checked that it lies inside (`check_layout`)."""
-    return from_storage(storage, meta(tuple(size), tuple(stride), d, offset))  # type: ignore[no-any-return]
+    return from_storage(storage, meta(tuple(size), tuple(stride), d, offset, device=device))  # type: ignore[no-any-return]
 
 
 def check_layout(numel: int, size: Any, stride: Any, offset: Any) -> str | None:

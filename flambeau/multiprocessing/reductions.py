@@ -13,8 +13,9 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from flambeau.dtypes import dtype
-from flambeau.io.pickling import attributes, restore_tensor
+from flambeau.io.pickling import attributes, restore_tensor, restore_wrapper, wrapper_layout
 from flambeau.nn.parameter import Buffer, Parameter
+from flambeau.ops.dispatch import Dispatched
 from flambeau.runtime import shared_memory
 from flambeau.storage import TypedStorage, UntypedStorage
 from flambeau.tensor import Tensor
@@ -78,6 +79,8 @@ def reduce_tensor(t: Tensor) -> Any:
             "boundaries.  If you just want to transfer the data, call detach() on the tensor before serializing (e.g., putting it on "
             "the queue)."
         )
+    if isinstance(t, Dispatched):
+        return restore_wrapper, (type(t), *wrapper_layout(t), attributes(t))
     layout = t.dtype, t.storage_offset(), tuple(t.shape), tuple(t.stride())
     return restore_tensor, (type(t), t.untyped_storage(), *layout, t.requires_grad, attributes(t))
 

@@ -55,6 +55,8 @@ def trunc_normal_(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
             stacklevel=2,
         )
+    if tensor.is_meta:  # there are no values that could be outside
+        return tensor
     with torch.no_grad():
         if cdf((b - mean) / std) - cdf((a - mean) / std) > 0.3:
             low, high = tensor.new_tensor(a).item(), tensor.new_tensor(b).item()
@@ -186,6 +188,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     rows = tensor.shape[0]
     columns = tensor.numel() // rows
     with torch.no_grad():
+        if tensor.is_meta:
+            return tensor
         flat = tensor.new_empty((rows, columns)).normal_(0, 1, generator=generator)
         q, r = numpy.linalg.qr((flat.t() if rows < columns else flat).numpy())
         q = q * numpy.sign(numpy.diagonal(r))

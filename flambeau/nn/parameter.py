@@ -8,7 +8,7 @@ import flambeau as torch
 from flambeau.foreign import refuse
 from flambeau.ops.dispatch import PLAIN, Overridable, disabled_torch_function, parameter_of
 from flambeau.ops.signatures import must_be
-from flambeau.tensor import Tensor, prepare
+from flambeau.tensor import Tensor, prepare, users_dict
 from flambeau.trace import recorder
 
 
@@ -35,6 +35,7 @@ class Parameter(Tensor):
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         pass
 
+    __dict__: Any = users_dict
     __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
@@ -63,6 +64,7 @@ class Buffer(Tensor):
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
         pass
 
+    __dict__: Any = users_dict
     __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
 
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.primitive import broadcast_shapes
 from flambeau.ops.promotion import convert, fitted, fitting, is_changing, need_tensor, promote, promote_float, result_type
 from flambeau.ops.registry import Exponent, Number, operation
 from flambeau.ops.result_strides import over_operands, over_tensors
+from flambeau.ops.tied import tied
 from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
@@ -102,6 +104,8 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
     """input / other; true division unless `rounding_mode` is "floor" or "trunc"."""
     if rounding_mode is None:
         return _quotient(input, other)
+    if hasattr(input, "_meta"):
+        refuse_dtype(f"div_{rounding_mode}", input._meta.dtype)
     if rounding_mode == "floor":
         return prim.div_floor(*promote(input, other))
     if rounding_mode == "trunc":
@@ -140,7 +144,7 @@ def fmod(input: Tensor | Number, other: Tensor | Number) -> Tensor:
 
 
 def _power(x: Any, exponent: float) -> Any:
-    """The exact short forms that PyTorch uses too."""
+    """The exact short forms that PyTorch uses too. A power's gradient is of its input, whatever becomes of the result."""
     if exponent == 2:
         return prim.mul(x, x)
     if exponent == 3:
@@ -148,13 +152,13 @@ def _power(x: Any, exponent: float) -> Any:
     if exponent == 1:
         return x
     if exponent == 0.5:
-        return prim.sqrt(x)
+        return prim.sqrt(x, of_input=True)
     if exponent == -0.5:
-        return prim.rsqrt(x)
+        return prim.rsqrt(x, of_input=True)
     if exponent == -1:
-        return prim.reciprocal(x)
+        return prim.reciprocal(x, of_input=True)
     if exponent == -2:
-        return prim.reciprocal(prim.mul(x, x))
+        return prim.reciprocal(prim.mul(x, x), of_input=True)
     return None
 
 
@@ -171,7 +175,7 @@ def pow_(input: Tensor | Exponent, exponent: Tensor | Exponent) -> Tensor:
         if d.category == 1 and exponent < 0:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
         if exponent == 0:
-            return prim.full_of(tuple(a.shape), prim.constant(1, d))
+            return tied(prim.full_of(tuple(a.shape), prim.constant(1, d)), a)
         short = _power(a, exponent) if d.is_floating_point or exponent in (2, 3) else None
         if short is a:
             short = prim.copy(a, strides=like_strides(a.shape, a._meta.strides))

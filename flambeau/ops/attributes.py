@@ -111,12 +111,11 @@ def index(self: Any, positions: Any, dims: Any) -> NoReturn:
     raise TypeError("Tensor.index works on first-class dimensions (functorch.dim), which are not there; use tensor[...]")
 
 
-def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> NoReturn:
-    """NotImplementedError: there is no dispatcher below the functions."""
-    raise NotImplementedError(
-        "Tensor._make_wrapper_subclass: subclasses that answer below autograd (__torch_dispatch__) are not there: there is no dispatcher. "
-        "__torch_function__ and Tensor._make_subclass are"
-    )
+def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> Any:
+    """A tensor of a class with `__torch_dispatch__` (ops/below.py)."""
+    from flambeau.ops.below import make_wrapper_subclass
+
+    return make_wrapper_subclass(*args, **kwargs)
 
 
 def _device(kind: str) -> Any:
@@ -165,6 +164,7 @@ def install(cls: Any) -> None:
         setattr(cls, name, _quantized(name))
     for name in "is_ipu is_maia is_mtia is_xla is_vulkan is_mkldnn volatile".split():
         setattr(cls, name, False)
+    cls._cdata = property(id, doc="A number that no other living tensor has: PyTorch's address of its object, by which packages tell tensors apart.")
     cls._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
     cls.is_cpu = True
     cls.name = None

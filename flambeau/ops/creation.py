@@ -23,9 +23,10 @@ from flambeau.ops.shape import sizes_of
 from flambeau.ops.signatures import must_be, type_name, whole
 from flambeau.queries import preserve_format
 from flambeau.runtime.buffers import allocate
-from flambeau.trace.existing import from_buffer
+from flambeau.trace.existing import blank_tensor, from_buffer
 from flambeau.trace.limits import fit
 from flambeau.trace.mutation import assign, into
+from flambeau.trace.recorder import Fragment, local
 from flambeau.trace.strides import format_strides
 
 if TYPE_CHECKING:
@@ -39,6 +40,17 @@ def _check_sizes(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
+def check_counts(shape: Sequence[int]) -> None:
+    """PyTorch counts in 64 bits, also where there are no elements: TypeError of a size beyond them, RuntimeError of strides and numbers of bytes."""
+    most = (1 << 63) - 1
+    if max(shape) > most:
+        raise TypeError(f"argument 'size' must be a tuple of ints of 64 bits, but found {max(shape)} at position {list(shape).index(max(shape)) + 1}")
+    if math.prod([max(s, 1) for s in shape[1:]]) > most:
+        raise RuntimeError(f"Stride calculation overflowed: a tensor of shape {list(shape)} has strides beyond 64 bits")
+    if math.prod(shape[: list(shape).index(0)]) > most:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
+
+
 @operation(name="full_values")
 def _full(value: Number, shape: tuple[int, ...], dtype: Any) -> Tensor:
     return prim.full_of(shape, convert(value, dtype))
@@ -49,6 +61,11 @@ def _full_like(value: Number, shape: tuple[int, ...], dtype: Any, strides: tuple
     return prim.copy(prim.expand(convert(value, dtype), shape=shape), strides=strides)
 
 
+def _bare(device: Any) -> bool:
+    """Whether new tensors of this device have no elements. Inside another operation's body they are recorded, as those of the CPU are."""
+    return devices.is_meta(device) and not isinstance(local.trace, Fragment)
+
+
 def check_memory(shape: Sequence[int], d: dtype) -> None:
     """PyTorch's RuntimeError at the call, if so many bytes cannot be had."""
     count = math.prod(shape)
@@ -56,6 +73,8 @@ def check_memory(shape: Sequence[int], d: dtype) -> None:
         from flambeau.runtime.buffers import check_available
 
         check_available(count * d.itemsize)
+    if not count:
+        check_counts(shape)
 
 
 @remembered
@@ -64,10 +83,11 @@ def full(
     requires_grad: bool = False, pin_memory: bool = False, names: Any = None,
 ) -> Tensor:  # fmt: skip
     """`fill_value` in every element; the dtype follows the value unless given."""
-    devices.check(device)
     shape = _check_sizes("full", (size,) if isinstance(size, int) else sizes_of((size,)))
     if dtype is None:
         dtype = fill_value.dtype if hasattr(fill_value, "_meta") else dtypes.of_number(fill_value)
+    if out is None and device is not None and _bare(device):
+        return blank_tensor(shape, dtype, None, requires_grad)  # type: ignore[no-any-return]
     if out is not None:
         from flambeau.trace.mutation import write_over
 
@@ -93,8 +113,10 @@ def _constant_maker(name: str, value: int, text: str) -> Any:
     ) -> Any:  # fmt: skip
         d = dtype or dtypes.get_default_dtype()
         shape = sizes_of(sizes if size is None else (size,))
-        if out is None and layout is None and device is None and min(shape, default=0) >= 0:  # the usual case
+        if out is None and layout is None and (device is None or device is devices.CPU) and min(shape, default=0) >= 0:  # the usual case
             check_memory(shape, d)
+            if value and d is dtypes.float4_e2m1fn_x2:
+                refuse_dtype("fill", d)
             return _finish(_full(value, shape, d), requires_grad)
         if layout is not None and layout is not strided:
             from flambeau.sparse.construct import without_elements
@@ -120,7 +142,6 @@ def empty(
     requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None, names: Any = None,
 ) -> Tensor:  # fmt: skip
     """Uninitialised memory of the given sizes."""
-    devices.check(device)
     shape = _check_sizes("empty", sizes_of(sizes if size is None else (size,)))
     d = dtype or dtypes.get_default_dtype()
     if layout is not None and layout is not strided:
@@ -128,22 +149,26 @@ def empty(
 
         return without_elements(shape, layout, d, requires_grad)
     strides = None if memory_format is None else format_strides(shape, None, memory_format)
+    if 0 in shape:
+        check_counts(shape)
     if out is not None:
         if dtype not in (None, out.dtype):
             raise RuntimeError(f"empty(): dtype {d.name} does not match dtype of out parameter ({out.dtype.name})")
         return out.resize_(shape)  # type: ignore[no-any-return]
+    if device is not None and _bare(device):
+        return blank_tensor(shape, d, strides, requires_grad)  # type: ignore[no-any-return]
     return _finish(from_buffer(allocate(math.prod(shape) * d.itemsize), shape, d, strides), requires_grad)  # type: ignore[no-any-return]
 
 
 def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | None = None, device: Any = None,
                   layout: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Uninitialised memory with the given strides."""
-
-    devices.check(device)
     d = dtype or dtypes.get_default_dtype()
     size = _check_sizes("empty_strided", sizes_of((size,)))
     if min(stride, default=0) < 0:
         raise RuntimeError(f"empty_strided(): strides must be non-negative, got {tuple(stride)}")
+    if device is not None and _bare(device):
+        return blank_tensor(tuple(size), d, tuple(stride), requires_grad)  # type: ignore[no-any-return]
     last = sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1 if 0 not in tuple(size) else 0
     t = from_buffer(allocate(last * d.itemsize), tuple(size), d, tuple(stride))
     return _finish(t, requires_grad)  # type: ignore[no-any-return]
@@ -167,11 +192,12 @@ def _like(name: str, value: int, text: str) -> Any:
         input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
         memory_format: Any = None, pin_memory: bool | None = None,
     ) -> Any:  # fmt: skip
-        devices.check(device)
         m = input._meta
         d = dtype or m.dtype
         if layout is not strided and (layout or input.layout) is not strided:
             return sparse_like(input, name, layout, d, requires_grad)
+        if _bare(device if device is not None else m.device):
+            return input._lift(blank_tensor(tuple(m.shape), d, format_strides(tuple(m.shape), m.strides, memory_format), requires_grad))
         return _finish(input._lift(_full_like(value, tuple(m.shape), d, format_strides(tuple(m.shape), m.strides, memory_format))), requires_grad)
 
     make.__name__ = make.__qualname__ = name
@@ -194,6 +220,8 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, lay
               requires_grad: bool = False, memory_format: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """`fill_value` with the shape, dtype and order of dims of `input`."""
     m = input._meta
+    if _bare(device if device is not None else m.device):
+        return input._lift(blank_tensor(tuple(m.shape), dtype or m.dtype, format_strides(tuple(m.shape), m.strides, memory_format), requires_grad))
     return input._lift(_filled(tuple(m.shape), fill_value, dtype or m.dtype, format_strides(tuple(m.shape), m.strides, memory_format), requires_grad))
 
 
@@ -204,7 +232,7 @@ def empty_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None,
     if layout is not strided and (layout or input.layout) is not strided:
         return sparse_like(input, "empty_like", layout, dtype or m.dtype, requires_grad)
     strides = format_strides(tuple(m.shape), m.strides, memory_format)
-    return input._lift(empty_strided(m.shape, strides, dtype=dtype or m.dtype, device=device, requires_grad=requires_grad))
+    return input._lift(empty_strided(m.shape, strides, dtype=dtype or m.dtype, device=m.device if device is None else device, requires_grad=requires_grad))
 
 
 @operation(name="arange_values")
@@ -234,7 +262,6 @@ def check_range(name: str, start: Any, end: Any, step: Any) -> tuple[Any, Any, A
 def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False, pin_memory: bool = False, start: Any = 0, end: Any = None, step: Any = 1) -> Tensor:  # fmt: skip
     """arange(end), arange(start, end), arange(start, end, step): numbers from start up to end, without it."""
-    devices.check(device)
     values = [a.item() if hasattr(a, "item") else a for a in args]
     if len(values) == 1:
         start, end = (start, values[0]) if end is None else (values[0], end)
@@ -257,6 +284,8 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
         start, end, step = int(start), int(end), int(step)
     integral = all(isinstance(v, int) for v in (start, end, step))
     length = -(-(end - start) // step) if integral else math.ceil((end - start) / step)
+    if out is None and device is not None and _bare(device):
+        return blank_tensor((length,), dtype, None, requires_grad)  # type: ignore[no-any-return]
     check_memory((length,), dtype)
     if dtype.category == 1 and not integral:
         start, step = int(start), int(step)
@@ -305,12 +334,14 @@ def _spaced(start: Any, end: Any, steps: int, kind: dtype, base: float | None) -
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: dtype | None = None, layout: Any = None,
              device: Any = None, requires_grad: bool = False, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """`steps` numbers from start to end, both included."""
-    devices.check(device)
     _check_steps("linspace", steps)
     start, end = _ends("linspace", start, end)
     kind = _spaced_dtype("linspace", start, end, out, dtype)
-    refuse_dtype("linspace", kind)
+    if steps > 1:
+        refuse_dtype("linspace", kind)
     start, end = fit(start, kind, "linspace"), fit(end, kind, "linspace")
+    if out is None and device is not None and _bare(device):
+        return blank_tensor((int(steps),), kind, None, requires_grad)  # type: ignore[no-any-return]
     return _finish(into(out, _spaced(start, end, int(steps), kind, None), "linspace"), requires_grad)  # type: ignore[no-any-return]
 
 
@@ -347,11 +378,14 @@ def _bounds(start: Any, end: Any, kind: dtype) -> tuple[float, float]:
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None,
              device: Any = None, requires_grad: bool = False, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """base to the power of `steps` numbers from start to end."""
-    devices.check(device)
     _check_steps("logspace", steps)
     start, end = _ends("logspace", start, end)
     kind = _spaced_dtype("logspace", start, end, out, dtype)
+    if steps > 1:
+        refuse_dtype("logspace", kind)
     start, end = fit(start, kind, "logspace"), fit(end, kind, "logspace")
+    if out is None and device is not None and _bare(device):
+        return blank_tensor((int(steps),), kind, None, requires_grad)  # type: ignore[no-any-return]
     return _finish(into(out, _spaced(start, end, int(steps), kind, float(base)), "logspace"), requires_grad)  # type: ignore[no-any-return]
 
 
@@ -364,11 +398,12 @@ def _eye(n: int, m: int, dtype: Any) -> Tensor:
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: dtype | None = None, layout: Any = strided, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The identity matrix, n by m."""
-    devices.check(device)
     n, m = whole("eye", "n", n), m if m is None else whole("eye", "m", m)
     if n < 0 or (m is not None and m < 0):
         raise RuntimeError(f"eye(): n must be greater or equal to 0, got {n if n < 0 else m}")
     kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    if out is None and device is not None and _bare(device):
+        return blank_tensor((n, n if m is None else m), kind, None, requires_grad)  # type: ignore[no-any-return]
     return _finish(into(out, _eye(n, n if m is None else m, kind), "eye"), requires_grad)  # type: ignore[no-any-return]
 
 
@@ -390,12 +425,12 @@ def _indices(row: int, col: int, offset: int, lower: bool) -> list[list[int]]:
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided) -> Tensor:
     """Indices of the lower triangle, 2 by n, row by row."""
-    return tensor(_indices(row, col, offset, True), dtype=dtypes.int64 if dtype is None else dtype).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
+    return tensor(_indices(row, col, offset, True), dtype=dtypes.int64 if dtype is None else dtype, device=device).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
 
 
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided) -> Tensor:
     """Indices of the upper triangle, 2 by n, row by row."""
-    return tensor(_indices(row, col, offset, False), dtype=dtypes.int64 if dtype is None else dtype).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
+    return tensor(_indices(row, col, offset, False), dtype=dtypes.int64 if dtype is None else dtype, device=device).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
 
 
 # -- older constructors -------------------------------------------------------------------------------------------
@@ -403,7 +438,9 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.i
 
 def legacy_constructor(d: dtype, *args: Any, **kwargs: Any) -> Tensor:
     """`Tensor(...)`, `FloatTensor(...)`: sizes give uninitialised memory, a sequence or array its values."""
-    devices.check(kwargs.pop("device", None))
+    where = kwargs.pop("device", None)
+    if devices.is_meta(where):
+        return legacy_constructor(d, *args, **kwargs).to(where)  # type: ignore[attr-defined, no-any-return]
     if not args:
         return empty(0, dtype=d)
     if len(args) == 1 and not isinstance(args[0], int):
@@ -447,19 +484,24 @@ ByteTensor = _typed("ByteTensor", dtypes.uint8)
 BoolTensor = _typed("BoolTensor", dtypes.bool_)
 
 
+def _where(t: Tensor, device: Any) -> Any:
+    """The device of a new tensor like `t`: the one given, or that of `t`; None: the CPU."""
+    return t._meta.device if device is None and t._meta.device is not devices.CPU else device
+
+
 # -- methods ------------------------------------------------------------------------------------------------------
 
 
 def new_tensor(self: Tensor, data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A new tensor with a copy of `data` and this tensor's dtype."""
-    return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
+    return tensor(data, dtype=dtype or self.dtype, device=_where(self, device), requires_grad=requires_grad)
 
 
 @remembered
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = None, device: Any = None,
              requires_grad: bool = False, layout: Any = None, pin_memory: bool | None = None) -> Tensor:  # fmt: skip
     """A new tensor of one value, with this tensor's dtype."""
-    return self._lift(full(size, fill_value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad))
+    return self._lift(full(size, fill_value, dtype=dtype or self.dtype, device=_where(self, device), requires_grad=requires_grad))
 
 
 def _new_constant(name: str, value: int) -> Any:
@@ -468,7 +510,7 @@ def _new_constant(name: str, value: int) -> Any:
         layout: Any = None, pin_memory: bool | None = None,
     ) -> Any:  # fmt: skip
         shape = sizes_of(sizes if size is None else (size,))
-        return self._lift(full(shape, value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad))
+        return self._lift(full(shape, value, dtype=dtype or self.dtype, device=_where(self, device), requires_grad=requires_grad))
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"A new tensor of {name[4:]}, with this tensor's dtype."
@@ -479,12 +521,12 @@ def new_empty(
     self: Tensor, *sizes: Any, size: Any = None, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, **_: Any
 ) -> Tensor:
     """Uninitialised memory, with this tensor's dtype."""
-    return self._lift(empty(*sizes, size=size, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad))
+    return self._lift(empty(*sizes, size=size, dtype=dtype or self.dtype, device=_where(self, device), requires_grad=requires_grad))
 
 
 def new(self: Tensor, *args: Any) -> Tensor:
     """Legacy constructor with this tensor's dtype."""
-    return legacy_constructor(self.dtype, *args)
+    return legacy_constructor(self.dtype, *args, device=_where(self, None))
 
 
 @remembered_writes
@@ -530,7 +572,7 @@ def install_methods(cls: Any) -> None:
     cls.new_zeros, cls.new_ones = _new_constant("new_zeros", 0), _new_constant("new_ones", 1)
     for name, d in (
         ("float", dtypes.float32), ("double", dtypes.float64), ("half", dtypes.float16), ("bfloat16", dtypes.bfloat16),
-        ("int", dtypes.int32), ("long", dtypes.int64), ("short", dtypes.int16), ("char", dtypes.int8), ("byte", dtypes.uint8),
+        ("int", dtypes.int32), ("long", dtypes.int64), ("short", dtypes.int16), ("char", dtypes.int8), ("byte", dtypes.uint8), ("chalf", dtypes.complex32),
         ("bool", dtypes.bool_), ("cfloat", dtypes.complex64), ("cdouble", dtypes.complex128),
     ):  # fmt: skip
         setattr(cls, name, _converter(name, d))
@@ -539,7 +581,7 @@ def install_methods(cls: Any) -> None:
         """The legacy type name, or a conversion to a dtype or legacy type."""
         must_be("type", "non_blocking bool", non_blocking)
         if dtype is None:
-            return "torch." + _LEGACY_NAMES[self.dtype]
+            return ("torch." if self._meta.device is devices.CPU else f"torch.{self.device.type}.") + _LEGACY_NAMES[self.dtype]
         if isinstance(dtype, str):
             named = [d for d, n in _LEGACY_NAMES.items() if dtype.endswith(n)]
             if not named:

@@ -21,7 +21,7 @@ from flambeau.as_torch import under_torch
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import called, is_foreign, is_theirs
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, users_dict
 from flambeau.trace.meta import Size
 from flambeau.trace.recorder import Fragment, local
 
@@ -86,7 +86,7 @@ def overrides(a: Any) -> bool:
         return False
     found = getattr(cls, "__torch_function__", None)
     if found is None or found in _IGNORED:
-        return False
+        return isinstance(a, Dispatched)
     return not isinstance(a, Tensor) or isinstance(a, Overridable)
 
 
@@ -110,6 +110,10 @@ def ask(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: dict[st
     """What the first of the arguments answers that does not decline (NotImplemented); TypeError where all do."""
     types = tuple(type(a) for a in relevant)
     for a in relevant:
+        if isinstance(a, Dispatched) and (type(a).__torch_function__ in _IGNORED or getattr(type(a).__torch_function__, "__func__", None) is _OWN):
+            from flambeau.ops.below import redispatch
+
+            return redispatch(function, args, kwargs)
         result = a.__torch_function__(function, types, tuple(args), kwargs)
         if result is not NotImplemented:
             return result
@@ -144,6 +148,10 @@ def dispatch(public: Any, original: Callable[..., Any], args: tuple[Any, ...], k
             relevant = overloaded((*args, *kwargs.values()))
             if relevant:
                 return ask(public, relevant, args, kwargs)
+        if Dispatched.__subclasses__() and any_dispatched((*args, *kwargs.values())):
+            from flambeau.ops.below import redispatch
+
+            return redispatch(public, args, kwargs)
     return original(*args, **kwargs)
 
 
@@ -154,6 +162,8 @@ _META: Any = vars(Tensor)["_meta"]
 # -- Tensor subclasses --------------------------------------------------------------------------------------------------
 class Overridable(Tensor):
     """Between Tensor and a subclass that answers for itself: every public attribute of Tensor in a form that asks."""
+
+    __dict__: Any = users_dict
 
     @property  # type: ignore[misc]
     def _gen(self) -> int:  # type: ignore[override]
@@ -174,6 +184,45 @@ class Overridable(Tensor):
     @_meta.setter
     def _meta(self, value: Any) -> None:
         _META.__set__(self, value)
+
+
+class Dispatched(Overridable):
+    """Between Tensor and a subclass with `__torch_dispatch__`: a tensor without elements of its own, of which no wrapper can take any."""
+
+    @property
+    def _gen(self) -> int:  # type: ignore[override]
+        if sys._getframe(1).f_code.co_filename.startswith(WRAPPER_FILES):
+            raise Overridden("a tensor that answers for itself below autograd")
+        return _GEN.__get__(self)  # type: ignore[no-any-return]
+
+    @_gen.setter
+    def _gen(self, value: int) -> None:
+        _GEN.__set__(self, value)
+
+    @property
+    def _meta(self) -> Any:  # type: ignore[override]
+        if sys._getframe(1).f_code.co_filename.startswith(WRAPPER_FILES):
+            raise Overridden("a tensor that answers for itself below autograd")
+        return _META.__get__(self)
+
+    @_meta.setter
+    def _meta(self, value: Any) -> None:
+        _META.__set__(self, value)
+
+    @property
+    def device(self) -> Device:  # type: ignore[override]
+        """Where its class says that it is."""
+        return self._where or _META.__get__(self).device  # type: ignore[no-any-return]
+
+    @property
+    def is_meta(self) -> bool:  # type: ignore[override]
+        """Whether its class says that it is on `meta`."""
+        return self.device.type == "meta"
+
+
+def any_dispatched(arguments: Iterable[Any]) -> bool:
+    """Whether there is a tensor with `__torch_dispatch__` among arguments, or in a list or tuple of them."""
+    return any(isinstance(b, Dispatched) for a in arguments for b in (a if type(a) in (list, tuple) else (a,)))
 
 
 # Attributes that say what an object is, or how Python makes and finds it: never asked.
@@ -262,7 +311,8 @@ def _fill() -> None:
 def admit(cls: type) -> None:
     """Called for every new subclass of Tensor: put Overridable before Tensor where the class answers for itself."""
     found = getattr(cls, "__torch_function__", None)
-    if found in _IGNORED or cls.__module__ == __name__:
+    below = getattr(cls, "__torch_dispatch__", None) is not None
+    if (found in _IGNORED and not below) or cls.__module__ == __name__:
         return
     if not Overridable.__dict__.get("_filled", False):
         _fill()
@@ -270,9 +320,14 @@ def admit(cls: type) -> None:
         from flambeau.ops import instrument
 
         instrument.functions()
-    if not issubclass(cls, Overridable):
-        bases = tuple(Overridable if b is Tensor else b for b in cls.__bases__)
-        cls.__bases__ = bases if Overridable in bases else (*bases, Overridable)
+    base: type = Dispatched if below else Overridable
+    if below:
+        from flambeau.ops.wrapper import BELOW
+
+        BELOW.append(cls)
+    if not issubclass(cls, base):
+        bases = tuple(base if b is Tensor else b for b in cls.__bases__)
+        cls.__bases__ = bases if base in bases else (*bases, base)
 
 
 def as_subclass(self: Tensor, cls: type) -> Any:
@@ -323,6 +378,8 @@ def torch_function(
         return convert(result, cls, given, not isinstance(func, _Getter))
 
 
+_OWN: Any = vars(Tensor)["__torch_function__"].__func__
+
 # PyTorch's get_default_nowrap_functions: results of these stay as they are.
 _UNCONVERTED = frozenset(("backward", "register_hook", "register_post_accumulate_grad_hook", "tolist", "item", "numpy"))
 
@@ -347,7 +404,7 @@ def from_wrapper(op: Any, args: tuple[Any, ...]) -> Any:
 
     How the call was written is not known any more: positional arguments up to the last that is not its default, then keywords.
     """
-    if not (state.subclasses and state.everything) or isinstance(local.trace, Fragment):
+    if isinstance(local.trace, Fragment) or (not (state.subclasses and state.everything) and not any_dispatched(args)):
         return NotImplemented
     relevant = overloaded(args)
     if not relevant:

@@ -36,6 +36,40 @@ def slice(self: Any, dim: int = 0, start: int | None = None, end: int | None = N
     return self[tuple(index)]
 
 
+def index(self: Any, indices: Any) -> Any:
+    """self[indices], None for a dim that stays."""
+    return self[tuple([builtins.slice(None) if i is None else i for i in indices])]
+
+
+def _unique2(self: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> tuple[Any, Any, Any]:
+    """torch.unique of all elements, always with three results: those that were not asked for are empty."""
+    return _three(torch.unique(self, sorted, return_inverse, return_counts), return_inverse, return_counts)
+
+
+def unique_dim(
+    self: Any, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """torch.unique along a dim, always with three results: those that were not asked for are empty."""
+    return _three(torch.unique(self, sorted, return_inverse, return_counts, dim), return_inverse, return_counts)
+
+
+def _three(found: Any, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
+    rest = list(found if isinstance(found, tuple) else (found,))
+    first, nothing = rest.pop(0), torch.empty(0, dtype=torch.int64)
+    return first, rest.pop(0) if inverse else nothing, rest.pop(0) if counts else nothing
+
+
+def lift_fresh(self: Any) -> Any:
+    """The tensor itself: what torch.tensor has made."""
+    return self
+
+
+def embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
+    """The rows of `weight` at `indices`."""
+    padding = None if padding_idx < 0 else padding_idx
+    return torch.nn.functional.embedding(indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+
 def sym_size(self: Any, dim: int | None = None) -> Any:
     """The shape, or one of its sizes."""
     return self.size() if dim is None else self.size(dim)

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau import dtypes
+from flambeau.devices import CPU
 from flambeau.ops import primitives as prim
 from flambeau.ops.random import default_generator, draws
 from flambeau.ops.registry import Number, operation
-from flambeau.trace.existing import maker
+from flambeau.trace.existing import blank_tensor, maker
 from flambeau.trace.recorder import Fragment, Trace, local
 
 if TYPE_CHECKING:
@@ -49,8 +50,12 @@ class dropout_stream:
         _stream[0] = self._before
 
 
-def kept(shape: tuple[int, ...], p: float, strides: tuple[int, ...] | None = None, generator: Any = None) -> Tensor:
-    """A bool tensor of this shape, false with probability `p`: what PyTorch's `bernoulli_(1 - p)` of a tensor of these (dense) strides draws."""
+def kept(shape: tuple[int, ...], p: float, strides: tuple[int, ...] | None = None, generator: Any = None, device: Any = CPU) -> Tensor:
+    """A bool tensor of this shape, false with probability `p`: what PyTorch's `bernoulli_(1 - p)` of a tensor of these (dense) strides draws.
+
+    On `meta` nothing is drawn."""
+    if device is not CPU:
+        return blank_tensor(shape, dtypes.bool_, strides)  # type: ignore[no-any-return]
     if _stream[0] == "mt19937":
         draw = _draw if type(local.trace) is Trace else _drawn
         return draw(shape, 1.0 - p, strides, generator)  # type: ignore[no-any-return]

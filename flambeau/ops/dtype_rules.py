@@ -6,11 +6,12 @@ public functions that are no operations.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
 from flambeau import dtypes
-from flambeau.dtypes import dtype, of_type
+from flambeau.dtypes import C_NAMES, LIMITED, dtype, of_type
 from flambeau.ops.promotion import result_type
 from flambeau.trace.looks import NO_TENSORS
 from flambeau.trace.recorder import local
@@ -18,10 +19,7 @@ from flambeau.trace.recorder import local
 _LETTERS: Final = {
     "i": (dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64), "j": (dtypes.int8, dtypes.int16, dtypes.int32), "u": (dtypes.uint8,), "b": (dtypes.bool_,),
     "h": (dtypes.float16,), "B": (dtypes.bfloat16,), "f": (dtypes.float32, dtypes.float64), "c": (dtypes.complex64, dtypes.complex128),
-}  # fmt: skip
-_C_NAMES: Final = {
-    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
-    "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+    "U": dtypes.UNSIGNED, "e": (*dtypes.FLOATS8, dtypes.float4_e2m1fn_x2), "C": (dtypes.complex32,), "4": (dtypes.float4_e2m1fn_x2,),
 }  # fmt: skip
 _POLYNOMIALS: Final = " ".join([
     f"special_{name} special_{name}_orders" for name in (
@@ -34,14 +32,14 @@ _POLYNOMIALS: Final = " ".join([
 _NOT_IMPLEMENTED: Final = {
     "b": (
         "conv1d conv2d reflect_pad replicate_pad abs addmm addmv addbmm baddbmm dot vdot bmm mv mm matmul inner trace tensordot_dims linalg.multi_dot "
-        "ceil floor trunc round kthvalue clamp pow addcmul conv3d linear bilinear softsign threshold cross stft linspace"
+        "ceil floor trunc round kthvalue clamp pow addcmul conv3d linear bilinear softsign threshold cross stft linspace logspace"
     ),
     "hB": (
         "cdist histogram histogramdd pdist special_zeta special_ndtri special_log_ndtr special_erfcx special_airy_ai special_bessel_j0 "
         "special_bessel_j1 special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 "
         "special_modified_bessel_k1 special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_spherical_bessel_j0 lu_solve "
         "linalg_qr linalg_svd linalg_det linalg_cholesky_ex linalg_cond linalg_eig linalg_eigvals linalg_ldl_factor_ex linalg_ldl_solve linalg_solve "
-        "linalg_svdvals linalg_slogdet"
+        "linalg_svdvals"
     ),
     "hBc": (
         "avg_pool3d " + _POLYNOMIALS
@@ -63,7 +61,7 @@ _NOT_IMPLEMENTED: Final = {
     "c": (
         "log_normal scatter_reduce_amin scatter_reduce_amax atan2 sign adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d "
         "max_pool1d max_pool1d_values max_pool2d max_pool2d_values max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
-        "fractional_max_pool3d logit hardtanh"
+        "fractional_max_pool3d logit hardtanh multi_margin_loss multilabel_margin_loss"
     ),
     "iu": "nn.functional.unfold",
     "ibc": "interpolate_nearest interpolate_nearest-exact",
@@ -71,18 +69,81 @@ _NOT_IMPLEMENTED: Final = {
     "ib": "interpolate_bilinear interpolate_bicubic",
     "jubc": "local_response_norm",
     "h": "rrelu polar",
-    "bhBcf": "bincount",
+    "bhBcf": "bincount", "UeC": "arange linspace logspace reflect_pad replicate_pad multinomial isin cdist bincount argwhere cross histogram gradient",
+    "Ue": "nonzero unique", "U": "masked_select round_decimals div_floor div_trunc eye index_put", "e": "div_floor div_trunc bmm", "C": "eye",
+    "eC": "random", "4": "fill",
 }  # fmt: skip
 # The same, of RuntimeErrors.
 _REFUSED: Final = {
     "iub": "renorm", "iubc": "cdist embedding_bag", "b": "relu topk hardtanh relu6 special_multigammaln mvlgamma argmax argmin corrcoef cov",
-    "c": "deg2rad rad2deg isposinf isneginf pdist heaviside multinomial", "bc": "isin", "iu": "soft_margin_loss gaussian_nll_loss", "iuc": "kl_div",
-    "bhB": "linalg.vander", "u": "gradient", "iubBc": "polar", "B": "complex view_as_complex",
+    "c": "deg2rad rad2deg isposinf isneginf pdist heaviside multinomial", "bc": "isin", "iu": "soft_margin_loss", "iuc": "kl_div",
+    "bhB": "linalg.vander", "hB": "linalg_slogdet", "u": "gradient", "iubBc": "polar", "B": "complex view_as_complex",
 }  # fmt: skip
 # Of whose operands the common dtype decides; elsewhere it is that of the first.
 _COMMON: Final = frozenset(
     "clamp pow addcmul logaddexp logaddexp2 hypot nextafter atan2 igamma igammac prelu mse_values smooth_l1_values huber_values".split()
 )
+
+
+# What PyTorch has for dtypes of `LIMITED`; of other operations there is no kernel.
+_MOVED: Final = (
+    "all any as_strided bitcast broadcast_tensors cast cat clone conj conj_physical contiguous contiguous_in copy detach_view diag diag_embed diagonal eq "
+    "expand expand_as fill flatten flip full_like_values full_values index isclose isnan isreal kron linalg_diagonal mH mT movedim mul narrow ne "
+    "nn.functional.embedding nn.functional.pad_by_index nn.functional.pad_constant numpy_T outer permute positive ravel real repeat repeat_interleave_by "
+    "reshape roll select slice slice_step split squeeze stack swapaxes t transpose unbind unflatten unfold unsqueeze view view_as where zero"
+)
+_PRODUCTS: Final = "abs addbmm addmm matmul mm nn.functional.linear tensordot_dims"
+_HAVE: Final = {
+    "unsigned": (
+        "acos acosh angle argsort asin asinh atan atan2 atanh bitwise_and bitwise_or bitwise_xor ceil copysign cos cosh cumprod cumsum deg2rad digamma div "
+        "einsum_operands erf erfc erfinv exp exp2 expm1 floor hypot isclose isfinite isinf isneginf isposinf ldexp lgamma log log10 log1p log2 logit "
+        "logsumexp msort mvlgamma nan_to_num nansum nn.functional.cosine_embedding_loss nn.functional.poisson_nll_loss nn.functional.tanhshrink polygamma "
+        "prod rad2deg reciprocal round rsqrt sigmoid signbit sin sinc sinh sort_values sqrt sum sum_to_size_op tan tanh true_divide trunc xlogy"
+    ),
+    "float8": f"{_PRODUCTS} index_select index_put_value",
+    "float8_e5m2": f"{_PRODUCTS} index_select index_put_value isfinite isinf",
+    "float8_e8m0fnu": "index_select isfinite",
+    "complex32": (
+        "abs add addcmul count_nonzero imag index_add index_copy index_fill index_put_value index_select isclose isfinite isinf masked_fill neg "
+        "rsub sgn std_mean_op std_op sub "
+        "sum_to_size_op tril triu var_mean_op var_op vector_norm view_as_real view_as_complex linalg_unit_like complex polar"
+    ),
+}  # fmt: skip
+
+
+@functools.cache
+def _have(d: dtype) -> frozenset[str]:
+    """The operations that there are for a dtype of `LIMITED`."""
+    if d is dtypes.float4_e2m1fn_x2:
+        return frozenset(_MOVED.split()) - frozenset("all any cast eq ne fill full_like_values index isclose isreal kron mul nan outer positive flip".split())
+    kind = d.name if d.name in _HAVE else "unsigned" if d.category == 1 else "float8"
+    return frozenset([*_MOVED.split(), *_HAVE[kind].split()])
+
+
+def _has(name: str, d: dtype) -> bool:
+    """Whether an operation is there for a dtype of `LIMITED`. Unsigned integers are made floats by all of torch.special and torch.fft."""
+    return name in _have(d) or (d.category == 1 and name.startswith(("special_", "fft_")))
+
+
+def refuse_limited(name: str, kinds: Sequence[str], args: Sequence[Any]) -> None:
+    """NotImplementedError if an operation is given tensors of a dtype that PyTorch stores and converts, but has not this operation for.
+
+    RuntimeError if such a dtype meets another one and there is no common dtype.
+    """
+    if any(isinstance(a, dtype) and a not in LIMITED for a in args):
+        return  # cast before anything else
+    for a, kind in zip(args, kinds, strict=True):
+        for t in a if isinstance(a, (list, tuple)) else (a,):
+            if hasattr(t, "_meta") and t._meta.dtype in LIMITED:
+                d = t._meta.dtype
+                if kind in ("operand", "exponent"):
+                    d = result_type(*[b for b, k in zip(args, kinds, strict=True) if k == kind and b is not None])
+                if d not in LIMITED or _has(name, d):
+                    continue
+                raise NotImplementedError(
+                    f"\"{name.removeprefix('nn.functional.')}_cpu\" not implemented for '{C_NAMES[d.name]}': {name}() does not take tensors of dtype {d.name}, "
+                    "which are for storage; convert them first, with .float()"
+                )
 
 
 def _table(rows: dict[str, str]) -> dict[str, frozenset[dtype]]:
@@ -112,7 +173,7 @@ def refuse_dtype(name: str, d: dtype) -> None:
     plain = name.removeprefix("nn.functional.")
     for error, table in _errors:
         if d in table.get(name, table.get(plain, ())) and not _is_cast_first(plain):
-            kind, shown = _C_NAMES.get(d.name, d.name), name.replace("linalg_", "linalg.")
+            kind, shown = C_NAMES.get(d.name, d.name), name.replace("linalg_", "linalg.")
             raise error(
                 f"\"{plain}_cpu\" not implemented for '{kind}': {shown}() does not take tensors of dtype {d.name}; convert them first, to a "
                 "floating dtype with .float()"

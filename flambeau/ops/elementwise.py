@@ -226,6 +226,8 @@ def isinf(input: Tensor) -> Tensor:
         infinity = float("inf")
         parts = [prim.eq(prim.abs(p), infinity) for p in (prim.real_part(input), prim.imag_part(input))]
         return prim.bitwise_or(*parts)
+    if input.dtype in dtypes.FLOATS8:  # there are formats without infinities
+        input = convert(input, dtypes.float32)
     return prim.eq(prim.abs(input), float("inf")) if input.dtype.is_floating_point else _everywhere(input, False)
 
 
@@ -242,6 +244,8 @@ def isfinite(input: Tensor) -> Tensor:
         infinity = float("inf")
         parts = [prim.lt(prim.abs(p), infinity) for p in (prim.real_part(input), prim.imag_part(input))]
         return prim.bitwise_and(*parts)
+    if input.dtype in dtypes.FLOATS8:  # there are formats without infinities
+        input = convert(input, dtypes.float32)
     return prim.lt(prim.abs(input), float("inf")) if input.dtype.is_floating_point else prim.eq(input, input)
 
 

@@ -313,9 +313,9 @@ ihfftn, ihfft2 = (_over_dims(f"ihfft{k}", _rfftn, k == "2", f"The inverse of hff
 
 
 # -- helpers ------------------------------------------------------------------------------------------------------
-def _frequencies(places: Any, n: int, d: float, dtype: Any, requires_grad: bool, out: Any) -> Any:
+def _frequencies(places: Any, n: int, d: float, dtype: Any, device: Any, requires_grad: bool, out: Any) -> Any:
     kind = dtype or dtypes.get_default_dtype()
-    result = (places.to(kind) * (1.0 / (n * d))).requires_grad_(requires_grad)
+    result = (places.to(device=device, dtype=kind) * (1.0 / (n * d))).requires_grad_(requires_grad)
     return into(out, result, fft.operation.name)
 
 
@@ -324,14 +324,14 @@ def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layou
     from flambeau.ops.creation import arange
 
     places = arange(n)
-    return _frequencies(places.where(places < (n + 1) // 2, places - n), n, d, dtype, requires_grad, out)
+    return _frequencies(places.where(places < (n + 1) // 2, places - n), n, d, dtype, device, requires_grad, out)
 
 
 def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = strided, device: Any = None, requires_grad: bool = False) -> Any:
     """The frequencies of the points of an rfft."""
     from flambeau.ops.creation import arange
 
-    return _frequencies(arange(n // 2 + 1), n, d, dtype, requires_grad, out)
+    return _frequencies(arange(n // 2 + 1), n, d, dtype, device, requires_grad, out)
 
 
 def _shift(x: Any, dim: Any, halves: Callable[[int], int]) -> Any:

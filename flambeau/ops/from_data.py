@@ -19,8 +19,6 @@ from flambeau.trace.strides import like_strides
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-_WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
-
 
 def copy_of_array(array: Any, d: dtype, keep: bool = True) -> Tensor:
     """A tensor with a copy of a NumPy array's values (of the matching NumPy dtype), its dims in the same order in memory, or row-major (`keep`)."""
@@ -76,8 +74,6 @@ def _as_lists(x: Any) -> Any:
         return x.detach().reshape(())
     if isinstance(x, str):
         raise ValueError("torch.tensor: data must be numbers, arrays or sequences of them, got a list with a str")
-    if is_array(x) and x.dtype.name in _WIDER:
-        return x.astype(_WIDER[x.dtype.name])
     if isinstance(x, (bool, int, float, complex, Mapping)) or hasattr(x, "dtype"):
         return x
     if _has_buffer(x):
@@ -115,7 +111,7 @@ def _check_number(x: Any, d: dtype) -> None:
     """TypeError for what is no number, ValueError for an integer of more than 64 bits."""
     fits = True
     if isinstance(x, int):
-        if d.category < 2 and not -(1 << 63) <= x < 1 << 63:
+        if d.category < 2 and not -(1 << 63) <= x < 1 << (64 if d is dtypes.uint64 else 63):
             raise ValueError(f"Overflow when unpacking long long: {x} does not fit 64 bits")
     elif isinstance(x, complex):
         fits = d.category == 3
@@ -150,8 +146,10 @@ def _from_list(data: Any, d: dtype) -> Tensor:
             _check_number(x, d)
         return x
 
+    if d is dtypes.float4_e2m1fn_x2:
+        raise RuntimeError("store_scalar: invalid type: an element of float4_e2m1fn_x2 is two numbers; make a tensor of uint8, and view(dtype) it")
     data = measure(data, 0)
-    work = d if d.numpy_name is not None else dtypes.float32
+    work = d if d.numpy_name is not None else dtypes.complex64 if d.is_complex else dtypes.float32
     assert work.numpy_name is not None
     try:
         array = numpy.array(data, dtype=numpy.dtype(work.numpy_name)).reshape(shape if isinstance(data, list) else ())
@@ -232,8 +230,6 @@ def from_any(data: Any, d: dtype | None, share: bool) -> Tensor:
         array = array if array.dtype.kind != "O" else None
     if array is not None:
         check_array(array)
-        if array.dtype.name in _WIDER:
-            array = array.astype(_WIDER[array.dtype.name])
         kind = dtype_of_array(array)
         aligned = not any(s % kind.itemsize for s in array.strides)
         made = over_array(array) if share and aligned and d in (None, kind) else copy_of_array(array, kind)
@@ -259,12 +255,15 @@ def tensor(
     data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
 ) -> Tensor:
     """A new leaf tensor with a copy of `data`: nested lists, numbers, a NumPy array or a tensor."""
-    devices.check(device)
+    if device is not None and devices.is_meta(device):
+        return finish(tensor(data, dtype=dtype).to(device), requires_grad)  # type: ignore[attr-defined, no-any-return]
     quick = _packed(data, dtype)
     if quick is not None:
         return quick.requires_grad_() if requires_grad else quick
     if hasattr(data, "_meta"):
         result = data.detach().clone() if dtype is None else data.detach().to(dtype, copy=True)
+        if device is not None:
+            result = result.to(device)
         result._detached = False
         return finish(result, requires_grad)  # type: ignore[no-any-return]
     return finish(from_any(data, dtype, share=False), requires_grad)  # type: ignore[no-any-return]
@@ -272,10 +271,10 @@ def tensor(
 
 def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
     """Like `tensor`, but without a copy where the dtype already fits: tensors are returned; arrays, storages and what has `__dlpack__` are shared."""
-    devices.check(device)
     if hasattr(data, "_meta"):
-        return data if dtype is None else data.to(dtype)  # type: ignore[no-any-return]
-    return from_any(data, dtype, share=True)
+        return data if dtype is None and device is None else data.to(dtype) if device is None else data.to(device, dtype)  # type: ignore[no-any-return]
+    made = from_any(data, dtype, share=True)
+    return made if device is None else made.to(device)  # type: ignore[attr-defined, no-any-return]
 
 
 def asarray(
@@ -286,7 +285,9 @@ def asarray(
 
     `copy` False: ValueError where the memory cannot be shared. `requires_grad` None: as a tensor's own, else False.
     """
-    devices.check(device)
+    if device is not None and devices.is_meta(device):
+        made = asarray(obj, dtype=dtype, copy=copy).to(device)  # type: ignore[attr-defined]
+        return made if requires_grad is None else made.requires_grad_(requires_grad)  # type: ignore[no-any-return]
     given = hasattr(obj, "_meta")
     if copy is False and type(obj).__module__ == "numpy" and not is_array(obj):
         raise RuntimeError("can't alias NumPy scalars. Either remove copy=False or transform it in a ndarray.")

@@ -19,7 +19,7 @@ from flambeau.trace.storage import Storage
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-_FROM_NUMPY = {d.numpy_name: d for d in dtypes.ALL if d.numpy_name is not None}
+_FROM_NUMPY = {d.numpy_name: d for d in dtypes.HELD if d.numpy_name is not None}
 
 
 def finish(t: Any, requires_grad: bool) -> Any:
@@ -165,7 +165,7 @@ class _Versioned(ctypes.Structure):
 _DTYPES = {  # by code and bits
     (0, 8): dtypes.int8, (0, 16): dtypes.int16, (0, 32): dtypes.int32, (0, 64): dtypes.int64, (1, 8): dtypes.uint8, (2, 16): dtypes.float16,
     (2, 32): dtypes.float32, (2, 64): dtypes.float64, (4, 16): dtypes.bfloat16, (5, 64): dtypes.complex64, (5, 128): dtypes.complex128,
-    (6, 8): dtypes.bool_,
+    (6, 8): dtypes.bool_, (1, 16): dtypes.uint16, (1, 32): dtypes.uint32, (1, 64): dtypes.uint64, (5, 32): dtypes.complex32,
 }  # fmt: skip
 _BFLOAT = 4
 _NAMES = (b"dltensor_versioned", b"dltensor")

@@ -18,7 +18,7 @@ from flambeau.as_torch import is_ours
 from flambeau.dtypes import of_type
 from flambeau.ops.signatures import asks_for_dtype, overloads, problem, simple
 from flambeau.trace.recorder import _TENSOR, name_operation
-from flambeau.trace.wrong_calls import explained, of_users, unexpected
+from flambeau.trace.wrong_calls import blame, explained, internal, nothing_given, of_users, unexpected
 from flambeau.tracebacks import AT_END, shorten
 
 _STARS: Final[dict[Any, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
@@ -28,6 +28,10 @@ def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[An
     """The error that a failed call of a public function should raise instead, or None."""
     cause = error.__cause__ if getattr(error, "_explained", False) else None  # what an inner public function has said of Python's error
     by_python = cause is not None or unexpected(error)
+    if by_python and cause is None and isinstance(error, _OF_OBJECTS) and nothing_given(names, values, defaults):
+        blame(error)
+    if internal(error):
+        return None
     if by_python or not (isinstance(error, OSError) or of_users(error)):
         told: Exception | None = problem(name, names, values, defaults)
         if told is None and by_python:
@@ -42,6 +46,7 @@ def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[An
     return None
 
 
+_OF_OBJECTS: Final = (AttributeError, TypeError, AssertionError)  # look-ups and values may be those of the tensor's own dtype and shape
 _INNER: Final = re.compile(r"\w+(\(\))?: ")  # what an inner function has said of itself
 
 
@@ -215,8 +220,8 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
         if asks_for_dtype(guarded.name, names[i]):
             checks.append(f" of_type_ = '@OF_TYPE'; {names[i]} = of_type_({names[i]})")
     if look is not None:
-        star, stars = (next(p.name for p in parameters if p.kind is kind) for kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD))
-        checks += [f"if {stars} or len({star}) > 1:", f" look_ = '@LOOK'; look_({star}, {stars})"]
+        more, stars = (next(p.name for p in parameters if p.kind is kind) for kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD))
+        checks += [f"if {stars} or len({more}) > 1:", f" look_ = '@LOOK'; look_({more}, {stars})"]
     lines = [
         *(refusal if closed else []), *checks, "inner_ = '@INNER'", "try:", f" return inner_({', '.join(passed)})", "except Exception as error_:",
         f" better_ = '@BETTER'; better_ = better_(error_, '@NAME', '@NAMES', ({values}), '@DEFAULTS')", " if better_ is None: raise",

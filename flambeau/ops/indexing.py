@@ -526,6 +526,8 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
         raise RuntimeError(
             f"Index tensor must have the same number of dimensions as input tensor: {index._meta.ndim} and {input._meta.ndim}"
         )
+    if x._meta.shape[d] == 0:
+        raise RuntimeError(f"gather(): index 0 is out of bounds for dimension {dim} with size 0: there is nothing to take (input {tuple(input._meta.shape)})")
     result = prim.gather(_crop(x, tuple(i._meta.shape), d, "gather"), i, dim=d)
     return as_shape(result, tuple(index._meta.shape)) if index._meta.ndim == 0 else result
 
@@ -626,11 +628,12 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     if reduce != "mean":
         return _scatter(x, dim, index, src, _REDUCE[reduce], "scatter_reduce")  # type: ignore[no-any-return]
     total = _scatter(x, dim, index, src, "add", "scatter_reduce")
-    ones = prim.full_of(tuple(src._meta.shape), prim.constant(1, x.dtype))
-    start = prim.full_of(tuple(x._meta.shape), prim.constant(1 if include_self else 0, x.dtype))
+    kind = x.dtype.to_real() if x.dtype.is_complex else x.dtype
+    ones = prim.full_of(tuple(src._meta.shape), prim.constant(1, kind))
+    start = prim.full_of(tuple(x._meta.shape), prim.constant(1 if include_self else 0, kind))
     count = _scatter(start, dim, index, ones, "add", "scatter_reduce")
-    count = prim.maximum(count, prim.constant(1, x.dtype))
-    return prim.div(total, count) if x.dtype.is_floating_point else prim.div_floor(total, count)
+    count = convert(prim.maximum(count, prim.constant(1, kind)), x.dtype)
+    return prim.div(total, count) if x.dtype.category > 1 else prim.div_floor(total, count)
 
 
 def _integer_extreme(d: Any, lowest: bool) -> int:
@@ -654,16 +657,30 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return prim.take_rows(input, position, dim=d)
 
 
+def check_rows(input: Any, d: int, index: Any, source: Any, name: str) -> None:
+    """Errors of index_add, index_reduce and index_copy where index or source have the wrong shape; for copies a tensor without dims is one of one element."""
+    x, s, number = tuple(input._meta.shape), tuple(source._meta.shape), index._meta.numel
+    lifted = name == "index_copy"
+    if index._meta.ndim > 1:
+        raise IndexError(f"{name}(): Index is supposed to be a vector, but got dim: {index._meta.ndim} with size: {tuple(index._meta.shape)}")
+    if not s and number != 1:
+        raise IndexError(f"{name}(): When source is scalar, index should have one element (got {number})")
+    if lifted and s and x and len(s) != len(x):
+        raise IndexError(f"{name}(): source and destination must have the same number of dims, got {len(s)} (shape {s}) and {len(x)} (shape {x})")
+    unequal = x[:d] + x[d + 1 :] != s[:d] + s[d + 1 :]
+    if s and number != s[min(d, len(s) - 1)] and not (lifted and unequal):
+        kind = IndexError if lifted else RuntimeError
+        raise kind(f"{name}(): Number of indices ({number}) should be equal to source.size(dim) ({s[min(d, len(s) - 1)]}), for dim {d} of source of shape {s}")
+    if unequal or (not lifted and len(x) != len(s)):
+        raise RuntimeError(f"{name}(): source tensor shape must match self tensor shape, excluding dimension {d}. Got self.shape = {x}, source.shape = {s}")
+
+
 def _put_rows(input: Any, dim: int, index: Any, source: Any, mode: str, name: str) -> Any:
     d = dim_of(dim, input._meta.ndim)
+    if name != "index_fill":
+        check_rows(input, d, index, source, name)
     position = _lift(_check_index(index, name, input, d, wraps=name == "index_fill"))
     x, s = _lift(input), _lift(source)
-    expected = (*x._meta.shape[:d], position._meta.shape[0], *x._meta.shape[d + 1 :])
-    if tuple(s._meta.shape) != expected:
-        raise RuntimeError(
-            f"{name}(): source has shape {tuple(source._meta.shape)} but index of {position._meta.shape[0]} entries on dim {d} of a tensor "
-            f"of shape {tuple(input._meta.shape)} asks for {expected}"
-        )
     if s.dtype is not x.dtype:
         raise RuntimeError(f"{name}(): self ({x.dtype}) and source ({s.dtype}) must have the same scalar type")
     return as_shape(prim.put_rows(contiguous_of(x), position, s, dim=d, mode=mode), tuple(input._meta.shape))

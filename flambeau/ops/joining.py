@@ -181,7 +181,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
         return input.new_empty((0, r))
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.shape[0]), r))
-    return input.index_select(0, tensor([i for row in rows for i in row])).reshape(len(rows), r)
+    return input.index_select(0, tensor([i for row in rows for i in row], device=input.device)).reshape(len(rows), r)
 
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
@@ -261,7 +261,7 @@ def as_strided_scatter(
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Any, ...]:
     """Flat indices into an array of `shape` (row-major) as one tensor of coordinates a dimension."""
     if indices.dtype.category != 1:
-        raise ValueError(f"unravel_index(): 'indices' must be an integer tensor, got {indices.dtype}")
+        raise TypeError(f"unravel_index(): 'indices' must be an integer tensor, got {indices.dtype}")
     sizes = sizes_of((shape,)) if not isinstance(shape, int) else (shape,)
     if any(s < 0 for s in sizes):
         raise ValueError(f"unravel_index(): 'shape' cannot have negative values, got {sizes}")
@@ -288,6 +288,8 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Any:
 
     if size < 0:
         raise RuntimeError(f"nonzero_static: 'size' must be a non-negative integer, got {size}")
+    if input.is_meta:
+        return input.new_empty((size, input.ndim), dtype=dtypes.int64)
     found = nonzero(input)[:size]
     missing = size - found.shape[0]
     if not missing:

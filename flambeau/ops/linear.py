@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.primitive import laid_out
 from flambeau.ops.promotion import convert, fitted, result_type
 from flambeau.ops.registry import Number, operation
@@ -32,6 +33,9 @@ def _one_dtype(name: str, *tensors: Any) -> None:
 
 def _product(a: Any, b: Any) -> Any:
     """The primitive, with booleans refused and small results of vectors left to it."""
+    d = a._meta.dtype
+    if d in dtypes.FLOATS8:
+        return convert(prim.matmul(convert(a, dtypes.float32), convert(b, dtypes.float32)), d)
     return prim.matmul(a, b)
 
 
@@ -49,6 +53,8 @@ def matmul_of(a: Any, b: Any, name: str = "matmul") -> Any:
     from flambeau.ops.primitive import broadcast_shapes
 
     _one_dtype(name, a, b)
+    if a._meta.dtype in dtypes.FLOATS8 and (a._meta.ndim == 1 or b._meta.ndim != 2):
+        refuse_dtype("bmm", a._meta.dtype)
     na, nb = a._meta.ndim, b._meta.ndim
     if na == 0 or nb == 0:
         raise RuntimeError(f"{name}: both arguments to matmul need to be at least 1D, but they are {na}D and {nb}D")
@@ -490,8 +496,12 @@ def _rmatmul(self: Tensor, other: Any) -> Any:
     return matmul(other, self)
 
 
+def _imatmul(input: Tensor, other: Tensor) -> Tensor:
+    return matmul(input, other)  # type: ignore[no-any-return]
+
+
 def install_methods(cls: Any) -> None:
     """The @ operator."""
     cls.__matmul__ = matmul
     cls.__rmatmul__ = _rmatmul
-    cls.__imatmul__ = lambda self, other: matmul(self, other)
+    cls.__imatmul__ = _imatmul

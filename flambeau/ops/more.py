@@ -81,7 +81,7 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
     if self.storage_offset() or (storage is not None and getrefcount(storage) > 3):  # others may see the memory: it grows where it is
         self.untyped_storage().resize_((self.storage_offset() + numel) * self.element_size())
         return become_view(self, lambda x: x.as_strided(shape, strides, x.storage_offset()), "resize_")
-    grown = empty((numel,), dtype=self.dtype)
+    grown = empty((numel,), dtype=self.dtype, device=self.device)
     grown[:capacity] = self.as_strided((capacity,), (1,), self.storage_offset())
     self._take(grown.as_strided(shape, strides))
     return self
@@ -153,13 +153,15 @@ def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
     """A copy with the slices of `source` reduced (prod, mean, amax, amin) into the slices at `index` of a dim."""
-    if reduce != "mean":
-        refuse_dtype("index_reduce", input.dtype)
+    from flambeau.ops.indexing import check_rows
     from flambeau.ops.shape import dim_of
 
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin, but got {reduce}.")
     d = dim_of(dim, input.ndim)
+    check_rows(input, d, index, source, "index_reduce")
+    if (reduce != "mean" or input.dtype.is_complex) and (input.numel() or not include_self):
+        refuse_dtype("index_reduce", input.dtype)
     wide = index.reshape([-1 if i == d else 1 for i in range(input.ndim)]).expand(source.shape)
     return input.scatter_reduce(d, wide, source, reduce, include_self=include_self)
 
@@ -291,7 +293,7 @@ def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], 
     """empty_strided of this tensor's dtype."""
     from flambeau.ops.creation import empty_strided
 
-    return empty_strided(size, stride, dtype=dtype or self.dtype, **options)
+    return empty_strided(size, stride, dtype=dtype or self.dtype, **{"device": self.device, **options})
 
 
 def _cosine_window(name: str, first: float, second: float, third: float) -> Any:
@@ -315,13 +317,13 @@ def _cosine_window(name: str, first: float, second: float, third: float) -> Any:
             wave = wave + third * (2 * x).cos()
         if window_length == 1:
             wave = wave * 0 + 1
-        return wave.to(kind).requires_grad_(requires_grad)
+        return wave.to(device=device, dtype=kind).requires_grad_(requires_grad)
 
     def plain(
         window_length: int, periodic: bool = True, *, dtype: Any = None, layout: Any = strided, device: Any = None, pin_memory: bool = False,
         requires_grad: bool = False,
     ) -> Any:  # fmt: skip
-        return window(window_length, periodic, dtype=dtype, requires_grad=requires_grad)
+        return window(window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
 
     made = window if name == "hamming_window" else plain  # the others have no coefficients to choose
     made.__name__ = made.__qualname__ = name
@@ -340,10 +342,10 @@ def bartlett_window(
     if window_length < 0:
         raise RuntimeError(f"bartlett_window requires non-negative window_length, got window_length={window_length}")
     if window_length == 1:
-        return ones(1, dtype=kind, requires_grad=requires_grad)
+        return ones(1, dtype=kind, device=device, requires_grad=requires_grad)
     half = (window_length if periodic else window_length - 1) / 2
     n: Any = arange(window_length, dtype=dtypes.float64)
-    return (1 - (n / half - 1).abs()).to(kind).requires_grad_(requires_grad)
+    return (1 - (n / half - 1).abs()).to(device=device, dtype=kind).requires_grad_(requires_grad)
 
 
 def install(namespace: dict[str, Any], cls: Any) -> None:

@@ -66,7 +66,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
     _refuse_bools("trapezoid", y, x)
     d = dim_of(dim, y.ndim)
     if y.shape[d] == 0:
-        return y.sum(d) * 1.0
+        return y.new_zeros([*y.shape[:d], *y.shape[d + 1 :]])
     if x is None:
         return (y.sum(d) - (y.select(d, 0) + y.select(d, -1)) * 0.5) * dx
     return (_pairs(y, d) * _widths(y, x, d)).sum(d) / 2

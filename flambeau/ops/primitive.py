@@ -138,7 +138,7 @@ def laid_out(x: Any, strides: tuple[int, ...]) -> Any:
             unread = x._slot in last.outputs and last.op in ANY_STRIDES
             if value.base is None and (unread or same_layout(m.shape, m.strides, strides)):
                 value.strides = strides
-                return trace.placeholder(x._slot, meta(m.shape, strides, m.dtype, m.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic))
+                return trace.placeholder(x._slot, meta(m.shape, strides, m.dtype, m.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device))
     elif m.strides == strides:
         return x
     return PRIMITIVES["copy"](x, strides=strides)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flambeau import devices, dtypes
 from flambeau.compiler.graph import contiguous_strides
-from flambeau.dtypes import dtype
+from flambeau.dtypes import C_NAMES, dtype
 from flambeau.foreign import refuse
 from flambeau.layouts import strided
 from flambeau.ops.dtype_rules import refuse_dtype
@@ -19,7 +19,7 @@ from flambeau.ops.tied import tied_to
 from flambeau.queries import finfo
 from flambeau.runtime.buffers import allocate
 from flambeau.runtime.random import MersenneState, full_range
-from flambeau.trace.existing import from_buffer
+from flambeau.trace.existing import blank_tensor, from_buffer
 from flambeau.trace.mutation import into
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.strides import format_strides
@@ -130,11 +130,17 @@ def draws(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def _filled(shape: tuple[int, ...], d: dtype, fill: Any) -> Tensor:
-    """A new tensor whose memory `fill(address, numel)` writes."""
+def _filled(shape: tuple[int, ...], d: dtype, fill: Any, device: Any = None) -> Tensor:
+    """A new tensor whose memory `fill(address, numel)` writes; on `meta` nothing is drawn."""
 
     if min(shape, default=0) < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    if 0 in shape:
+        from flambeau.ops.creation import check_counts
+
+        check_counts(shape)
+    if device is not None and devices.is_meta(device):
+        return blank_tensor(shape, d)  # type: ignore[no-any-return]
     numel = math.prod(shape)
     buffer = allocate(numel * d.itemsize)
     if numel:
@@ -151,13 +157,12 @@ def _state(generator: Any) -> MersenneState:
 
 def _floating(d: dtype | None, name: str) -> dtype:
     d = dtypes.get_default_dtype() if d is None else a_dtype(name, d)
-    if d.category < 2:
-        raise NotImplementedError(f'"{name}" not implemented for {d.name}: random floating numbers need a floating dtype')
+    if d.category < 2 or d.itemsize == 1:
+        raise NotImplementedError(f'"{name}" not implemented for \'{C_NAMES.get(d.name, d.name)}\': random numbers need a floating dtype of 16 bits or more')
     return d
 
 
 def _make(shape: tuple[int, ...], d: dtype, generator: Any, kind: str, requires_grad: bool, device: Any) -> Any:
-    devices.check(device)
     state = _state(generator)
     if d in dtypes.NAMED:
         raise dtypes.not_held(d)
@@ -171,7 +176,7 @@ def _make(shape: tuple[int, ...], d: dtype, generator: Any, kind: str, requires_
         fill = lambda a, n: state.normal(a, n, d)  # noqa: E731
     else:
         fill = lambda a, n: state.uniform(a, n, d)  # noqa: E731
-    t = _filled(shape, d, fill)
+    t = _filled(shape, d, fill, device)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -214,8 +219,8 @@ def rand_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, 
     """rand with the shape, dtype and memory order of `input`."""
     d = _floating(dtype or input.dtype, "rand_like")
     if _row_major(input, memory_format):
-        return rand(tuple(input.shape), dtype=d, device=device, requires_grad=requires_grad, generator=generator)
-    t = uniform_(_like(input, d, memory_format), generator=generator)
+        return rand(tuple(input.shape), dtype=d, device=_where(input, device), requires_grad=requires_grad, generator=generator)
+    t = uniform_(_like(input, d, memory_format, device), generator=generator)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -225,8 +230,8 @@ def randn_like(input: Tensor, *, dtype: dtype | None = None, layout: Any = None,
     """randn with the shape, dtype and memory order of `input`."""
     d = _floating(dtype or input.dtype, "randn_like")
     if _row_major(input, memory_format):
-        return randn(tuple(input.shape), dtype=d, device=device, requires_grad=requires_grad, generator=generator)
-    t = normal_(_like(input, d, memory_format), generator=generator)
+        return randn(tuple(input.shape), dtype=d, device=_where(input, device), requires_grad=requires_grad, generator=generator)
+    t = normal_(_like(input, d, memory_format, device), generator=generator)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -236,11 +241,16 @@ def _row_major(input: Tensor, memory_format: Any) -> bool:
     return format_strides(tuple(m.shape), m.strides, memory_format) == contiguous_strides(m.shape)
 
 
-def _like(input: Tensor, d: dtype, memory_format: Any = None) -> Tensor:
+def _where(input: Tensor, device: Any) -> Any:
+    """The device of what is drawn like `input`."""
+    return input._meta.device if device is None else device
+
+
+def _like(input: Tensor, d: dtype, memory_format: Any = None, device: Any = None) -> Tensor:
     """Memory in the order of `input`'s, or in a memory format: the elements are drawn in the order of the addresses."""
     from flambeau.ops.creation import empty_like
 
-    return empty_like(input, dtype=d, memory_format=memory_format)
+    return empty_like(input, dtype=d, memory_format=memory_format, device=device)
 
 
 @draws
@@ -266,14 +276,14 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | N
     low, high = whole("randint", "low", low), whole("randint", "high", high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    devices.check(device)
     if out is not None:
         return _drawn_into(out, sizes_of((size,)), dtype, "randint", lambda t: random_(t, low, high, generator=generator))  # type: ignore[no-any-return]
     d = dtypes.int64 if dtype is None else a_dtype("randint", dtype)
+    refuse_dtype("random", d)
     if d in dtypes.NAMED:
         raise dtypes.not_held(d)
     _check_bounds(d, low, high)
-    t = _filled(sizes_of((size,)), d, lambda a, n: _state(generator).integers(a, n, d, low, high))
+    t = _filled(sizes_of((size,)), d, lambda a, n: _state(generator).integers(a, n, d, low, high), device)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -288,8 +298,8 @@ def randint_like(input: Tensor, low: int | None = None, high: int | None = None,
     d = input.dtype if dtype is None else a_dtype("randint_like", dtype)
     memory_format = options.pop("memory_format", None)
     if _row_major(input, memory_format):
-        return randint(low, high, tuple(input.shape), dtype=d, **options)
-    t = random_(_like(input, d, memory_format), low, high, generator=options.get("generator"))
+        return randint(low, high, tuple(input.shape), dtype=d, **{**options, "device": _where(input, options.get("device"))})
+    t = random_(_like(input, d, memory_format, options.get("device")), low, high, generator=options.get("generator"))
     return t.requires_grad_() if options.get("requires_grad") else t
 
 
@@ -297,11 +307,10 @@ def randint_like(input: Tensor, low: int | None = None, high: int | None = None,
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: dtype = dtypes.int64, layout: Any = strided, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """A random permutation of 0 .. n - 1."""
-    devices.check(device)
     n = whole("randperm", "n", n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
-    t = _filled((n,), dtypes.int64, lambda a, m: _state(generator).permutation(a, m))
+    t = _filled((n,), dtypes.int64, lambda a, m: _state(generator).permutation(a, m), device)
     t = t if dtype is dtypes.int64 else t.to(a_dtype("randperm", dtype))  # type: ignore[attr-defined]
     return into(out, t, "randperm")
 
@@ -311,11 +320,13 @@ def _fill_in_place(self: Tensor, fill: Any, name: str) -> Tensor:
     from flambeau.trace.mutation import assign
 
     m = self._meta
+    if m.dtype in dtypes.LIMITED:
+        refuse_dtype("random", m.dtype)
     if m.is_contiguous:
-        drawn = _filled(tuple(m.shape), m.dtype, fill)
+        drawn = _filled(tuple(m.shape), m.dtype, fill, m.device)
     else:
         order = _order(self)
-        drawn = _filled(tuple([m.shape[d] for d in order]), m.dtype, fill)
+        drawn = _filled(tuple([m.shape[d] for d in order]), m.dtype, fill, m.device)
         drawn = drawn.permute(sorted(range(m.ndim), key=order.__getitem__))  # type: ignore[attr-defined]
     assign(self, drawn, name)
     return self
@@ -462,9 +473,8 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 def _draw_each(target: Tensor, p: Tensor, generator: Any) -> Tensor:
     dense = p.detach().permute(_order(target)).contiguous()  # type: ignore[attr-defined]  # in the order of the draws
-    address = dense.data_ptr()
     return _fill_in_place(
-        target, lambda a, n: _state(generator).bernoulli_each(a, n, target.dtype, address, dense.dtype), "bernoulli_"
+        target, lambda a, n: _state(generator).bernoulli_each(a, n, target.dtype, dense._address(), dense.dtype), "bernoulli_"
     )
 
 
@@ -484,7 +494,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None, o
         if p is None and input.requires_grad and local.main.grad_enabled:
             raise RuntimeError("bernoulli(): functions with out=... arguments don't support automatic differentiation, but input requires grad.")
         return _drawn_into(out, shape, None, "bernoulli", draw)  # type: ignore[no-any-return]
-    drawn = draw(empty(shape, dtype=input.dtype))
+    drawn = draw(empty(shape, dtype=input.dtype, device=input._meta.device))
     return tied_to(drawn, input) if p is None else drawn
 
 
@@ -508,7 +518,7 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
         raise RuntimeError(f"normal expects standard deviation to be non-complex, got {std.dtype}")
     shape = tuple(broadcast_tensors(*shape_of)[0].shape)
     d = shape_of[0].dtype  # of the mean, where that is a tensor, whatever the deviation has
-    t = (randn(shape, dtype=d, generator=generator) * _constant(std) + _constant(mean)).to(d)  # type: ignore[operator, attr-defined]
+    t = (randn(shape, dtype=d, generator=generator, device=shape_of[0]._meta.device) * _constant(std) + _constant(mean)).to(d)  # type: ignore[operator, attr-defined]
     return into(out, tied_to(t, mean, std), "normal")
 
 
@@ -530,6 +540,8 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
         raise RuntimeError("multinomial(): cannot sample n_sample <= 0 samples")
     if not replacement and num_samples > categories:
         raise RuntimeError("multinomial(): cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    if input._meta.device is not devices.CPU:
+        return into(out, blank_tensor((*input.shape[:-1], num_samples), dtypes.int64), "multinomial")  # type: ignore[no-any-return]
     p = input.detach().contiguous()  # type: ignore[attr-defined]
     if not bool(((p >= 0) & p.isfinite()).all()):
         raise RuntimeError("multinomial(): probability tensor contains either `inf`, `nan` or element < 0")
@@ -542,7 +554,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
         return into(out, drawn, "multinomial")
     rows = 1 if p.ndim == 1 else p.shape[0]
     buffer = allocate(8 * rows * num_samples)
-    _state(generator).multinomial(buffer.address, rows, num_samples, p.data_ptr(), categories, p.dtype)
+    _state(generator).multinomial(buffer.address, rows, num_samples, p._address(), categories, p.dtype)
     shape = (num_samples,) if p.ndim == 1 else (rows, num_samples)
     drawn = from_buffer(buffer, shape, dtypes.int64)
     if out is not None and tuple(out.shape) != shape:

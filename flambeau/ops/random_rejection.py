@@ -46,9 +46,8 @@ def _drawn(kind: str, generator: Any, gradient: Gradient, *parameters: Tensor) -
 
     def draw(*given: Tensor) -> Tensor:
         dense = [p.detach().contiguous() for p in given]  # type: ignore[attr-defined]
-        addresses = [p.data_ptr() for p in dense]
         state: MersenneState = _state(generator)
-        return _filled(tuple(given[0].shape), d, lambda a, n: getattr(state, kind)(a, n, d, *addresses))
+        return _filled(tuple(given[0].shape), d, lambda a, n: getattr(state, kind)(a, n, d, *[p._address() for p in dense]), given[0].device)
 
     if any(p.requires_grad for p in parameters):
         return _Draw.apply(draw, gradient, *parameters)  # type: ignore[no-any-return]
@@ -113,8 +112,9 @@ def rrelu_slopes(input: Tensor, lower: float, upper: float, generator: Any = Non
         raise NotImplementedError(f'"rrelu_with_noise_out_cpu" not implemented for {input.dtype.name}: the input must be a floating tensor')
     dense = input.detach().contiguous()  # type: ignore[attr-defined]
     d = dtypes.float64 if input.dtype is dtypes.float64 else dtypes.float32
-    source = dense.data_ptr(), input.dtype
-    return _filled(tuple(input.shape), d, lambda a, n: _state(generator).rrelu(a, n, d, *source, float(lower), float(upper)))
+    return _filled(
+        tuple(input.shape), d, lambda a, n: _state(generator).rrelu(a, n, d, dense._address(), input.dtype, float(lower), float(upper)), input.device
+    )
 
 
 @draws

@@ -407,6 +407,8 @@ def norm_of(x: Any, p: float, dims: tuple[int, ...]) -> Any:
         return _reduced(prim.sum, prim.where(prim.eq(size, 0), prim.sgn(size), 1.0), dims)  # 0 or 1, with gradients of 0
     if p == 1:
         return _reduced(prim.sum, size, dims)
+    if p < 0:  # one zero makes the norm 0, whose slope is 0
+        size = prim.where(prim.eq(size, 0), 0.0, size)
     powers = root(size, p) if 0 < p < 1 else prim.pow(size, float(p))
     total = _reduced(prim.sum, powers, dims)
     return root(total, 1.0 / p) if p > 0 else prim.pow(total, 1.0 / p)

@@ -26,12 +26,12 @@ from typing import Any, Final
 
 from flambeau.dtypes import dtype, of_type
 from flambeau.ops.changing import ANNOTATIONS, Changing
-from flambeau.ops.dtype_rules import has_rules, refuse_dtypes
+from flambeau.ops.dtype_rules import has_rules, refuse_dtypes, refuse_limited
 from flambeau.ops.signatures import many_numbers, problem
 from flambeau.ops.wrapper import freeze, make_inplace, make_wrapper
 from flambeau.trace.classes import SIZED
 from flambeau.trace.meta import Size
-from flambeau.trace.recorder import _PARAMETER, _TENSOR
+from flambeau.trace.recorder import _PARAMETER, _TENSOR, local
 
 Number = int | float | bool
 Exponent = int | float | bool | complex
@@ -77,8 +77,8 @@ class Operation:
     """The record. `function` is what users call; `body` is the composition; `samples` yields argument lists for tests."""
 
     __slots__ = (
-        "aliases", "apply", "body", "changing", "defaults", "fitting", "function", "inplace", "keywords", "kinds", "method", "name", "names", "out", "picky",
-        "recent", "samples", "sized", "static",
+        "aliases", "apply", "body", "changing", "checks", "collects", "defaults", "fitting", "function", "inplace", "keywords", "kinds", "method", "name",
+        "names", "out", "picky", "recent", "samples", "sized", "static",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +98,8 @@ class Operation:
         self.sized = tuple([i for i in self.static if self.names[i] in SIZED])  # which of the static ones are sizes (trace/classes.py)
         self.defaults = tuple(p.default for p in parameters.values())
         self.out = out
+        self.collects = name in ("stack", "cat")  # whether lists of changing lengths are done at once (autograd/collected.py)
+        self.checks: Checks | None = getattr(body, "checks", None)  # see `checked`
         self.picky = has_rules(name)  # whether PyTorch has no kernel for some dtypes
         self.fitting: set[tuple[Any, ...]] = set()  # kinds of arguments that fit (see `settle`)
         keyword = [n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
@@ -121,6 +123,9 @@ class Operation:
 
         If there are tensors among static arguments, where PyTorch takes them as numbers, all arguments, with those as numbers.
         """
+        refuse_limited(self.name, self.kinds, args)
+        if self.checks is not None:
+            self.checks(self, args)
         if self.picky:
             refuse_dtypes(self.name, self.kinds, args)
         kinds = tuple([None if a is d else _kind(a, k) for a, d, k in zip(args, self.defaults, self.kinds, strict=True)])
@@ -144,6 +149,32 @@ class Operation:
 
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
+
+
+class Checks:
+    """What PyTorch looks at before it looks for a kernel of the dtype, and with `layouts` before one of the layout: check(*args) raises."""
+
+    def __init__(self, check: Callable[..., None], layouts: bool) -> None:
+        self.check = check
+        self.layouts = layouts
+
+    def __call__(self, op: Operation, args: Sequence[Any]) -> None:
+        if local.main.autocast is not None:
+            return  # it may cast them first; the body looks at them, too
+        for a, kind in zip(args, op.kinds, strict=True):
+            if not (hasattr(a, "_meta") or kind not in ("tensor", "tensor?") or (a is None and kind == "tensor?")):
+                return
+        self.check(*args)
+
+
+def checked(check: Callable[..., None], layouts: bool = False) -> Callable[[Any], Any]:
+    """A decorator of bodies: see `Checks`."""
+
+    def mark(body: Any) -> Any:
+        body.checks = Checks(check, layouts)
+        return body
+
+    return mark
 
 
 def operation(

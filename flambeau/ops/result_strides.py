@@ -45,7 +45,8 @@ def _over(body: Body, numbers: bool) -> Body:
         if numbers and any(isinstance(a, (int, float, complex)) for a in args):
             operands.append(NUMBER)
         if len({m.dtype for m in operands if m.ndim}) > 1:  # PyTorch converts first
-            d = result_type(*tensors)
+            # Bools decide nothing beside others (and a condition has no common dtype with some).
+            d = result_type(*([t for t in tensors if t._meta.dtype.category] or tensors))
             operands = [m if m.dtype is d else meta(tuple(m.shape), like_strides(m.shape, m.strides), d) for m in operands]
         return laid_out(result, iterator_strides(operands, tuple(result._meta.shape)))
 

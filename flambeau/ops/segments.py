@@ -21,12 +21,13 @@ def segment_reduce(
     data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None, offsets: Tensor | None = None, axis: int = 0,
     unsafe: bool = False, initial: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """Neighbouring entries of the dim `axis` reduced in segments ("sum", "mean", "max", "min", "prod").
+    """Neighbouring entries of the dim `axis` reduced in segments: "sum", "mean", "max" (or "amax"), "min" (or "amin"), "prod".
 
     The segments' `lengths` (*, segments), or their `offsets` (*, segments + 1), stand for each of the dims before `axis`.
     An empty segment gives `initial`, or the reduction's neutral value (NaN for a mean). RuntimeError where lengths do not add up.
     """
     refuse_dtype("segment_reduce", data.dtype)
+    reduce = {"amax": "max", "amin": "min"}.get(reduce, reduce)
     if reduce not in _SCATTER:
         raise RuntimeError(f"segment_reduce(): unsupported reduction {reduce!r}; it must be sum, mean, max, min or prod")
     if indices is not None:
@@ -63,6 +64,9 @@ def segment_reduce(
     return torch.where(counts > 0, total / counts.clamp(min=1), start)
 
 
+_segment_reduce = segment_reduce  # the name under which it began, which packages still use
+
+
 def range_(start: float = 0, end: float = 0, step: float = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False) -> Tensor:  # fmt: skip
     """Numbers from start to end, both included. Deprecated in PyTorch: use arange."""
@@ -74,7 +78,7 @@ def range_(start: float = 0, end: float = 0, step: float = 1, *, out: Any = None
     start, end, step = check_range("range", start, end, step)
     kind = dtype or torch.get_default_dtype()
     steps = torch.arange(int((end - start) / step) + 1, dtype=torch.float64)
-    result = (steps * step + start).to(kind)
+    result = (steps * step + start).to(device=device, dtype=kind)
     return into(out, result.requires_grad_() if requires_grad else result, "range")  # type: ignore[no-any-return]
 
 
@@ -85,7 +89,9 @@ def kaiser_window(
     """I0(beta sqrt(1 - x^2)) / I0(beta) for x from -1 to 1; `periodic`: without the last point."""
     from flambeau.signal.windows import kaiser
 
-    return kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
+    with torch.device("cpu"):  # it looks at numbers on its way
+        window = kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, layout=layout)
+    return window.to(device=device).requires_grad_(requires_grad)  # type: ignore[no-any-return]
 
 
 range = range_

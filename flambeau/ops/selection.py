@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def _dense(x: Any) -> tuple[Any, int]:
     """(row-major tensor with these values, its address): the tensor must be kept alive while the address is used."""
     dense = x if x._meta.is_contiguous and x.__class__ is _TENSOR[0] else x.detach().contiguous()
-    return dense, dense.data_ptr()
+    return dense, dense._address()
 
 
 def _tensor(buffer: Any, shape: tuple[int, ...], d: dtype = dtypes.int64) -> Any:
@@ -49,6 +49,8 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
         raise TypeError(f"nonzero(): argument 'out' must be Tensor, not {type(out).__name__}: with as_tuple=True there is no out=")
     if as_tuple and input.ndim == 0:
         return nonzero(input.unsqueeze(0), as_tuple=True)
+    if input.dtype in dtypes.LIMITED:
+        refuse_dtype("nonzero", input.dtype)
     x, address = _dense(input)
     buffer, n = select.nonzero(address, x.dtype, tuple(x.shape))
     found = from_buffer(buffer, (n, x.ndim), dtypes.int64, (1, n))  # a dim's coordinates one after the other, as PyTorch's
@@ -69,6 +71,8 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
 
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
+    if input.dtype in dtypes.LIMITED:
+        refuse_dtype("masked_select", input.dtype)
     if input._meta.shape == mask._meta.shape and (found := masked_rows(input, mask)) is not None:
         return into(out, found, "masked_select")
     x, wide = broadcast_tensors(input, mask)
@@ -93,13 +97,15 @@ def masked_rows(x: Tensor, mask: Tensor) -> Tensor | None:
     tr.looks += 1
     where_, mask_address = _dense(mask)
     row = m.shape[k.ndim :]
-    buffer, n = select.masked_rows(x.data_ptr(), mask_address, math.prod(row) * m.dtype.itemsize, where_.numel())
+    buffer, n = select.masked_rows(x._address(), mask_address, math.prod(row) * m.dtype.itemsize, where_.numel())
     return _tensor(buffer, (n, *row), m.dtype)  # type: ignore[no-any-return]
 
 
 def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int | None) -> Any:
     if input.dtype.is_complex:
         raise NotImplementedError(f'"unique" not implemented for {input.dtype.name}: complex numbers have no order')
+    if input.dtype in dtypes.LIMITED and input.dtype.category == 2:
+        refuse_dtype("unique", input.dtype)
     if dim is None:
         x, address = _dense(input)
         found = function(address, x.dtype, x.numel())
@@ -209,6 +215,10 @@ def repeat_interleave(
     if repeats is None:
         if input.ndim != 1 or input.dtype not in (dtypes.int64, dtypes.int32):
             raise RuntimeError("repeat_interleave only accepts 1D vector as repeat, of int32 or int64")
+        if input.is_meta:
+            if output_size is None:
+                raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
+            return input.new_empty(output_size, dtype=dtypes.int64)
         counts, address = _dense(input.to(dtypes.int64))
         buffer, n = select.repeat_interleave(address, counts.numel())
         return _tensor(buffer, (n,))  # type: ignore[no-any-return]
@@ -221,6 +231,10 @@ def repeat_interleave(
         return _repeat_each(input, repeats, d)  # type: ignore[no-any-return]
     if not hasattr(repeats, "_meta"):
         repeats = tensor(repeats)
+    if repeats.is_meta:
+        if output_size is None:
+            raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
+        return input.index_select(d, repeats.new_empty(output_size, dtype=dtypes.int64))
     if repeats.numel() == 1:
         return _repeat_each(input, int(repeats.item()), d)  # type: ignore[no-any-return]
     if repeats.shape[0] != input.shape[d]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
+from flambeau.devices import META
 from flambeau.ops import primitives as prim
 from flambeau.ops.primitive import laid_out
 from flambeau.ops.primitives.view import view_strides
@@ -20,7 +21,8 @@ from flambeau.ops.wrapper import MISSING
 from flambeau.queries import contiguous_format, preserve_format
 from flambeau.runtime.buffers import check_available
 from flambeau.symbols import whole as whole_number
-from flambeau.trace.recorder import OffsetNeeded
+from flambeau.trace.blank import no_data
+from flambeau.trace.recorder import OffsetNeeded, local
 from flambeau.trace.storage import FAMILIES
 from flambeau.trace.strides import format_strides, has_format, like_strides
 
@@ -405,12 +407,19 @@ def _cast(input: Tensor, dtype: Any, memory_format: Any) -> Tensor:
     return laid_out(prim.cast(input, dtype=dtype), format_strides(tuple(m.shape), m.strides, memory_format))
 
 
+@operation(name="to_meta", public=False)
+def _without_elements(input: Tensor, dtype: Any, memory_format: Any) -> Tensor:
+    m = input._meta
+    local.trace.device = META
+    return prim.copy(prim.cast(input, dtype=dtype), strides=format_strides(tuple(m.shape), m.strides, memory_format))
+
+
 @remembered
 def to(
     input: Tensor, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False, memory_format: Any = None,
     other: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Another dtype (and, one day, device): `to(dtype)`, `to(device, dtype)`, `to(other)`; the tensor itself if nothing changes."""
+    """Another dtype or device: `to(dtype)`, `to(device, dtype)`, `to(other)`; the tensor itself if nothing changes."""
     from flambeau import devices
 
     where = device
@@ -426,17 +435,19 @@ def to(
         if isinstance(a, dtypes.dtype) and position in (0, flags - 1):
             dtype = a
         elif hasattr(a, "_meta") and not position:
-            dtype = a.dtype
+            dtype, where = a.dtype, a._meta.device
         elif isinstance(a, (bool, float, complex)) and len(given) == 1:  # a number stands for its class
             dtype = dtypes.of_type(type(a))
         elif isinstance(a, bool) and position >= flags:
             copy = a if position > flags else copy
-        elif isinstance(a, (str, int, devices.Device)) and not isinstance(a, bool) and not position:
+        elif isinstance(a, (str, bytes, int, devices.Device)) and not isinstance(a, bool) and not position:
             where = a
         elif a is not None or position >= flags:
             raise TypeError(f"to() received an invalid combination of arguments: got {type_name(a)} at position {position + 1}")
-    if where is not None:
-        devices.check(where)
+    if where is not None and devices.is_meta(where) is (input._meta.device is devices.CPU):
+        if input._meta.device is not devices.CPU:
+            raise no_data()
+        return _without_elements(input, dtype or input._meta.dtype, memory_format)
     if dtype is not None and dtype is not input._meta.dtype:
         return _cast(input, dtype, memory_format)  # type: ignore[no-any-return]
     if copy or not (memory_format in (None, preserve_format) or has_format(input._meta, memory_format)):
@@ -446,8 +457,8 @@ def to(
 
 @remembered
 def type_as(input: Tensor, other: Tensor) -> Tensor:
-    """The dtype of `other`."""
-    return to(input, other.dtype)
+    """The dtype and the device of `other`."""
+    return to(input, other)
 
 
 @operation(name="cat", aliases=("concat", "concatenate"), out=True)

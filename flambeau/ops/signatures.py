@@ -120,7 +120,7 @@ def _is_dtype(v: Any) -> bool:
 def _is_device(v: Any) -> bool:
     from flambeau.devices import Device
 
-    return isinstance(v, (str, Device)) or _is_int(v)
+    return isinstance(v, (str, bytes, Device)) or _is_int(v) or v.__class__ is int  # of too many bits: that is told by the device
 
 
 def _is_layout(v: Any) -> bool:

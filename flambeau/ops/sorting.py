@@ -26,6 +26,7 @@ from flambeau.ops.selection import (
 )  # fmt: skip
 from flambeau.ops.shape import as_shape, contiguous_of, dim_of, one_of
 from flambeau.ops.wrapper import MISSING, numpy_names
+from flambeau.trace.blank import no_data
 from flambeau.trace.mutation import into
 from flambeau.trace.strides import like_strides
 
@@ -435,6 +436,8 @@ def equal(input: Tensor, other: Tensor) -> bool:
     """Whether both tensors have the same shape and elements."""
     if tuple(input.shape) != tuple(other.shape):
         return False
+    if input.is_meta:
+        raise no_data()
     return bool((input == other).all().item())  # type: ignore[attr-defined]
 
 

@@ -67,14 +67,12 @@ def _hurwitz(s: Any, q: Any, terms: int) -> Any:
         total = total + _power(q + float(k), s)
     w = q + float(terms)
     b = _power(w, s)
-    total = total + prim.where(prim.eq(w, INFINITY), 0.0, b * w) / (s - 1) + b * 0.5
-    a: Any = s
-    b = b / w
+    rest = prim.where(prim.eq(w, INFINITY), 0.0, b * w) / (s - 1) + b * 0.5
+    term = b * (s / w)  # a factor with its divisor each, as products of the factors alone overflow
     for k, coefficient in enumerate(_EULER_MACLAURIN):
-        total = total + a * b * (1 / coefficient)
-        a = a * (s + (2 * k + 1)) * (s + (2 * k + 2))
-        b = b / (w * w)
-    return total
+        rest = rest + term * (1 / coefficient)
+        term = term * ((s + (2 * k + 1)) / w) * ((s + (2 * k + 2)) / w)
+    return total + prim.where(prim.eq(b, 0.0), 0.0, rest)
 
 
 @operation(name="special_zeta", out=True, public=False)
@@ -137,9 +135,9 @@ def _polygamma(x: Any, n: int) -> Any:
     value = _hurwitz(float(n + 1), y, _DIRECT) * factor
     turn = prim.where(reflect, x - prim.round(x), 0.25)  # the period first, which is exact; then the cosine as a sine, near whose zero it is, too
     c = prim.sin((0.5 - prim.abs(turn)) * math.pi) / prim.sin(turn * math.pi)
-    other: Any = 0.0
-    for a in reversed(_cotangent_derivative(n)):
-        other = other * c + float(a)
+    *lower, other = [float(a) for a in _cotangent_derivative(n)]
+    for a in reversed(lower):
+        other = other * c + a
     sign = -1.0 if n % 2 == 0 else 1.0
     usual = sign * value
     # psi_n(x) = (-1)^n psi_n(1 - x) - pi d^n/dx^n cot(pi x)
@@ -238,19 +236,21 @@ def _incomplete(a: Any, x: Any, upper: bool) -> Any:
     x_below, x_above = prim.minimum(safe_x, safe_a), prim.maximum(safe_x, safe_a)
     low = d * (1 + x_below * _integral(safe_a, x_below, False))
     high = d * safe_a / x_above * _integral(safe_a, x_above, True)
-    value = prim.where(below, 1 - low, high) if upper else prim.where(below, low, 1 - high)
+    less_than_one = -prim.expm1(_log_d(safe_a, safe_x) + prim.log1p(x_below * _integral(safe_a, x_below, False)))  # to all digits for a tiny a
+    value = prim.where(below, less_than_one, high) if upper else prim.where(below, low, 1 - high)
     value = prim.where(huge, by_erfc, value)
     sign = -1.0 if upper else 1.0
     value = with_derivative(value, live, lambda y: sign * prim.exp((whole_a - 1) * prim.log(y) - y - prim.lgamma(whole_a)))
     zero, one = prim.constant(0.0, kind), prim.constant(1.0, kind)
     at_zero, at_infinity = (one, zero) if upper else (zero, one)
     # x = 0: P is 0, but for a = 0; a = 0: P is 1; NaN where an argument is negative or NaN, or both are at the same end
-    wrong = prim.bitwise_not(prim.bitwise_and(prim.ge(a, 0.0), prim.ge(x, 0.0)))
+    negative = prim.bitwise_not(prim.bitwise_and(prim.ge(a, 0.0), prim.ge(x, 0.0)))
     both = prim.bitwise_or(
-        prim.bitwise_and(prim.eq(a, 0.0), prim.eq(x, 0.0)), prim.bitwise_and(prim.eq(a, INFINITY), prim.eq(x, INFINITY))
+        prim.bitwise_and(prim.eq(a, 0.0), prim.bitwise_not(prim.gt(x, 0.0))), prim.bitwise_and(prim.eq(a, INFINITY), prim.eq(x, INFINITY))
     )
     to_zero = prim.bitwise_or(prim.eq(x, 0.0), prim.eq(a, INFINITY))
-    edge = prim.where(prim.bitwise_or(wrong, both), NAN, prim.where(to_zero, at_zero, at_infinity))
+    to_infinity = prim.bitwise_or(prim.eq(a, 0.0), prim.eq(x, INFINITY))
+    edge = prim.where(prim.bitwise_or(negative, both), NAN, prim.where(to_zero, at_zero, prim.where(to_infinity, at_infinity, NAN)))
     return prim.where(inside, value, edge)
 
 

@@ -86,6 +86,8 @@ def _closed(kind: str, x: Any, n: Any) -> Any:
 
 def _high(name: str, x: Tensor, n: Tensor) -> Any:
     """p_n(x) for int64 orders n, some of them high; x and n have one shape."""
+    if x.is_meta:
+        return x.new_empty(x.shape)
     first, step = RECURRENCES[name]
     apart, value = x.new_zeros(x.shape, dtype=dtypes.bool_), x  # elements that need no loop, and what they are
     if name.startswith("chebyshev"):
@@ -98,7 +100,7 @@ def _high(name: str, x: Tensor, n: Tensor) -> Any:
         apart = n > _HERMITE[x.dtype]
         value = filled((), math.nan, dtype=x.dtype)
     data, orders = x.contiguous(), n.masked_fill(apart, 0).contiguous()
-    buffer = select.recurrence(name, first, step, data.data_ptr(), orders.data_ptr(), x.dtype, x.numel())
+    buffer = select.recurrence(name, first, step, data._address(), orders._address(), x.dtype, x.numel())
     return torch_where(apart, value, from_buffer(buffer, tuple(x.shape), x.dtype))
 
 
@@ -145,6 +147,10 @@ def _make(name: str, shifted: bool) -> Any:
         else:
             order = n.detach() if hasattr(n, "_meta") else filled((), n, dtype=dtypes.float64 if isinstance(n, float) else dtypes.int64)
             x = input if hasattr(input, "_meta") else filled((), float(input), dtype=order.dtype if order.dtype.is_floating_point else None)
+            if x.is_meta or order.is_meta:
+                result = result_type(x, order) if order is n else x.dtype
+                kind = result if result.is_floating_point else dtypes.get_default_dtype()
+                return into(out, (x + order).to(kind), full)
             whole = _whole(order)
             top = int(whole.max().item()) if whole.numel() else 0
             if top < _LONG and order is n:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from math import inf
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from flambeau.dtypes import of_type
 from flambeau.exact import number, plain_number, static, static_number
@@ -178,6 +178,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         if op.name in STARTS_AS_INPUT:  # `out` may be the first argument
             read = read[1:]
         source.append("    if out is not None:")
+        source.append(f"        if BELOW and (t_ := with_out(OP, out, ({', '.join(names)},))) is not NotImplemented: return t_")
+        scope |= {"BELOW": BELOW, "with_out": _with_out}
         if op.name.rsplit(".", 1)[-1] in OUT_REFUSES:
             source.append(f"        refuse_overlaps(out, ({', '.join(read)},), OP.name)")
         if "dtype" in names:  # computed in the dtype of `out`
@@ -195,9 +197,19 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         "                if l_ is not None: return l_",
     ]
     scope["step_"] = None
+    lists = [
+        f"    if len({names[0]}) >= FEWEST_ and tr_.__class__ is TRACE_ and {names[0]}.__class__ in (list, tuple):",
+        f"        t_ = collected_(tr_, OP, {', '.join(names)})",
+        "        if t_ is not None: return t_",
+    ]
+    if op.collects:
+        from flambeau.trace.recorder import Trace
+
+        scope |= {"FEWEST_": FEWEST, "TRACE_": Trace, "collected_": collected}
     source += ["    if step_ is not None:", f"        t_ = step_({', '.join(names)})", "        if t_ is not None: return t_"]
     source += [
         "    tr_ = local.trace",
+        *(lists if op.collects else []),
         "    g_ = tr_.gen",
         "    try:",
         *[f"        {line}" for line in head_lines],
@@ -234,6 +246,16 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
 
 _equipped: list[dict[str, Any]] = []  # globals of the wrappers that can do a known edge in native code
 _equip: Callable[[Operation], Any] | None = None
+
+
+FEWEST: Final = 4  # tensors of a list that may be collected: fewer lengths than that are soon known
+
+
+def collected(*call: Any) -> Any:
+    """See autograd/collected.py."""
+    from flambeau.autograd.collected import collected
+
+    return collected(*call)
 
 
 def equip_with(equip: Callable[[Operation], Any]) -> None:
@@ -314,6 +336,15 @@ def numpy_names(function: Function) -> Function:
     passed = ", ".join([f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in parameters])
     exec(compile("\n".join([f"def {name}({head}):", *lines, f"    return function({passed})"]), f"<flambeau operation {name}>", "exec"), scope)
     return cast(Function, functools.wraps(function)(scope[name]))
+
+
+BELOW: list[type] = []  # the classes with `__torch_dispatch__` (ops/dispatch.py)
+
+
+def _with_out(op: Operation, out: Any, args: tuple[Any, ...]) -> Any:
+    from flambeau.ops.below import with_out
+
+    return with_out(op, out, args)
 
 
 def not_cast(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -397,6 +428,8 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
         from flambeau.sparse.dispatch import dispatch as sparse_dispatch
 
         try:
+            if op.checks is not None and op.checks.layouts:
+                op.checks(op, args)
             return sparse_dispatch(op.name, args)
         except Exception as failure:
             if unexpected(failure):

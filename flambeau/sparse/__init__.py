@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau import dtypes as _dtypes
+from flambeau.ops.dispatch import Dispatched
 from flambeau.sparse.construct import check_sparse_tensor_invariants as check_sparse_tensor_invariants
 from flambeau.sparse.construct import spdiags as spdiags
 from flambeau.sparse.products import addmm as _addmm
@@ -25,10 +26,22 @@ def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None, *, out: Any = None
     if mat1.ndim != 2 or mat2.ndim != 2:
         raise RuntimeError(f"sparse.mm: expected two matrices, got shapes {tuple(mat1.shape)} and {tuple(mat2.shape)}")
     if not (isinstance(mat1, _SparseTensor) or isinstance(mat2, _SparseTensor)):
+        if isinstance(mat1, Dispatched) or isinstance(mat2, Dispatched):
+            return _below(mat1, mat2, reduce)
         raise RuntimeError("sparse.mm: expected at least one sparse matrix; use torch.mm")
     if reduce is not None and reduce != "sum":
         return _reduced(mat1, mat2, reduce)
     return _matmul(mat1, mat2, "sparse.mm")
+
+
+def _below(mat1: Any, mat2: Any, reduce: str | None) -> Any:
+    """The product where a class with `__torch_dispatch__` says what it is."""
+    import flambeau as torch
+    from flambeau.ops.below import run
+
+    if reduce is not None:
+        return run("_sparse_mm_reduce_impl", "default", (mat1, mat2, reduce))[0]
+    return run("_sparse_addmm", "default", (torch.zeros(mat1.shape[0], mat2.shape[1], dtype=mat1.dtype), mat1, mat2), {"beta": 0})
 
 
 def _reduced(mat1: Tensor, mat2: Tensor, reduce: str) -> Tensor:

@@ -74,18 +74,21 @@ def _device(device: Any) -> None:
     if device is not None:
         from flambeau import devices
 
-        devices.check(device)
+        if devices.is_meta(device):
+            raise NotImplementedError("sparse tensors on the device meta are not there: make it on the CPU, or a strided one on meta")
 
 
 def sparse_coo_tensor(
-    indices: Any, values: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    indices: Any = None, values: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     check_invariants: bool | None = None, is_coalesced: bool | None = None, pin_memory: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """A COO tensor: `indices` (sparse dims, nnz), `values` (nnz, *dense sizes); equal indices add up.
 
-    Without `size`, the least that holds all indices. `sparse_coo_tensor(size)` has no elements.
+    Without `size`, the least that holds all indices. `sparse_coo_tensor(size)` has no elements. TypeError without indices and size.
     """
     _device(device)
+    if indices is None and (size is None or values is not None):
+        raise TypeError("sparse_coo_tensor() got no indices: give (indices, values), (indices, values, size) or (size)")
     if values is None and (size is None or not isinstance(indices, (Tensor, list)) or isinstance(indices, torch.Size)):
         shape = tuple(int(n) for n in (size if size is not None else indices))
         index = torch.zeros((len(shape), 0), dtype=torch.int64)

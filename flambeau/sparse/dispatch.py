@@ -6,7 +6,7 @@ An operation that is not in the table raises NotImplementedError, as PyTorch doe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import flambeau as torch
 from flambeau.sparse import products, reductions, structure
@@ -40,12 +40,17 @@ def dispatch(name: str, args: Sequence[Any]) -> Any:
     """The call of an operation of which an argument is sparse."""
     function = HANDLERS.get(name)
     if function is None:
-        kinds = ", ".join(sorted({str(t.layout) for t in _all(args)}))
-        raise NotImplementedError(
-            f"Could not run '{name}' with arguments of layout {kinds}: flambeau has no sparse form of it. Apply it to the values "
-            "(torch.sparse_coo_tensor(t.indices(), f(t.values()), t.size())) or to t.to_dense()"
-        )
+        refuse_layouts(name, args)
     return function(*args)
+
+
+def refuse_layouts(name: str, args: Sequence[Any]) -> NoReturn:
+    """The error of a call that has no sparse form."""
+    kinds = ", ".join(sorted({str(t.layout) for t in _all(args)}))
+    raise NotImplementedError(
+        f"Could not run '{name}' with arguments of layout {kinds}: flambeau has no sparse form of it. Apply it to the values "
+        "(torch.sparse_coo_tensor(t.indices(), f(t.values()), t.size())) or to t.to_dense()"
+    )
 
 
 def _all(args: Sequence[Any]) -> list[SparseTensor]:
@@ -119,6 +124,11 @@ def _dense_plus(dense: Tensor, sparse: CooTensor, alpha: Any) -> Any:
 @handler("sub")
 def _sub(input: Any, other: Any, alpha: Any = 1) -> Any:
     return _add(input, other, -alpha)
+
+
+@handler("nn.functional.tanhshrink")
+def _tanhshrink(input: Any) -> Any:
+    return _sub(input, HANDLERS["tanh"](input))
 
 
 @handler("rsub")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Number, Tensor, fitting, functional, functional_with_out, primitives, replace, widen, widened
+from flambeau.nn.functional.engine import Number, Tensor, checked, fitting, functional, functional_with_out, primitives, replace, widen, widened
 from flambeau.ops.random_rejection import rrelu_slopes
 from flambeau.ops.result_strides import like_input, over_tensors, row_major
 
@@ -183,8 +183,10 @@ def logsigmoid(input: Tensor) -> Tensor:
 def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     if isinstance(min_val, complex) or isinstance(max_val, complex):
         raise TypeError(f"hardtanh(): arguments 'min_val' and 'max_val' must be float, not complex: got {min_val} and {max_val}")
-    if input.dtype is torch.uint8 and (min_val < 0 or max_val < 0):
+    if input.dtype is torch.uint8 and (min_val <= -1 or max_val <= -1):  # limits lose their fractions
         raise RuntimeError(f"hardtanh(): cannot do hardtanh on an unsigned type with negative limits: got {min_val} and {max_val}")
+    if input.dtype is torch.uint8:
+        min_val, max_val = (math.trunc(v) if math.isfinite(v) else v for v in (min_val, max_val))
     fitting("hardtanh", input.dtype, min_val, max_val)
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
@@ -318,7 +320,13 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return (x.narrow(dim, 0, size // 2) * torch.sigmoid(x.narrow(dim, size // 2, size // 2))).to(input.dtype)
 
 
+def _check_dtypes(input: Tensor, weight: Tensor) -> None:
+    if input.dtype is not weight.dtype:
+        raise RuntimeError(f"prelu: Type promoting not supported. Got {input.dtype} and {weight.dtype}: give input and weight one dtype")
+
+
 @functional
+@checked(_check_dtypes)
 @like_input
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight * x; weight has one element, or one for each channel (dim 1)."""
@@ -326,6 +334,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         raise RuntimeError(
             f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}, shape {tuple(weight.shape)}"
         )
+    _check_dtypes(input, weight)
     count = weight.numel()
     if count != 1:
         channels = input.shape[1] if input.ndim > 1 else 1

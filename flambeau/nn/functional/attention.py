@@ -136,7 +136,7 @@ def _keep(query: Tensor, key: Tensor, p: float, grouped: bool) -> Tensor | None:
     shape = (*batch, query.shape[-2], key.shape[-2])
     if not math.prod(shape):
         return None
-    return kept(shape, p) if p < 1.0 else torch.zeros(shape, dtype=torch.bool)
+    return kept(shape, p, device=query.device) if p < 1.0 else torch.zeros(shape, dtype=torch.bool, device=query.device)
 
 
 def canonical_mask(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
@@ -218,7 +218,7 @@ def multi_head_attention_forward(
     k = k.reshape(k.shape[0], batch * num_heads, head).transpose(0, 1) if static_k is None else static_k
     v = v.reshape(v.shape[0], batch * num_heads, head).transpose(0, 1) if static_v is None else static_v
     if add_zero_attn:
-        zeros = torch.zeros(batch * num_heads, 1, head, dtype=k.dtype)
+        zeros = torch.zeros(batch * num_heads, 1, head, dtype=k.dtype, device=k.device)
         k, v = torch.cat([k, zeros], 1), torch.cat([v, zeros], 1)
         attn_mask, key_padding_mask = _widen_mask(attn_mask), _widen_mask(key_padding_mask)
     source = k.shape[1]

@@ -49,6 +49,14 @@ def _check(
             f"{name}: Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {out} elements, but "
             f"got bias of size {list(bias.shape)} instead"
         )
+    if not all(weight.shape[2:]):
+        raise RuntimeError(f"{name}: kernel size should be greater than zero, but got a weight of size {list(weight.shape)}")
+    if not weight.shape[0]:
+        raise RuntimeError(f"{name}: Given groups={groups}, expected weight to be at least 1 at dimension 0, but got weight of size {list(weight.shape)}")
+    if not out:
+        raise RuntimeError(f"{name}: expected a weight that is not empty, but got: {list(weight.shape)}")
+    if not all(input.shape[2:]) and input.shape[0] and channels:
+        raise RuntimeError(f"{name}: Only zero batch or zero channel inputs are supported, but got input shape: {list(input.shape)}")
     if input.dtype != weight.dtype or (bias is not None and bias.dtype != weight.dtype):
         raise RuntimeError(
             f"{name}: Input type ({input.dtype}), weight type ({weight.dtype}) and bias type "

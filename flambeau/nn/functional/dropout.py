@@ -58,7 +58,7 @@ def mask_of(input: Tensor, p: float) -> Tensor:
     """Which elements of `input` dropout keeps: drawn in the order of the addresses that a tensor like it has."""
     m = input._meta
     row_major = m.is_contiguous or type(local.trace) is not Trace
-    return kept(m.shape, p, None if row_major else like_strides(m.shape, m.strides))
+    return kept(m.shape, p, None if row_major else like_strides(m.shape, m.strides), device=m.device)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -80,7 +80,7 @@ def _apply(function: Callable[..., Tensor], input: Tensor, p: float, training: b
         shape = m.shape
         if len(shape) < 2:
             raise RuntimeError(f"Feature dropout requires at least 2 dimensions in the input, got shape {tuple(shape)}")
-        keep = kept((*shape[:2], *[1] * (len(shape) - 2)), p)
+        keep = kept((*shape[:2], *[1] * (len(shape) - 2)), p, device=input.device)
     else:
         keep = mask_of(input, p)
     return replace(function, input, (keep, p), {}, _in_place_name(function)) if inplace else function(input, keep, p)

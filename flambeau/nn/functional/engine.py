@@ -14,6 +14,7 @@ import flambeau as torch
 from flambeau.dtypes import dtype
 from flambeau.ops.promotion import fitting as fitting
 from flambeau.ops.registry import Number as Number
+from flambeau.ops.registry import checked as checked
 from flambeau.ops.registry import operation
 from flambeau.ops.signatures import whole
 from flambeau.tensor import Tensor as Tensor
@@ -54,6 +55,14 @@ def widened(x: Tensor) -> dtype:
 def root(x: Any) -> Any:
     """Inside a body: the square root of a number, in float64."""
     return torch.sqrt(x) if isinstance(x, Tensor) else math.sqrt(x)
+
+
+def dense(function: str, *tensors: Any) -> None:
+    """Of functions whose checks PyTorch makes in its dense kernels: the error of sparse tensors comes first."""
+    if any(isinstance(t, Tensor) and t.layout is not torch.strided for t in tensors):
+        from flambeau.sparse.dispatch import refuse_layouts
+
+        refuse_layouts(function, tensors)
 
 
 def refuse_gradients(function: str, **tensors: Tensor | None) -> None:

@@ -136,6 +136,8 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if num_classes == 0 or num_classes < -1:
         raise RuntimeError("num_classes should be positive")
+    if input.is_meta and num_classes > 0:
+        return _one_hot(input, num_classes)
     if input.numel():
         lowest, highest = int(input.min().item()), int(input.max().item())
         if lowest < 0:
@@ -188,9 +190,10 @@ def embedding_bag(
             starts.append(input.shape[0])
     else:
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
-    bag = torch.tensor([b for b in range(len(starts) - 1) for _ in range(starts[b], starts[b + 1])], dtype=torch.int64)
+    refuse_dtype("embedding_bag", weight.dtype)
+    bag = torch.tensor([b for b in range(len(starts) - 1) for _ in range(starts[b], starts[b + 1])], dtype=torch.int64, device=input.device)
     rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
-    kept = torch.ones(input.shape[0], dtype=rows.dtype)
+    kept = torch.ones(input.shape[0], dtype=rows.dtype, device=rows.device)
     if padding_idx is not None:
         kept = (input != padding_idx % weight.shape[0]).to(rows.dtype)
         if mode != "max":
@@ -205,10 +208,10 @@ def embedding_bag(
             chosen = [i for i in range(starts[b], starts[b + 1]) if keep[i]]
             parts.append(rows[chosen].amax(0) if chosen else torch.zeros(weight.shape[1], dtype=rows.dtype))
         return torch.stack(parts) if parts else torch.zeros(0, weight.shape[1], dtype=rows.dtype)
-    total = torch.zeros(bags, weight.shape[1], dtype=rows.dtype).index_add(0, bag, rows)
+    total = torch.zeros(bags, weight.shape[1], dtype=rows.dtype, device=rows.device).index_add(0, bag, rows)
     if mode == "sum":
         return total
-    count = torch.zeros(bags, dtype=rows.dtype).index_add(0, bag, kept)
+    count = torch.zeros(bags, dtype=rows.dtype, device=rows.device).index_add(0, bag, kept)
     return total / count.clamp(min=1).unsqueeze(1)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.activation import log_sigmoid, log_softmax_values
-from flambeau.nn.functional.engine import Tensor, functional, primitives, refuse_gradients, widen
+from flambeau.nn.functional.engine import Number, Tensor, checked, dense, functional, primitives, refuse_gradients, widen
+from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.signatures import must_be
 
 
@@ -57,19 +58,35 @@ def _check_same(name: str, input: Tensor, target: Tensor) -> None:
 # -- classification -----------------------------------------------------------------------------------------------
 
 
+def _check_batch(name: str, input: Tensor, target: Tensor) -> None:
+    """PyTorch's first look at class indices: an axis of classes, and as many targets as samples."""
+    if input.ndim == 0:
+        probabilities = target.ndim == 0 and not target.dtype.is_floating_point  # PyTorch takes a target of the input's shape for them
+        kind = ValueError if name == "nll_loss" else RuntimeError if probabilities else IndexError
+        raise kind(f"{name}: expected an input with a dimension of classes, got a 0-d tensor")
+    if input.ndim == 1 and target.ndim == 1 and target.shape[0] != 1 and target.dtype.category == 1:
+        raise ValueError(
+            f"{name}: For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}; input has shape {tuple(input.shape)}"
+        )
+    if input.ndim > 1 and (target.ndim == 0 or input.shape[0] != target.shape[0]):
+        got = target.shape[0] if target.ndim else 1
+        raise ValueError(
+            f"{name}: Expected input batch_size ({input.shape[0]}) to match target batch_size ({got}); input has shape "
+            f"{tuple(input.shape)}, target {tuple(target.shape)}."
+        )
+
+
+def _one_target(input: Tensor, target: Tensor) -> Tensor:
+    """The class of one sample (C): a target of shape (1,) is one without dims."""
+    return target.reshape(()) if input.ndim == 1 and tuple(target.shape) == (1,) else target
+
+
 def _class_axis(name: str, input: Tensor, target: Tensor) -> int:
     """The axis of classes of (C), (N, C) or (N, C, d1, ...), after a check of shapes against class indices."""
-    if input.ndim == 0:
-        raise RuntimeError(f"{name}: expected an input with a dimension of classes, got a 0-d tensor")
+    _check_batch(name, input, target)
     axis = 0 if input.ndim == 1 else 1
     expected = (*input.shape[:axis], *input.shape[axis + 1 :])
     if tuple(target.shape) != tuple(expected):
-        if input.ndim > 1 and (target.ndim == 0 or input.shape[0] != target.shape[0]):
-            got = target.shape[0] if target.ndim else 1
-            raise ValueError(
-                f"{name}: Expected input batch_size ({input.shape[0]}) to match target batch_size ({got}); input has shape "
-                f"{tuple(input.shape)}, target {tuple(target.shape)}."
-            )
         raise RuntimeError(
             f"{name}: Expected target size {list(expected)}, got {list(target.shape)}, for an input of shape {tuple(input.shape)} "
             f"whose classes are in dimension {axis}"
@@ -103,7 +120,9 @@ def _check_weight(name: str, weight: Tensor | None, classes: int) -> None:
 
 
 @functional
+@checked(lambda input, target, *_: _check_batch("nll_loss", input, _one_target(input, target)), layouts=True)
 def _nll_loss(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str) -> Tensor:
+    target = _one_target(input, target)
     axis = _class_axis("nll_loss", input, target)
     _check_weight("nll_loss", weight, input.shape[axis])
     if weight is not None and weight.dtype is not input.dtype:
@@ -122,7 +141,16 @@ def nll_loss(
     return _nll_loss(input, target, weight, ignore_index, legacy_reduction(size_average, reduce, reduction))
 
 
+def _check_classes(input: Tensor, target: Tensor, *_: Any) -> None:
+    """PyTorch takes the logarithms of the input first, then looks at the batches."""
+    if input.ndim == 0 and target.ndim:
+        _check_batch("cross_entropy", input, target)
+    if input.is_floating_point() and not input.is_sparse and tuple(target.shape) != tuple(input.shape):
+        _check_batch("cross_entropy", input, _one_target(input, target))
+
+
 @functional
+@checked(_check_classes, layouts=True)
 def _cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float
 ) -> Tensor:
@@ -131,6 +159,8 @@ def _cross_entropy(
     if not input.is_floating_point():
         raise RuntimeError(f"cross_entropy: expected floating-point logits, but got {input.dtype}; cast them with .float()")
     probabilities = tuple(target.shape) == tuple(input.shape) and target.is_floating_point()
+    if label_smoothing == 0 and not probabilities:
+        target = _one_target(input, target)
     axis = (0 if input.ndim == 1 else 1) if probabilities else _class_axis("cross_entropy", input, target)
     classes = input.shape[axis]
     _check_weight("cross_entropy", weight, classes)
@@ -208,14 +238,21 @@ def linear_cross_entropy(
     return cross_entropy(logits, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing)
 
 
-@functional
-def _binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    refuse_gradients("binary_cross_entropy", weight=weight)
+def _check_sizes(input: Tensor, target: Tensor, *_: Any) -> None:
     if tuple(target.shape) != tuple(input.shape):
         raise ValueError(
             f"binary_cross_entropy: Using a target size ({target.shape}) that is different to the input size ({input.shape}) "
             "is deprecated. Please ensure they have the same size."
         )
+    if target.dtype is not input.dtype and not (target.dtype is torch.bool and input.dtype.category == 2):
+        raise RuntimeError(f"binary_cross_entropy: Found dtype {target.dtype} but expected {input.dtype}: the target must have the dtype of the input")
+
+
+@functional
+@checked(_check_sizes, layouts=True)
+def _binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    refuse_gradients("binary_cross_entropy", weight=weight)
+    _check_sizes(input, target)
     _fit_into("binary_cross_entropy", "weight", weight, input)
     x, t = widen(input), widen(target)
     # Logarithms are cut at -100, as in PyTorch, and so is the slope (x - t) / (x (1 - x)): its denominator is at least 1e-12.
@@ -241,15 +278,25 @@ def binary_cross_entropy(
     return _binary_cross_entropy(input, target, weight, legacy_reduction(size_average, reduce, reduction))
 
 
-@functional
-def _binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, pos_weight: Tensor | None
-) -> Tensor:
-    refuse_gradients("binary_cross_entropy_with_logits", weight=weight, pos_weight=pos_weight)
+def _check_logits(input: Tensor, target: Tensor, *_: Any) -> None:
     if tuple(target.shape) != tuple(input.shape):
         raise ValueError(
             f"binary_cross_entropy_with_logits: Target size ({target.shape}) must be the same as input size ({input.shape})"
         )
+    if target.dtype.category == 1 and input.dtype.category == 2:
+        raise RuntimeError(
+            f"binary_cross_entropy_with_logits: result type {input.dtype} can't be cast to the desired output type {target.dtype}, the target's: "
+            "give a floating target"
+        )
+
+
+@functional
+@checked(_check_logits, layouts=True)
+def _binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, pos_weight: Tensor | None
+) -> Tensor:
+    refuse_gradients("binary_cross_entropy_with_logits", weight=weight, pos_weight=pos_weight)
+    _check_logits(input, target)
     _fit_into("binary_cross_entropy_with_logits", "weight", weight, input)
     _fit_into("binary_cross_entropy_with_logits", "pos_weight", pos_weight, input)
     x, t = widen(input), widen(target)
@@ -271,8 +318,17 @@ def binary_cross_entropy_with_logits(
     return _binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
 
 
+def _check_divergence(input: Tensor, target: Tensor, *_: Any) -> None:
+    for t in (input, target):
+        if not t.is_floating_point():
+            kind = "Complex" if t.is_complex() else "Integral"
+            raise RuntimeError(f"kl_div: {kind} inputs not supported: input and target must be floating, got {input.dtype} and {target.dtype}")
+
+
 @functional
+@checked(_check_divergence)
 def _kl_div(input: Tensor, target: Tensor, reduction: str, log_target: bool) -> Tensor:
+    _check_divergence(input, target)
     if log_target:
         loss = torch.exp(target) * (target - input)
     else:
@@ -294,10 +350,21 @@ def kl_div(
 # -- regression ---------------------------------------------------------------------------------------------------
 
 
-def _regression(values: Callable[..., Tensor], bools: bool = True) -> Callable[..., Tensor]:
-    """values(difference, *static) -> loss of each element, made an operation over (input, target, weight); with `bools` one may be of truth values."""
+def _check_cast(name: str, input: Tensor, target: Tensor) -> None:
+    """RuntimeError where PyTorch's result, which has the dtype of the input, cannot hold what the two make."""
+    kind = torch.promote_types(input.dtype, target.dtype)
+    if kind.category > input.dtype.category:
+        raise RuntimeError(f"{name}: result type {kind} of input and target can't be cast to the desired output type {input.dtype}, the input's; convert one")
+
+
+def _regression(values: Callable[..., Tensor], bools: bool = True, like_input: bool = False) -> Callable[..., Tensor]:
+    """values(difference, *static) -> loss of each element, made an operation over (input, target, weight); with `bools` one may be of truth values,
+    with `like_input` the result has the dtype of the input."""
+    name = values.__name__.strip("_").replace("_values", "")
 
     def body(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, parameter: float | None) -> Tensor:
+        if like_input:
+            _check_cast(name, input, target)
         kind = torch.promote_types(input.dtype, target.dtype)
         x, t = (v.to(kind) if bools and v.dtype == torch.bool and kind.is_floating_point else v for v in (input, target))
         loss = values(widen(x) - widen(t), parameter)
@@ -305,8 +372,10 @@ def _regression(values: Callable[..., Tensor], bools: bool = True) -> Callable[.
             loss = loss * weight
             if reduction == "mean":
                 return loss.sum() / weight.expand_as(loss).sum()
-        return _reduce(loss, reduction).to(kind)
+        return _reduce(loss, reduction).to(input.dtype if like_input else kind)
 
+    if like_input:
+        body = checked(lambda input, target, *_: _check_cast(name, input, target))(body)
     body.__name__ = values.__name__
     body.__doc__ = values.__doc__
     return functional(body)
@@ -328,7 +397,7 @@ def _smooth_l1_values(d: Tensor, beta: float) -> Tensor:
     return size if beta == 0 else torch.where(size < beta, d * d * (0.5 / beta), size - 0.5 * beta)
 
 
-@_regression
+@partial(_regression, like_input=True)
 def _huber_values(d: Tensor, delta: float) -> Tensor:
     size = torch.abs(d)
     return torch.where(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta)
@@ -395,7 +464,7 @@ def poisson_nll_loss(
 
 
 @functional
-def _gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor, full: bool, eps: float, reduction: str) -> Tensor:
+def _gaussian_nll_loss(input: Tensor, target: Tensor | Number, var: Tensor, full: bool, eps: float, reduction: str) -> Tensor:
     var = var + (var.detach().clamp(min=eps) - var.detach())  # the clamp is outside the gradient, as in PyTorch
     d = input - target
     loss = 0.5 * (torch.log(var) + d * d / var)
@@ -408,7 +477,12 @@ def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
     """Negative log-likelihood of a Gaussian with mean `input` and variance `var`."""
-    variance: Tensor = var if isinstance(var, Tensor) else torch.full_like(input, var, requires_grad=False)
+    if not isinstance(var, (float, torch.Tensor)):
+        raise TypeError(f"gaussian_nll_loss(): argument 'var' must be Tensor or float, not {type(var).__name__}")
+    variance: Tensor = torch.full_like(input, var, requires_grad=False) if isinstance(var, float) else var
+    negative = torch.lt(variance, 0)  # before the sizes: it is PyTorch that looks at dtype and layout first
+    if variance.dtype.category == 1:
+        raise RuntimeError(f"gaussian_nll_loss(): var of {variance.dtype} cannot be clamped to eps = {eps}: give a floating tensor, or a float")
     if tuple(variance.shape) != tuple(input.shape):
         if tuple(input.shape[:-1]) == tuple(variance.shape):
             variance = variance.unsqueeze(-1)
@@ -416,7 +490,7 @@ def gaussian_nll_loss(
             raise ValueError("gaussian_nll_loss(): var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"gaussian_nll_loss(): {reduction} is not valid")
-    if bool(torch.lt(variance, 0).any()):
+    if bool(negative.any()):
         raise ValueError("var has negative entry/entries")
     return _gaussian_nll_loss(input, target, variance, full, eps, reduction)
 
@@ -431,7 +505,10 @@ def _positive(x: Tensor) -> Tensor:
 
 @functional
 def _hinge_embedding_loss(input: Tensor, target: Tensor, margin: float, reduction: str) -> Tensor:
-    loss = torch.where(torch.ne(target, 1), torch.clamp_min(margin - input, 0), 0) + torch.where(torch.ne(target, -1), input, 0)
+    if input.dtype is torch.bool:
+        raise RuntimeError("hinge_embedding_loss(): input must not be bool, which has no differences; convert it first, with .float()")
+    start = margin if input.dtype.is_floating_point or input.dtype.is_complex else int(margin)
+    loss = torch.where(torch.ne(target, 1), torch.clamp_min(start - input, 0), 0) + torch.where(torch.ne(target, -1), input, 0)
     return _reduce(loss, reduction)
 
 
@@ -465,7 +542,12 @@ def margin_ranking_loss(
 def _soft_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
     refuse_gradients("soft_margin_loss", target=target)
     _fit_into("soft_margin_loss", "target", target, input)
-    return _reduce(-log_sigmoid(target * input), reduction)
+    product = target * input
+    if product.dtype.is_complex:
+        if not input.dtype.is_complex:
+            raise RuntimeError(f"soft_margin_loss(): result type {product.dtype} of target and input can't be cast to the dtype of the input, {input.dtype}")
+        return _reduce(torch.log(torch.exp(-product) + 1).to(input.dtype), reduction)
+    return _reduce(-log_sigmoid(product), reduction).to(input.dtype if input.dtype.is_floating_point else product.dtype)
 
 
 def soft_margin_loss(
@@ -518,12 +600,13 @@ def _multi_margin_loss(input: Tensor, target: Tensor, p: int, margin: float, wei
 def _margin_shapes(name: str, input: Tensor, target: Tensor) -> None:
     if input.ndim > 2 or input.shape[-1:] == (0,):
         raise RuntimeError(f"{name}(): Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}")
-    if target.dtype is not torch.int64:
-        raise RuntimeError(f"{name}(): expected scalar type Long but found {target.dtype.name} for the target; convert it with .long()")
     rows = input.shape[0] if input.ndim == 2 else 1
     fits = tuple(target.shape) in (((rows,), ()) if rows == 1 else ((rows,),)) if name == "multi_margin_loss" else target.shape == input.shape
     if not fits and not (name == "multilabel_margin_loss" and target.numel() == input.numel() and input.ndim < 2):
         raise RuntimeError(f"{name}(): inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
+    refuse_dtype(f"nn.functional.{name}", input.dtype)
+    if target.dtype is not torch.int64:
+        raise RuntimeError(f"{name}(): expected scalar type Long but found {target.dtype.name} for the target; convert it with .long()")
 
 
 def multi_margin_loss(
@@ -531,6 +614,7 @@ def multi_margin_loss(
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """Mean over the wrong classes of max(0, margin - x[y] + x[i])^p."""
+    dense("nn.functional.multi_margin_loss", input, target)
     if p not in (1, 2):
         raise ValueError("multi_margin_loss(): only p == 1 and p == 2 supported")
     reduction = legacy_reduction(size_average, reduce, reduction)
@@ -564,6 +648,7 @@ def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
 ) -> Tensor:
     """Margins between each listed class and each class not listed; the list of a row ends at -1."""
+    dense("nn.functional.multilabel_margin_loss", input, target)
     reduction = legacy_reduction(size_average, reduce, reduction)
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"multilabel_margin_loss(): {reduction} is not a valid value for reduction")
@@ -571,8 +656,15 @@ def multilabel_margin_loss(
     return _multilabel_margin_loss(input, target, reduction)
 
 
+def _check_labels(input: Tensor, *_: Any) -> None:
+    if input.ndim == 0:
+        raise IndexError("multilabel_soft_margin_loss(): Dimension specified as -1 but the input has no dimensions: it must have one of classes")
+
+
 @functional
-def _multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+@checked(_check_labels)
+def _multilabel_soft_margin_loss(input: Tensor, target: Tensor | Number, weight: Tensor | None, reduction: str) -> Tensor:
+    _check_labels(input)
     loss = -(target * log_sigmoid(input) + (1 - target) * log_sigmoid(-input))
     if weight is not None:
         loss = loss * weight
@@ -659,8 +751,6 @@ def _check_ctc(log_probs: Tensor, targets: Tensor, times: list[int], sizes: list
         )
     if max(times, default=0) > steps:
         raise RuntimeError(f"ctc_loss: Expected input_lengths to have value at most {steps}, but got value {max(times)}")
-    if log_probs.dtype not in (torch.float32, torch.float64):
-        raise NotImplementedError(f'"ctc_loss_cpu" not implemented for {log_probs.dtype}: use float32 or float64')
 
 
 def ctc_loss(
@@ -675,6 +765,9 @@ def ctc_loss(
 
     batched = log_probs.ndim == 3
     log_probs = float32_under_autocast(log_probs)
+    dense("nn.functional.ctc_loss", log_probs, targets)
+    if log_probs.dtype not in (torch.float32, torch.float64):
+        raise NotImplementedError(f'"ctc_loss_cpu" not implemented for {log_probs.dtype}: use float32 or float64')
     times, sizes = _ctc_lengths("input_lengths", input_lengths), _ctc_lengths("target_lengths", target_lengths)
     lp = log_probs if batched else log_probs.unsqueeze(1)
     _check_ctc(lp, targets, times, sizes, blank)

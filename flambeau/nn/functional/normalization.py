@@ -60,6 +60,8 @@ def layer_norm(
 @functional
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over the last dimensions, then scale. Zhang and Sennrich, 2019; eps None: the dtype's."""
+    if input.ndim == 0 and len(normalized_shape):
+        raise ValueError(f"rms_norm(): Input tensor must have at least 1 dimensions, but got 0; normalized_shape is {list(normalized_shape)}")
     _check_normalized("rms_norm", input, normalized_shape, weight, None)
     x = widen(input.contiguous())
     dims = tuple(range(-len(normalized_shape), 0))

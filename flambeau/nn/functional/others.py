@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any
 
 import flambeau as torch
 from flambeau.nn.functional.activation import rrelu, rrelu_by
@@ -77,16 +77,29 @@ class SwizzleType(Enum):
     SWIZZLE_32_4_4 = 1
 
 
-def _no_float8(name: str) -> NoReturn:
-    raise NotImplementedError(f"{name}: products of 8-bit floats are not supported (flambeau has no float8 dtypes); use float16 or bfloat16 and mm")
+def _one_scale(name: str, scale: Any, recipe: Any, swizzle: Any) -> Tensor:
+    """The scale of one matrix; NotImplementedError for blocks of scales, which PyTorch's CPU build has not either."""
+    scales = list(scale) if isinstance(scale, (list, tuple)) else [scale]
+    recipes = list(recipe) if isinstance(recipe, (list, tuple)) else [recipe]
+    plain = all(s in (None, SwizzleType.NO_SWIZZLE) for s in _all(swizzle))
+    if len(scales) != 1 or recipes[0] not in (ScalingType.TensorWise, ScalingType.RowWise) or not plain:
+        raise NotImplementedError(f"{name}: scales are one number a matrix (TensorWise) or one a row (RowWise), got {recipes} and swizzle {swizzle}")
+    return scales[0]  # type: ignore[no-any-return]
+
+
+def _all(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple)) else [x]
 
 
 def scaled_mm(
     mat_a: Tensor, mat_b: Tensor, scale_a: Any, scale_recipe_a: Any, scale_b: Any, scale_recipe_b: Any, swizzle_a: Any = None,
     swizzle_b: Any = None, bias: Tensor | None = None, output_dtype: Any = torch.bfloat16, contraction_dim: Any = (), use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Always raises NotImplementedError: there are no float8 dtypes."""
-    _no_float8("scaled_mm")
+    """The product of two float8 matrices (n, k) and (k, m) times their scales: see `torch._scaled_mm`. Scales of blocks are a NotImplementedError."""
+    first = _one_scale("scaled_mm", scale_a, scale_recipe_a, swizzle_a)
+    second = _one_scale("scaled_mm", scale_b, scale_recipe_b, swizzle_b)
+    kind = torch.bfloat16 if output_dtype is None else output_dtype
+    return torch._scaled_mm(mat_a, mat_b, first, second, bias=bias, out_dtype=kind, use_fast_accum=use_fast_accum)  # type: ignore
 
 
 def scaled_grouped_mm(
@@ -94,8 +107,8 @@ def scaled_grouped_mm(
     swizzle_b: Any = None, bias: Tensor | None = None, offs: Tensor | None = None, output_dtype: Any = torch.bfloat16, contraction_dim: Any = (),
     use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Always raises NotImplementedError: there are no float8 dtypes."""
-    _no_float8("scaled_grouped_mm")
+    """Always raises NotImplementedError, as PyTorch does on the CPU: use `scaled_mm` for each group."""
+    raise NotImplementedError("scaled_grouped_mm: it is not there on the CPU; use scaled_mm for each group")
 
 
 # -- subclasses (torch.overrides), loaded when they are asked for ---------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Tensor, entries, functional, functional_with_out, primitives, widen
+from flambeau.nn.functional.engine import Tensor, checked, dense, entries, functional, functional_with_out, primitives, widen
 from flambeau.ops.creation import check_memory
 from flambeau.ops.result_strides import as_suggested, row_major
 from flambeau.ops.signatures import whole
@@ -27,19 +27,28 @@ def _out_size(size: int, kernel: int, stride: int, padding: int, dilation: int, 
 _MOST = 2**31 - 1  # PyTorch counts in 32 bits in images and volumes
 
 
+def _check_rank(name: str, x: Tensor, dims: int) -> None:
+    if x.ndim not in (dims + 1, dims + 2):
+        # PyTorch's means over images ask for the channels before they look at the shape.
+        kind: type[Exception] = IndexError if name == "avg_pool2d" and x.ndim < dims + 1 else RuntimeError
+        raise kind(
+            f"{name}(): Expected {dims + 1}D or {dims + 2}D input (channels and {dims} spatial dimensions, with or "
+            f"without a batch), but got input of shape {list(x.shape)}"
+        )
+
+
+def _ranked(name: str, dims: int) -> Any:
+    """A decorator of bodies: the rank of the input is looked at before its dtype, as in PyTorch."""
+    return checked(lambda input, *_: _check_rank(name, input, dims))
+
+
 class _Windows:
     """Checked arguments of a pooling call over `dims` spatial dimensions, and the input with a batch dimension."""
 
     def __init__(
         self, name: str, x: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
     ) -> None:
-        if x.ndim not in (dims + 1, dims + 2):
-            # PyTorch's means over images ask for the channels before they look at the shape.
-            kind: type[Exception] = IndexError if name == "avg_pool2d" and x.ndim < dims + 1 else RuntimeError
-            raise kind(
-                f"{name}(): Expected {dims + 1}D or {dims + 2}D input (channels and {dims} spatial dimensions, with or "
-                f"without a batch), but got input of shape {list(x.shape)}"
-            )
+        _check_rank(name, x, dims)
         if 0 in x.shape[-dims - 1 :]:
             raise RuntimeError(f"{name}(): Expected input's non-batch dimensions to have positive length, but got input of shape {list(x.shape)}")
         self.kernel = entries(kernel, dims, "kernel_size", name)
@@ -110,6 +119,7 @@ def _max(
 
 
 @functional
+@_ranked("max_pool1d", 1)
 @as_suggested(dims=1)
 def _max_pool1d(
     input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool
@@ -118,6 +128,7 @@ def _max_pool1d(
 
 
 @functional
+@_ranked("max_pool2d", 2)
 @as_suggested()
 def _max_pool2d(
     input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool
@@ -126,6 +137,7 @@ def _max_pool2d(
 
 
 @functional
+@_ranked("max_pool1d", 1)
 @row_major
 def _max_pool1d_values(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> Tensor:
     _refuse("max_pool1d", input, ints=False)
@@ -133,12 +145,14 @@ def _max_pool1d_values(input: Tensor, kernel_size: Size, stride: Size | None, pa
 
 
 @functional
+@_ranked("max_pool2d", 2)
 @as_suggested()
 def _max_pool2d_values(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> Tensor:
     return _max("max_pool2d", input, 2, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
 
 @functional
+@_ranked("max_pool3d", 3)
 @as_suggested()
 def _max_pool3d(
     input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool, with_indices: bool
@@ -231,6 +245,7 @@ def _average(
 
 
 @functional
+@_ranked("avg_pool1d", 1)
 @as_suggested(dims=1)
 def avg_pool1d(
     input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
@@ -241,6 +256,7 @@ def avg_pool1d(
 
 
 @functional_with_out
+@_ranked("avg_pool2d", 2)
 @as_suggested()
 def avg_pool2d(
     input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
@@ -251,6 +267,7 @@ def avg_pool2d(
 
 
 @functional_with_out
+@_ranked("avg_pool3d", 3)
 @row_major
 def avg_pool3d(
     input: Tensor, kernel_size: Size, stride: Size | None = (), padding: Size = 0, ceil_mode: bool = False,
@@ -263,14 +280,14 @@ def avg_pool3d(
         raise RuntimeError("avg_pool3d: divisor must be not zero")
     n, c, depth, height, width = w.x.shape
     pool = primitives().average_pool
-    sums = divisor_override is not None or input.dtype == torch.int64  # a quotient of whole numbers is rounded once
+    whole = input.dtype == torch.int64
+    sums = whole or divisor_override is not None  # a quotient of whole numbers is rounded once
     y = pool(
         widen(w.x).reshape(n, c * depth, height, width), kernel=w.kernel[1:], stride=w.stride[1:], padding=w.padding[1:],
         dilation=(1, 1), count_include_pad=count_include_pad, divisor=1 if sums else 0,
         shape=(n, c * depth, *w.out[1:]),
     )  # fmt: skip
     area = w.out[1] * w.out[2]
-    whole = input.dtype == torch.int64
     y = pool(
         y.reshape(n, c, depth, area), kernel=(w.kernel[0], 1), stride=(w.stride[0], 1), padding=(w.padding[0], 0),
         dilation=(1, 1), count_include_pad=count_include_pad, divisor=1 if whole else divisor_override or 0, shape=(n, c, w.out[0], area),
@@ -282,9 +299,9 @@ def avg_pool3d(
 
 def _counts(w: _Windows, include_padding: bool) -> Tensor:
     """How many elements each window has, of the shape of the windows; those of the padding, if they count, within its width."""
-    count = torch.ones((), dtype=torch.int64)
+    count = torch.ones((), dtype=torch.int64, device=w.x.device)
     for size, out, kernel, stride, padding in zip(w.x.shape[2:], w.out, w.kernel, w.stride, w.padding, strict=True):
-        first = torch.arange(out) * stride - padding
+        first = torch.arange(out, device=w.x.device) * stride - padding
         last = (first + kernel).clamp(max=size + padding)
         if not include_padding:
             first, last = first.clamp(min=0), last.clamp(max=size)
@@ -367,6 +384,7 @@ def _adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
 
 def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
     """Means over output_size windows that cover (D, H, W)."""
+    dense("nn.functional.adaptive_avg_pool3d", input)
     if _targets("adaptive_avg_pool3d", input, output_size, 3) == (1, 1, 1):
         return _global_avg_pool3d(input)
     return _adaptive_avg_pool3d(input, output_size)

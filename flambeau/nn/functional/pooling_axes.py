@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Tensor, entries, functional, whole_size
+from flambeau.nn.functional.engine import Tensor, dense, entries, functional, whole_size
 from flambeau.nn.functional.pooling import _adaptive_max, _targets, flat_places, max_pool3d_with_indices
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.result_strides import row_major
@@ -28,6 +28,7 @@ def _adaptive_max_pool3d(input: Tensor, output_size: Any) -> tuple[Tensor, Tenso
 
 def adaptive_max_pool3d_with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> tuple[Tensor, Tensor]:
     """adaptive_max_pool3d with return_indices=True."""
+    dense("nn.functional.adaptive_max_pool3d", input)
     targets = _targets("adaptive_max_pool3d", input, output_size, 3)
     if input.is_floating_point() and all(o and n and n % o == 0 for n, o in zip(input.shape[-3:], targets, strict=True)):
         return max_pool3d_with_indices(input.contiguous(), tuple(n // o for n, o in zip(input.shape[-3:], targets, strict=True)))  # type: ignore[attr-defined]
@@ -43,11 +44,11 @@ def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = 
 # -- fractional max pooling (Graham, 2014) ----------------------------------------------------------------------------
 def _starts(sample: Tensor, size: int, out: int, kernel: int) -> Tensor:
     """(N, C, out): the first element of each window, from one random number in [0, 1) for each plane; the last window ends the axis."""
-    last = torch.full((*sample.shape, 1), size - kernel, dtype=torch.int64)
+    last = torch.full((*sample.shape, 1), size - kernel, dtype=torch.int64, device=sample.device)
     if out <= 1:
         return last[..., :out]
-    alpha = torch.full((), size - kernel, dtype=sample.dtype) / (out - 1)
-    steps = torch.arange(out - 1, dtype=sample.dtype)
+    alpha = torch.full((), size - kernel, dtype=sample.dtype, device=sample.device) / (out - 1)
+    steps = torch.arange(out - 1, dtype=sample.dtype, device=sample.device)
     place = sample.unsqueeze(-1)
     starts = ((steps + place) * alpha).to(torch.int64) - (place * alpha).to(torch.int64)
     return torch.cat([starts, last], -1)
@@ -56,7 +57,7 @@ def _starts(sample: Tensor, size: int, out: int, kernel: int) -> Tensor:
 def _gathered_maxima(x: Tensor, flat: Tensor, axis: int, starts: Tensor, kernel: int) -> tuple[Tensor, Tensor]:
     """Maxima over windows of `kernel` elements of an axis of (N, C, spatial) that start at `starts` (N, C, out)."""
     n, c, out = starts.shape
-    taken = (starts.unsqueeze(-1) + torch.arange(kernel)).reshape(n, c, out * kernel)
+    taken = (starts.unsqueeze(-1) + torch.arange(kernel, device=starts.device)).reshape(n, c, out * kernel)
     rank, place = x.ndim, x.ndim + axis
     taken = taken.reshape([n, c, *(out * kernel if d == place else 1 for d in range(2, rank))])
     taken = taken.expand([out * kernel if d == place else size for d, size in enumerate(x.shape)])
@@ -100,7 +101,7 @@ def _fractional_pool(name: str, dims: int, input: Tensor, kernel_size: Any, outp
             raise RuntimeError(f"{name}(): pool {axis} {k} too large relative to input {axis} {size} for an output of {o}")
     batch = 1 if input.ndim == dims + 1 else input.shape[0]
     if samples is None:
-        samples = torch.rand(batch, input.shape[-dims - 1], dims, dtype=input.dtype)
+        samples = torch.rand(batch, input.shape[-dims - 1], dims, dtype=input.dtype, device=input.device)
     if tuple(samples.shape) != (batch, input.shape[-dims - 1], dims):
         raise RuntimeError(
             f"{name}: Expect _random_samples of shape {(batch, input.shape[-dims - 1], dims)}, one number for each plane and "
@@ -175,7 +176,7 @@ def unpool(
                 raise ValueError(f'invalid output_size "{list(given)}" (dim {d} must be between {usual - s} and {usual + s})')
         size = given
     leading = input.shape[:-dims]
-    flat = torch.zeros(*leading, math.prod(size), dtype=input.dtype)
+    flat = torch.zeros(*leading, math.prod(size), dtype=input.dtype, device=input.device)
     return flat.scatter(-1, indices.flatten(-dims), input.flatten(-dims)).reshape(*leading, *size)
 
 

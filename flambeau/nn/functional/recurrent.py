@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, primitives
 from flambeau.nn.functional.linear import linear
+from flambeau.ops.primitives.recurrent import gru_step, lstm_step
 from flambeau.runtime import tiles
 from flambeau.trace.recorder import local
 
@@ -23,22 +24,6 @@ def _project(x: Tensor, weight: Tensor, bias: Tensor | None, more: Tensor | None
     """The part of the gates that does not depend on the state, for all steps at once; `more`: another bias."""
     y = linear(x, weight, bias)
     return y if more is None else y + more.to(y.dtype)  # under autocast the product is narrower
-
-
-def lstm_step(gates: Tensor, c: Tensor) -> State:
-    """(h, c) from the four gates' inputs, in PyTorch's order: input, forget, cell, output. Hochreiter and Schmidhuber, 1997."""
-    i, f, g, o = gates.chunk(4, -1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
-
-
-def gru_step(from_input: Tensor, from_hidden: Tensor, h: Tensor) -> Tensor:
-    """The new h; gates in PyTorch's order: reset, update, new. Cho et al., 2014."""
-    ri, zi, ni = from_input.chunk(3, -1)
-    rh, zh, nh = from_hidden.chunk(3, -1)
-    r, z = torch.sigmoid(ri + rh), torch.sigmoid(zi + zh)
-    n = torch.tanh(ni + r * nh)
-    return n + z * (h - n)
 
 
 def _scan(
@@ -75,7 +60,7 @@ def lstm_layer(
     w_out = None if w_hr is None else w_hr.t()
 
     def step(x: Tensor, state: State) -> State:
-        new_h, new_c = lstm_step(x + torch.matmul(state[0], w), state[1])
+        _, new_h, new_c = lstm_step(x + torch.matmul(state[0], w), state[1])
         return (new_h if w_out is None else torch.matmul(new_h, w_out)), new_c
 
     return _scan(_project(input, w_ih, b_ih, b_hh), (h, c), sizes, reverse, step)
@@ -94,7 +79,7 @@ def gru_layer(
 
     def step(x: Tensor, state: State) -> State:
         from_hidden = torch.matmul(state[0], w)
-        return (gru_step(x, from_hidden if bias is None else from_hidden + bias, state[0]),)
+        return (gru_step(x, from_hidden if bias is None else from_hidden + bias, state[0])[1],)
 
     return _scan(x, (h,), sizes, reverse, step)
 
@@ -145,8 +130,8 @@ def _as_one(x: Tensor, state: tuple[Tensor, ...], w_ih: Tensor, w_hh: Tensor) ->
     return w_hh.shape[1] < UNIT_HIDDEN or "bfloat16" not in tiles.dtypes()
 
 
-def _check_sizes(sizes: Tensor, rows: int, batch: int) -> None:
-    """RuntimeError unless these are batch sizes of so many packed rows: native code counts on it."""
+def _checked_sizes(sizes: Tensor, rows: int, batch: int) -> tuple[int, ...]:
+    """Batch sizes as numbers; RuntimeError unless they are those of so many packed rows: native code counts on it."""
     if sizes.dtype != torch.int64 or sizes.ndim != 1:
         raise RuntimeError(f"batch_sizes should always be a 1D int64 CPU tensor, but got {sizes.dtype} of shape {tuple(sizes.shape)}")
     each = sizes.tolist()
@@ -157,6 +142,7 @@ def _check_sizes(sizes: Tensor, rows: int, batch: int) -> None:
             f"batch_sizes {shown} do not fit {rows} packed rows and {batch} sequences: they must not increase, begin with the number of sequences, be 1 or "
             "more, and sum up to the rows (pack_padded_sequence makes them)"
         )
+    return tuple(each)
 
 
 def layers(
@@ -168,8 +154,7 @@ def layers(
     `weights`: those of each layer and direction, in the order of the modules (w_ih, w_hh, b_ih and b_hh with `biases`, w_hr of a
     projection). `state`: stacked as (layers * directions, batch, size), as the final states are that come with the result.
     """
-    if sizes is not None:
-        _check_sizes(sizes, x.shape[0], state[0].shape[1])
+    each = None if sizes is None else _checked_sizes(sizes, x.shape[0], state[0].shape[1])
     directions = 2 if bidirectional else 1
     finals: list[tuple[Tensor, ...]] = []
     for index, own in enumerate(weights):
@@ -178,7 +163,7 @@ def layers(
                 x = torch.nn.functional.dropout(x, dropout, training)
             outputs = []
         before = tuple(s[index] for s in state)
-        results = _layer(mode, x, before, list(own), biases, sizes, index % directions == 1)
+        results = _layer(mode, x, before, list(own), biases, sizes, each, index % directions == 1)
         outputs.append(results[0])
         finals.append(results[1:])
         if len(outputs) == directions:
@@ -187,15 +172,17 @@ def layers(
 
 
 def _layer(
-    mode: str, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], biases: bool, sizes: Tensor | None, reverse: bool
-) -> tuple[Tensor, ...]:
+    mode: str, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], biases: bool, sizes: Tensor | None, each: tuple[int, ...] | None,
+    reverse: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """One direction of one layer. `each`: the sizes as numbers."""
     projection = weights.pop() if len(weights) == (5 if biases else 3) else None
     w_ih, w_hh, b_ih, b_hh = weights if biases else (*weights, None, None)
     h, c = state[0], state[1] if len(state) == 2 else None
     if projection is None and _as_one(x, state, w_ih, w_hh):
         return _steps(_MODES[mode], x, h, c, w_ih, w_hh, b_ih, b_hh, sizes, reverse)
     batch = h.shape[0]
-    each = (batch,) * (x.shape[0] // batch) if sizes is None else tuple(int(n) for n in sizes.tolist())
+    each = each or (batch,) * (x.shape[0] // batch)
     if c is not None:
         return lstm_layer(x, h, c, w_ih, w_hh, b_ih, b_hh, projection, each, reverse)
     if mode == "GRU":
@@ -208,7 +195,7 @@ def lstm_cell(
     input: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
 ) -> tuple[Tensor, ...]:
     """(h, c) after one step."""
-    return lstm_step(_project(input, w_ih, b_ih) + _project(h, w_hh, b_hh), c)
+    return lstm_step(_project(input, w_ih, b_ih) + _project(h, w_hh, b_hh), c)[1:]
 
 
 @functional
@@ -216,7 +203,7 @@ def gru_cell(
     input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
 ) -> Tensor:
     """h after one step."""
-    return gru_step(_project(input, w_ih, b_ih), _project(h, w_hh, b_hh), h)
+    return gru_step(_project(input, w_ih, b_ih), _project(h, w_hh, b_hh), h)[1]
 
 
 @functional

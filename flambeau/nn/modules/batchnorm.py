@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import flambeau as torch
 from flambeau.nn import functional as F
@@ -19,8 +19,9 @@ class _NormBase(Module):
     __constants__ = ["track_running_stats", "momentum", "eps", "num_features", "affine"]
     _expected: ClassVar[str] = ""
     _ndims: ClassVar[tuple[int, ...]] = ()
-    weight: Tensor | None
-    bias: Tensor | None
+    if TYPE_CHECKING:  # None in a layer without one; PyTorch's types say so, as most programs know that it is there
+        weight: Parameter
+        bias: Parameter
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
@@ -41,7 +42,7 @@ class _NormBase(Module):
         if track_running_stats:
             self.register_buffer("running_mean", torch.zeros(num_features, device=device, dtype=dtype))
             self.register_buffer("running_var", torch.ones(num_features, device=device, dtype=dtype))
-            self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.int64))
+            self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.int64, device=device))
         else:
             for name in ("running_mean", "running_var", "num_batches_tracked"):
                 self.register_buffer(name, None)
@@ -127,7 +128,10 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm over all processes of a group; with the one process there is here, plain batch norm."""
+    """Batch norm whose statistics, in training, are those of the batches of all ranks of a group, with gradients through them.
+
+    In evaluation, and in one process, it is plain batch norm.
+    """
 
     _expected, _ndims = "at least 2D", tuple(range(2, 65))
 
@@ -138,6 +142,48 @@ class SyncBatchNorm(_BatchNorm):
     ) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        from flambeau.distributed.group import get_world_size, is_initialized
+
+        own_statistics = self.training or (self.running_mean is None and self.running_var is None)
+        if not own_statistics or not is_initialized() or get_world_size(self.process_group) <= 1:
+            return super().forward(input)
+        return self._over_ranks(input)
+
+    def _over_ranks(self, input: Tensor) -> Tensor:
+        """The mean over all ranks first, then the variance about it: as accurate as of one batch."""
+        from flambeau.distributed.nn.functional import all_reduce
+
+        kind = torch.float32 if input.dtype in (torch.float16, torch.bfloat16) else input.dtype
+        x = input.to(kind)
+        dims = [d for d in range(input.ndim) if d != 1]
+        shape = [1, -1] + [1] * (input.ndim - 2)
+        counted = torch.full((1,), float(x.numel() // x.shape[1]), dtype=kind)
+        sums = all_reduce(torch.cat([x.sum(dims), counted]), group=self.process_group)
+        count = sums[-1].detach()
+        mean = sums[:-1] / count
+        centred = x - mean.reshape(shape)
+        variance = all_reduce((centred * centred).sum(dims), group=self.process_group) / count
+        if self.training and self.track_running_stats:
+            self._note(mean.detach(), variance.detach() * (count / (count - 1)))
+        result = centred * torch.rsqrt(variance + self.eps).reshape(shape)
+        if self.weight is not None:
+            result = result * self.weight.reshape(shape)
+        if self.bias is not None:
+            result = result + self.bias.reshape(shape)
+        return result.to(input.dtype)
+
+    def _note(self, mean: Tensor, variance: Tensor) -> None:
+        """Running statistics."""
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        assert self.running_mean is not None and self.running_var is not None
+        share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum  # type: ignore[arg-type]
+        with torch.no_grad():
+            self.running_mean.mul_(1 - share).add_(mean.to(self.running_mean.dtype), alpha=share)
+            self.running_var.mul_(1 - share).add_(variance.to(self.running_var.dtype), alpha=share)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flambeau as torch
 from flambeau.nn import functional as F
@@ -28,7 +28,8 @@ class Linear(Module):
 
     __constants__ = ["in_features", "out_features"]
     weight: Tensor
-    bias: Tensor | None
+    if TYPE_CHECKING:  # None in a layer without one; PyTorch's types say so, as most programs know that it is there
+        bias: Parameter
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
@@ -68,7 +69,8 @@ class Bilinear(Module):
 
     __constants__ = ["in1_features", "in2_features", "out_features"]
     weight: Tensor
-    bias: Tensor | None
+    if TYPE_CHECKING:  # None in a layer without one; PyTorch's types say so, as most programs know that it is there
+        bias: Parameter
 
     def __init__(
         self,
@@ -80,8 +82,6 @@ class Bilinear(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if in1_features <= 0:
-            raise ValueError(f"in1_features must be > 0, but got {in1_features}")
         self.in1_features = in1_features
         self.in2_features = in2_features
         self.out_features = out_features
@@ -93,6 +93,8 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        if self.in1_features <= 0:
+            raise ValueError(f"in1_features must be > 0, but got (in1_features={self.in1_features})")
         bound = 1 / math.sqrt(self.weight.shape[1])
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:

@@ -409,6 +409,8 @@ class Module(HookMixin, StateMixin):
                 elif conversions._swap and new is not p:
                     p.grad = None
                     torch.utils.swap_tensors(p, Parameter(new, p.requires_grad))
+                elif new is not p and new.device != p.device:  # other memory altogether, as in PyTorch
+                    p = self._parameters[name] = Parameter(new, p.requires_grad)
                 elif new is not p:
                     p.data = new
                 if grad is not None:
@@ -429,7 +431,16 @@ class Module(HookMixin, StateMixin):
 
         def convert(t: Any) -> Any:
             cast = dtype if t.is_floating_point() or t.is_complex() else None
-            return t.to(device, cast, non_blocking) if device is not None else t if cast is None else t.to(cast)
+            if device is None:
+                return t if cast is None else t.to(cast)
+            try:
+                return t.to(device, cast, non_blocking)
+            except NotImplementedError as error:
+                if not t.is_meta:
+                    raise
+                raise NotImplementedError(
+                    f"{error} Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving module from meta to a different device."
+                ) from None
 
         return self._apply(convert)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flambeau as torch
 from flambeau.nn import functional as F
@@ -17,8 +17,9 @@ from flambeau.tensor import Tensor
 class _Affine(Module):
     """weight (ones) and bias (zeros) of a given shape, or None for either."""
 
-    weight: Tensor | None
-    bias: Tensor | None
+    if TYPE_CHECKING:  # None in a layer without one; PyTorch's types say so, as most programs know that it is there
+        weight: Parameter
+        bias: Parameter
 
     def _make(self, shape: Any, weight: bool, bias: bool, device: Any, dtype: Any) -> None:
         self.register_parameter("weight", Parameter(torch.empty(shape, device=device, dtype=dtype)) if weight else None)
@@ -93,7 +94,8 @@ class RMSNorm(Module):
     """Divide by the root mean square over the last dimensions."""
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
-    weight: Tensor | None
+    if TYPE_CHECKING:  # None in a layer without one; PyTorch's types say so, as most programs know that it is there
+        weight: Parameter
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,

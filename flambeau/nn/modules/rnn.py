@@ -70,7 +70,7 @@ class RNNBase(Module):
         self.bidirectional = bidirectional
         self.proj_size = proj_size
         directions = 2 if bidirectional else 1
-        gates = _GATES[mode] * hidden_size
+        gates = hidden_size if _GATES[mode] == 1 else _GATES[mode] * hidden_size  # not 1 * True, which is an int
         out = proj_size or hidden_size
         self._all_weights: list[list[str]] = []
         for layer in range(num_layers):
@@ -127,8 +127,8 @@ class RNNBase(Module):
 
     def _zeros(self, batch: int, like: Tensor) -> tuple[Tensor, ...]:
         layers = self.num_layers * (2 if self.bidirectional else 1)
-        h = torch.zeros(layers, batch, self.proj_size or self.hidden_size, dtype=like.dtype)
-        return (h, torch.zeros(layers, batch, self.hidden_size, dtype=like.dtype)) if self.mode == "LSTM" else (h,)
+        h = torch.zeros(layers, batch, self.proj_size or self.hidden_size, dtype=like.dtype, device=like.device)
+        return (h, torch.zeros(layers, batch, self.hidden_size, dtype=like.dtype, device=like.device)) if self.mode == "LSTM" else (h,)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         name = self.mode.partition("_")[0]
@@ -284,7 +284,7 @@ class RNNCellBase(Module):
             raise RuntimeError(f"input has inconsistent input_size: got {input.shape[-1]} expected {self.input_size}")
         x = input if input.ndim == 2 else input.unsqueeze(0)
         if state is None:
-            return x, (torch.zeros(x.shape[0], self.hidden_size, dtype=x.dtype),) * count
+            return x, (torch.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device),) * count
         state = tuple(s if s.ndim == 2 else s.unsqueeze(0) for s in state)
         for s in state:
             if tuple(s.shape) != (x.shape[0], self.hidden_size):

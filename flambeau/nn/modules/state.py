@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -176,6 +177,12 @@ class StateMixin:
                 f"size mismatch for {key}: copying a param with shape {source.shape} from checkpoint, "
                 f"the shape in current model is {target.shape}."
             )
+        if target.is_meta and not source.is_meta and not assign:
+            warnings.warn(
+                f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current model, which is a no-op. (Did you "
+                "mean to pass `assign=True` to assign items in the state dictionary to their corresponding key in the module instead of copying them "
+                "in place?)", stacklevel=2,
+            )  # fmt: skip
         try:
             with torch.no_grad():
                 if not assign:

@@ -158,6 +158,7 @@ class TransformerEncoder(Module):
         self.layers = _clones(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
+        bool(getattr(encoder_layer, "norm_first", False))  # PyTorch asks here: what is neither true nor false is refused now
         self.enable_nested_tensor = enable_nested_tensor
         self.mask_check = mask_check
 

@@ -146,8 +146,16 @@ def pad_sequence(
     items = list(sequences.unbind(0) if isinstance(sequences, Tensor) else sequences)
     if not items:
         raise RuntimeError("pad_sequence: Expected a non-empty list of Tensors")
+    scalar = next((i for i, t in enumerate(items) if not t.ndim), None)
+    if scalar is not None:
+        kind = IndexError if scalar else RuntimeError
+        raise kind(f"pad_sequence: Expected sequences of one dim at least, but sequence {scalar} has none; its first dim is its length")
     lengths = [t.shape[0] for t in items]
     longest = max(lengths)
+    kind, rest = items[0].dtype, items[0].shape[1:]  # the others are written into rows like the first
+    for i, t in enumerate(items):
+        if t.dtype is not kind or t.shape[1:] != rest:
+            items[i] = t.to(kind).expand(lengths[i], *rest)
     has = _has_step(lengths, longest).T  # sequence after sequence, as the items are put together
     number, step = np.nonzero(has)
     if padding_side == "right":

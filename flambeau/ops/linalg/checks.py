@@ -106,7 +106,7 @@ _FAILURES = {
 
 def raise_failures(name: str, info: Any, kind: str) -> None:
     """LinAlgError for the first matrix whose info is not 0. Inside another function's body nothing can be looked at."""
-    if isinstance(local.trace, Fragment) or info.numel() == 0:
+    if isinstance(local.trace, Fragment) or info.numel() == 0 or info.is_meta:
         return
     while hasattr(info, "_level"):  # under a vmap: of all samples
         info = info._inner

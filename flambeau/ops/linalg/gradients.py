@@ -185,28 +185,35 @@ def _qr(c: Any, *gs: Any) -> Any:
     g_q, g_r = gs
     q, r = c.output(0), c.output(1)
     if m >= n:
-        return _qr_square(q, r, g_q, g_r)
+        return _qr_first(q, r, g_q, g_r)
     # A = [A1 A2], A1 = Q R1 is the square case, and R2 = Q^H A2.
     r1, r2 = r.narrow(-1, 0, m), r.narrow(-1, m, n - m)
     if g_r is None:
-        first = _qr_square(q, r1, g_q, None)
+        first = _qr_first(q, r1, g_q, None)
         return prim.concatenate(first, r2 * 0, dim=first._meta.ndim - 1)
     g_r1, g_r2 = g_r.narrow(-1, 0, m), g_r.narrow(-1, m, n - m)
-    g_q = _add(g_q, q @ (r2 @ g_r2.mH))
-    first = _qr_square(q, r1, g_q, g_r1)
+    first = _qr_first(q, r1, _add(g_q, q @ (r2 @ g_r2.mH)), g_r1)
     return prim.concatenate(first, q @ g_r2, dim=first._meta.ndim - 1)
 
 
-def _qr_square(q: Any, r: Any, g_q: Any, g_r: Any) -> Any:
-    """gA = (gQ + Q S) R^-H, S Hermitian with the upper triangle of gR R^H - Q^H gQ (Walter and Lehmann 2018)."""
+def _qr_first(q: Any, r: Any, g_q: Any, g_r: Any) -> Any:
+    """gA = Q gR + (gQ - Q Q^H gQ + Q L) R^-H, L the lower triangle of M^H - M for M = gR R^H - Q^H gQ (Walter and Lehmann 2018).
+
+    gR does not go through R R^-1, and the last column of L is zero: so a small last element of R costs no digits.
+    """
     middle = None if g_r is None else g_r @ r.mH
     if g_q is not None:
-        middle = _add(middle, -(q.mH @ g_q))
+        turned = q.mH @ g_q
+        middle = _add(middle, -turned)
     assert middle is not None
-    upper = middle.triu()
-    diagonal = _diagonal(upper)
-    symmetric = upper + upper.mH - _as(diagonal.real, diagonal._meta.dtype).diag_embed()
-    return solve_triangular_with(r.mH, _add(g_q, q @ symmetric), False, left=False)
+    lower = (middle.mH - middle).tril(-1)
+    if middle._meta.dtype.is_complex:
+        lower = lower + (_as(_diagonal(middle).real, middle._meta.dtype) - _diagonal(middle)).diag_embed()
+    if g_q is None or q._meta.shape[-2] == q._meta.shape[-1]:  # Q Q^H gQ is gQ
+        inner = solve_triangular_with(r.mH, lower, False, left=False)
+        return q @ (inner if g_r is None else g_r + inner)
+    beside = solve_triangular_with(r.mH, g_q + q @ (lower - turned), False, left=False)
+    return beside if g_r is None else q @ g_r + beside
 
 
 @gradient("lu")

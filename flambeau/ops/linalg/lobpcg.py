@@ -42,7 +42,7 @@ def lobpcg(
             f"LOBPCG algorithm is not applicable when the number of A rows (={m}) is smaller than 3 x the number of requested eigenpairs (={columns})"
         )
     a, b, preconditioner = [t if t is None or not t.is_sparse else t.to_dense() for t in (A, B, iK)]
-    start = torch.randn((*A.shape[:-2], m, columns), dtype=A.dtype) if X is None else X
+    start = torch.randn((*A.shape[:-2], m, columns), dtype=A.dtype, device=A.device) if X is None else X
     with torch.no_grad():
         vectors = _iterate(a, b, preconditioner, start, -1 if niter is None else niter, _tolerance(A.dtype, tol), largest is not False)[..., :wanted]
     return (vectors * (a @ vectors)).sum(-2), vectors  # Rayleigh quotients: their gradients are those of the eigenvalues

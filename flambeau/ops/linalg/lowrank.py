@@ -16,7 +16,7 @@ def _range(a: Any, q: int, niter: int) -> Any:
     """An orthonormal basis of q columns that nearly spans the range of each matrix."""
     from flambeau.ops.random import randn
 
-    basis = qr(a @ randn(a.shape[-1], q, dtype=a.dtype))[0]
+    basis = qr(a @ randn(a.shape[-1], q, dtype=a.dtype, device=a.device))[0]
     for _ in range(niter):
         basis = qr(a.mH @ basis)[0]
         basis = qr(a @ basis)[0]

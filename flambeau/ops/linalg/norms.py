@@ -19,6 +19,7 @@ from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import dim_of, one_of
 from flambeau.ops.wrapper import MISSING
+from flambeau.trace.recorder import local
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -123,6 +124,8 @@ def cond(input: Tensor, p: Any = None) -> Any:
 def matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Any:
     """How many singular values (or |eigenvalues|) of each matrix exceed max(atol, rtol * largest); int64."""
     require_matrix("linalg.matrix_rank", input, "input")
+    if tol is None and input.dtype.to_real() not in (dtypes.float32, dtypes.float64) and getattr(local.trace, "autocast", None) is None:
+        raise RuntimeError(f"linalg.matrix_rank(): input must be float32, float64, complex64 or complex128 where tol is not given, got {input.dtype}")
     absolute, relative = (tol, 0.0) if tol is not None else tolerances(input, atol, rtol)
     s = (eigvalsh(input.detach()).abs() if hermitian else svdvals(input.detach()))
     if s.shape[-1] == 0:
@@ -182,7 +185,8 @@ def _vecdot(x: Tensor, y: Tensor, dim: int) -> Tensor:
     a, b = promote(x, y)
     require_floating("linalg.vecdot", a, low=True)
     product = prim.mul(prim.conj_physical(a) if a.dtype.is_complex else a, b)
-    return prim.sum(product, dims=(dim_of(dim, product._meta.ndim),))  # type: ignore[no-any-return]
+    d = dim_of(dim, product._meta.ndim)
+    return prim.sum(product, dims=(d,)) if product._meta.ndim else product  # type: ignore[no-any-return]
 
 
 @public("linalg.vecdot")
@@ -190,6 +194,8 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
     """Dot products along a dim, the first argument conjugated; other dims broadcast."""
     if x.dtype is not y.dtype:
         raise RuntimeError(f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {x.dtype} and y of type {y.dtype} instead")
+    if x.ndim == y.ndim == 1 and x.shape != y.shape:
+        raise RuntimeError(f"linalg.vecdot: vectors do not broadcast, they must have the same number of elements, got {x.shape[0]} and {y.shape[0]}")
     return _vecdot(x, y, dim)
 
 

@@ -58,9 +58,9 @@ def sgn(c, g):
         return _zero(g)
     x = c.input(0)
     modulus = abs(x)
-    safe = where(modulus.eq(0), 1.0, modulus)
+    zero = modulus.eq(0)
     s = c.output(0)
-    return (g - make_complex((g * _conj(s)).real, 0.0) * s) / safe
+    return where(zero, 0.0, (g - make_complex((g * _conj(s)).real, 0.0) * s) / where(zero, 1.0, modulus))
 
 
 @_unary("floor")
@@ -83,20 +83,25 @@ def round(c, g):
     return _zero(g)
 
 
+def _result(c, function):
+    """The result, computed once more where attribute `of_input` says that the gradient is one of the input: a program may write over the result."""
+    return _conj(function(c.input(0)) if c.attrs.get("of_input") else c.output(0))
+
+
 @_unary("sqrt")
 def sqrt(c, g):
-    return g / (2 * _conj(c.output(0)))
+    return g / (2 * _result(c, sqrt))
 
 
 @_unary("rsqrt")
 def rsqrt(c, g):
-    r = _conj(c.output(0))
+    r = _result(c, rsqrt)
     return -0.5 * g * (r * r * r)
 
 
 @_unary("reciprocal")
 def reciprocal(c, g):
-    r = _conj(c.output(0))
+    r = _result(c, reciprocal)
     return -g * (r * r)
 
 
@@ -165,14 +170,12 @@ def _one_minus_square(x: Any) -> Any:
 
 @_unary("asin")
 def asin(c, g):
-    x = _conj(c.input(0))
-    return g * rsqrt(_one_minus_square(x))
+    return g * _conj(rsqrt(_one_minus_square(c.input(0))))
 
 
 @_unary("acos")
 def acos(c, g):
-    x = _conj(c.input(0))
-    return -g * rsqrt(_one_minus_square(x))
+    return -g * _conj(rsqrt(_one_minus_square(c.input(0))))
 
 
 @_unary("atan")
@@ -199,14 +202,16 @@ def tanh(c, g):
 
 @_unary("asinh")
 def asinh(c, g):
-    x = _conj(c.input(0))
-    return g * rsqrt(x * x + 1)
+    x = c.input(0)
+    return g * _conj(rsqrt(x * x + 1))
 
 
 @_unary("acosh")
 def acosh(c, g):
-    x = _conj(c.input(0))
-    return g * rsqrt(x * x - 1)
+    x = c.input(0)
+    if not x.dtype.is_complex:
+        return g * rsqrt(x * x - 1)
+    return g * _conj(rsqrt(x + 1) * rsqrt(x - 1))  # not the root of x^2 - 1, which has the other sign in the left half plane
 
 
 @_unary("atanh")

@@ -5,93 +5,68 @@ The gradient of the gradient, forward derivatives and batches of layers (vmap) a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
-from flambeau.compiler.graph import GATES, Value, contiguous_strides
-from flambeau.ops.primitive import primitive, same_dtype
+from flambeau.compiler.graph import Value, contiguous_strides, recurrent_operands
+from flambeau.ops.primitive import Infer, primitive, same_dtype
 from flambeau.ops.primitives.contract import matmul
 from flambeau.ops.primitives.move import zeros_of
 from flambeau.ops.primitives.view import expand
 from flambeau.trace.meta import Meta
 from flambeau.trace.recorder import local
 
-SAVED = {"lstm": 4, "gru": 4, "tanh": 0, "relu": 0}  # numbers kept of each unit and row: the gates' values; of a GRU also what its reset gate multiplies
+
+def _inputs(op: str, attrs: dict[str, Any]) -> list[str]:
+    """The names of a node's inputs, in order."""
+    return [*recurrent_operands(op, attrs, 0, 0, 0)[0], *["sizes"] * attrs["packed"]]
 
 
-def _names(attrs: dict[str, Any]) -> list[str]:
-    """The inputs of a `recurrent` node, in order."""
-    lstm, gru = attrs["mode"] == "lstm", attrs["mode"] == "gru"
-    return ["gates", "h", *["c"] * lstm, "w", *["bias"] * gru, *["sizes"] * attrs["packed"]]
+def _rule(op: str) -> Infer:
+    """The shape rule of `recurrent` or of its gradient; RuntimeError where operands do not fit."""
+
+    def infer(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
+        mode, rows, (batch, hidden) = attrs["mode"], metas[0].shape[0], metas[1].shape
+        given, results = recurrent_operands(op, attrs, rows, batch, hidden)
+        dtype_ = same_dtype(op, metas[: len(given)])
+        for (name, shape), m in zip(given.items(), metas, strict=False):
+            if tuple(m.shape) != shape:
+                raise RuntimeError(f"{mode} layer: {name} has the shape {tuple(m.shape)}; a state of {(batch, hidden)} and {rows} rows need {shape}")
+        if not attrs["packed"] and rows % batch:
+            raise RuntimeError(f"{mode} layer: {rows} rows of input are not the same number of steps for each of {batch} sequences")
+        return [Value(shape, dtype_, contiguous_strides(shape)) for shape in results.values()]
+
+    return infer
 
 
-def _gradient_names(attrs: dict[str, Any]) -> list[str]:
-    """The inputs of a `recurrent_gradient` node, in order."""
-    lstm = attrs["mode"] == "lstm"
-    return ["g", "g_h", *["g_c"] * lstm, "y", "h", *["c", "all_c"] * lstm, *["saved"] * bool(SAVED[attrs["mode"]]), "w", *["sizes"] * attrs["packed"]]
-
-
-def _rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
-    given = dict(zip(_names(attrs), metas, strict=True))
-    dtype_ = same_dtype("recurrent", [m for name, m in given.items() if name != "sizes"])
-    batch, hidden = given["h"].shape
-    rows = given["gates"].shape[0]
-    mode = attrs["mode"]
-    width = GATES[mode] * hidden
-    for name, shape in (("gates", (rows, width)), ("c", (batch, hidden)), ("w", (width, hidden)), ("bias", (width,))):
-        if name in given and tuple(given[name].shape) != shape:
-            raise RuntimeError(f"{mode} layer: {name} has the shape {tuple(given[name].shape)}; a state of {(batch, hidden)} and {rows} rows need {shape}")
-    if "sizes" not in given and rows % batch:
-        raise RuntimeError(f"{mode} layer: {rows} rows of input are not the same number of steps for each of {batch} sequences")
-    shapes = [(rows, hidden), (batch, hidden)]
-    if mode == "lstm":
-        shapes.append((batch, hidden))
-    if attrs["keep"]:
-        shapes += [(rows, hidden)] * (mode == "lstm") + [(rows, SAVED[mode] * hidden)] * bool(SAVED[mode])
-    return [Value(shape, dtype_, contiguous_strides(shape)) for shape in shapes]
-
-
-def _gradient_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
-    given = dict(zip(_gradient_names(attrs), metas, strict=True))
-    rows, hidden = given["y"].shape
-    mode = attrs["mode"]
-    gates = (rows, GATES[mode] * hidden)
-    shapes = [gates, *[gates] * (mode == "gru"), (rows, hidden), tuple(given["h"].shape), *[tuple(given["h"].shape)] * (mode == "lstm")]
-    return [Value(shape, given["y"].dtype, contiguous_strides(shape)) for shape in shapes]
-
-
-@primitive("recurrent", _rule)
-def recurrent(c, g, g_h, *more):
+@primitive("recurrent", _rule("recurrent"))
+def recurrent(c, *gradients):
     attrs = c.attrs
     mode = attrs["mode"]
-    lstm = mode == "lstm"
+    names = _inputs("recurrent", attrs)
     composed = local.trace.grad_enabled or not attrs["keep"]
-    given = {name: c.input(i) for i, name in enumerate(_names(attrs)) if composed or name not in ("gates", "bias")}
-    g_c = more[0] if lstm else None
-    y = c.output(0)
-    shape, state = tuple(y._meta.shape), tuple(given["h"]._meta.shape)
-    g, g_h, g_c = [zeros_of(s, y._meta.dtype) if x is None else x.contiguous() for x, s in ((g, shape), (g_h, state), (g_c, state))]
+    values = {name: c.input(i) for i, name in enumerate(names) if composed or name not in ("gates", "bias")}
+    results = list(recurrent_operands("recurrent", attrs, 0, 0, 0)[1])
+    values |= {name: c.output(i) for i, name in enumerate(results) if not composed and name not in ("last_h", "last_c")}
+    y, state = c.output(0)._meta, tuple(values["h"]._meta.shape)
+    shapes = {"g": tuple(y.shape), "g_h": state} | ({"g_c": state} if mode == "lstm" else {})
+    for (name, shape), x in zip(shapes.items(), gradients, strict=False):  # what is kept has no gradient
+        values[name] = zeros_of(shape, y.dtype) if x is None else x.contiguous()
+    inner = {name: attrs[name] for name in ("mode", "reverse", "packed")}
     if composed:
-        walk = Walk(given["gates"], given["h"], given.get("sizes"), attrs["reverse"])
-        found = _slopes(mode, walk, g, g_h, g_c, _forward(mode, walk, given), given["w"])
+        walk = Walk(values["gates"], values["h"], values.get("sizes"), attrs["reverse"])
+        found = _slopes(mode, walk, values, _forward(mode, walk, values)[0])
     else:
-        kept = dict(zip([*["all_c"] * lstm, *["saved"] * bool(SAVED[mode])], range(3 if lstm else 2, 5), strict=False))
-        values = {**given, "g": g, "g_h": g_h, "g_c": g_c, "y": y, **{name: c.output(i) for name, i in kept.items()}}
-        found = recurrent_gradient(*[values[name] for name in _gradient_names(attrs)], mode=mode, reverse=attrs["reverse"], packed=attrs["packed"])
-    slopes = dict(zip(_results(mode), found, strict=True))
-    to_hidden = slopes.get("hidden", slopes["gates"])
-    answer = {"gates": slopes["gates"], "h": slopes["h"], "c": slopes.get("c"), "w": matmul(to_hidden.transpose(-2, -1), slopes["before"])}
+        found = recurrent_gradient(*[values[name] for name in _inputs("recurrent_gradient", inner)], **inner)
+    slopes = dict(zip(recurrent_operands("recurrent_gradient", inner, 0, 0, 0)[1], found, strict=True))
+    to_hidden = slopes.get("to_hidden", slopes["to_gates"])
+    answer = {"gates": slopes["to_gates"], "h": slopes["to_h"], "c": slopes.get("to_c"), "w": matmul(to_hidden.transpose(-2, -1), slopes["before"])}
     if mode == "gru":
         answer["bias"] = to_hidden.sum(-2)
-    return tuple([answer.get(name) for name in _names(attrs)])
+    return tuple([answer.get(name) for name in names])
 
 
-def _results(mode: str) -> list[str]:
-    """What a `recurrent_gradient` gives: gradients of the gates' inputs, of what a GRU's hidden state adds to them, the state before each row; of h and c."""
-    return ["gates", *["hidden"] * (mode == "gru"), "before", "h", *["c"] * (mode == "lstm")]
-
-
-@primitive("recurrent_gradient", _gradient_rule)
+@primitive("recurrent_gradient", _rule("recurrent_gradient"))
 def recurrent_gradient(c, *gradients):
     raise RuntimeError("recurrent_gradient has no gradient: where one is asked for, `recurrent` uses a composition")
 
@@ -128,7 +103,7 @@ class Walk:
 
         return torch.where(self.inside[t].unsqueeze(-1), new, old) if self.packed else new
 
-    def together(self, parts: Sequence[Any]) -> Any:
+    def together(self, parts: Iterable[Any]) -> Any:
         """The rows of all steps, which are given in order of time."""
         import flambeau as torch
 
@@ -136,59 +111,79 @@ class Walk:
         return whole.index_select(-2, self.place) if self.packed else whole
 
 
-class _Step:
+class _Step(NamedTuple):
     """What was computed at a step: the states before, the gates' values, the new states."""
 
-    def __init__(self, h: Any, c: Any, values: Sequence[Any], new_h: Any, new_c: Any) -> None:
-        self.h, self.c, self.values, self.new_h, self.new_c = h, c, values, new_h, new_c
+    h: Any
+    c: Any
+    values: Sequence[Any]
+    new_h: Any
+    new_c: Any
 
 
-def _forward(mode: str, walk: Walk, given: dict[str, Any]) -> list[_Step]:
-    """All steps, in order of time."""
+def lstm_step(gates: Any, c: Any) -> tuple[list[Any], Any, Any]:
+    """(values of the gates, h, c) from the four gates' inputs, in PyTorch's order: input, forget, cell, output. Hochreiter and Schmidhuber, 1997."""
     import flambeau as torch
 
-    h, c = given["h"], given.get("c")
+    i, f, n, o = gates.chunk(4, -1)
+    values = [torch.sigmoid(i), torch.sigmoid(f), torch.tanh(n), torch.sigmoid(o)]
+    c = values[1] * c + values[0] * values[2]
+    return values, values[3] * torch.tanh(c), c
+
+
+def gru_step(from_input: Any, from_hidden: Any, h: Any) -> tuple[list[Any], Any]:
+    """(values of the gates and what reset multiplies, the new h); gates in PyTorch's order: reset, update, new. Cho et al., 2014."""
+    import flambeau as torch
+
+    ri, zi, ni = from_input.chunk(3, -1)
+    rh, zh, nh = from_hidden.chunk(3, -1)
+    r, z = torch.sigmoid(ri + rh), torch.sigmoid(zi + zh)
+    n = torch.tanh(ni + r * nh)
+    return [r, z, n, nh], n + z * (h - n)
+
+
+def _along(walk: Walk, h: Any, c: Any, step: Callable[[int, Any, Any], tuple[Sequence[Any], Any, Any]]) -> tuple[list[_Step], Any, Any]:
+    """(all steps in order of time, the last states). `step(t, h, c)` gives a step's values and new states."""
+    found: dict[int, _Step] = {}
+    for t in walk.order:
+        s = found[t] = _Step(h, c, *step(t, h, c))
+        h = walk.choose(t, s.new_h, h)
+        c = None if c is None else walk.choose(t, s.new_c, c)
+    return [found[t] for t in range(walk.count)], h, c
+
+
+def _forward(mode: str, walk: Walk, given: dict[str, Any]) -> tuple[list[_Step], Any, Any]:
+    """All steps, computed."""
+    import flambeau as torch
+
     w = given["w"].transpose(-2, -1)
-    found: dict[int, _Step] = {}
-    for t in walk.order:
+
+    def step(t: int, h: Any, c: Any) -> tuple[Sequence[Any], Any, Any]:
         x, z = walk.at(given["gates"], t), torch.matmul(h, w)
-        new_c = None
         if mode == "lstm":
-            i, f, g, o = (x + z).chunk(4, -1)
-            values = [torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)]
-            new_c = values[1] * c + values[0] * values[2]
-            new = values[3] * torch.tanh(new_c)
-        elif mode == "gru":
-            (xr, xz, xn), (hr, hz, hn) = x.chunk(3, -1), (z + given["bias"].unsqueeze(-2)).chunk(3, -1)
-            r, u = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
-            n = torch.tanh(xn + r * hn)
-            values, new = [r, u, n, hn], n + u * (h - n)
-        else:
-            values, new = [], torch.tanh(x + z) if mode == "tanh" else torch.relu(x + z)
-        found[t] = _Step(h, c, values, new, new_c)
-        h = walk.choose(t, new, h)
-        c = None if c is None else walk.choose(t, new_c, c)
-    return [found[t] for t in range(walk.count)]
+            return lstm_step(x + z, c)
+        if mode == "gru":
+            return (*gru_step(x, z + given["bias"].unsqueeze(-2), h), None)
+        return [], torch.tanh(x + z) if mode == "tanh" else torch.relu(x + z), None
+
+    return _along(walk, given["h"], given.get("c"), step)
 
 
-def _kept(mode: str, walk: Walk, given: dict[str, Any]) -> list[_Step]:
+def _kept(walk: Walk, given: dict[str, Any]) -> list[_Step]:
     """All steps, of what a `recurrent` node has kept."""
-    found: dict[int, _Step] = {}
-    h, c = given["h"], given.get("c")
-    for t in walk.order:
-        values = walk.at(given["saved"], t).chunk(4, -1) if SAVED[mode] else []
-        new = walk.at(given["y"], t)
-        new_c = None if c is None else walk.at(given["all_c"], t)
-        found[t] = _Step(h, c, values, new, new_c)
-        h = walk.choose(t, new, h)
-        c = None if c is None else walk.choose(t, new_c, c)
-    return [found[t] for t in range(walk.count)]
+
+    def step(t: int, h: Any, c: Any) -> tuple[Sequence[Any], Any, Any]:
+        values = walk.at(given["saved"], t).chunk(4, -1) if "saved" in given else []
+        return values, walk.at(given["y"], t), None if c is None else walk.at(given["all_c"], t)
+
+    return _along(walk, given["h"], given.get("c"), step)[0]
 
 
-def _slopes(mode: str, walk: Walk, g: Any, g_h: Any, g_c: Any, steps: list[_Step], w: Any) -> list[Any]:
+def _slopes(mode: str, walk: Walk, given: dict[str, Any], steps: list[_Step]) -> list[Any]:
     """What a `recurrent_gradient` gives, step by step."""
     import flambeau as torch
 
+    g, g_h, g_c, w = given["g"], given["g_h"], given.get("g_c"), given["w"]
     to_gates: dict[int, Any] = {}
     to_hidden: dict[int, Any] = {}
     for t in reversed(walk.order):
@@ -222,7 +217,9 @@ def _slopes(mode: str, walk: Walk, g: Any, g_h: Any, g_c: Any, steps: list[_Step
 
 def batched(name: str, attrs: dict[str, Any], inputs: Sequence[Any], is_batched: Sequence[bool], size: int) -> tuple[Any, ...]:
     """The results of a node whose inputs have one more dim in front (the batch of a vmap), but for those that have none."""
-    names = _names(attrs) if name == "recurrent" else _gradient_names(attrs)
+    import flambeau as torch
+
+    names = _inputs(name, attrs)
     given = dict(zip(names, inputs, strict=True))
     if dict(zip(names, is_batched, strict=True)).get("sizes"):
         raise NotImplementedError("vmap: the batch sizes of a packed sequence must be the same for all samples")
@@ -230,19 +227,12 @@ def batched(name: str, attrs: dict[str, Any], inputs: Sequence[Any], is_batched:
         if not has and key not in ("w", "bias", "sizes"):
             given[key] = expand(given[key], shape=(size, *given[key]._meta.shape))
     mode = attrs["mode"]
-    rows = given["gates"] if name == "recurrent" else given["y"]
-    walk = Walk(rows, given["h"], given.get("sizes"), attrs["reverse"])
+    walk = Walk(inputs[0], given["h"], given.get("sizes"), attrs["reverse"])
     if name == "recurrent_gradient":
-        return tuple(_slopes(mode, walk, given["g"], given["g_h"], given.get("g_c"), _kept(mode, walk, given), given["w"]))
-    steps = _forward(mode, walk, given)
-    h, c = given["h"], given.get("c")
-    for t in walk.order:
-        h = walk.choose(t, steps[t].new_h, h)
-        c = None if c is None else walk.choose(t, steps[t].new_c, c)
-    results = [walk.together([s.new_h for s in steps]), h, *[c] * (mode == "lstm")]
-    if attrs["keep"]:
-        import flambeau as torch
-
-        kept = [*[[s.new_c for s in steps]] * (mode == "lstm"), *[[torch.cat(list(s.values), -1) for s in steps if s.values]] * bool(SAVED[mode])]
-        results += [walk.together(parts) for parts in kept]
-    return tuple(results)
+        return tuple(_slopes(mode, walk, given, _kept(walk, given)))
+    steps, h, c = _forward(mode, walk, given)
+    of_rows: dict[str, Callable[[_Step], Any]] = {
+        "y": lambda s: s.new_h, "all_c": lambda s: s.new_c, "saved": lambda s: torch.cat(list(s.values), -1),
+    }  # fmt: skip
+    last = {"last_h": h, "last_c": c}
+    return tuple([last[key] if key in last else walk.together(map(of_rows[key], steps)) for key in recurrent_operands(name, attrs, 0, 0, 0)[1]])

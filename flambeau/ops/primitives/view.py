@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import dtypes
 from flambeau.compiler.graph import Value, contiguous_strides
 from flambeau.ops.primitive import Primitive, primitive
 from flambeau.trace.meta import Meta
@@ -271,7 +270,7 @@ def _real_view_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
 @primitive("real_view", _real_view_rule)
 def real_view(c, g):
     """A complex tensor as pairs of reals in a new last dimension, and back."""
-    if c.dtype(0) in (dtypes.complex64, dtypes.complex128):
+    if c.dtype(0).is_complex:
         from flambeau.ops.primitives.pointwise import make_complex
 
         return make_complex(select(g, dim=g._meta.ndim - 1, index=0), select(g, dim=g._meta.ndim - 1, index=1))

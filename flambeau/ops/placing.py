@@ -1,0 +1,103 @@
+"""Where new tensors are made that are given no device: `with torch.device(...)` and `torch.set_default_device`.
+
+While a device other than the CPU is asked for anywhere, the functions that make tensors of nothing have stubs (ops/instrument.py) that fill in the
+argument `device`; else they are as they are, and cost what they cost. What flambeau's own functions make on their way, where PyTorch has C++, is not asked.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import FunctionType
+from typing import Any, Final
+
+from flambeau.as_torch import under_flambeau
+from flambeau.devices import CPU, Device, check
+from flambeau.ops.instrument import Entry
+from flambeau.trace.recorder import Fragment, local
+
+# PyTorch's list (torch.utils._device): names in the torch namespace, then in others.
+NAMES: Final = (
+    "empty empty_permuted empty_strided ones arange bartlett_window blackman_window eye full hamming_window hann_window kaiser_window linspace "
+    "logspace rand randn randint randperm range sparse_coo_tensor sparse_compressed_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor "
+    "sparse_bsc_tensor tril_indices triu_indices zeros asarray tensor as_tensor scalar_tensor"
+).split()
+ELSEWHERE: Final = (("flambeau.fft", "fftfreq"), ("flambeau.fft", "rfftfreq"))
+_INNER: Final = ("flambeau.ops.", "flambeau.nn.functional", "flambeau.fft", "flambeau.linalg", "flambeau.func", "flambeau.functional")
+
+
+class _Places(threading.local):
+    """Per thread: the devices of the blocks that it is in, innermost last."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Device] = []
+
+
+_places = _Places()
+_default: list[Device | None] = [None]  # of set_default_device, for all threads
+_entries: dict[FunctionType, _Placed] = {}
+_wanted = [0]  # blocks and defaults that ask for another device than the CPU
+
+
+class _Placed(Entry):
+    """A function that makes tensors, while a device is asked for."""
+
+    __slots__ = ()
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        device = current()
+        if device is not None and kwargs.get("device") is None and not isinstance(local.trace, Fragment):
+            caller = under_flambeau(sys._getframe(2).f_globals.get("__name__", ""))
+            if not caller.startswith(_INNER):
+                kwargs = {**kwargs, "device": device}
+        return self.original(*args, **kwargs)
+
+
+def current() -> Device | None:
+    """The device of new tensors in this thread; None if nobody has asked for one."""
+    return _places.blocks[-1] if _places.blocks else _default[0]
+
+
+def constructors() -> list[FunctionType]:
+    """The functions that make tensors of nothing."""
+    import importlib
+
+    import flambeau
+
+    found = [getattr(flambeau, name, None) for name in NAMES]
+    found += [getattr(importlib.import_module(module), name) for module, name in ELSEWHERE]
+    return [f for f in found if type(f) is FunctionType]
+
+
+def _want(change: int) -> None:
+    """Stubs from the first that wants them to the last."""
+    before = _wanted[0]
+    _wanted[0] = before + change
+    if not before and _wanted[0]:
+        for function in constructors():
+            _entries[function] = _Placed(function)
+    elif before and not _wanted[0]:
+        for function in list(_entries):
+            _entries.pop(function).restore()
+
+
+def enter(device: Device) -> None:
+    """A block of this thread in which new tensors are on `device`. RuntimeError if there are no tensors there."""
+    check(device)
+    _places.blocks.append(device)
+    if device.type != CPU.type:
+        _want(1)
+
+
+def leave() -> None:
+    """The end of the innermost block."""
+    if _places.blocks.pop().type != CPU.type:
+        _want(-1)
+
+
+def set_default(device: Any) -> None:
+    """The device of new tensors outside of blocks; None: the CPU. RuntimeError if there are no tensors there."""
+    check(device)
+    before = _default[0]
+    _default[0] = None if device is None or Device(device).type == CPU.type else Device(device)
+    _want((_default[0] is not None) - (before is not None))
