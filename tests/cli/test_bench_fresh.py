@@ -41,7 +41,7 @@ def test_figures() -> None:
 
 
 def test_one_run(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    got = run("flambeau", "decoding, greedy", 0, 4, str(tmp_path))
+    got = run("flambeau", "decoding, greedy", 0, 4, str(tmp_path), str(tmp_path / "bytecode"))
     assert got is not None and 0 < got.median <= got.slowest <= got.first < got.total and got.resident > 1 << 20
-    assert run("no_such_module", "decoding, greedy", 0, 4, str(tmp_path)) is None
+    assert run("no_such_module", "decoding, greedy", 0, 4, str(tmp_path), str(tmp_path)) is None
     assert "no_such_module" in capsys.readouterr().err

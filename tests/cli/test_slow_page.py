@@ -17,7 +17,7 @@ def test_the_example_shows_what_new_sizes_cost() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     *_, last = done.stdout.strip().split("\n")
-    assert last.startswith("76 ")
+    assert last.startswith("81 ")
     assert "'slow_path_entries': 0" in last and "'plans_made': 0" in last and "'class_plans': 0" not in last
 
 

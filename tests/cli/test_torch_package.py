@@ -155,6 +155,9 @@ def test_spawned_workers(installed: Environment, tmp_path: Path) -> None:
     assert done.stdout.split("\n")[:3] == ["('torch', 3.0)", "('torch', 3.0)", "[[0, 1], [2, 3]]"]
 
 
+DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"
+
+
 def test_pickles_load_under_either_name(installed: Environment, tmp_path: Path) -> None:
     program = """
         import pickle, {0} as torch
@@ -162,12 +165,13 @@ def test_pickles_load_under_either_name(installed: Environment, tmp_path: Path) 
         torch.manual_seed(0)
         things = [torch.ones(2), nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Parameter(torch.zeros(1)), torch.device("cpu"), torch.float16, torch.Size([1]),
                   torch.distributions.Normal(0.0, 1.0), torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5), torch.add, nn.functional.relu,
-                  torch.optim.lr_scheduler.StepLR, torch.float32, torch.strided, torch.contiguous_format, torch.UntypedStorage(4), torch.Generator]
+                  torch.optim.lr_scheduler.StepLR, torch.float32, torch.strided, torch.contiguous_format, torch.UntypedStorage(4), torch.Generator,
+                  [getattr(torch, n) for n in "{1}".split()]]
         with open("{0}.pickle", "wb") as file:
             pickle.dump(things, file)
         torch.save(things[1], "{0}.pt")"""
     for name in ("torch", "flambeau"):
-        installed.code(program.format(name), cwd=tmp_path)
+        installed.code(program.format(name, DTYPES), cwd=tmp_path)
     assert b"flambeau" not in (tmp_path / "torch.pickle").read_bytes()
     for reader in ("torch", "flambeau"):
         for name in ("torch", "flambeau"):
@@ -178,6 +182,7 @@ def test_pickles_load_under_either_name(installed: Environment, tmp_path: Path) 
                 model = torch.load("{name}.pt", weights_only=False)
                 assert type(things[1][0]) is type(model[0]) is torch.nn.Linear and isinstance(things[0], torch.Tensor)
                 assert torch.equal(things[1][0].weight, model[0].weight) and things[8] is torch.add and things[4] is torch.float16
+                assert all(d is getattr(torch, n) for d, n in zip(things[-1], "{DTYPES}".split(), strict=True))
                 assert type(things[7]) is torch.optim.SGD and things[3] == torch.device("cpu") and things[12] is torch.strided
                 print(things[0].tolist(), things[1](torch.ones(1, 2)).shape)""", cwd=tmp_path)
             assert shown == "[1.0, 1.0] torch.Size([1, 2])"

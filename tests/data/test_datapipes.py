@@ -157,3 +157,12 @@ def test_inner_names_and_warnings():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             data.DataLoader([1], num_workers=1)
+
+
+def test_pipes_have_pytorchs_modules_and_names() -> None:
+    """Packages import classes from where PyTorch defines them."""
+    for kind in ("iter", "map"):
+        ours, owner = (importlib.import_module(f"{m.__name__}.utils.data.datapipes.{kind}") for m in BOTH)
+        for name in ours.__all__:
+            cls, expected = getattr(ours, name), getattr(owner, name)
+            assert (cls.__name__, cls.__module__.replace("flambeau.", "torch.")) == (expected.__name__, expected.__module__)

@@ -228,3 +228,30 @@ class Computing(data.Dataset):
 
     def __getitem__(self, i):
         return (flambeau.ones(3, 3) @ flambeau.ones(3)).relu()
+
+
+class _Shard(data.BatchSampler):
+    """Every other batch of another sampler, as packages write it: without super().__init__, with an `__iter__` of its own."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return itertools.islice(iter(self.batches), 0, None, 2)
+
+    def __len__(self) -> int:
+        return (len(self.batches) + 1) // 2
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_sampler_without_our_attributes(workers):
+    batches = data.BatchSampler(data.SequentialSampler(range(12)), 2, False)
+    loader = data.DataLoader(list(range(12)), batch_sampler=_Shard(batches), num_workers=workers)
+    everything = [b.tolist() for b in loader]
+    assert everything == [[0, 1], [4, 5], [8, 9]] and len(loader) == 3
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    again = data.DataLoader(list(range(12)), batch_sampler=_Shard(batches), num_workers=workers)
+    again.load_state_dict(state)
+    assert [b.tolist() for b in again] == everything[1:]

@@ -137,7 +137,6 @@ def skipped(label: str, dtype: str, args: tuple[Any, ...], kwargs: dict[str, Any
     return bool(
         kwargs.get("dropout_p")  # attention with dropout
         or (label == "logcumsumexp" and dtype.startswith("complex"))
-        or (dtype == "float16" and label in ("complex", "view_as_complex"))  # complex32 is not there
         or (dtype == "uint8" and label == "scalar_tensor")  # of a negative number, which is refused
         or (label == "gather" and any(getattr(a, "dtype", "") == "uint8" for a in args))  # an empty index of any dtype and shape
     )

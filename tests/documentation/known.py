@@ -43,7 +43,6 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (r"torch\.library\.register_autocast", "", "shows the repr of a local function"),
     (r"torch\.(cholesky_inverse|linalg\.(solve|lu_solve|solve_triangular))", "dist", ROUNDING),
     (r"torch\.linalg\.(solve|lu_solve|solve_triangular)", "allclose", ROUNDING),
-    (r"torch\.masked\.(is_masked_tensor|as_masked_tensor|masked_tensor)", "", "MaskedTensor, a prototype, is not there"),
     (r"torch\.nn\.EmbeddingBag", "embedding_sum", COMPOSITION),
     (r"torch\.sparse\.mm", "y", COMPOSITION),
     (r"torch\.nn\.grad\..*", "F.grad", COMPOSITION),

@@ -35,7 +35,9 @@ F.normalize(x)|F.cosine_similarity(x, x)|F.mse_loss(x, x.detach())|F.l1_loss(x, 
 F.huber_loss(x, x.detach())|F.cross_entropy(x, m.tensor([0, 1, 2]))|F.nll_loss(x, m.tensor([0, 1, 2]))|
 F.kl_div(x, x.detach(), reduction='batchmean')|F.binary_cross_entropy(x.sigmoid(), x.detach().sigmoid())|
 F.binary_cross_entropy_with_logits(x, x.detach().sigmoid())|F.pixel_shuffle(i[:, :1].expand(1, 4, 4, 4), 2)|(x * 1).add_(1)|
-(x * 1).mul_(2)|(x * 1).relu_()
+(x * 1).mul_(2)|(x * 1).relu_()|(x * 1).copy_(x)|m.zeros(3, 3).copy_(x)|
+(lambda y: y[0].mul_(2) is None or y)(x * 1)|(lambda y: y.__setitem__(0, v) or y)(x * 1)|(lambda y: y[0].copy_(v) is None or y)(m.zeros(3, 3))|
+(lambda y: (y[0].copy_(v), y[1])[1])(m.zeros(3, 3))
 """
 
 

@@ -29,7 +29,6 @@ NUMBERS: Final = (300, -1, 70000, 2**40, 0.5, 1e5, 1e300, float("inf"), float("-
 
 # Where more than one answer is right, or something is not there: why.
 KNOWN: Final = {
-    "chalf": "complex32 is not there", "complex": "complex32 is not there", "view_as_complex": "complex32 is not there",
     "max_pool2d_with_indices_backward": "not there", "round/decimals_0": "PyTorch tells a given default from one that is not given",
     "nn.functional.conv1d": "PyTorch's kernel depends on sizes", "nn.functional.conv2d": "PyTorch's kernel depends on sizes",
     "nn.functional.pdist": "PyTorch has a kernel where there is no result", "masked.softmax": "two faults", "masked.log_softmax": "two faults",
@@ -47,8 +46,9 @@ def as_dtype(x: Any, old: str, new: str) -> Any:
         if "complex" not in new and np.iscomplexobj(values):
             values = values.real
         if "float" not in new and "complex" not in new:
-            values = np.nan_to_num(np.abs(values) if new in ("uint8", "bool") else values, nan=1, posinf=1, neginf=1)
-        return Input(values.astype(new if new != "bfloat16" else "float32"), new, strides=x.strides, offset=x.offset)
+            values = np.nan_to_num(np.abs(values) if new.startswith(("uint", "bool")) else values, nan=1, posinf=1, neginf=1)
+        held = getattr(flambeau, new).numpy_name or ("complex64" if "complex" in new else "float32")
+        return Input(values.astype(held), new, strides=x.strides, offset=x.offset)
     if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
         return type(x)([as_dtype(y, old, new) for y in x])
     return x

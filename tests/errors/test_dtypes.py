@@ -32,7 +32,8 @@ def test_dtypes(share: int) -> None:
 
 POINTWISE = (
     "abs ceil clamp frac hypot nextafter logaddexp atan2 sign lerp pow log_softmax nn.functional.gelu nn.functional.leaky_relu addmm kthvalue "
-    "softmax/with_dtype log_softmax/with_dtype"
+    "softmax/with_dtype log_softmax/with_dtype linalg.matrix_rank nn.functional.hardtanh nn.functional.soft_margin_loss _softmax_backward_data "
+    "nn.functional.hinge_embedding_loss nn.functional.embedding_bag linalg.slogdet unravel_index scatter_reduce/mean"
 )
 
 
@@ -43,4 +44,5 @@ def test_dtypes_without_a_kernel(label: str) -> None:
 
 def test_the_known_ones_still_differ() -> None:
     """At least one of a kind: a reason that no longer holds is no reason."""
-    assert list(differences("chalf", numbers=False))
+    for label in ("round/decimals_0", "masked.logsumexp", "nn.functional.pdist"):
+        assert list(differences(label, numbers=False)), label

@@ -11,23 +11,22 @@ import pytest
 import flambeau as ft
 from flambeau.dtypes import NAMED
 
-D = ft.uint16
+D = ft.bits16
 CALLS: dict[str, Callable[[Any], Any]] = {
     "zeros": lambda x: ft.zeros(2, dtype=D), "tensor": lambda x: ft.tensor([1], dtype=D), "to": lambda x: x.to(D), "type": lambda x: x.type(D),
     "empty": lambda x: ft.empty(2, dtype=D), "full": lambda x: ft.full((2,), 1, dtype=D), "arange": lambda x: ft.arange(3, dtype=D),
-    "ones_like": lambda x: ft.ones_like(x, dtype=D), "view": lambda x: x.view(D), "rand": lambda x: ft.rand(2, dtype=ft.float8_e5m2),
-    "randn": lambda x: ft.randn(2, dtype=ft.complex32), "randint": lambda x: ft.randint(0, 3, (2,), dtype=D), "sum": lambda x: x.sum(dtype=ft.complex32),
-    "promote_types": lambda x: ft.promote_types(D, ft.float32), "Linear": lambda x: ft.nn.Linear(2, 2, dtype=ft.float8_e4m3fn),
-    "module": lambda x: ft.nn.Linear(2, 2).to(ft.float8_e4m3fn), "default": lambda x: ft.set_default_dtype(ft.float8_e5m2),
+    "ones_like": lambda x: ft.ones_like(x, dtype=D), "view": lambda x: x.view(D),
+    "randint": lambda x: ft.randint(0, 3, (2,), dtype=D), "sum": lambda x: x.sum(dtype=ft.uint4),
+    "promote_types": lambda x: ft.promote_types(D, ft.float32), "Linear": lambda x: ft.nn.Linear(2, 2, dtype=ft.int7),
     "new_zeros": lambda x: x.new_zeros(2, dtype=D), "frombuffer": lambda x: ft.frombuffer(bytearray(4), dtype=D), "eye": lambda x: ft.eye(2, dtype=D),
-    "softmax": lambda x: x.softmax(0, dtype=ft.float8_e5m2), "empty_strided": lambda x: ft.empty_strided((2,), (1,), dtype=D),
-    "cumsum": lambda x: x.cumsum(0, dtype=D), "linspace": lambda x: ft.linspace(0, 1, 3, dtype=ft.float8_e5m2),
+    "softmax": lambda x: x.softmax(0, dtype=ft.bits8), "empty_strided": lambda x: ft.empty_strided((2,), (1,), dtype=D),
+    "cumsum": lambda x: x.cumsum(0, dtype=D), "linspace": lambda x: ft.linspace(0, 1, 3, dtype=ft.bits8),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_no_tensor_is_made(name: str) -> None:
-    with pytest.raises(NotImplementedError, match="flambeau has no tensors of this dtype yet"):
+    with pytest.raises(NotImplementedError, match="flambeau has no tensors of this dtype"):
         CALLS[name](ft.ones(2, 2))
     assert ft.get_default_dtype() is ft.float32
 
@@ -41,7 +40,3 @@ def test_properties() -> None:
         for attribute in ("itemsize", "is_floating_point", "is_complex", "is_signed"):
             assert getattr(d, attribute) == getattr(theirs, attribute), (d, attribute)
         assert repr(d) == repr(theirs) and pickle.loads(pickle.dumps(d)) is d and getattr(ft, d.name) is d
-    for name in ("uint16", "uint32", "uint64"):
-        assert ft.iinfo(getattr(ft, name)).max == torch.iinfo(getattr(torch, name)).max
-    for name in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz"):
-        assert repr(ft.finfo(getattr(ft, f"float8_{name}"))) == repr(torch.finfo(getattr(torch, f"float8_{name}")))

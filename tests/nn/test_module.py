@@ -270,3 +270,23 @@ def test_containers():
     named = nn.ParameterDict({"w": torch.zeros(2)})
     named["v"] = nn.Parameter(torch.ones(1))
     assert sorted(named.keys()) == ["v", "w"] and len(list(named.parameters())) == 2
+
+
+def test_the_dictionary_of_a_parameter_is_what_the_user_has_set() -> None:
+    """Packages make a new parameter of an old one by `type(p)(data, **p.__dict__)`."""
+    p = torch.nn.Parameter(torch.ones(2))
+    (p * 2).sum().backward()
+    assert p.__dict__ == vars(p) == {} and p.grad is not None
+    p.mark = 1
+    vars(p)["other"] = 2
+    assert p.__dict__ == {"mark": 1, "other": 2} and p.other == 2
+    assert p.__dict__.pop("other") == 2 and not hasattr(p, "other")
+    p.__dict__ = {"third": 3}
+    assert vars(p) == {"third": 3} and not hasattr(p, "mark") and p.grad.tolist() == [2.0, 2.0]
+
+    class Own(torch.Tensor):
+        pass
+
+    t = torch.ones(2).as_subclass(Own)
+    t.mark = 4
+    assert t.__dict__ == {"mark": 4} and (t + 1).tolist() == [2.0, 2.0]

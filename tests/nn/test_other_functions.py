@@ -31,8 +31,14 @@ def test_small_functions():
         chosen = f.boolean_dispatch("flag", 1, False, lambda x, flag=False: "yes", lambda x, flag=False: "no", "m", "name")
         assert [chosen(1), chosen(1, True), chosen(1, flag=True)] == ["no", "yes", "yes"] and chosen.__name__ == "name"
         assert f.BroadcastingList2[int] is None
-    with pytest.raises(NotImplementedError, match="float8"):
-        F.scaled_mm(*[None] * 6)
+    a = flambeau.ones(16, 16).to(flambeau.float8_e4m3fn)
+    scale = flambeau.tensor(0.5)
+    tensorwise = F.ScalingType.TensorWise
+    assert F.scaled_mm(a, a.t(), scale, tensorwise, scale, tensorwise).tolist() == [[4.0] * 16] * 16
+    with pytest.raises(NotImplementedError, match="TensorWise"):
+        F.scaled_mm(a, a.t(), scale, F.ScalingType.BlockWise1x32, scale, tensorwise)
+    with pytest.raises(NotImplementedError, match="scaled_mm for each group"):
+        F.scaled_grouped_mm(*[None] * 6)
 
 
 @pytest.mark.parametrize("dims", [(2, 3), (3, 2), (2, 2), (3, 3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -38,5 +39,34 @@ def test_views(how: str) -> None:
                     made.detach_()
                 except RuntimeError as error:
                     refused = "Can't detach views in-place" in str(error)
-                found.append((made._is_view(), refused))
+                base = made._base
+                kind = "none" if base is None else "t" if base is t else (tuple(base.shape), base.requires_grad, base.detach().reshape(-1).tolist())
+                found.append((made._is_view(), refused, kind))
             assert found[0] == found[1], (number, looked)
+
+
+@pytest.mark.parametrize("how", ("values", "leaf", "result", "leaf of an earlier trace", "of a view", "dropped"))
+def test_bases_are_found_without_a_look_at_all_objects(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base that lives is found where it usually is, and one that does not is looked for once."""
+    looks = []
+    referrers = gc.get_referrers
+    monkeypatch.setattr(gc, "get_referrers", lambda *objects: (looks.append(1), referrers(*objects))[1])
+    t = ft.arange(6.0).reshape(2, 3).clone()
+    t = t.requires_grad_() if "leaf" in how else t.requires_grad_() * 2 if how == "result" else t
+    if how == "leaf of an earlier trace":
+        gc.collect()  # old now
+    view = t[0][1:] if how == "of a view" else t[0]
+    if how == "leaf of an earlier trace":
+        view.sum().item()
+        (ft.ones(2) + 1).sum().item()
+    if how == "dropped":
+        t.sum().item()
+        del t
+        for _ in range(3):
+            assert view._base.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+        assert len(looks) <= 1
+    else:
+        assert view._base is t
+        gc.collect()
+        assert view._base is t
+        assert looks == []

@@ -73,7 +73,7 @@ def test_empty_indices_and_gradients(grads: tuple[bool, bool]) -> None:
 
 
 # Functions that have no such dtype here, or whose answer depends on whether an imaginary part is zero.
-OTHERWISE = {("index_reduce", "bool"), ("index_reduce", "complex64"), ("scatter_reduce mean True", "complex64"), ("scatter_reduce mean False", "complex64")}
+OTHERWISE = {("index_reduce", "bool"), ("index_reduce", "complex64")}
 
 
 def test_dtypes_that_differ() -> None:

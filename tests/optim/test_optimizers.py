@@ -170,9 +170,12 @@ def test_steady_state_makes_no_plan():
 
     for _ in range(4):
         step()
-    before = flambeau.stats()
-    for _ in range(5):
-        step()
-    after = flambeau.stats()
-    for counter in ("plans_made", "kernels_compiled", "slow_path_entries"):
-        assert after[counter] == before[counter], counter
+    for _ in range(3):  # a plan may just be forgotten: other tests of this process have made thousands
+        before = flambeau.stats()
+        for _ in range(5):
+            step()
+        after = flambeau.stats()
+        more = [name for name in ("plans_made", "kernels_compiled", "slow_path_entries") if after[name] != before[name]]
+        if not more or after["plans_forgotten"] == before["plans_forgotten"]:
+            break
+    assert more == []

@@ -373,3 +373,12 @@ def test_rarer_products() -> None:
         np.testing.assert_allclose(plain(mine), plain(theirs), rtol=1e-6, atol=1e-6)
     with pytest.raises(NotImplementedError, match="sparse_bsr"):
         ft.sparse_bsr_tensor([0, 1], [0], [[[1.0]]])
+
+
+def test_arguments_by_name() -> None:
+    for m in (ft, torch):
+        empty = m.sparse_coo_tensor(size=(2, 3))
+        assert tuple(empty.shape) == (2, 3) and empty._nnz() == 0 and empty.dtype is m.float32
+        for arguments in ({}, {"values": m.ones(2)}, {"values": m.ones(2), "size": (2,)}):
+            with pytest.raises(TypeError, match=r"sparse_coo_tensor\(\)"):
+                m.sparse_coo_tensor(**arguments)
