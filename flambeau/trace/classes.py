@@ -366,7 +366,7 @@ def over_symbols(tr: Trace, model: State, sizes: tuple[int, ...], function: Call
     before = tr._values, tr._values_of
     try:
         tr._values, tr._values_of = [], None
-        result = while_set(tr, "symbolic", True, while_set, tr, "state", model, function, *args)
+        result = while_set(tr, "exact", tr.state, while_set, tr, "symbolic", True, while_set, tr, "state", model, function, *args)
         tr._values, tr._values_of = before
         return result
     except BaseException:

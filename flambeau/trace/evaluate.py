@@ -492,7 +492,7 @@ def evaluate_elsewhere(t: Tensor) -> Storage:
         )
     if tr is local.trace:
         raise AssertionError("pending in this very trace")
-    state = tr.state
+    state = tr.standing()
     inputs, params = tr.inputs[:], tr.params[:]
     graph = graph_of(state)
     if t._meta.device is not CPU:

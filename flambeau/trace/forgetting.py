@@ -44,7 +44,7 @@ def keep(most: int) -> int:
     found = [(plan.last, plan.size, state, alive) for state in every for alive, plan in list(state.plans.items())]
     found.sort(key=lambda plan: plan[0], reverse=True)
     total = 0
-    wanted = [trace.state for trace in list(TRACES.values())]  # what is being recorded now
+    wanted = [state for trace in list(TRACES.values()) for state in (trace.state, trace.standing())]  # what is being recorded now
     for _, size, state, alive in found:
         if total + size <= most:
             total += size

@@ -90,6 +90,7 @@ class Trace:
         self.walk = tiers.Walk()
         self.view: classes.View | None = None  # the path over symbols
         self.symbolic = False  # it is what is being looked at
+        self.exact: State | None = None  # where the trace stands, while `state` is a model
         self._values: list[Value] = []
         self._values_of: State | None = None
         self.state: State
@@ -160,6 +161,10 @@ class Trace:
                 from flambeau.trace.evaluate import flush
 
                 flush(self, "external memory")
+
+    def standing(self) -> State:
+        """Where the trace stands with its own sizes: who looks from aside (another thread, a finalizer, a debugger) may come at any line."""
+        return self.exact or self.state
 
     def values(self) -> list[Value]:
         """All values of the path so far, by slot."""

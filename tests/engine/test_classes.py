@@ -327,3 +327,31 @@ def test_threads_that_have_ended_do_not_stand_in_the_way() -> None:
         (torch.ones(n, 17).exp() + 1).sum().item()
     assert counters.class_edges > before and classes.alone()
     assert kept[0].tolist() == [2.0, 2.0, 2.0]
+
+
+def test_another_thread_reads_what_is_pending_while_its_path_is_recorded_over_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must see the sizes of this time, not those at which the model was made: their memory would be too small, or too large."""
+    pending: list[torch.Tensor] = []
+    seen: list[Any] = []
+    over_symbols = classes.over_symbols
+
+    def looked_at(tr: Any, model: Any, sizes: Any, function: Any, *args: Any) -> Any:
+        def and_look(*args: Any) -> Any:
+            thread = threading.Thread(target=lambda: seen.extend((t.tolist(), [2 * i + 1.0 for i in range(len(t))]) for t in pending))
+            thread.start()
+            thread.join()
+            return function(*args)
+
+        return over_symbols(tr, model, sizes, and_look, *args)
+
+    monkeypatch.setattr(classes, "over_symbols", looked_at)
+    monkeypatch.setattr(class_plans, "over_symbols", looked_at)
+    for n in (5, 11, 400, 7, 4000, 13):
+        x = torch.arange(float(n))
+        y = x * 2 + 1
+        pending[:] = [y]
+        z = y.sin().cos()
+        z = torch.cat([z, y]).sum()
+        pending.clear()
+        assert z.item() == pytest.approx((y.sin().cos().sum() + y.sum()).item())
+    assert seen and all(found == expected for found, expected in seen)
