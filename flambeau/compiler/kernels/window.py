@@ -289,38 +289,24 @@ define internal void @around(ptr %job, ptr %to, ptr %from, i64 %count) {
   call void @llvm.memcpy.p0.p0.i64(ptr %to1, ptr %from1, i64 %rest, i1 false)
   ret void
 }
+"""
 
-define internal void @bring_chunk(ptr %job, i64 %chunk, ptr %slot) {
+# `bring_chunk`, `give_chunk`: a chunk between the own memory and the shared.
+_MOVE_CHUNK: Final = """
+define internal void @${NAME}_chunk(ptr %job, i64 %chunk, ptr %slot) {
   %count = call i64 @chunk_bytes(ptr %job, i64 %chunk)
   %address = call ptr @direct_at(ptr %job, i64 %chunk)
   %direct = icmp ne ptr %address, null
-  %ap = getelementptr i64, ptr %job, i64 13
+  %ap = getelementptr i64, ptr %job, i64 $AT
   br i1 %direct, label %share, label %pieces
 share:
-  call void @around(ptr %job, ptr %slot, ptr %address, i64 %count)
+  call void @around(ptr %job, ptr $TO, ptr $FROM, i64 %count)
   %at = load i64, ptr %ap
   %at1 = add i64 %at, %count
   store i64 %at1, ptr %ap
   ret void
 pieces:
-  call void @bring(ptr %job, ptr %slot, i64 %count)
-  ret void
-}
-
-define internal void @give_chunk(ptr %job, i64 %chunk, ptr %slot) {
-  %count = call i64 @chunk_bytes(ptr %job, i64 %chunk)
-  %address = call ptr @direct_at(ptr %job, i64 %chunk)
-  %direct = icmp ne ptr %address, null
-  %ap = getelementptr i64, ptr %job, i64 14
-  br i1 %direct, label %share, label %pieces
-share:
-  call void @around(ptr %job, ptr %address, ptr %slot, i64 %count)
-  %at = load i64, ptr %ap
-  %at1 = add i64 %at, %count
-  store i64 %at1, ptr %ap
-  ret void
-pieces:
-  call void @give(ptr %job, ptr %slot, i64 %count)
+  call void @$NAME(ptr %job, ptr %slot, i64 %count)
   ret void
 }
 """
@@ -466,6 +452,8 @@ def emit_all_reduce(key: str) -> str:
         _fill(_MOVE, NAME="bring", AT=Word.SOURCE_AT.value, PIECE=Word.SOURCE_PIECE.value, TO="%shared", FROM="%own"),
         _fill(_MOVE, NAME="give", AT=Word.TARGET_AT.value, PIECE=Word.TARGET_PIECE.value, TO="%own", FROM="%shared"),
         _fill(_SHARES),
+        _fill(_MOVE_CHUNK, NAME="bring", AT=Word.SOURCE_AT.value, TO="%slot", FROM="%address"),
+        _fill(_MOVE_CHUNK, NAME="give", AT=Word.TARGET_AT.value, TO="%address", FROM="%slot"),
         _fill(_ALL_REDUCE, NAME=symbol(key), MEET="meet"),
     ]
     return "\n".join(parts)

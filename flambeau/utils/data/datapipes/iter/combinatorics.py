@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
-import flambeau as torch
 from flambeau.utils.data.datapipes.datapipe import IterDataPipe, functional_datapipe
 from flambeau.utils.data.datapipes.iter.utils import _length, _OfOne
+from flambeau.utils.data.datapipes.shared import Shuffled
 from flambeau.utils.data.sampler import SequentialSampler
 
 
 @functional_datapipe("shuffle")
-class ShufflerIterDataPipe(_OfOne):
+class ShufflerIterDataPipe(Shuffled, _OfOne):
     """A buffer of items in random order: reservoir sampling."""
 
     def __init__(self, datapipe: Any, *, buffer_size: int = 10000, unbatch_level: int = 0) -> None:
@@ -21,26 +20,11 @@ class ShufflerIterDataPipe(_OfOne):
             raise AssertionError("buffer_size should be larger than 0")
         self.datapipe = datapipe if unbatch_level == 0 else datapipe.unbatch(unbatch_level=unbatch_level)
         self.buffer_size = buffer_size
-        self._enabled = True
-        self._seed: int | None = None
-        self._rng = random.Random()
-
-    def set_shuffle(self, shuffle: bool = True) -> ShufflerIterDataPipe:
-        """Turn it on or off."""
-        self._enabled = shuffle
-        return self
-
-    def set_seed(self, seed: int) -> ShufflerIterDataPipe:
-        """The seed of the next pass."""
-        self._seed = seed
-        return self
+        Shuffled.__init__(self)
 
     def reset(self) -> None:
         if self._enabled:
-            if self._seed is None:
-                self._seed = int(torch.empty((), dtype=torch.int64).random_().item())
-            self._rng.seed(self._seed)
-            self._seed = None
+            self.draw_seed()
 
     def __iter__(self) -> Iterator[Any]:
         if not self._enabled:

@@ -8,19 +8,12 @@ from typing import Any
 
 from flambeau.utils.data.datapipes.datapipe import DataChunk, IterDataPipe, functional_datapipe
 from flambeau.utils.data.datapipes.iter.utils import _length
+from flambeau.utils.data.datapipes.shared import Batches
 
 
 @functional_datapipe("batch")
-class BatcherIterDataPipe(IterDataPipe[Any]):
+class BatcherIterDataPipe(Batches, IterDataPipe[Any]):
     """Lists of `batch_size` items; a shorter last one unless drop_last."""
-
-    def __init__(self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: Any = DataChunk) -> None:
-        if batch_size <= 0:
-            raise AssertionError("Batch size is required to be larger than 0!")
-        self.datapipe = datapipe
-        self.batch_size = batch_size
-        self.drop_last = drop_last
-        self.wrapper_class = wrapper_class
 
     def __iter__(self) -> Iterator[Any]:
         batch: list[Any] = []
@@ -33,8 +26,7 @@ class BatcherIterDataPipe(IterDataPipe[Any]):
             yield self.wrapper_class(batch)
 
     def __len__(self) -> int:
-        count = _length(self, self.datapipe)
-        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        return self.batches_of(_length(self, self.datapipe))
 
 
 @functional_datapipe("unbatch")

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
-import flambeau as torch
 from flambeau.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
+from flambeau.utils.data.datapipes.shared import Shuffled
 
 
-class ShufflerIterDataPipe(IterDataPipe[Any]):
+class ShufflerIterDataPipe(Shuffled, IterDataPipe[Any]):
     """The items in random order; a pipe by iteration."""
 
     def __init__(self, datapipe: Any, *, indices: list[Any] | None = None) -> None:
         self.datapipe = datapipe
         self.indices = list(range(len(datapipe))) if indices is None else indices
-        self._enabled = True
-        self._seed: int | None = None
-        self._rng = random.Random()
         self._shuffled_indices: list[Any] = self.indices
-
-    def set_shuffle(self, shuffle: bool = True) -> ShufflerIterDataPipe:
-        """Turn it on or off."""
-        self._enabled = shuffle
-        return self
-
-    def set_seed(self, seed: int) -> ShufflerIterDataPipe:
-        """The seed of the next pass."""
-        self._seed = seed
-        return self
+        Shuffled.__init__(self)
 
     def reset(self) -> None:
-        if self._enabled and self._seed is None:
-            self._seed = int(torch.empty((), dtype=torch.int64).random_().item())
-        self._rng.seed(self._seed)
-        self._seed = None
+        if self._enabled:
+            self.draw_seed()
+        self._seed = None  # used up, also by a pass in the given order
         self._shuffled_indices = self._rng.sample(self.indices, len(self.indices))
 
     def __iter__(self) -> Iterator[Any]:
