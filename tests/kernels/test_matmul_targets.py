@@ -31,7 +31,6 @@ def test_short_elements_by_vectors(d: dtypes.dtype, size: tuple[int, int, int], 
     _check(d, size, transposed)
 
 
-@pytest.mark.skipif(not tiles.dtypes(), reason="this machine has no matrix unit, or the system does not lend it")
 @pytest.mark.parametrize("d", SHORT, ids=lambda d: d.name)
 @pytest.mark.parametrize("size", [*SIZES, (300, 70, 9000), (64, 64, 4160)], ids=str)
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)], ids=str)
@@ -39,7 +38,8 @@ def test_short_elements_by_the_matrix_unit(
     d: dtypes.dtype, size: tuple[int, int, int], transposed: tuple[bool, bool]
 ) -> None:  # fmt: skip
     """Whole and partial tiles, several blocks of K, every order of the operands."""
-    assert d.name in tiles.dtypes()
+    if d.name not in tiles.dtypes():
+        pytest.skip(f"this machine has no matrix unit that multiplies {d.name}, or the system does not lend it")
     case = _check(d, size, transposed)
     if size[0] > 4 and size[1] > 4:
         assert matmul.make_matmul(case.graph, 2)[0].key.startswith("matmul:tiles:")
