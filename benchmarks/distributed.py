@@ -1,4 +1,4 @@
-"""Several ranks of one thread each: collectives and DistributedDataParallel, beside PyTorch's gloo. `python -m benchmarks.distributed [ranks] [cases]`."""
+"""Collectives of several ranks of one thread each, beside PyTorch's gloo. `python -m benchmarks.distributed [ranks] [cases]`. Training: data_parallel.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 CASES = {
     "4 KB": ("all_reduce", 1 << 10, 2000), "1 MB": ("all_reduce", 1 << 18, 200), "100 MB": ("all_reduce", 25_000_000, 10), "barrier": ("barrier", 0, 2000),
-    "broadcast 100 MB": ("broadcast", 25_000_000, 10), "perceptron": ("train", 0, 30), "convolutions": ("train", 1, 20), "transformer": ("train", 2, 20),
+    "broadcast 100 MB": ("broadcast", 25_000_000, 10),
 }  # fmt: skip
 
 
@@ -19,48 +19,22 @@ def worker(name: str, times: int) -> None:
     """One rank: prints the best time of a repetition in us, if it is rank 0."""
     import torch
     import torch.distributed as dist
-    from torch import nn
-    from torch.nn.parallel import DistributedDataParallel
 
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
     dist.init_process_group("gloo", init_method=os.environ["INIT"], rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
     kind, size, _ = CASES[name]
-    if kind == "train":
-        torch.manual_seed(0)
-        if size == 0:
-            model: nn.Module = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-            x, y = torch.randn(64, 256), torch.randint(0, 10, (64,))
-        elif size == 1:
-            blocks: list[nn.Module] = []
-            for a, b in ((3, 32), (32, 64), (64, 64)):
-                blocks += [nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)]
-            model = nn.Sequential(*blocks, nn.Flatten(), nn.Linear(64 * 16, 10))
-            x, y = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
+    tensor = torch.ones(size)
+
+    def once() -> None:
+        if kind == "all_reduce":
+            dist.all_reduce(tensor)
+            if size > 1 << 20:
+                tensor.fill_(1.0)
+        elif kind == "broadcast":
+            dist.broadcast(tensor, 0)
         else:
-            layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
-            model = nn.Sequential(nn.Embedding(64, 128), nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), nn.Flatten(), nn.Linear(128 * 64, 64))
-            x, y = torch.randint(0, 64, (16, 64)), torch.randint(0, 64, (16,))
-        ddp = DistributedDataParallel(model)
-        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
-        loss = nn.CrossEntropyLoss()
-
-        def once() -> None:
-            optimizer.zero_grad()
-            loss(ddp(x), y).backward()
-            optimizer.step()
-    else:
-        tensor = torch.ones(size)
-
-        def once() -> None:
-            if kind == "all_reduce":
-                dist.all_reduce(tensor)
-                if size > 1 << 20:
-                    tensor.fill_(1.0)
-            elif kind == "broadcast":
-                dist.broadcast(tensor, 0)
-            else:
-                dist.barrier()
+            dist.barrier()
 
     for _ in range(max(5, times // 10)):
         once()
@@ -70,8 +44,6 @@ def worker(name: str, times: int) -> None:
         start = time.perf_counter()
         for _ in range(times):
             once()
-        if kind == "train":
-            next(ddp.parameters()).sum().item()
         best = min(best, (time.perf_counter() - start) / times)
     if kind == "all_reduce" and size > 1 << 20:
         start = time.perf_counter()
