@@ -1,4 +1,4 @@
-"""Collectives: two and three ranks have what PyTorch's have with gloo, for every operator and dtype; wrong calls are told apart on every rank."""
+"""Collectives: two, three and four ranks have what PyTorch's have with gloo, for every operator and dtype; wrong calls are told apart on every rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.distributed.ranks import results
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_as_gloo(ranks, tmp_path):
     pytest.importorskip("torch")
     mine = results("collectives.py", ranks, tmp_path)

@@ -26,19 +26,19 @@ def close(mine: Any, theirs: Any, where: str, tolerance: float = 2e-5) -> None:
         numpy.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance, err_msg=where)
 
 
-@pytest.fixture(scope="module")
-def mine(tmp_path_factory):
-    return results("ddp.py", 2, tmp_path_factory.mktemp("mine"), ["synchronised", "mine"], timeout=200)
+@pytest.fixture(scope="module", params=[2, 3, 4])
+def mine(request, tmp_path_factory):
+    return results("ddp.py", request.param, tmp_path_factory.mktemp("mine"), ["synchronised", "mine"], timeout=300)
 
 
 def test_same_bits_on_each_rank(mine):
     for name in ("mlp", "gpt", "lstm", "double", "accumulated", "unused", "synchronised"):
         for part in ("gradients", "state"):
-            assert mine[0][name][part] == mine[1][name][part], (name, part)
+            assert all(other[name][part] == mine[0][name][part] for other in mine), (name, part)
     for name in ("cnn", "static"):  # buffers are each rank's own until the next forward pass
-        assert mine[0][name]["gradients"] == mine[1][name]["gradients"]
+        assert all(other[name]["gradients"] == mine[0][name]["gradients"] for other in mine)
     for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook", "join True", "join False"):
-        assert mine[0][name] == mine[1][name], name
+        assert all(other[name] == mine[0][name] for other in mine), name
 
 
 def test_as_one_process_on_the_whole_batch(mine):
@@ -52,8 +52,8 @@ def test_unfinished_passes_name_parameters(mine):
 
 def test_as_gloo(mine, tmp_path):
     pytest.importorskip("torch")
-    theirs = results("ddp.py", 2, tmp_path, ours=False, timeout=200)
-    for rank in range(2):
+    theirs = results("ddp.py", len(mine), tmp_path, ours=False, timeout=300)
+    for rank in range(len(mine)):
         for name, expected in theirs[rank].items():
             tolerance = {"bf16_compress_hook": 1e-2, "fp16_compress_hook": 1e-3}.get(name, 2e-4)
             close(mine[rank][name], expected, f"rank {rank} {name}", tolerance)

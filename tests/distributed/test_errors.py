@@ -13,7 +13,7 @@ import pytest
 from tests.distributed.ranks import results, started
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_disagreement_and_lateness(ranks, tmp_path):
     found = results("errors.py", ranks, tmp_path)
     for rank, told in enumerate(found):
@@ -39,7 +39,7 @@ def test_disagreement_and_lateness(ranks, tmp_path):
     assert "failed to pass monitoredBarrier in 300 ms" in found[0]["monitored"][1] and "rank" in found[0]["monitored"][1]
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("how", ["kill", "raise"])
 def test_others_learn_of_a_death(ranks, how, tmp_path):
     with started("killed.py", ranks, tmp_path, ["raise"] if how == "raise" else []) as processes:
