@@ -5,7 +5,6 @@ A plan belongs to a state of the trie and to which results are still alive; with
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
 from itertools import islice
@@ -19,8 +18,8 @@ from flambeau.runtime import twice
 from flambeau.runtime.untracked import keep, untrack_all
 from flambeau.statistics import counters
 from flambeau.trace import finalizers as finalizers  # which the garbage collector calls from now on
-from flambeau.trace import liveness, recorder
-from flambeau.trace.blank import blank, refuse_read, split, with_blanks
+from flambeau.trace import liveness, quiet, recorder
+from flambeau.trace.blank import refuse_read, split, with_blanks
 from flambeau.trace.class_plans import plan_for
 from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
@@ -166,6 +165,8 @@ def flush(tr: Trace, reason: str) -> None:
 
     No collection of garbage begins meanwhile: finalizers may look at tensors that are neither pending nor have their buffers.
     """
+    if tr.taken >= 0:
+        tr.after_taken()
     if not tr.tensors and not tr.inputs:
         tr.reset()
         return
@@ -173,13 +174,11 @@ def flush(tr: Trace, reason: str) -> None:
     if tracer is not None:  # a debugger that looks at the middle of this would change it
         while_switched(sys.settrace, tracer, None, flush, tr, reason)
         return
-    collects = gc.isenabled()
+    quiet.begin()
     try:
-        gc.disable()
         _flush(tr, reason)
     finally:
-        if collects:
-            gc.enable()
+        quiet.end()
 
 
 def has_plan(tr: Trace) -> bool:
@@ -243,6 +242,7 @@ def _flush(tr: Trace, reason: str) -> None:
     given: list[Any] = []
     buffers: list[Buffer] | None = None
     try:
+        tr.running = gen
         tr.reset()
         counters.operations_recorded += state.depth
         counters.traces_run += 1
@@ -255,7 +255,9 @@ def _flush(tr: Trace, reason: str) -> None:
         deliver(tensors, plan.assign, buffers)
         if plan.keep is not None:
             plan.keep(plan, state, tensors, inputs, buffers, boundaries, custom, hooked, params)
+        tr.running = -1
     except BaseException as error:
+        tr.running = -1
         if tr.gen == gen:
             tr.reset()
         given = collect(inputs, gen)
@@ -445,12 +447,12 @@ def observe(t: Tensor) -> Storage:
     else:
         storage = t._storage
         if storage is None:
-            storage = evaluate_elsewhere(t)
+            storage = elsewhere(t)
         elif storage.gen < 0:
             if tr.walk.cuts:
                 tr.walk.end()  # a value that an earlier piece has computed: as a whole the path would end here
         elif storage.gen != tr.gen:
-            storage = evaluate_elsewhere(t)
+            storage = elsewhere(t)
         elif storage.buffer is None or storage.slot != storage.origin:
             flush(tr, "observation")
     if storage.buffer is None:
@@ -467,57 +469,15 @@ def settled(t: Tensor) -> Storage:
     if t._gen == tr.gen or storage.gen == tr.gen:
         flush(tr, "observation")
     elif storage.buffer is None or storage.gen >= 0:
-        storage = evaluate_elsewhere(t)
+        storage = elsewhere(t)
     return storage
 
 
-def evaluate_elsewhere(t: Tensor) -> Storage:
-    """The value of a tensor that is pending in another thread: that thread's prefix is run beside it, for this value only.
+def elsewhere(t: Tensor) -> Storage:
+    """The storage of a tensor that is pending in another trace; loaded when it is first needed."""
+    from flambeau.trace.elsewhere import evaluate_elsewhere
 
-    The other thread's trace is left as it is (it may be recording at this moment); it runs again when it is observed there.
-    From now on the tensor, and what shares its storage, has this value: whoever wants to write to it can.
-    """
-    from flambeau.compiler.pipeline import compile_graph
-
-    if hasattr(t, "_level"):
-        return t._observed()  # type: ignore
-    storage = t._storage
-    gen = storage.gen if storage is not None and storage.gen >= 0 else t._gen
-    tr = TRACES.get(gen % TRACE_SLOTS) if gen >= 0 else None
-    if tr is None or tr.gen != gen:
-        if storage is not None and storage.buffer is not None:
-            return storage
-        raise RuntimeError(
-            f"a tensor of shape {tuple(t._meta.shape)} has no value: the computation that should have made it failed earlier"
-        )
-    if tr is local.trace:
-        raise AssertionError("pending in this very trace")
-    state = tr.standing()
-    inputs, params = tr.inputs[:], tr.params[:]
-    graph = graph_of(state)
-    if t._meta.device is not CPU:
-        v = graph.values[graph.root(t._slot if storage is None else storage.slot)]
-        storage = t._storage = storage or Storage()
-        storage.buffer, storage.gen = blank(v.numel * v.dtype.itemsize), -1
-        return storage
-    root = graph.root(t._slot if storage is None else storage.slot)
-    graph.outputs.append(root)
-    plan = compile_graph(graph)
-    held: list[Any] = [s.buffer for s in inputs[: len(graph.inputs)]]
-    try:
-        buffers = plan.run(held, params[: len(graph.parameters)])
-    except Exception as error:
-        from flambeau.trace.salvage import locate_run
-
-        locate_run(error, plan, state)
-        raise
-    if tr.gen != gen and t._storage is not None and t._storage.gen < 0 and t._storage.buffer is not None:
-        return t._storage  # the owner was faster
-    if storage is None:
-        storage = t._storage = Storage()
-    storage.buffer = buffers[0]
-    storage.gen = -1
-    return storage
+    return evaluate_elsewhere(t)
 
 
 def end_traces_of_dead_threads() -> None:

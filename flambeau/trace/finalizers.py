@@ -39,6 +39,9 @@ def _make() -> Trace:
 
     def claim(t: Tensor) -> int:
         s = t._storage
+        interrupted = LOCALS[get_ident()][INTERRUPTED][1].gen
+        if t._gen != interrupted and (s is None or s.gen != interrupted):
+            return resolve(t)  # it is nobody's here; what other threads have is shared with them as ever
         names = None if s is None else (s.gen, s.slot, s.origin, s.buffer)
         claims.append((t, (t._slot, t._gen, t._meta, t._immediate, t._history, t._input_key), s, 0 if s is None else s.version, names))
         return resolve(t)

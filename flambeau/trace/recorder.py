@@ -91,6 +91,8 @@ class Trace:
         self.view: classes.View | None = None  # the path over symbols
         self.symbolic = False  # it is what is being looked at
         self.exact: State | None = None  # where the trace stands, while `state` is a model
+        self.running = -1  # the generation that is being run: until it has ended, its tensors have no values, or no histories yet
+        self.taken = -1  # the generation that another thread has taken and may not have run yet (elsewhere.py)
         self._values: list[Value] = []
         self._values_of: State | None = None
         self.state: State
@@ -301,10 +303,24 @@ class Trace:
         slot = t._slot
         return slot if t._gen == self.gen else self.resolve(t)
 
+    def after_taken(self) -> None:
+        """What another thread has taken has run when this returns: until then the trace stands where no call is known."""
+        from flambeau.trace.elsewhere import run_taken
+
+        run_taken(self.taken)
+        self.taken = -1
+        self.root = self.state = self._root_for_mode()
+
     def resolve(self, t: Tensor) -> int:
         """The slot of `t` in this trace; registers its storage as an input of the trace if need be."""
+        if self.taken >= 0:
+            self.after_taken()
         if len(TRACES) == 1:
             return self._resolve(t)
+        from flambeau.trace.elsewhere import evaluate_elsewhere, is_elsewhere
+
+        if is_elsewhere(self, t):
+            evaluate_elsewhere(t, to_record=True)  # before the lock: another thread may have to go on first
         with SHARING:
             return self._resolve(t)
 
@@ -322,9 +338,9 @@ class Trace:
         if t._immediate is not None and replay(self, t):
             return t._slot
         if storage is None or (storage.gen >= 0 and storage.gen != gen and (storage.buffer is None or storage.slot != storage.origin)):
-            from flambeau.trace.evaluate import evaluate_elsewhere
+            from flambeau.trace.elsewhere import evaluate_elsewhere
 
-            storage = evaluate_elsewhere(t)
+            storage = evaluate_elsewhere(t, to_record=True)
         history = t._history
         face = -1
         keeps = t._retains_grad and is_view(t) and history is not None
@@ -558,6 +574,9 @@ class Trace:
     @untraced
     def slow(self, op: Any, key: Any, args: Sequence[Any]) -> Any:
         """The edge `key` is unknown: run the operation's body over placeholders and add the edge."""
+        if self.taken >= 0:
+            self.after_taken()
+            return op.call(args)
         depth = self.state.depth
         if depth >= self.limit or self.state.pending_bytes > BYTES_LIMIT:
             from flambeau.trace.evaluate import cut
@@ -772,6 +791,8 @@ class Trace:
 
     def _change_mode(self, key: Any) -> None:
         """Go where the modes are the new ones; the next trace starts there, too."""
+        if self.taken >= 0:
+            self.after_taken()
         if self.state.parent is None:
             self.root = self.state = self._root_for_mode()
             return
@@ -822,6 +843,7 @@ take: Any = None  # `Trace.follow` in native code, or None (known_edge.py)
 
 TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 TRACES: dict[int, Trace] = {}
+TAKEN: dict[int, Trace] = {}  # by generation: what another thread has taken and not run yet (elsewhere.py)
 SYNC = [os.environ.get("FLAMBEAU_SYNC", "") not in ("", "0")]  # whether traces try each call at once: set_sync
 LOCALS: dict[int, dict[str, Any]] = {}  # by a thread's number: its dictionary of `local`
 SHARING = threading.RLock()  # held while a tensor is made known to one of several traces
@@ -915,13 +937,14 @@ class _Local(threading.local):
     trace: Any
 
     def __init__(self) -> None:
-        if TRACES:
-            from flambeau.trace.evaluate import end_traces_of_dead_threads
-
-            end_traces_of_dead_threads()
+        others = bool(TRACES)
         index = next_index()
         self.main = self.trace = TRACES[index] = Trace(index)
         LOCALS[threading.get_ident()] = vars(self)
+        if others:
+            from flambeau.trace.evaluate import end_traces_of_dead_threads
+
+            end_traces_of_dead_threads()  # which needs this thread's trace
 
 
 def next_index() -> int:

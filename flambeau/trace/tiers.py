@@ -77,8 +77,9 @@ class Walk:
         cuts, self.cuts = self.cuts, []
         with suppress(ValueError):
             OPEN.remove(self)
-        _exact.end([exact for exact, _ in cuts])
-        _any_sizes.end([any_sizes for _, any_sizes in cuts])
+        if cuts:  # another thread may have ended it
+            _exact.end([exact for exact, _ in cuts])
+            _any_sizes.end([any_sizes for _, any_sizes in cuts])
 
 
 def in_pieces(tr: Trace) -> bool:

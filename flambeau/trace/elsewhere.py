@@ -1,0 +1,205 @@
+"""Tensors that another thread has pending: their values, and their histories, for a thread that reads them or records with them.
+
+What is pending belongs to the thread that has recorded it, and that thread may be anywhere. If it is between two calls (waiting for this one, say), its
+trace is *taken*: it is left with a new one, and what it had is run here, as if it had looked at a value itself. So results, gradients and writes
+are what they are in one thread.
+
+Nothing locks a trace, as that would cost every call. What makes the taking safe is the interpreter's own lock: a thread that has just slept has it for
+itself until others have waited for a switch interval (`sys.setswitchinterval`, 5 ms). Within that time this thread looks where the other one stands and,
+if that is outside of the engine, exchanges the trace.
+
+A thread that is in the middle of a call (of a hook, a custom function, or of a collection of garbage whose finalizer reads here) cannot give up its
+trace. Then the value alone is computed beside it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any, Final
+
+from flambeau.runtime import forking
+from flambeau.trace import quiet
+from flambeau.trace.blank import blank
+from flambeau.trace.evaluate import flush, graph_of
+from flambeau.trace.meta import CPU
+from flambeau.trace.recorder import TAKEN, TRACE_SLOTS, TRACES, Trace, local, next_index
+from flambeau.trace.state import State
+from flambeau.trace.storage import Storage
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+
+_PACKAGE: Final = str(Path(__file__).parent.parent)
+# Between the calls of these parts of the package a trace is whole, as between those of a user's program.
+_OUTSIDE: Final = tuple(f"{_PACKAGE}/{name}/" for name in ("nn/modules", "nn/parallel", "utils/data", "distributed", "multiprocessing", "testing", "cli"))
+_GENERATED: Final = ("<flambeau operation", "<immediate call>", "<plan>", "<guard>")
+_NAP: Final = 5e-5  # seconds
+_INTERVAL: Final = 0.005  # seconds between switches of threads while a trace is taken
+_PATIENCE: Final = 0.1  # seconds until a value is computed beside a thread that is in the middle of a call
+_PATIENCE_TO_RECORD: Final = 0.5  # the same where the tensor is recorded with, as it has no history then
+_GIVE_UP: Final = 5.0  # seconds after that, where that cannot be done
+_one_by_one: Final = threading.RLock()  # held while a trace is taken, and while it is run
+forking.keep_out(_one_by_one)
+
+
+def is_elsewhere(tr: Trace, t: Tensor) -> bool:
+    """Whether the value of `t`, or its history, is pending in another trace than `tr`."""
+    storage, gen = t._storage, t._gen
+    owner = TRACES.get(gen % TRACE_SLOTS) if gen >= 0 else None
+    if tr.claims is not None:
+        keeper = owner if storage is None or storage.gen < 0 else TRACES.get(storage.gen % TRACE_SLOTS)
+        if keeper is not None and keeper.thread is tr.thread:
+            return False  # a trace of finalizers notes first what it takes from the trace that they have interrupted
+    if storage is None:
+        return gen != tr.gen and t._immediate is None
+    if gen in TAKEN or (owner is not None and owner is not tr and (owner.running == gen or (owner.gen == gen and _without_history(t)))):
+        return True
+    return storage.gen >= 0 and storage.gen != tr.gen and (storage.buffer is None or storage.slot != storage.origin)
+
+
+def _without_history(t: Tensor) -> bool:
+    """Whether gradients lead on from `t`, but nobody knows yet where to: the trace that made it, a view, say, has not ended."""
+    return t._history is None and t._meta.requires_grad and not t._meta.leaf
+
+
+def evaluate_elsewhere(t: Tensor, to_record: bool = False) -> Storage:
+    """The storage of a tensor that is pending in another trace, once it has its value.
+
+    `to_record`: the tensor becomes an input here; else, where its thread is in the middle of a call, a storage for this one look.
+    """
+    if hasattr(t, "_level"):
+        return t._observed()  # type: ignore
+    until, lost = perf_counter() + (_PATIENCE_TO_RECORD if to_record else _PATIENCE), 0
+    this = threading.current_thread()
+    while True:
+        storage = t._storage
+        gen = t._gen if storage is None or storage.gen < 0 else storage.gen
+        taken = next((g for g in (gen, t._gen) if g in TAKEN), None)
+        if taken is not None:
+            run_taken(taken)
+            continue
+        owner, maker = (TRACES.get(g % TRACE_SLOTS) if g >= 0 else None for g in (gen, t._gen))
+        if any(tr is not None and tr.running == g and tr.thread is not this and tr.thread.is_alive() for tr, g in ((owner, gen), (maker, t._gen))):
+            sleep(_NAP)
+            continue
+        if storage is not None and storage.buffer is not None and (storage.gen < 0 or storage.slot == storage.origin):
+            if to_record and maker is not None and maker.gen == t._gen and maker.thread is not this and _without_history(t) and perf_counter() < until:
+                _take(maker, t._gen)
+                continue
+            return storage
+        if owner is None or owner.gen != gen:
+            lost += 1  # or it has got its value since we looked
+            if lost > 2 and storage is not None and storage.buffer is not None:
+                return storage  # what was pending has failed, or was a finalizer's
+            if lost > 2:
+                raise RuntimeError(f"a tensor of shape {tuple(t._meta.shape)} has no value: the computation that should have made it failed earlier")
+            continue
+        if owner is local.trace:
+            raise AssertionError("pending in this very trace")
+        if owner.thread is not this and perf_counter() < until:
+            _take(owner, gen)
+            continue
+        written = to_record and owner.thread is not this and storage is not None and storage.buffer is not None  # its thread will write into that buffer
+        found = None if written else _beside(t, owner, gen, to_record)
+        if found is not None:
+            return found
+        if perf_counter() > until + _GIVE_UP:
+            raise RuntimeError(
+                f"a tensor of shape {tuple(t._meta.shape)} has a write pending in thread {owner.thread.name!r}, which is in the middle of a call (of a hook, "
+                "or a custom function): look at its value in that thread first"
+            )
+        _take(owner, gen)
+
+
+def _take(owner: Trace, gen: int) -> None:
+    """Take what a trace has pending, if its thread is between two calls."""
+    apart, barrier = Trace(next_index()), State(None, None)
+    barrier.grad_enabled, barrier.stepwise = owner.grad_enabled, owner.state.stepwise
+    with _one_by_one:
+        interval = sys.getswitchinterval()
+        try:
+            quiet.begin()  # finalizers are Python code
+            if interval < _INTERVAL:
+                sys.setswitchinterval(_INTERVAL)
+            began = perf_counter()
+            sleep(_NAP)
+            if _between_calls(owner.thread.ident) and perf_counter() - began < _INTERVAL / 2 and owner.gen == gen:
+                # No call from here on: the interpreter's lock is given away at calls and jumps only.
+                TAKEN[gen] = apart
+                apart.gen, apart.state, apart.tensors, apart.inputs = owner.gen, owner.state, owner.tensors, owner.inputs
+                apart.params, apart.resolved, apart.boundaries = owner.params, owner.resolved, owner.boundaries
+                apart.custom, apart.hooked, apart.faces, apart.view = owner.custom, owner.hooked, owner.faces, owner.view
+                owner.gen, owner.state, owner.tensors, owner.inputs = gen + TRACE_SLOTS, barrier, [], []
+                owner.params, owner.resolved, owner.boundaries = [], [], {}
+                owner.custom, owner.hooked, owner.faces, owner.view = {}, {}, {}, None
+                owner.taken = gen
+        finally:
+            if interval < _INTERVAL:
+                sys.setswitchinterval(interval)
+            quiet.end()
+
+
+def _between_calls(thread: int | None) -> bool:
+    """Whether a thread is outside of the engine, so that its trace is whole; one that has ended is."""
+    at = sys._current_frames().get(thread or 0)
+    while at is not None:
+        name = at.f_code.co_filename
+        if name.startswith(_GENERATED) or (name.startswith(_PACKAGE) and not name.startswith(_OUTSIDE)):
+            return False
+        at = at.f_back
+    return True
+
+
+def run_taken(gen: int) -> None:
+    """Run what has been taken, or wait until another thread has."""
+    with _one_by_one:
+        apart = TAKEN.get(gen)
+        if apart is not None:
+            try:
+                flush(apart, "another thread")
+            finally:
+                TAKEN.pop(gen, None)
+
+
+def _beside(t: Tensor, owner: Trace, gen: int, keep: bool) -> Storage | None:
+    """The value alone, computed beside the trace, which is left as it is and runs again when it is observed in its thread. None if it has gone on meanwhile.
+
+    `keep`: from now on the tensor, and what shares its storage, has this value: whoever wants to write to it can.
+    """
+    from flambeau.compiler.pipeline import compile_graph
+
+    storage = t._storage
+    state: State = owner.standing()
+    inputs, params = owner.inputs[:], owner.params[:]
+    slot = t._slot if storage is None else storage.slot
+    graph = graph_of(state)
+    if slot >= len(graph.values) or owner.gen != gen:
+        return None
+    root = graph.root(slot)
+    if t._meta.device is not CPU:
+        v = graph.values[root]
+        buffers: list[Any] = [blank(v.numel * v.dtype.itemsize)]
+    else:
+        graph.outputs.append(root)
+        plan = compile_graph(graph)
+        held: list[Any] = [s.buffer for s in inputs[: len(graph.inputs)]]
+        try:
+            buffers = plan.run(held, params[: len(graph.parameters)])
+        except Exception as error:
+            from flambeau.trace.salvage import locate_run
+
+            locate_run(error, plan, state)
+            raise
+    made = Storage(buffers[0])
+    if owner.gen != gen or t._storage is not storage or (storage is not None and storage.slot != slot):
+        return None
+    if not keep:
+        return made
+    if storage is None:
+        t._storage = made
+        return made
+    storage.buffer, storage.gen = buffers[0], -1
+    return storage
