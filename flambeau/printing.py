@@ -190,7 +190,7 @@ def tensor_repr(t: Tensor) -> str:
 
     prefix = "tensor(" if type(t) in (Base,) or type(t).__name__ in ("Parameter", "Buffer") else f"{type(t).__name__}("
     suffixes = []
-    plain = t.detach()
+    plain = t.detach()._plain()
     default = t.dtype in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_, dtypes.get_default_dtype().to_complex())
     if t.device.type != "cpu":
         suffixes.append(f"device='{t.device}'")

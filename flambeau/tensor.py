@@ -18,7 +18,7 @@ from flambeau.trace.evaluate import observe, observed
 from flambeau.trace.existing import from_buffer as from_buffer
 from flambeau.trace.existing import from_storage as from_storage
 from flambeau.trace.immediate import replay
-from flambeau.trace.meta import Meta, Size, meta
+from flambeau.trace.meta import CONJ, NEG, Meta, Size, meta
 from flambeau.trace.recorder import TRACE_SLOTS, Trace, is_view, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
 from flambeau.trace.strides import has_format
@@ -348,10 +348,28 @@ class Tensor(Methods):
 
     def data_ptr(self) -> int:
         """The address of the first element; runs what is pending."""
-        return 0 if self._meta.device is not CPU else self._address()
+        return 0 if self._meta.device is not CPU else self._place()
 
     def _address(self) -> int:
         """The same, for who is going to read there: NotImplementedError where no elements are."""
+        if self._meta.bits:
+            raise AssertionError("the elements of a conjugate or negative view are read from its memory")
+        return self._place()
+
+    def _plain(self) -> Tensor:
+        """This tensor, or a copy if its memory has the conjugates or negatives of its elements."""
+        return self.clone() if self._meta.bits else self  # type: ignore[attr-defined, no-any-return]
+
+    def _read_as(self, bits: int) -> Tensor:
+        """The same memory with these bits (Meta): a view, if they are others."""
+        from flambeau.ops.elementwise import conj, neg_view
+
+        other = self._meta.bits ^ bits
+        view = conj(self) if other & CONJ else self
+        return neg_view(view) if other & NEG else view
+
+    def _place(self) -> int:
+        """The address of the first element, whatever its memory has of it."""
         storage = observe(self)
         assert storage.buffer is not None
         if self._meta.numel == 0:
@@ -362,9 +380,11 @@ class Tensor(Methods):
         """The value of a one-element tensor as a Python number."""
         try:
             m = self._meta
-            if m.numel != 1 or m.device is not CPU:
+            if not m.one_number:
                 if m.device is not CPU:
                     raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+                if m.numel == 1:
+                    return self._plain().item()
                 raise RuntimeError(f"item(): a Tensor with {m.numel} elements cannot be converted to Scalar (shape {tuple(m.shape)})")
             call = self._immediate
             if call is not None:  # `observed`, without a call of it where nothing is pending
@@ -403,7 +423,12 @@ class Tensor(Methods):
             if self.requires_grad:
                 if not force:
                     raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-                return self.detach().numpy()
+                return self.detach().numpy(force=True)
+            if self._meta.bits:
+                if force:
+                    return self._plain().numpy()
+                bit, name = ("conjugate", "conj") if self._meta.bits & CONJ else ("negative", "neg")
+                raise RuntimeError(f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.resolve_{name}().numpy() instead.")
             if self._meta.device is not CPU:
                 raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
             return memory.to_numpy(self)
@@ -432,6 +457,8 @@ class Tensor(Methods):
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
         if self.requires_grad:
             raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        if self._meta.bits:
+            raise BufferError(f"Can't export tensors with the {'conjugate' if self._meta.bits & CONJ else 'negative'} bit set")
         if self._meta.device is not CPU:
             raise BufferError(f"Cannot pack tensors on {self.device}")
         if self.dtype is dtypes.bfloat16:
@@ -590,7 +617,8 @@ class Tensor(Methods):
         """A tensor like this one over a copy of its storage: the same copy for all tensors of one deepcopy that share it."""
         copied = self.untyped_storage().__deepcopy__(memo)
         m = self._meta
-        return from_storage(copied._storage, meta(tuple(m.shape), m.strides, m.dtype, self.storage_offset(), device=m.device))  # type: ignore[no-any-return]
+        made: Tensor = from_storage(copied._storage, meta(tuple(m.shape), m.strides, m.dtype, self.storage_offset(), device=m.device, bits=m.bits))
+        return made._plain()
 
     # -- storage ------------------------------------------------------------------------------------------------
     def _take(self, source: Tensor) -> None:
@@ -645,13 +673,14 @@ class Tensor(Methods):
 
         if self._meta.requires_grad and self.is_leaf and local.main.grad_enabled:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        bits = self._meta.bits  # how it reads its memory, whose it ever is
         if source is None:
             source = storages.UntypedStorage(0)
         if isinstance(source, Tensor):
             if source.dtype is not self.dtype:
                 raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}")
             if size is None:
-                self._replace(source)
+                self._replace(source._read_as(bits))
                 return self
             source = source.untyped_storage()
         if not isinstance(source, (storages.UntypedStorage, storages.TypedStorage)):

@@ -96,7 +96,7 @@ def _alike(op: Any, tensors: Sequence[Tensor]) -> bool:
         if type(t) is not kind:
             return False
         m = t._meta
-        if m.dtype is not first.dtype or m.device is not CPU or m.wrapped or not m.is_contiguous or m.ndim != first.ndim:
+        if m.dtype is not first.dtype or m.device is not CPU or m.wrapped or m.bits or not m.is_contiguous or m.ndim != first.ndim:
             return False
         if (tuple(m.shape) if own else tuple(m.shape[1:])) != shape:
             return False

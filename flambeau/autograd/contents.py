@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from flambeau.trace.meta import Meta, meta, same_layout
+from flambeau.trace.meta import CONJ, NEG, Meta, meta, same_layout
 
 if TYPE_CHECKING:
     from flambeau.compiler.graph import Value
@@ -13,36 +13,45 @@ if TYPE_CHECKING:
 
 
 def is_whole(v: Value, m: Meta) -> bool:
-    """Whether a tensor with the metadata `m` is the content `v` as it is."""
+    """Whether a tensor with the metadata `m` is the content `v` as it is, or as conjugates or negatives."""
     return v.dtype is m.dtype and tuple(v.shape) == tuple(m.shape) and v.offset == m.offset and same_layout(m.shape, v.strides, m.strides)
 
 
 def within(t: Tensor, v: Value) -> Meta:
     """The metadata of a tensor that is the content `v` or a part of it, with its own offset as a number."""
     m = t._meta
-    return m if not m.dynamic or is_whole(v, m) else meta(m.shape, m.strides, m.dtype, t.storage_offset(), m.requires_grad, m.leaf, m.wrapped, device=m.device)
+    return m if not m.dynamic or is_whole(v, m) else meta(m.shape, m.strides, m.dtype, t.storage_offset(), m.requires_grad, m.leaf, m.wrapped, device=m.device, bits=m.bits)
 
 
 def part(gradient: Tensor, v: Value, m: Meta) -> Tensor:
     """The gradient of a tensor with the metadata `m`, of the gradient of the content `v` (dense) that it is read from."""
-    return gradient if is_whole(v, m) else _flat(gradient, v, m).as_strided(tuple(m.shape), m.strides, m.offset)  # type: ignore[no-any-return]
+    return exchanged(gradient if is_whole(v, m) else _flat(gradient, v, m).as_strided(tuple(m.shape), m.strides, m.offset), m)  # type: ignore[no-any-return]
 
 
 def replaced(gradient: Tensor, v: Value, m: Meta, function: Callable[[Tensor], Tensor]) -> Tensor:
     """The gradient of the content `v` after `function` has looked at the part of it that is a tensor's, and has perhaps given another."""
-    if is_whole(v, m):
+    if is_whole(v, m) and not m.bits:
         return function(gradient)
     before = part(gradient, v, m)
     version = before._version
     after = function(before)
     if after is before and before._version == version:  # nor has it been written to
         return gradient
-    flat: Any = _flat(gradient, v, m).as_strided_scatter(after, tuple(m.shape), m.strides, m.offset)
+    if is_whole(v, m):
+        return exchanged(after, m)  # type: ignore[no-any-return]
+    flat: Any = _flat(gradient, v, m).as_strided_scatter(exchanged(after, m), tuple(m.shape), m.strides, m.offset)
     if v.dtype is not m.dtype:
         flat = _other(flat)
     order = _order(v)
     back = sorted(range(len(order)), key=order.__getitem__)
     return flat.reshape([v.shape[d] for d in order]).permute(back)  # type: ignore[no-any-return]
+
+
+def exchanged(gradient: Any, m: Meta) -> Any:
+    """The gradient of a tensor with the metadata `m` of the gradient of what is in memory, and the reverse: the tensor may be its conjugate or negative."""
+    if m.bits & CONJ:
+        gradient = gradient.conj_physical()
+    return gradient.neg() if m.bits & NEG else gradient
 
 
 def _order(v: Value) -> list[int]:

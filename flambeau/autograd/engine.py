@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd import fitting
 from flambeau.autograd.captures import goes_on
-from flambeau.autograd.contents import part, replaced, within
+from flambeau.autograd.contents import exchanged, part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.hooks import Pass, current, pack_saved, saved, unpacked
 from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, trace_region
@@ -233,6 +233,8 @@ class Engine:
 
     def _arrive(self, t: Tensor, gradient: Tensor) -> None:
         """All of a leaf's gradient is there."""
+        if t._meta.bits:
+            gradient = exchanged(gradient, t._meta)
         if id(t) in self.quiet:
             self._add_found(t, gradient)
             return
@@ -361,7 +363,7 @@ class Engine:
             value = tr.value(slot)
             fragment.roots.setdefault(slot if value.base is None else value.base, i)
             fragment.entered.setdefault(slot, i)
-            placeholders.append(fragment.argument(slot, t._meta))
+            placeholders.append(fragment.argument(slot, t._meta if i < len(gradients) else t._meta.with_bits(0)))  # a segment's values are what is in memory
         numbers = [fragment.parameter(type(p)) for p in extra]
         seeds = dict(zip(order, placeholders, strict=False))
         forward: Any = None
@@ -429,9 +431,9 @@ def taken_out(gradient: Tensor) -> Tensor:
     if storage is None or storage.gen >= 0 or storage.buffer is None or gradient.is_sparse or not is_dense(m.shape, m.strides):
         return gradient
     nbytes = m.numel * m.dtype.itemsize
-    if nbytes == storage.buffer.nbytes or m.requires_grad:
+    if (nbytes == storage.buffer.nbytes and not m.bits) or m.requires_grad:
         return gradient
-    if m.device is not CPU:
+    if m.bits or m.device is not CPU:
         return gradient.clone()
     tensor, address = maker(m.shape, m.dtype, m.strides)()
     memmove(address, gradient._address(), nbytes)
@@ -474,6 +476,7 @@ def backward(
             if LISTENERS:
                 _tell([tr.boundaries[slot].tensor for slot in state.info.slots])
             return
+    tensors = _read(tensors)
     before = tr.state
     engine = Engine(retain_graph, create_graph, inputs, accumulate=True)
 
@@ -537,7 +540,8 @@ def _remember(before: State, key: Any, end: State) -> None:
         return
     _, stage, _, _, seed, _ = path[:6]
     modes = [path[i].edge[0] for i in (0, 2, 3, 5)]
-    if type(stage.info) is StageInfo and seed.plain and all(mode == GRAD_MODE for mode in modes):
+    known = type(stage.info) is StageInfo and seed.plain and all(mode == GRAD_MODE for mode in modes)
+    if known and not any(local.trace.boundaries[slot].tensor._meta.bits for slot in stage.info.slots):
         stage.info.seed, stage.info.end = seed, end
         before.children[key] = stage
 
@@ -557,6 +561,7 @@ def grad(
     for i, t in enumerate(inputs):
         if not t.requires_grad:
             raise RuntimeError(f"autograd.grad: one of the differentiated Tensors does not require grad (inputs[{i}])")
+    outputs = _read(outputs)
     engine = Engine(retain_graph, create_graph, inputs, accumulate=False, batched=batched)
     engine.tr.holding(_find, engine, outputs, grad_outputs, inputs)
     answer = []
@@ -585,10 +590,19 @@ def inner_pass(outputs: Sequence[Tensor], grad_outputs: Sequence[Tensor], inputs
     if type(local.trace) is not Trace:
         found = grad(outputs, inputs, grad_outputs, create_graph, create_graph, True)
         return {id(t): g for t, g in zip(inputs, found, strict=True) if g is not None}
+    outputs = _read(outputs)
     engine = Engine(create_graph, create_graph, inputs if create_graph else None, accumulate=False)
     engine.quiet = {id(t) for t in inputs}
     engine.tr.holding(_find, engine, outputs, grad_outputs, inputs)
     return engine.found
+
+
+def _read(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Tensors whose gradients are those of what is in memory: copies of those that are conjugates or negatives of it."""
+    if not any(t._meta.bits for t in tensors):
+        return tensors
+    tr = local.trace
+    return [while_switched(tr.set_grad_enabled, tr.grad_enabled, True, t.clone) if t._meta.bits else t for t in tensors]  # type: ignore[attr-defined]
 
 
 def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:

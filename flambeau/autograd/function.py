@@ -173,7 +173,7 @@ class Function:
         def record() -> None:
             for t in outputs:
                 if isinstance(t, Tensor) and (t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in ctx._non_differentiable:
-                    results.append(_rooted(t))
+                    results.append(_rooted(t._plain()))
                 else:
                     results.append(t)
             ctx.input_slots = [_slot(tr, args[i]) for i in ctx._positions]
@@ -188,7 +188,7 @@ class Function:
 
 
 def _slot(tr: Any, t: Tensor) -> int:
-    return tr.slot_of(t)  # type: ignore[no-any-return]
+    return tr.slot_of(t._plain())  # type: ignore[no-any-return]
 
 
 def _rooted(t: Tensor) -> Tensor:

@@ -203,7 +203,7 @@ class Segment:
                     f"packed had shape {tuple(m.shape)} and dtype {m.dtype!r}"
                 )
             seen = t._storage is not None and t._storage.external is not None
-            if seen or t._meta.strides != m.strides or t._meta.offset or t._meta.dynamic:
+            if seen or t._meta.strides != m.strides or t._meta.bits or t._meta.offset or t._meta.dynamic:
                 t = _laid_out(t, m)
             whole = from_storage(observe(t), m)
             whole._history = like._history

@@ -48,6 +48,10 @@ class Memory:
     __slots__ = ("address", "array", "copy", "keep", "nbytes")
 
     def __init__(self, t: Tensor, write: bool) -> None:
+        if t._meta.bits:
+            if write:
+                raise RuntimeError("a tensor that is a view of conjugates or negatives cannot receive: receive into a tensor and copy_ from it")
+            t = t._plain()
         storage = observe(t)
         if write:
             if storage.gen >= 0:  # an input of what is pending, which must see it as it is

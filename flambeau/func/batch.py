@@ -22,7 +22,7 @@ from flambeau.trace.recorder import _TENSOR, local, run_in
 @cache
 def sample_meta(m: Meta) -> Meta:
     """The metadata of one sample of a batched tensor (batch first)."""
-    return meta(m.shape[1:], m.strides[1:], m.dtype, m.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device)
+    return meta(m.shape[1:], m.strides[1:], m.dtype, m.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, m.bits)
 
 
 class BatchedTensor(LevelTensor):

@@ -146,10 +146,12 @@ class JvpLevel(Level):
         """The tangent of what has had none, as zeros: of all memory that it shares. It gets the samples that `moved` has."""
         storage = storage_of(bottom(primal))
         if storage.gen == self.main.gen:
-            numel = self.main.value(storage.slot).numel
+            v = self.main.value(storage.slot)
+            nbytes = v.numel * v.dtype.itemsize
         else:
             assert storage.buffer is not None
-            numel = storage.buffer.nbytes // primal._meta.dtype.itemsize
+            nbytes = storage.buffer.nbytes
+        numel = nbytes // primal._meta.dtype.itemsize
         from flambeau.ops.creation import zeros
 
         flat = self.call_on_trace(lambda _: zeros(numel, dtype=primal._meta.dtype), None)
@@ -224,13 +226,16 @@ def _laid_out(tangent: Any, primal: Any) -> Any:
 
 def _view_of(shadow: Any, t: Any) -> Any:
     """The part of a flat shadow that a tensor over the shadowed memory has."""
+    from flambeau.ops.elementwise import view_as_complex, view_as_real
     from flambeau.ops.shape import as_strided
 
     if isinstance(t, BatchedTensor) and not isinstance(shadow, BatchedTensor):
         level = t._level
         return wrap(level, level.call_below(_view_of, shadow, t._inner))
     m = t._meta
-    return as_strided(shadow, tuple(m.shape), m.strides, t.storage_offset())
+    if shadow._meta.dtype is not m.dtype:  # parts of complex numbers, or what they are parts of
+        shadow = view_as_real(shadow).reshape(-1) if shadow._meta.dtype.is_complex else view_as_complex(shadow.reshape(-1, 2))
+    return as_strided(shadow, tuple(m.shape), m.strides, t.storage_offset())._read_as(m.bits)
 
 
 # -- derived operations -------------------------------------------------------------------------------------------------

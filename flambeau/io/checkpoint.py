@@ -38,7 +38,7 @@ from flambeau.runtime import shared_memory, whole_files
 from flambeau.runtime.buffers import foreign
 from flambeau.storage import NAME_OF_DTYPE, TypedStorage, UntypedStorage
 from flambeau.tensor import Tensor
-from flambeau.trace.meta import Size
+from flambeau.trace.meta import CONJ, NEG, Size
 from flambeau.trace.storage import Storage
 
 _ALIGNMENT = 64  # of records, as PyTorch's writer has it, so that files can be mapped
@@ -137,6 +137,8 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
         layout = (t.storage_offset(), tuple(t.shape), tuple(t.stride()))
         function = self._name("torch._utils", "_rebuild_tensor_v3" if bytes_only else "_rebuild_tensor_v2")
         arguments = self._reference(storage, bytes_only), *layout, t.requires_grad, OrderedDict(), *([t.dtype] if bytes_only else [])
+        if t._meta.bits:
+            arguments = *arguments, {name: True for bit, name in ((CONJ, "conj"), (NEG, "neg")) if t._meta.bits & bit}
         if type(t) is Tensor and not state:
             return function, arguments
         kind: type = type(t)

@@ -19,7 +19,7 @@ from flambeau.ops.dispatch import Dispatched
 from flambeau.storage import LEGACY, TypedStorage, UntypedStorage
 from flambeau.tensor import _INTERNAL, Tensor
 from flambeau.trace.existing import blank_tensor
-from flambeau.trace.meta import Size
+from flambeau.trace.meta import CONJ, NEG, Size
 
 
 def rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Tensor:
@@ -37,7 +37,15 @@ def rebuild_tensor_v2(
 ) -> Tensor:
     """torch._utils._rebuild_tensor_v2."""
     t = rebuild_tensor(storage, offset, size, stride)
+    _set_bits(t, metadata)
     return t.requires_grad_() if requires_grad is True else t
+
+
+def _set_bits(t: Tensor, metadata: Any) -> None:
+    """What a file says of a tensor beside its layout: that it is a view of conjugates, or of negatives."""
+    if isinstance(metadata, dict):
+        conj = CONJ if metadata.get("conj") is True and t.is_complex() else 0
+        t._meta = t._meta.with_bits(conj | (NEG if metadata.get("neg") is True else 0))
 
 
 def rebuild_tensor_v3(
@@ -47,6 +55,7 @@ def rebuild_tensor_v3(
     if not isinstance(storage, TypedStorage) or not isinstance(kind, dtype):
         raise UnpicklingError("a tensor in the file is not described by a storage, an offset, sizes, strides and a dtype")
     t = rebuild_tensor(TypedStorage(wrap_storage=storage.untyped(), dtype=kind), offset, size, stride)
+    _set_bits(t, metadata)
     return t.requires_grad_() if requires_grad is True else t
 
 

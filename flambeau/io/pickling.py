@@ -20,14 +20,19 @@ def reduce_tensor(t: Tensor) -> Any:
         return restore_wrapper, (type(t), *wrapper_layout(t), attributes(t))
     storage = t.untyped_storage()
     layout = t.dtype, t.storage_offset(), tuple(t.shape), tuple(t.stride())
-    return restore_tensor, (type(t), storage, *layout, t.requires_grad, attributes(t))
+    return restore_tensor, (type(t), storage, *layout, t.requires_grad, attributes(t), *bits_of(t))
+
+
+def bits_of(t: Tensor) -> tuple[int, ...]:
+    """What a pickle says beside all else of a view of conjugates or negatives."""
+    return (t._meta.bits,) if t._meta.bits else ()
 
 
 def restore_tensor(
-    cls: type, storage: Any, d: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool, state: dict[str, Any]
+    cls: type, storage: Any, d: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool, state: dict[str, Any], bits: int = 0
 ) -> Tensor:  # fmt: skip
     """The inverse of reduce_tensor."""
-    t = tensor_over(storage._storage, d, size, stride, offset, storage.device)
+    t = tensor_over(storage._storage, d, size, stride, offset, storage.device, bits)
     if cls is not Tensor:
         t = Tensor._make_subclass(cls, t)
     t.__dict__.update(state)

@@ -49,9 +49,9 @@ def storage_from(data: Any) -> Storage:
     return storage
 
 
-def tensor_over(storage: Storage, d: dtype, size: Sequence[int], stride: Sequence[int], offset: int, device: Device = CPU) -> Tensor:
+def tensor_over(storage: Storage, d: dtype, size: Sequence[int], stride: Sequence[int], offset: int, device: Device = CPU, bits: int = 0) -> Tensor:
     """A tensor over a storage; the caller has checked that it lies inside (`check_layout`)."""
-    return from_storage(storage, meta(tuple(size), tuple(stride), d, offset, device=device))  # type: ignore[no-any-return]
+    return from_storage(storage, meta(tuple(size), tuple(stride), d, offset, device=device, bits=bits))  # type: ignore[no-any-return]
 
 
 def check_layout(numel: int, size: Any, stride: Any, offset: Any) -> str | None:
@@ -72,7 +72,7 @@ def check_layout(numel: int, size: Any, stride: Any, offset: Any) -> str | None:
 
 def contiguous_bytes(t: Tensor) -> bytes:
     """The elements of a tensor in row-major order."""
-    flat = t.detach().contiguous()
+    flat = t.detach()._plain().contiguous()
     start = flat.storage_offset() * flat.element_size()
     return bytes(bytes_of(storage_of(flat))[start : start + flat.nbytes])
 

@@ -13,7 +13,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from flambeau.dtypes import dtype
-from flambeau.io.pickling import attributes, restore_tensor, restore_wrapper, wrapper_layout
+from flambeau.io.pickling import attributes, bits_of, restore_tensor, restore_wrapper, wrapper_layout
 from flambeau.nn.parameter import Buffer, Parameter
 from flambeau.ops.dispatch import Dispatched
 from flambeau.runtime import shared_memory
@@ -82,7 +82,7 @@ def reduce_tensor(t: Tensor) -> Any:
     if isinstance(t, Dispatched):
         return restore_wrapper, (type(t), *wrapper_layout(t), attributes(t))
     layout = t.dtype, t.storage_offset(), tuple(t.shape), tuple(t.stride())
-    return restore_tensor, (type(t), t.untyped_storage(), *layout, t.requires_grad, attributes(t))
+    return restore_tensor, (type(t), t.untyped_storage(), *layout, t.requires_grad, attributes(t), *bits_of(t))
 
 
 def reduce_typed_storage(storage: TypedStorage) -> Any:

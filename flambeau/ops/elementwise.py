@@ -13,6 +13,7 @@ from flambeau.ops.promotion import convert, fitted, fitting, in_float32, need_or
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.result_strides import like_input, of_complex, over_operands, over_tensors, row_major, with_number
 from flambeau.ops.tied import tied
+from flambeau.trace.meta import CONJ, NEG
 from flambeau.trace.recorder import OffsetNeeded
 from flambeau.trace.strides import like_strides
 
@@ -444,8 +445,19 @@ def conj_physical(input: Tensor) -> Tensor:
 
 @operation(method=True)
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate; real tensors are returned as they are."""
-    return prim.conj_physical(input) if input.dtype.is_complex else input
+    """A view of the complex conjugates; real tensors are returned as they are."""
+    return prim.alias(input, bits=CONJ) if input.dtype.is_complex else input
+
+
+@operation(name="_neg_view")
+def neg_view(input: Tensor) -> Tensor:
+    """A view of the negatives."""
+    return prim.alias(input, bits=NEG)
+
+
+def _pairs(x: Any) -> Any:
+    """The parts of complex numbers in memory as pairs in a new last dim."""
+    return prim.real_view(prim.alias(x, bits=CONJ) if x._meta.bits & CONJ else x)
 
 
 @operation()
@@ -453,7 +465,7 @@ def real(input: Tensor) -> Tensor:
     """A view of the real part."""
     if not input.dtype.is_complex:
         return input
-    pairs = prim.real_view(input)
+    pairs = _pairs(input)
     return prim.select(pairs, dim=pairs._meta.ndim - 1, index=0)
 
 
@@ -462,8 +474,9 @@ def imag(input: Tensor) -> Tensor:
     """A view of the imaginary part."""
     if not input.dtype.is_complex:
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
-    pairs = prim.real_view(input)
-    return prim.select(pairs, dim=pairs._meta.ndim - 1, index=1)
+    pairs = _pairs(input)
+    part = prim.select(pairs, dim=pairs._meta.ndim - 1, index=1)
+    return prim.alias(part, bits=NEG) if input._meta.bits & CONJ else part
 
 
 @operation()
@@ -471,6 +484,11 @@ def view_as_real(input: Tensor) -> Tensor:
     """A complex tensor as pairs of reals in a new last dimension; shares memory."""
     if not input.dtype.is_complex:
         raise RuntimeError("view_as_real is only supported for complex tensors")
+    if input._meta.bits & CONJ:
+        raise RuntimeError(
+            "view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor so you can view it as real, use "
+            "self.resolve_conj(); however, be warned that the resulting tensor will NOT alias the original."
+        )
     return prim.real_view(input)
 
 

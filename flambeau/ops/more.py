@@ -12,9 +12,11 @@ from flambeau import dtypes
 from flambeau.layouts import strided
 from flambeau.ops import foreach, joining, numeric
 from flambeau.ops.dtype_rules import refuse_dtype
+from flambeau.ops.elementwise import conj, conj_physical, neg_view
 from flambeau.ops.linear import addbmm, addmm, mm
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
+from flambeau.trace.meta import CONJ, NEG
 from flambeau.trace.mutation import assign, refuse_leaf
 from flambeau.trace.while_set import while_switched
 
@@ -189,13 +191,13 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 
 def is_conj(input: Tensor) -> bool:
-    """False: conj is computed, not kept as a bit of the tensor."""
-    return False
+    """Whether the tensor is a view of memory that has the conjugates of its elements."""
+    return bool(input._meta.bits & CONJ)
 
 
 def is_neg(input: Tensor) -> bool:
-    """False: no tensor has a pending negation bit."""
-    return False
+    """Whether the tensor is a view of memory that has the negatives of its elements."""
+    return bool(input._meta.bits & NEG)
 
 
 def is_signed(input: Tensor) -> bool:
@@ -204,13 +206,13 @@ def is_signed(input: Tensor) -> bool:
 
 
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: conj is computed, not kept as a bit of the tensor."""
-    return input
+    """The tensor itself, or a copy if it is a view of conjugates (`is_conj`)."""
+    return input.clone() if input._meta.bits & CONJ else input
 
 
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself: no tensor has a pending negation bit."""
-    return input
+    """The tensor itself, or a copy if it is a view of negatives (`is_neg`)."""
+    return input.clone() if input._meta.bits & NEG else input
 
 
 def adjoint(input: Tensor) -> Any:
@@ -356,6 +358,9 @@ def install(namespace: dict[str, Any], cls: Any) -> None:
     f: Any
     for f in both:
         functions[f.__name__] = methods[f.__name__] = f
+    for name, whole in (("_neg_view", neg_view), ("_conj", conj), ("_conj_physical", conj_physical)):
+        functions[name] = methods[name] = whole
+    functions |= {"_conj_copy": _copy_of_view("conj"), "_neg_view_copy": _copy_of_view("_neg_view")}
     for f in (fill, is_signed, scalar_tensor, empty_permuted, bartlett_window):
         functions[f.__name__] = f
     for f in (addbmm_, resize_, fill_diagonal_, apply_, map_, is_set_to, new_empty_strided):

@@ -332,6 +332,14 @@ def _fill_in_place(self: Tensor, fill: Any, name: str) -> Tensor:
     return self
 
 
+def _through_a_copy(self: Tensor, fill: Any, first: float, second: float, generator: Any) -> Tensor:
+    """Numbers drawn for memory of its own, written to a view of conjugates or negatives."""
+    from flambeau.ops.creation import empty_like
+    from flambeau.trace.mutation import assign
+
+    return assign(self, fill(empty_like(self), first, second, generator=generator), fill.__name__)
+
+
 def _order(x: Tensor) -> list[int]:
     """The dims of a tensor, the one with the longest steps in memory first."""
     strides = x._meta.strides
@@ -348,6 +356,8 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = N
     if d.is_complex:
         from flambeau.ops.elementwise import view_as_real
 
+        if self._meta.bits:
+            return _through_a_copy(self, uniform_, a, b, generator)
         uniform_(view_as_real(self), a, b, generator=generator)  # type: ignore[operator]
         return self
     for bound, what in ((a, "from"), (b, "to")):
@@ -369,9 +379,11 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
     if d.is_complex:  # half of the variance for each part
         from flambeau.ops.elementwise import view_as_real
 
+        if self._meta.bits:
+            return _through_a_copy(self, normal_, mean, std, generator)
         normal_(view_as_real(self), mean, std / _ROOT_OF_TWO, generator=generator)  # type: ignore[operator]
         return self
-    dense = self._meta.is_contiguous
+    dense = self._meta.is_contiguous or bool(self._meta.bits)
     return _fill_in_place(self, lambda p, n: _state(generator).normal(p, n, d, float(mean), float(std), contiguous=dense), "normal_")
 
 
@@ -472,7 +484,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 
 def _draw_each(target: Tensor, p: Tensor, generator: Any) -> Tensor:
-    dense = p.detach().permute(_order(target)).contiguous()  # type: ignore[attr-defined]  # in the order of the draws
+    dense = p.detach()._plain().permute(_order(target)).contiguous()  # type: ignore[attr-defined]  # in the order of the draws
     return _fill_in_place(
         target, lambda a, n: _state(generator).bernoulli_each(a, n, target.dtype, dense._address(), dense.dtype), "bernoulli_"
     )
@@ -542,7 +554,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
         raise RuntimeError("multinomial(): cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     if input._meta.device is not devices.CPU:
         return into(out, blank_tensor((*input.shape[:-1], num_samples), dtypes.int64), "multinomial")  # type: ignore[no-any-return]
-    p = input.detach().contiguous()  # type: ignore[attr-defined]
+    p = input.detach()._plain().contiguous()  # type: ignore[attr-defined]
     if not bool(((p >= 0) & p.isfinite()).all()):
         raise RuntimeError("multinomial(): probability tensor contains either `inf`, `nan` or element < 0")
     if not bool((p.sum(-1) > 0).all()):

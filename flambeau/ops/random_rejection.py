@@ -45,7 +45,7 @@ def _drawn(kind: str, generator: Any, gradient: Gradient, *parameters: Tensor) -
         raise NotImplementedError(f'"{kind}_cpu" not implemented for {d.name}: its parameters must be floating tensors')
 
     def draw(*given: Tensor) -> Tensor:
-        dense = [p.detach().contiguous() for p in given]  # type: ignore[attr-defined]
+        dense = [p.detach()._plain().contiguous() for p in given]  # type: ignore[attr-defined]
         state: MersenneState = _state(generator)
         return _filled(tuple(given[0].shape), d, lambda a, n: getattr(state, kind)(a, n, d, *[p._address() for p in dense]), given[0].device)
 
@@ -110,7 +110,7 @@ def rrelu_slopes(input: Tensor, lower: float, upper: float, generator: Any = Non
     Of the input's dtype; of float32 for 16 bits."""
     if not input.dtype.is_floating_point:
         raise NotImplementedError(f'"rrelu_with_noise_out_cpu" not implemented for {input.dtype.name}: the input must be a floating tensor')
-    dense = input.detach().contiguous()  # type: ignore[attr-defined]
+    dense = input.detach()._plain().contiguous()  # type: ignore[attr-defined]
     d = dtypes.float64 if input.dtype is dtypes.float64 else dtypes.float32
     return _filled(
         tuple(input.shape), d, lambda a, n: _state(generator).rrelu(a, n, d, dense._address(), input.dtype, float(lower), float(upper)), input.device

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def _dense(x: Any) -> tuple[Any, int]:
     """(row-major tensor with these values, its address): the tensor must be kept alive while the address is used."""
-    dense = x if x._meta.is_contiguous and x.__class__ is _TENSOR[0] else x.detach().contiguous()
+    dense = x if x._meta.is_contiguous and x.__class__ is _TENSOR[0] and not x._meta.bits else x.detach()._plain().contiguous()
     return dense, dense._address()
 
 
@@ -91,7 +91,7 @@ def masked_rows(x: Tensor, mask: Tensor) -> Tensor | None:
     from flambeau.runtime import select
 
     m, k, tr = x._meta, mask._meta, local.trace
-    plain = m.is_contiguous and 0 < k.ndim <= m.ndim and m.shape[: k.ndim] == k.shape and (x.__class__ is _TENSOR[0] or x.__class__ is _PARAMETER[0])
+    plain = m.is_contiguous and not m.bits and 0 < k.ndim <= m.ndim and m.shape[: k.ndim] == k.shape and (x.__class__ is _TENSOR[0] or x.__class__ is _PARAMETER[0])
     if not plain or type(tr) is not Trace or tr.inference or (m.requires_grad and tr.grad_enabled):
         return None
     tr.looks += 1

@@ -22,6 +22,7 @@ from flambeau.queries import contiguous_format, preserve_format
 from flambeau.runtime.buffers import check_available
 from flambeau.symbols import whole as whole_number
 from flambeau.trace.blank import no_data
+from flambeau.trace.meta import CONJ
 from flambeau.trace.recorder import OffsetNeeded, local
 from flambeau.trace.storage import FAMILIES
 from flambeau.trace.strides import format_strides, has_format, like_strides
@@ -149,6 +150,9 @@ def _view(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 @operation(name="view_dtype")
 def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
     m = input._meta
+    if m.bits:
+        which = "conjugate view tensors" if m.bits & CONJ else "tensors with negative bit set"
+        raise RuntimeError(f"torch.Tensor.view is not supported for {which} when converting to a different dtype.")
     if dtype is m.dtype:
         return prim.alias(input)
     old, new = m.dtype.itemsize, dtype.itemsize
@@ -919,6 +923,14 @@ def pad_constant(input: Tensor, pad: tuple[int, ...], value: Number = 0) -> Tens
     return prim.scatter_view(full, x, view)
 
 
+def _set_part(x: Tensor, name: str, values: Any) -> None:
+    """`x.real = values`: copied into that view."""
+    part: Any = getattr(x, name)
+    if not hasattr(values, "_meta"):
+        raise TypeError(f"Tensor.{name} can only be set to a tensor, not {type(values).__name__}: use x.{name}.fill_(number)")
+    part.copy_(values)
+
+
 def _matrix(x: Tensor, name: str) -> Tensor:
     """The last two dims exchanged, as the property called `name` does. A 0-d tensor is itself."""
     ndim = x._meta.ndim
@@ -940,7 +952,8 @@ def install_methods(cls: Any) -> None:
     cls.split = _split_method
     from flambeau.ops.elementwise import imag, real
 
-    cls.real, cls.imag = property(real), property(imag)
+    cls.real = property(real, lambda self, values: _set_part(self, "real", values))
+    cls.imag = property(imag, lambda self, values: _set_part(self, "imag", values))
     cls.T = property(numpy_t)
     cls.mT = property(lambda self: _matrix(self, "mT"))
     cls.H = property(lambda self: _matrix(self, "H").conj())

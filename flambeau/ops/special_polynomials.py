@@ -99,7 +99,7 @@ def _high(name: str, x: Tensor, n: Tensor) -> Any:
     elif name.startswith("hermite"):
         apart = n > _HERMITE[x.dtype]
         value = filled((), math.nan, dtype=x.dtype)
-    data, orders = x.contiguous(), n.masked_fill(apart, 0).contiguous()
+    data, orders = x._plain().contiguous(), n.masked_fill(apart, 0).contiguous()
     buffer = select.recurrence(name, first, step, data._address(), orders._address(), x.dtype, x.numel())
     return torch_where(apart, value, from_buffer(buffer, tuple(x.shape), x.dtype))
 

@@ -59,7 +59,7 @@ def update(body: Body) -> Body:
             return [new.to(kind) for new in body(*[[t.to(torch.float32) for t in a] if _holds_tensors(a) else a for a in args])]
         if isinstance(first, Tensor) or not any(t.is_complex() for t in first):
             return body(*args)
-        pairs = [[torch.view_as_real(t) if t.is_complex() else t for t in a] if _holds_tensors(a) else a for a in args]
+        pairs = [[torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in a] if _holds_tensors(a) else a for a in args]
         return [_complex(new) if first[i % len(first)].is_complex() else new for i, new in enumerate(body(*pairs))]
 
     edge: Any = operation(of_reals, name=f"optim.{body.__name__}", public=False)

@@ -130,6 +130,7 @@ _arrays: dict[tuple[dtypes.dtype, int], Any] = {}
 
 def to_list(t: Tensor) -> Any:
     """Nested lists of Python numbers."""
+    t = t._plain()
     m = t._meta
     if m.ndim == 1 and m.is_contiguous and 0 < m.numel <= _SHORT and m.dtype in _ELEMENT:
         from flambeau.trace.evaluate import observe

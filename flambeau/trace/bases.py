@@ -40,7 +40,7 @@ def base_of(t: Tensor) -> Tensor | None:
     key = t._detached, t._meta.dtype
     known = of_memory.get(key)
     if isinstance(known, tuple):
-        return t.detach().as_strided(*known, 0).detach()
+        return t.detach()._read_as(0).as_strided(*known, 0).detach()
     base = None if known is None else known()
     if base is None or not is_base(base):
         base = next(filter(is_base, _near(t)), None)

@@ -59,7 +59,7 @@ def check(tr: Trace, state: State, tensors: Sequence[Tensor]) -> None:
         for bound in state.bounds:
             t = tensors[bound.position]
             storage = t._storage
-            if storage is None or storage.buffer is None or not storage.buffer.address:
+            if storage is None or storage.buffer is None or not storage.buffer.address or t._meta.bits:
                 continue
             gen = storage.gen
             if gen >= 0 and (gen != tr.gen or storage.slot != storage.origin):

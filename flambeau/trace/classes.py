@@ -133,7 +133,7 @@ def of_input(key: Any, anywhere: bool) -> tuple[Any, Ints]:
     whole = m.offset == 0 and (key[0] != IN or nbytes == m.numel * m.dtype.itemsize)
     if not whole:
         ints = (*ints, m.offset, nbytes)
-    flags = m.dtype, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, len(shape), layout, whole
+    flags = m.dtype, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, m.bits, len(shape), layout, whole
     rest = key[3] if key[0] == IN else (key[1], key[3], key[4])
     return (key[0], flags, rest, None if anywhere else line_here()), ints
 
@@ -151,14 +151,14 @@ def _ordered(shape: Any, order: tuple[int, ...]) -> tuple[Any, ...]:
 def input_key_of(skeleton: Any, ints: Ints) -> Any:
     """The key that `of_input` has taken apart, with other sizes."""
     kind, flags, rest, _ = skeleton
-    d, requires_grad, leaf, wrapped, dynamic, device, ndim, layout, whole = flags
+    d, requires_grad, leaf, wrapped, dynamic, device, bits, ndim, layout, whole = flags
     shape, left = ints[:ndim], ints[ndim:]
     if layout is None:
         strides, left = left[:ndim], left[ndim:]
     else:
         strides = contiguous_strides(shape) if layout == "contiguous" else _ordered(shape, layout)
     offset, nbytes = (0, None) if whole else left
-    m = meta(shape, strides, d, offset, requires_grad, leaf, wrapped, dynamic, device)
+    m = meta(shape, strides, d, offset, requires_grad, leaf, wrapped, dynamic, device, bits)
     if kind != IN:
         return (kind, rest[0], m, rest[1], rest[2])
     return (kind, m, m.numel * d.itemsize if nbytes is None else nbytes, rest)
@@ -466,7 +466,7 @@ def _exact(variant: Variant, parent: State, key: Any, sizes: tuple[int, ...]) ->
         metas, numbers, pending = variant.evaluate(sizes)
         state.pending_bytes = parent.pending_bytes + pending
         made = [
-            meta(shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device)
+            meta(shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, m.bits)
             for m, (shape, strides, offset, _) in zip(variant.metas, metas, strict=True)
         ]
         state.outs = tuple([Out(out.slot, m, out.root, out.alias, given[3]) for out, m, given in zip(model.outs, made, metas, strict=False)])
@@ -528,8 +528,8 @@ def _agrees(variant: Variant, state: State, sizes: tuple[int, ...]) -> bool:
     if nodes != state.nodes or values != state.values:
         return False
     metas = [o.meta for o in state.outs] + ([state.meta] if state.meta is not None else [])
-    flags = [(o.slot, o.root, o.alias, o.meta.dtype, o.meta.requires_grad, o.meta.leaf) for o in state.outs]
-    if flags != [(o.slot, o.root, o.alias, o.meta.dtype, o.meta.requires_grad, o.meta.leaf) for o in model.outs]:
+    flags = [(o.slot, o.root, o.alias, o.meta.dtype, o.meta.requires_grad, o.meta.leaf, o.meta.bits) for o in state.outs]
+    if flags != [(o.slot, o.root, o.alias, o.meta.dtype, o.meta.requires_grad, o.meta.leaf, o.meta.bits) for o in model.outs]:
         return False
     dynamic = [o.dynamic for o in state.outs]
     if variant.evaluate is None:

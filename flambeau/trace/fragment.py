@@ -10,7 +10,7 @@ from flambeau.compiler.graph import Node, Value
 from flambeau.devices import CPU
 from flambeau.trace.limits import Limit, needed
 from flambeau.trace.looks import NO_TENSORS, answer, behind, refuse_numbers
-from flambeau.trace.meta import Meta, meta
+from flambeau.trace.meta import CONJ, NEG, Meta, meta
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
 
@@ -113,6 +113,11 @@ class Fragment:
     def needs(self, slot: int) -> bool:
         return slot in self.requires if slot >= self.first else self.trace.needs(slot)
 
+    def given_by(self, slot: int) -> int | None:
+        """Which of the tensors that were entered a value is a view of, or None."""
+        base = self.value(slot).base
+        return self.entered.get(slot, self.roots.get(slot if base is None else base))
+
     def note(self, t: Tensor, low: int, size: int, dim: int, skip: int | None, what: str) -> None:
         """The values of an index tensor must be from `low` to `size` - 1, or `skip`."""
         if t._gen == self.gen and t._meta.device is CPU:
@@ -139,6 +144,16 @@ class Fragment:
         slot = self.add_value(Value((), d, ()))
         self.parameters.append(slot)
         return self.placeholder(slot, meta((), (), d, wrapped=True))
+
+    def resolved(self, t: Tensor) -> Tensor:
+        """The values of a tensor whose memory has their conjugates or negatives."""
+        from flambeau.ops import primitives as prim
+
+        m = t._meta
+        made = self.placeholder(t._slot if t._gen == self.gen else self.resolve(t), m.with_bits(0))
+        if m.bits & CONJ:
+            made = self.record(prim.conj_physical, (made,), {})
+        return self.record(prim.neg, (made,), {}) if m.bits & NEG else made  # type: ignore[no-any-return]
 
     def resolve(self, t: Tensor) -> int:
         raise RuntimeError(
@@ -170,7 +185,12 @@ class Fragment:
         metas = [t._meta for t in inputs]
         if metas and metas[-1].dtype in _WITHOUT and primitive.name in _WITHOUT[metas[-1].dtype]:
             raise NotImplementedError(f'"{primitive.name}_cpu" not implemented for \'{dtypes.C_NAMES[metas[-1].dtype.name]}\'')
+        bits = attrs.get("bits", 0)  # of an alias: what it exchanges
         values = primitive.infer(metas, attrs)
+        if any(m.bits for m in metas):
+            if values[0].base is None:  # it reads the elements
+                return self.record(primitive, [self.resolved(t) if t._meta.bits else t for t in inputs], attrs)
+            bits ^= metas[0].bits
         # What is computed from numbers alone is a number, but for random tensors, whose seed and offset are.
         wrapped = bool(metas) and all(m.wrapped for m in metas) and primitive.name != "random_uniform"
         grad = self.grad_enabled and primitive.differentiable and any(m.requires_grad for m in metas)
@@ -197,10 +217,10 @@ class Fragment:
                 self.requires.add(slot)
             outs.append(
                 self.placeholder(
-                    slot, meta(v.shape, v.strides, v.dtype, v.offset, needs, not needs, wrapped, bool(v.dynamic), device)
+                    slot, meta(v.shape, v.strides, v.dtype, v.offset, needs, not needs, wrapped, bool(v.dynamic), device, bits)
                 )
             )
-        self.nodes.append(Node(primitive.name, slots, tuple(ids), tuple(sorted(attrs.items()))))
+        self.nodes.append(Node(primitive.name, slots, tuple(ids), tuple(sorted([item for item in attrs.items() if item[0] != "bits"]))))
         return outs[0] if len(outs) == 1 else tuple(outs)
 
 

@@ -35,15 +35,23 @@ class Size(tuple[int, ...]):
         return (Size, (tuple(self),))
 
 
+CONJ, NEG = 1, 2
+
+
 class Meta:
     """Metadata of a tensor. `offset` is in elements; `dynamic` says that a run-time offset comes on top of it.
+
+    `bits`: how elements are read from memory and written to it: as they are (0), as their conjugates (CONJ), as their negatives (NEG), or both.
+    A slot names what is in memory; who reads it (Fragment.record) or writes it (mutation.py) applies the bits.
 
     `wrapped`: the value is a Python number (lowest category of type promotion).
     `device`: where the elements are; it is a part of the metadata, so every key of an edge that has metadata knows devices apart.
     `leaf`: gradients stop here and are accumulated into `.grad` (only meaningful with `requires_grad`).
     """
 
-    __slots__ = ("device", "dtype", "dynamic", "is_contiguous", "leaf", "ndim", "numel", "offset", "requires_grad", "shape", "strides", "wrapped")
+    __slots__ = (
+        "bits", "device", "dtype", "dynamic", "is_contiguous", "leaf", "ndim", "numel", "offset", "one_number", "requires_grad", "shape", "strides", "wrapped",
+    )  # fmt: skip
 
     shape: Size
     device: Device
@@ -54,13 +62,21 @@ class Meta:
     leaf: bool
     wrapped: bool
     dynamic: bool
+    bits: int
+    one_number: bool  # whether it is one element that can be read from memory as it is
     ndim: int
     numel: int
     is_contiguous: bool
 
     def variant(self, *, requires_grad: bool, leaf: bool) -> Meta:
         """The same layout with other gradient flags."""
-        return meta(self.shape, self.strides, self.dtype, self.offset, requires_grad, leaf, self.wrapped, self.dynamic, self.device)
+        return meta(self.shape, self.strides, self.dtype, self.offset, requires_grad, leaf, self.wrapped, self.dynamic, self.device, self.bits)
+
+    def with_bits(self, bits: int) -> Meta:
+        """The same memory, read with other bits."""
+        if bits == self.bits:
+            return self
+        return meta(self.shape, self.strides, self.dtype, self.offset, self.requires_grad, self.leaf, self.wrapped, self.dynamic, self.device, bits)
 
     @property
     def is_dense(self) -> bool:
@@ -70,6 +86,7 @@ class Meta:
     def __repr__(self) -> str:
         grad = ", requires_grad" if self.requires_grad else ""
         grad += f" on {self.device}" if self.device is not CPU else ""
+        grad += ", conjugate" * (self.bits & CONJ) + ", negative" * (self.bits // NEG)
         return f"{self.dtype.name}{list(self.shape)} strides {list(self.strides)} offset {self.offset}{grad}"
 
 
@@ -78,13 +95,13 @@ _INTERNED: Final[dict[tuple[Any, ...], Meta]] = {}
 
 def meta(
     shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype_: dtype, offset: int = 0, requires_grad: bool = False,
-    leaf: bool = True, wrapped: bool = False, dynamic: bool = False, device: Device = CPU,
+    leaf: bool = True, wrapped: bool = False, dynamic: bool = False, device: Device = CPU, bits: int = 0,
 ) -> Meta:  # fmt: skip
     """The one Meta with these fields; `strides` None means contiguous."""
     if strides is None:
         strides = contiguous_strides(shape)
     over_symbols = symbolic(shape) or offset.__class__ is Sym or symbolic(strides)
-    key = (tuple(shape), strides, dtype_, offset, requires_grad, leaf, wrapped, dynamic, device.type)
+    key = (tuple(shape), strides, dtype_, offset, requires_grad, leaf, wrapped, dynamic, device.type, bits)
     found = None if over_symbols else _INTERNED.get(key)
     if found is None:
         if dtype_ in NAMED:
@@ -99,7 +116,9 @@ def meta(
         found.leaf = leaf
         found.wrapped = wrapped
         found.dynamic = dynamic
+        found.bits = bits
         found.numel = prod(shape)
+        found.one_number = not bits and device is CPU and found.numel == 1
         found.ndim = len(shape)
         found.is_contiguous = is_contiguous(shape, strides)
         if over_symbols:

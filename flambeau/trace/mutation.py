@@ -103,7 +103,7 @@ def _is_same_data(target: Tensor, source: Tensor, name: str) -> bool:
     """Whether a copy leaves everything as it is, gradients too: both are the same view of the same memory, an assigned value as it is broadcast."""
     m, sm = target._meta, source._meta
     same = name in ("copy_", "__setitem__") and source._storage is not None and source._storage is target._storage and source._detached == target._detached
-    if not same or m.dtype is not sm.dtype or target.storage_offset() != source.storage_offset():
+    if not same or m.dtype is not sm.dtype or m.bits != sm.bits or target.storage_offset() != source.storage_offset():
         return False
     if name == "copy_" or m.shape == sm.shape:
         return (m.shape, m.strides) == (sm.shape, sm.strides)
@@ -469,6 +469,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
 
     counters.slow_path_entries += 1
     m, sm = tr.layout(target._slot, target._meta), tr.layout(source._slot, source._meta)
+    bits, m = m.bits, m.with_bits(0)  # conjugates and negatives are written as such: what follows is of memory
     if sm.device is META and m.device is not META:
         raise no_data()
     if not can_cast(sm.dtype, m.dtype) and name not in ("copy_", "fill_", "__setitem__"):
@@ -490,6 +491,8 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
         if tuple(s._meta.shape) != tuple(t._meta.shape):
             s = _expand(s, tuple(t._meta.shape), name)
         value = prim.cast(s, dtype=m.dtype) if s._meta.dtype is not m.dtype else s
+        if bits or value._meta.bits:
+            value = fragment.resolved(fragment.placeholder(value._slot, value._meta.with_bits(bits ^ value._meta.bits)))
         whole = (
             m.numel == root.numel and m.offset == 0 and not view.dynamic and root.dtype is m.dtype and is_dense(m.shape, m.strides)
         )
@@ -538,13 +541,13 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
     state.requires = frozenset(fragment.requires)
     state.slot = new._slot
     if keeps:
-        state.meta = m
+        state.meta = m.with_bits(bits)
     else:
         # as in PyTorch, what has required gradients goes on doing so, also where a constant has been written over it
         needs = new._meta.requires_grad or (m.requires_grad and tr.grad_enabled and not detached)
         if needs and not new._meta.requires_grad:
             state.requires |= {new._slot, result["root"]}
-        state.meta = m.variant(requires_grad=needs, leaf=not needs)
+        state.meta = m.variant(requires_grad=needs, leaf=not needs).with_bits(bits)
     operation: State | None = tr.state
     while fresh and operation is not None and operation.edge is not None and operation.edge[0] in (IN, ALIAS):
         operation = operation.parent

@@ -85,14 +85,14 @@ def refuse_overlap(target: Any, source: Any, name: str) -> None:
 
 
 def refuse_overlaps(target: Any, sources: Iterable[Any], name: str) -> None:
-    """`refuse_overlap` of those of the arguments that are tensors of the same storage."""
+    """`refuse_overlap` of those of the arguments that are tensors of the same storage. Of conjugate and negative views PyTorch reads and writes copies."""
     plain = _TENSOR[0]
-    if target.__class__ is not plain:
+    if target.__class__ is not plain or target._meta.bits:
         return
     storage = target._storage
     for source in sources:
         if source.__class__ is plain:
-            if source is target or (storage is not None and source._storage is storage):
+            if source is target or (storage is not None and source._storage is storage and not source._meta.bits):
                 refuse_overlap(target, source, name)
         elif source.__class__ in (list, tuple):
             refuse_overlaps(target, source, name)

@@ -199,7 +199,7 @@ class Trace:
         if not self.symbolic:
             return m
         v = self.value(slot)
-        return meta(v.shape, v.strides, v.dtype, v.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device)
+        return meta(v.shape, v.strides, v.dtype, v.offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, m.bits)
 
     def publish(self, state: State, key: Any) -> None:
         """Make a whole state the child of its parent; a model is known by its place's variants alone (classes.py)."""
@@ -687,12 +687,6 @@ class Trace:
         """Make the edge `key` from what `fragment` recorded; `result`: a tensor or a tuple, list or named tuple of them."""
         state = State(self.state, key)
         parent = self.state
-        state.nodes = tuple(fragment.nodes)
-        state.values = fragment.values
-        state.value_count = state.first_value + len(fragment.values)
-        state.parameters = tuple(fragment.parameters)
-        state.requires = frozenset(fragment.requires)
-        state.pending_bytes += sum([v.numel * v.dtype.itemsize for v in fragment.values if v.base is None and v.device is not META])
         flat: list[Tensor]
         if isinstance(result, _TENSOR[0]):
             flat = [result]
@@ -702,6 +696,15 @@ class Trace:
         else:
             flat = list(result)
             state.pack = type(result) if type(result) is list or hasattr(result, "_fields") else tuple
+        for i, t in enumerate(flat):
+            if t._meta.bits and t._gen == fragment.gen and fragment.given_by(t._slot) is None:
+                flat[i] = fragment.resolved(t)  # no view of what somebody else has
+        state.nodes = tuple(fragment.nodes)
+        state.values = fragment.values
+        state.value_count = state.first_value + len(fragment.values)
+        state.parameters = tuple(fragment.parameters)
+        state.requires = frozenset(fragment.requires)
+        state.pending_bytes += sum([v.numel * v.dtype.itemsize for v in fragment.values if v.base is None and v.device is not META])
         state.depth += depth
         state.info = info
         position = {slot: parent.parameter_count + i for i, slot in enumerate(state.parameters)}
@@ -712,7 +715,7 @@ class Trace:
                 raise AssertionError("an operation returned a tensor that it did not record")
             value = fragment.value(t._slot)
             root = t._slot if value.base is None else value.base
-            alias = fragment.entered.get(t._slot, fragment.roots.get(root))
+            alias = fragment.given_by(t._slot)
             m = t._meta
             if m.wrapped:
                 m = meta(m.shape, m.strides, m.dtype, m.offset, m.requires_grad, m.leaf, False, m.dynamic, m.device)

@@ -56,7 +56,6 @@ _TABLE: Final[tuple[tuple[str, Documented], ...]] = (
     ("addbmm", Documented(_FAULTS, 0.5, ("out", "inplace"))),
     ("linalg.tensorinv svd", Documented("Where the strides of a result differ", 0.2)),
     ("randn", Documented("Where the strides of a result differ", 0.5, ("out",))),
-    ("conj", Documented("Strides and sharing: what is left", 0.3)),
     ("float_power pow __rpow__ acosh sigmoid nn.functional.silu/complex",
      Documented("Poles and signed zeros of the larger set", 0.1, ("reference",))),
     ("polygamma/polygamma_n_2", Documented("Poles and signed zeros of the larger set", 0.1)),

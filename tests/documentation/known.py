@@ -34,8 +34,6 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (r"torch\.autograd\.graph\.(saved_tensors_hooks|region_activation_memory_budget)", "", "what is saved is decided when a trace ends (docs/differences.md)"),
     (r"torch\.(autograd\.profiler\.profile|profiler\.record_function)", "table", TABLE),
     (r"torch\.compiler\.substitute_in_graph", "indexOf", "nothing is refused: functions run as Python"),
-    (r"torch\.conj|torch\.resolve_conj", "is_conj", "conj is computed, not kept as a bit"),
-    (r"torch\.resolve_neg", "is_neg", "no tensor has a pending negation"),
     (r"torch\.func\.functionalize", "", DISPATCHER),
     (r"torch\.hash_tensor", "", "its dtype, uint64, is not there"),
     (r"torch\.inference_mode", "_version", "tensors made under inference_mode are ordinary (docs/differences.md)"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from flambeau.compiler.graph import Value, contiguous_strides
 from flambeau.ops.primitive import Primitive, primitive
-from flambeau.trace.meta import Meta
+from flambeau.trace.meta import CONJ, NEG, Meta
 from flambeau.trace.overlap import may_repeat
 
 
@@ -230,8 +230,14 @@ def as_strided(c, g):
 
 @primitive("alias", lambda metas, attrs: _view(metas[0], metas[0].shape, metas[0].strides))
 def alias(c, g):
-    """The same layout under another number."""
-    return g
+    """The same layout under another number. attr bits: as conjugates or negatives (trace/meta.py). A node of a graph has no such attribute: it is of what
+    is in memory, and so is its gradient. One of a transform's tape is of the tensors."""
+    from flambeau.ops.primitives.pointwise import conj_physical, neg
+
+    bits = c.attrs.get("bits", 0)
+    if bits & CONJ:
+        g = conj_physical(g)
+    return neg(g) if bits & NEG else g
 
 
 detach = Primitive("view", lambda metas, attrs: _view(metas[0], metas[0].shape, metas[0].strides), None)
