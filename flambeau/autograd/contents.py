@@ -20,7 +20,9 @@ def is_whole(v: Value, m: Meta) -> bool:
 def within(t: Tensor, v: Value) -> Meta:
     """The metadata of a tensor that is the content `v` or a part of it, with its own offset as a number."""
     m = t._meta
-    return m if not m.dynamic or is_whole(v, m) else meta(m.shape, m.strides, m.dtype, t.storage_offset(), m.requires_grad, m.leaf, m.wrapped, device=m.device, bits=m.bits)
+    if not m.dynamic or is_whole(v, m):
+        return m
+    return meta(m.shape, m.strides, m.dtype, t.storage_offset(), m.requires_grad, m.leaf, m.wrapped, device=m.device, bits=m.bits)
 
 
 def part(gradient: Tensor, v: Value, m: Meta) -> Tensor:

@@ -91,8 +91,8 @@ def masked_rows(x: Tensor, mask: Tensor) -> Tensor | None:
     from flambeau.runtime import select
 
     m, k, tr = x._meta, mask._meta, local.trace
-    plain = m.is_contiguous and not m.bits and 0 < k.ndim <= m.ndim and m.shape[: k.ndim] == k.shape and (x.__class__ is _TENSOR[0] or x.__class__ is _PARAMETER[0])
-    if not plain or type(tr) is not Trace or tr.inference or (m.requires_grad and tr.grad_enabled):
+    plain = m.is_contiguous and 0 < k.ndim <= m.ndim and m.shape[: k.ndim] == k.shape and (x.__class__ is _TENSOR[0] or x.__class__ is _PARAMETER[0])
+    if not plain or m.bits or type(tr) is not Trace or tr.inference or (m.requires_grad and tr.grad_enabled):
         return None
     tr.looks += 1
     where_, mask_address = _dense(mask)

@@ -46,7 +46,7 @@ def compare(ours: Any, theirs: Any, tolerance: float = 1e-9, strides: bool = Tru
             real = [(s, t) for s, t, n in zip(x.stride(), y.stride(), y.shape, strict=True) if n > 1]
             assert all(s == t for s, t in real), (x.stride(), y.stride(), tuple(y.shape))
         got, expected = (x.detach().float().numpy(), y.detach().float().numpy()) if str(y.dtype) == "torch.bfloat16" else (
-            x.detach().numpy(), y.detach().resolve_conj().resolve_neg().numpy()
+            x.detach().resolve_conj().resolve_neg().numpy(), y.detach().resolve_conj().resolve_neg().numpy()
         )  # fmt: skip
         np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 

@@ -53,7 +53,8 @@ def compare(seed: int, gradients: bool, steps: Sequence[int] = range(30)) -> Non
             if not what.endswith(("flags", "layout")):
                 done.append(what if isinstance(outcome, tuple) else f"{what} -> {str(outcome)[:40]}")
             if name != what or not close(value, outcome):
-                raise Different(f"seed {seed}, gradients {gradients}\n{[d for d in done if 'values' not in d]}\nPyTorch {name}: {value} {getattr(value, 'text', '')}\nhere {what}: {outcome} {getattr(outcome, 'text', '')}")
+                both = "\n".join(f"{who}: {at}: {found} {getattr(found, 'text', '')}" for who, at, found in (("PyTorch", name, value), ("here", what, outcome)))
+                raise Different(f"seed {seed}, gradients {gradients}\n{[d for d in done if 'values' not in d]}\n{both}")
 
         Program(flambeau, seed, check, gradients).run(steps)
 
