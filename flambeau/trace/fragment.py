@@ -188,7 +188,7 @@ class Fragment:
         bits = attrs.get("bits", 0)  # of an alias: what it exchanges
         values = primitive.infer(metas, attrs)
         if any(m.bits for m in metas):
-            if values[0].base is None:  # it reads the elements
+            if values[0].base is None or (metas[0].bits & CONJ and not values[0].dtype.is_complex):  # it reads the elements
                 return self.record(primitive, [self.resolved(t) if t._meta.bits else t for t in inputs], attrs)
             bits ^= metas[0].bits
         # What is computed from numbers alone is a number, but for random tensors, whose seed and offset are.

@@ -118,7 +118,7 @@ def meta(
         found.dynamic = dynamic
         found.bits = bits
         found.numel = prod(shape)
-        found.one_number = not bits and device is CPU and found.numel == 1
+        found.one_number = not (bits or over_symbols) and device is CPU and found.numel == 1
         found.ndim = len(shape)
         found.is_contiguous = is_contiguous(shape, strides)
         if over_symbols:
