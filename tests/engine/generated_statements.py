@@ -36,7 +36,8 @@ INDEXED_WRITES = (
 )  # fmt: skip
 DTYPE_CHANGES = (
     "X = s.cast(Y, torch.D)", "X = s.cast(Y, torch.complex64)", "X = s.cast(Y, s.half)", "X = torch.view_as_real(Y)", "X = Y.real", "X = Y.imag",
-    "X = Y.conj()", "X = Y.conj()", "X = Y.conj().imag", "X = torch._neg_view(floating(s, Y))", "X = (Y * 1j).conj()", "X.copy_(Y.conj())",
+    "X = Y.conj()", "X = Y.conj()", "X = Y.conj().imag", "X = torch._neg_view(floating(s, Y))", "X = torch._neg_view(Y * 1.5)", "X = (Y * 1j).conj()",
+    "X.copy_(Y.conj())",
     "X = floating(s, Y).abs()", "X = torch.complex(floating(s, Y).float(), floating(s, Y).float() * N)", "X = Y + Z", "X = Y * Z", "X = Y - N",
     "X = (Y.conj() * Z).sum()", "X = Y * 1j", "X = torch.cat([Y.reshape(-1)[:5], Z.reshape(-1)[:5]])", "X = torch.where(s.mask(Y), Y, Z)", "X = Y.angle()",
     "X = torch.result_type(Y, Z) and Y.mul(Z)",

@@ -12,7 +12,7 @@ import flambeau
 from tests.ops.conjugate_programs import Program
 
 torch = pytest.importorskip("torch")
-PROGRAMS = int(os.environ.get("CONJUGATE_PROGRAMS", "120"))
+PROGRAMS = int(os.environ.get("CONJUGATE_PROGRAMS", "64"))
 START = int(os.environ.get("CONJUGATE_START", "0"))
 
 
