@@ -11,9 +11,9 @@ from flambeau.tensor import Tensor
 # (name of the standard, name in torch); the numbers of arguments are the same.
 _UNARY = {
     name: name
-    for name in "abs acos acosh asin asinh atan atanh conj cos cosh exp expm1 isfinite isinf isnan log log1p log2 log10 logical_not positive "
+    for name in "abs acos acosh asin asinh atan atanh cos cosh exp expm1 isfinite isinf isnan log log1p log2 log10 logical_not positive "
     "reciprocal signbit sin sinh square sqrt tan tanh real imag".split()
-} | {"bitwise_invert": "bitwise_not", "negative": "neg", "sign": "sgn"}  # fmt: skip
+} | {"bitwise_invert": "bitwise_not", "negative": "neg", "sign": "sgn", "conj": "conj_physical"}  # fmt: skip
 _BINARY = {
     name: name
     for name in "add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide floor_divide "
