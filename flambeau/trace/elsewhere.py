@@ -45,7 +45,13 @@ _one_by_one: Final = threading.RLock()  # held while a trace is taken, and while
 forking.keep_out(_one_by_one)
 
 
-def is_elsewhere(tr: Trace, t: Tensor) -> bool:
+def bring(tr: Trace, t: Tensor) -> None:
+    """Let what `tr` is about to record with have its value, and its history, if another trace has them pending."""
+    if _is_elsewhere(tr, t):
+        evaluate_elsewhere(t, to_record=True)
+
+
+def _is_elsewhere(tr: Trace, t: Tensor) -> bool:
     """Whether the value of `t`, or its history, is pending in another trace than `tr`."""
     storage, gen = t._storage, t._gen
     owner = TRACES.get(gen % TRACE_SLOTS) if gen >= 0 else None

@@ -317,10 +317,9 @@ class Trace:
             self.after_taken()
         if len(TRACES) == 1:
             return self._resolve(t)
-        from flambeau.trace.elsewhere import evaluate_elsewhere, is_elsewhere
+        from flambeau.trace.elsewhere import bring
 
-        if is_elsewhere(self, t):
-            evaluate_elsewhere(t, to_record=True)  # before the lock: another thread may have to go on first
+        bring(self, t)  # before the lock: another thread may have to go on first
         with SHARING:
             return self._resolve(t)
 
