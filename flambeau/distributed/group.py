@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import platform
+import sys
 import threading
 import warnings
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from flambeau.distributed.store import HashStore, PrefixStore, Store
 from flambeau.distributed.work import Lane
 
 if TYPE_CHECKING:
+    from flambeau.distributed.bridge import Bridge
     from flambeau.distributed.p2p import Mail
     from flambeau.distributed.window import Window
 
@@ -22,7 +24,7 @@ default_pg_timeout = timedelta(minutes=30)
 
 
 class Backend(str):
-    """The name of a backend, in lower case. All names stand for the same: memory that the ranks of a machine share."""
+    """The name of a backend, in lower case. All names stand for the same: memory that the ranks of a machine share, and MPI between machines."""
 
     UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl"
 
@@ -44,23 +46,36 @@ class ProcessGroup:
         self.group_name = name
         self.group_desc = "undefined"
         self.lane = Lane(f"flambeau group {name}")
-        self._window: Window | None = None
+        self._window: Window | Bridge | None = None
         self._mail: Mail | None = None
         self._making = threading.Lock()
         if len(self.ranks) > 1:
             self.window  # noqa: B018  # all members are here now
 
     @property
-    def window(self) -> Window:
-        """The memory that the members share."""
+    def window(self) -> Window | Bridge:
+        """The memory that the members share; where they are on several machines, what goes between these, too."""
         if self._window is None:
             with self._making:
                 if self._window is None:
-                    from flambeau.distributed.window import Window
-
-                    self._check_machines()
-                    self._window = Window(self.store, self.ranks, self._rank, self.timeout, self.group_name)
+                    self._window = self._open()
         return self._window
+
+    def _open(self) -> Window | Bridge:
+        from flambeau.distributed.window import Window
+
+        self.store.set(f"machine/{self._rank}", _machine())
+        found = [self.store.get(f"machine/{r}").decode() for r in range(len(self.ranks))]
+        names = list(dict.fromkeys(found))
+        if len(names) == 1:
+            return Window(self.store, self.ranks, self._rank, self.timeout, self.group_name)
+        from flambeau.distributed import mpi
+        from flambeau.distributed.bridge import Bridge
+
+        if GroupMember.WORLD is None:  # this is the group of all ranks
+            places = "; ".join(f"ranks {', '.join(str(r) for r, n in enumerate(found) if n == name)} on {name.split()[0]}" for name in names)
+            mpi.start(self.store, self._rank, len(found), f"the ranks are on several machines ({places})")
+        return Bridge(self.store, mpi.world(), self.ranks, self._rank, found, self.timeout, self.group_name)
 
     @property
     def mail(self) -> Mail:
@@ -70,17 +85,6 @@ class ProcessGroup:
 
             self._mail = Mail(self)
         return self._mail
-
-    def _check_machines(self) -> None:
-        """All members must be on one machine: NotImplementedError names those that are not."""
-        self.store.set(f"machine/{self._rank}", _machine())
-        found = [self.store.get(f"machine/{r}").decode() for r in range(len(self.ranks))]
-        others = [f"rank {self.ranks[r]} on {name.split()[0]}" for r, name in enumerate(found) if name != found[self._rank]]
-        if others:
-            raise NotImplementedError(
-                f"torch.distributed: the ranks of group {self.group_name!r} are on several machines, which flambeau does not carry yet: rank "
-                f"{self.ranks[self._rank]} is on {found[self._rank].split()[0]}, {', '.join(others)}. Start all ranks on one machine"
-            )
 
     def rank(self) -> int:
         """The place of this process in the group."""
@@ -107,8 +111,8 @@ class ProcessGroup:
 
 
 def _machine() -> str:
-    """What is the same for processes that can share memory and see each other: host name, boot, process and file namespaces."""
-    parts = [platform.node() or "?"]
+    """What is the same for processes that can share memory and see each other: host name, boot, process and file namespaces; FLAMBEAU_MACHINE, for tests."""
+    parts = [os.environ.get("FLAMBEAU_MACHINE") or platform.node() or "?"]
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             parts.append(file.read().strip())
@@ -194,8 +198,8 @@ def init_process_group(
     made.group_desc = "default_pg"
     GroupMember.WORLD = group.WORLD = made
     _groups.append(made)
-    atexit.unregister(_leave)
-    atexit.register(_leave)
+    atexit.unregister(_end)
+    atexit.register(_end)
 
 
 def _check_backend(backend: str | None, names: Sequence[str], size: int) -> None:
@@ -212,6 +216,14 @@ def _check_backend(backend: str | None, names: Sequence[str], size: int) -> None
 def _leave() -> None:
     for made in _groups:
         made.close()
+
+
+def _end() -> None:
+    """The process ends."""
+    well = all(made._window is None or made._window.broken is None for made in _groups) and not hasattr(sys, "last_value")
+    _leave()
+    if "flambeau.distributed.mpi" in sys.modules:
+        sys.modules["flambeau.distributed.mpi"].leave(well)
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:

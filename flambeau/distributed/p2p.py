@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.memory import Memory, tensor_of
+from flambeau.distributed.remote import RemoteInbox, send
+from flambeau.distributed.window import RING, Window
 from flambeau.distributed.work import Lane, Work
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ _HEAD = 32  # of a message: tag, bytes, the dtype and the number of dims as a nu
 _READ_AT = 64
 
 
-class _Wanted:
+class Wanted:
     """A message that somebody waits for."""
 
     def __init__(self, tag: int, nbytes: int, address: int) -> None:
@@ -49,7 +51,7 @@ class _Inbox:
         self.mail, self.peer = mail, peer
         self.at = mail.window.channel(peer, mail.group.rank())
         self.early: list[tuple[int, bytes]] = []
-        self.wanted: list[_Wanted] = []
+        self.wanted: list[Wanted] = []
         self.reader = threading.Lock()  # held by who reads from the channel
         self.lock = threading.Lock()  # of the lists
 
@@ -58,7 +60,7 @@ class _Inbox:
         written, read = ctypes.c_int64.from_address(self.at).value, ctypes.c_int64.from_address(self.at + _READ_AT).value
         return written > read or any(t == tag for t, _ in self.early)
 
-    def want(self, wanted: _Wanted) -> None:
+    def want(self, wanted: Wanted) -> None:
         """Ask for a message: of those with one tag, who asks first gets the first."""
         with self.lock:
             for i, (tag, content) in enumerate(self.early):
@@ -69,7 +71,7 @@ class _Inbox:
             else:
                 self.wanted.append(wanted)
 
-    def wait(self, wanted: _Wanted, what: str, limit: float) -> None:
+    def wait(self, wanted: Wanted, what: str, limit: float) -> None:
         """Wait for a message that was asked for. Several threads may: whoever reads gives each message to who wants it."""
         end = time.monotonic() + limit
         while not wanted.done:
@@ -109,8 +111,6 @@ class _Inbox:
         window = self.mail.window
         read = ctypes.c_int64.from_address(self.at + _READ_AT)
         written = ctypes.c_int64.from_address(self.at)
-        from flambeau.distributed.window import RING
-
         while count:
             window.wait_word(self.at, read.value + 1, self.peer, what, limit)
             place = read.value % RING
@@ -129,11 +129,20 @@ class Mail:
 
     def __init__(self, group: ProcessGroup) -> None:
         self.group, self.window = group, group.window
-        self.inboxes = {r: _Inbox(self, r) for r in range(group.size()) if r != group.rank()}
+        self.inboxes = {r: self._inbox(r) for r in range(group.size()) if r != group.rank()}
         self.outboxes = {r: Lane(f"flambeau messages to {r}") for r in self.inboxes}
 
+    def _inbox(self, peer: int) -> _Inbox | RemoteInbox:
+        if self.window.is_here(peer):
+            return _Inbox(self, peer)
+        assert not isinstance(self.window, Window)
+        return RemoteInbox(self.window, peer)
+
     def _write(self, memory: Memory, peer: int, tag: int, what: str) -> None:
-        from flambeau.distributed.window import RING
+        if not self.window.is_here(peer):
+            assert not isinstance(self.window, Window)
+            send(self.window, memory, peer, tag, what)
+            return
 
         at = self.window.channel(self.group.rank(), peer)
         written = ctypes.c_int64.from_address(at)
@@ -164,7 +173,7 @@ class Mail:
         memory = Memory(tensor_of(tensor, "recv"), write=True)
         what = f"recv from rank {self.group.ranks[peer]} (tag {tag})"
 
-        inbox, wanted = self.inboxes[peer], _Wanted(tag, memory.nbytes, memory.address)
+        inbox, wanted = self.inboxes[peer], Wanted(tag, memory.nbytes, memory.address)
         inbox.want(wanted)
 
         def run() -> None:

@@ -12,7 +12,7 @@ from flambeau.distributed.calls import check_whole, done, one_kind, perform, roo
 from flambeau.distributed.group import ProcessGroup, member
 from flambeau.distributed.memory import Memory, scratch, tensor_of, tensors_of
 from flambeau.distributed.reduce_op import ReduceOp
-from flambeau.distributed.window import adder
+from flambeau.distributed.window import Window, adder
 from flambeau.distributed.work import Work
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def _known_again(group: ProcessGroup, tensor: Tensor, op: Any) -> bool:
         call = _known[key]
     except KeyError:
         call = _known[key] = _learned(group, tensor, op)
-    if call is None or group.lane.pending:
-        return False
     window = group.window
+    if call is None or group.lane.pending or not isinstance(window, Window):
+        return False
     memory = Memory(tensor, True)
     with group.lane.lock:
         window.begin(call[0], call[1])

@@ -110,7 +110,7 @@ class TCPStore(Store):
 
     def _serve(self, descriptor: int | None, multi_tenant: bool) -> None:
         try:
-            listener = socket.socket(fileno=descriptor) if descriptor is not None else _listener(self.port)
+            served = socket.socket(fileno=descriptor) if descriptor is not None else listener(self.port)
         except OSError as error:
             if multi_tenant:  # another object of this machine serves it
                 return
@@ -118,8 +118,8 @@ class TCPStore(Store):
                 f"The server socket has failed to listen on any local network address. port: {self.port}, {error.strerror} ({error.errno}): another "
                 "program uses the port; give another one, or 0 for a free one"
             ) from None
-        self.port = listener.getsockname()[1]
-        self._server = _Server(listener)
+        self.port = served.getsockname()[1]
+        self._server = _Server(served)
 
     def _connect(self) -> socket.socket:
         limit = seconds(self.timeout)
@@ -186,7 +186,7 @@ class TCPStore(Store):
         return f"TCPStore({self.host!r}, {self.port}, {'server' if self._server is not None else 'client'})"
 
 
-def _listener(port: int) -> socket.socket:
+def listener(port: int) -> socket.socket:
     """A listening socket on all addresses, of both families where the system has both."""
     if socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):

@@ -41,11 +41,21 @@ def _native(key: str, emit: Callable[[str], str], result: Any, *arguments: Any) 
     return ctypes.CFUNCTYPE(result, *arguments)(jit.function(key, partial(emit, key)))
 
 
+class Disagreement(DistBackendError):
+    """Ranks have come for different collectives. `told`: who for what."""
+
+    def __init__(self, text: str, told: str) -> None:
+        super().__init__(text)
+        self.told = told
+
+
 class Window:
     """The shared memory of `size` ranks, seen by one of them. `name`: of the group, for messages; `ranks`: the members' global ranks.
 
     Each method that waits raises DistBackendError, naming ranks, when one of them has ended, does something else, or does not come in time.
     """
+
+    on_one_machine = True
 
     def __init__(self, store: Store, ranks: Sequence[int], rank: int, timeout: Any, name: str) -> None:
         self.size, self.rank, self.ranks, self.name = len(ranks), rank, list(ranks), name
@@ -121,7 +131,7 @@ class Window:
             missing = self._missing()
             gone = [r for r in missing if r in self.peers.gone or self._line(r)[_STATE // 8] == 1]
             if gone:
-                self._fail(self._who_is_gone(gone))
+                self._fail(self.who_is_gone(gone))
             if time.monotonic() > end:
                 self._fail(self._who_is_late(missing, limit))
             if status == GONE:  # a rank that has come before it ended: wait for the others
@@ -139,22 +149,24 @@ class Window:
         self.broken = text
         raise DistBackendError(f"rank {self.ranks[self.rank]} in {self._history[-1]} (collective {self._times} of group {self.name!r}): {text}")
 
-    def _who(self, ranks: Sequence[int]) -> str:
+    def who(self, ranks: Sequence[int]) -> str:
+        """Places in the group as ranks, for messages."""
         return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(str(self.ranks[r]) for r in ranks)
 
-    def _who_is_gone(self, gone: list[int]) -> str:
+    def who_is_gone(self, gone: list[int]) -> str:
+        """Which of these have died, and which have left."""
         left = [r for r in gone if self._line(r)[_STATE // 8] == 1]
         died = [r for r in gone if r not in left]
         parts = []
         if died:
             numbers = ", ".join(str(self.peers.processes[r]) for r in died)
-            parts.append(f"{self._who(died)} died (process {numbers}: killed, out of memory, or crashed)")
+            parts.append(f"{self.who(died)} died (process {numbers}: killed, out of memory, or crashed)")
         if left:
-            parts.append(f"{self._who(left)} left the group (ended, or called destroy_process_group)")
+            parts.append(f"{self.who(left)} left the group (ended, or called destroy_process_group)")
         return " and ".join(parts) + " without taking part"
 
     def _who_is_late(self, missing: list[int], limit: float) -> str:
-        return f"Timed out waiting {round(limit * 1000)}ms for {self._who(missing)}, which did not come; all others did"
+        return f"Timed out waiting {round(limit * 1000)}ms for {self.who(missing)}, which did not come; all others did"
 
     def _text_at(self, rank: int) -> int:
         return self.base + self.size * LINE + rank * _TEXT
@@ -174,9 +186,9 @@ class Window:
         for r in range(self.size):
             length = ctypes.c_int64.from_address(self._text_at(r)).value
             texts.setdefault(ctypes.string_at(self._text_at(r) + 8, length).decode(errors="replace"), []).append(r)
-        told = "; ".join(f"{self._who(ranks)}: {text}" for text, ranks in texts.items())
+        told = "; ".join(f"{self.who(ranks)}: {text}" for text, ranks in texts.items())
         self._job[Word.STAGE] = 0
-        raise DistBackendError(f"ranks do not agree on collective {self._times} of group {self.name!r}: {told}")
+        raise Disagreement(f"ranks do not agree on collective {self._times} of group {self.name!r}: {told}", told)
 
     # -- handing over -------------------------------------------------------------------------------------------------------
     def swap(self, sends: Sequence[Piece], total: int, receives: Sequence[tuple[int, int, int, int]], timeout: float | None = None) -> None:
@@ -244,16 +256,24 @@ class Window:
             if peer in self.peers.gone or self._line(peer)[_STATE // 8] == 1:
                 if self._await(address, least, gone, 0) == DONE:
                     return
-                raise DistBackendError(f"rank {self.ranks[self.rank]} in {what}: {self._who_is_gone([peer])}")
+                raise DistBackendError(f"rank {self.ranks[self.rank]} in {what}: {self.who_is_gone([peer])}")
             if time.monotonic() > end:
                 raise DistBackendError(f"rank {self.ranks[self.rank]} in {what}: Timed out waiting {round(limit * 1000)}ms for rank {self.ranks[peer]}")
             if status == GONE:
                 time.sleep(0.0005)
             status = self._await(address, least, gone, _SLICE)
 
-    def close(self) -> None:
-        """Leave the group: who waits for this rank is told."""
+    def is_here(self, rank: int) -> bool:
+        """Whether a rank is on this machine: all are."""
+        return True
+
+    def abandon(self) -> None:
+        """Take part in nothing any more: who waits for this rank is told."""
         self._line(self.rank)[_STATE // 8] = 1
+
+    def close(self) -> None:
+        """Leave the group."""
+        self.abandon()
         self.peers.close()
 
 

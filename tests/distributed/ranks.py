@@ -23,13 +23,20 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def started(script: str, ranks: int, folder: Path, arguments: Sequence[str] = (), ours: bool = True, **more: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """The processes of a script's ranks; what still runs at the end of the block is killed. Each rank's `OUT` is its own file."""
+def started(
+    script: str, ranks: int, folder: Path, arguments: Sequence[str] = (), ours: bool = True, machines: Sequence[str] = (), **more: str
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """The processes of a script's ranks; what still runs at the end of the block is killed. Each rank's `OUT` is its own file.
+
+    `machines`: on which machine each rank believes that it is.
+    """
     meeting = folder / f"meeting-{uuid.uuid4().hex}"
     command = [sys.executable, "-m", "flambeau", "run"] if ours else [sys.executable]
     processes = []
     try:
         for rank in range(ranks):
+            if machines:
+                more["FLAMBEAU_MACHINE"] = machines[rank]
             variables = environment(
                 RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), INIT=f"file://{meeting}", OUT=str(folder / f"{script}-{ours}-{rank}"), **more
             )
@@ -46,9 +53,11 @@ def started(script: str, ranks: int, folder: Path, arguments: Sequence[str] = ()
             process.communicate()
 
 
-def results(script: str, ranks: int, folder: Path, arguments: Sequence[str] = (), ours: bool = True, timeout: float = 240, **more: str) -> list[Any]:
+def results(
+    script: str, ranks: int, folder: Path, arguments: Sequence[str] = (), ours: bool = True, timeout: float = 240, machines: Sequence[str] = (), **more: str
+) -> list[Any]:
     """What each rank of a script has written, which must all end well."""
-    with started(script, ranks, folder, arguments, ours, **more) as processes:
+    with started(script, ranks, folder, arguments, ours, machines, **more) as processes:
         for rank, process in enumerate(processes):
             output, errors = process.communicate(timeout=timeout)
             assert process.returncode == 0, f"rank {rank} of {script} (ours: {ours}) ended with {process.returncode}:\n{output}\n{errors}"

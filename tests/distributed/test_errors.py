@@ -10,12 +10,15 @@ import time
 
 import pytest
 
-from tests.distributed.ranks import results, started
+from tests.distributed.ranks import ROOT, results, started
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_disagreement_and_lateness(ranks, tmp_path):
-    found = results("errors.py", ranks, tmp_path)
+@pytest.mark.parametrize("machines", ["aa", "aaa", "aaaa", "ab", "aab"])
+def test_disagreement_and_lateness(machines, tmp_path):
+    ranks = len(machines)
+    if len(set(machines)) > 1:
+        pytest.importorskip("mpi4py")
+    found = results("errors.py", ranks, tmp_path, machines=machines)
     for rank, told in enumerate(found):
         for name, parts in {
             "shape": ("all_reduce(SUM) of float32 (3,)", "all_reduce(SUM) of float32 (4,)", "errors.py:"),
@@ -33,16 +36,19 @@ def test_disagreement_and_lateness(ranks, tmp_path):
         assert "should not be the same as the rank of the current process" in told["self"][1]
         assert "twice" in told["twice"][1] and "different" in told["backend"][1]
         if rank != 1:
-            assert "Timed out waiting 300ms for rank 1, which did not come" in told["late"][1]
+            text = "Timed out waiting 300ms for rank 1, which did not come" if machines[rank] == machines[1] else "Timed out waiting 300ms"
+            assert text in told["late"][1]
             assert "unusable since an earlier error" in told["broken"][1]
     assert "8 bytes and the tensor 12" in found[1]["message"][1]
     assert "failed to pass monitoredBarrier in 300 ms" in found[0]["monitored"][1] and "rank" in found[0]["monitored"][1]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("machines", ["aa", "aaa", "aaaa", "ab", "aab"])
 @pytest.mark.parametrize("how", ["kill", "raise"])
-def test_others_learn_of_a_death(ranks, how, tmp_path):
-    with started("killed.py", ranks, tmp_path, ["raise"] if how == "raise" else []) as processes:
+def test_others_learn_of_a_death(machines, how, tmp_path):
+    if len(set(machines)) > 1:
+        pytest.importorskip("mpi4py")
+    with started("killed.py", len(machines), tmp_path, ["raise"] if how == "raise" else [], machines=machines) as processes:
         for process in processes:
             assert process.stdout.readline() == "trains\n", process.communicate()
         killed = time.time()
@@ -54,6 +60,17 @@ def test_others_learn_of_a_death(ranks, how, tmp_path):
             process.communicate(timeout=150)
             if rank != 1:
                 at, _, text = pickle.loads((tmp_path / f"killed.py-True-{rank}").read_bytes())
-                expected = f"rank 1 died (process {processes[1].pid}" if how == "kill" else "rank 1 left the group"
+                died = f"rank 1 died (process {processes[1].pid}" if machines[rank] == machines[1] else "rank 1 died, or cannot be reached"
+                expected = died if how == "kill" else "rank 1 left the group"
                 assert expected in text and f"rank {rank} in" in text, text
                 assert how == "raise" or at - killed < 5, at - killed  # some ms on a machine that has nothing else to do
+
+
+def test_without_mpi_the_extra_is_named(tmp_path):
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('no MPI')")
+    with started("killed.py", 2, tmp_path, machines="ab", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}") as processes:
+        for process in processes:
+            _, errors = process.communicate(timeout=100)
+            assert process.returncode == 1
+            assert "ImportError: torch.distributed: the ranks are on several machines (ranks 0 on a; ranks 1 on b)" in errors
+            assert "flambeau[distributed]" in errors

@@ -1,0 +1,142 @@
+"""MPI (mpi4py over MPICH, or another library of its ABI), by which ranks on different machines reach each other."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from flambeau.distributed.errors import DistBackendError
+from flambeau.distributed.pmi import Manager
+from flambeau.distributed.store import PrefixStore, Store
+from flambeau.distributed.watch import Watch
+
+_EXTRA: Final = "install the extra flambeau[distributed] on every machine (pip install 'flambeau[distributed]': mpi4py and mpich)"
+_MULTIPLE: Final = 3  # MPI_THREAD_MULTIPLE: messages are sent and received by threads of their own
+_STARTED_BY: Final = ("PMI_FD", "PMI_PORT", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # what mpiexec and srun set
+_LEAVING: Final = 5.0  # seconds that ranks wait for each other at their end
+_PATIENCE: Final = 0.5  # seconds in which a wait never sleeps: bytes move on only while somebody asks for them
+_LOOK: Final = 0.1  # seconds between two looks after dead ranks
+
+_world: list[Any] = []  # the communicator of all ranks, once MPI was started here
+_watch: list[Watch] = []  # over all ranks
+_library: list[Any] = []  # MPI's C functions, where it was started here, not by mpi4py
+_manager: list[Manager] = []  # who answers its questions
+
+
+def _load(why: str) -> Any:
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = mpi4py.rc.finalize = False
+        # UCX would otherwise write traces of its own for signals, and watch every allocation of the process.
+        os.environ.setdefault("UCX_ERROR_SIGNALS", "")
+        os.environ.setdefault("UCX_MEM_EVENTS", "n")
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise ImportError(f"torch.distributed: {why}, for which flambeau needs MPI, and it is not there ({error}): {_EXTRA}") from None
+    return MPI
+
+
+def _initialize(MPI: Any, store: Store, rank: int, size: int) -> None:
+    library = ctypes.CDLL(MPI.__file__)  # its calls let other threads run, which mpi4py's Init does not
+    manager = None
+    names: dict[str, str] = {}
+    if not any(name in os.environ for name in _STARTED_BY):
+        if "Open MPI" in MPI.Get_library_version():
+            raise RuntimeError(
+                "torch.distributed: ranks that mpiexec has not started can become one MPI job with MPICH and libraries of its ABI only, and mpi4py found "
+                f"{MPI.Get_library_version().split(',')[0]}. {_EXTRA[0].upper()}{_EXTRA[1:]}, or start the program with mpiexec"
+            )
+        manager = Manager(store, rank, size)
+        _manager.append(manager)
+        names = {"PMI_FD": str(manager.descriptor), "PMI_RANK": str(rank), "PMI_ID": str(rank), "PMI_SIZE": str(size)}
+    os.environ.update(names)
+    try:
+        status = library.MPI_Init_thread(None, None, _MULTIPLE, ctypes.byref(ctypes.c_int()))
+    finally:
+        for name in names:  # not for the processes that this one starts
+            del os.environ[name]
+    if status != 0 or (manager is not None and manager.error is not None):
+        raise DistBackendError(f"torch.distributed: MPI could not be started on rank {rank} (status {status}): {'' if manager is None else manager.error}")
+    _library.append(library)
+
+
+def start(store: Store, rank: int, size: int, why: str) -> None:
+    """Make all ranks one MPI job, which a process can be part of only once. `why`: for messages."""
+    if not _world:
+        MPI = _load(why)
+        if not MPI.Is_initialized():
+            _initialize(MPI, PrefixStore("pmi", store), rank, size)
+        _world.append(MPI.COMM_WORLD)
+        MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
+    found = _world[0]
+    if (found.size, found.rank) != (size, rank):
+        raise RuntimeError(
+            f"torch.distributed: this process is rank {rank} of {size}, but rank {found.rank} of {found.size} in MPI, which a process can be started "
+            "in only once: both must be the same"
+        )
+    if not _watch:
+        _watch.append(Watch(PrefixStore("watch", store), rank, size))
+
+
+def world() -> Any:
+    """mpi4py's communicator of all ranks, in their order, once it was started."""
+    return _world[0]
+
+
+def who_is_gone(ranks: Sequence[int]) -> str | None:
+    """Which of these ranks, if any, have ended, for messages."""
+    return _watch[0].told(ranks) if _watch else None
+
+
+def wait(requests: Sequence[Any], limit: float, what: str, look: Callable[[], str | None], statuses: list[Any] | None = None) -> None:
+    """Wait until all of these are done. DistBackendError after `limit` seconds, or when `look` says why it will not happen."""
+    from mpi4py import MPI
+
+    begin = time.monotonic()
+    looked, pause = begin, 0.0
+    pending = list(requests)
+    while True:
+        try:
+            if MPI.Request.Testall(pending, statuses):
+                return
+        except MPI.Exception as error:
+            raise DistBackendError(f"{what}: {look() or error.Get_error_string()}") from None
+        now = time.monotonic()
+        if now - looked > _LOOK:
+            looked = now
+            told = look()
+            if told is not None:
+                raise DistBackendError(f"{what}: {told}")
+            if now - begin > limit:
+                raise DistBackendError(f"{what}: Timed out waiting {round(limit * 1000)}ms")
+        if now - begin > _PATIENCE:
+            pause = min(0.001, pause + 0.00001)
+            time.sleep(pause)
+        else:
+            os.sched_yield()
+
+
+def memory(address: int, nbytes: int) -> Any:
+    """Bytes that MPI reads or writes."""
+    from mpi4py import MPI
+
+    return [MPI.buffer.fromaddress(address, nbytes), nbytes, MPI.BYTE]
+
+
+def leave(well: bool) -> None:
+    """The process ends. Where all went well, what is still on its way arrives before."""
+    while _watch:
+        _watch.pop().close()
+    # MPI ends the process with an error where another rank has not come to its end, too.
+    if well and _library and all(manager.leave(_LEAVING) for manager in _manager):
+        ending = threading.Thread(target=_library[0].MPI_Finalize, name="MPI_Finalize", daemon=True)
+        ending.start()
+        ending.join(_LEAVING)
+    _library.clear()
+    while _manager:  # MPI asks once more when the process ends, and nobody is there any more
+        _manager.pop().close()
