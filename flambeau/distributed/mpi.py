@@ -136,7 +136,7 @@ def leave(well: bool) -> None:
     if well and _library and all(manager.leave(_LEAVING) for manager in _manager):
         ending = threading.Thread(target=_library[0].MPI_Finalize, name="MPI_Finalize", daemon=True)
         ending.start()
-        ending.join(_LEAVING)
+        ending.join(3 * _LEAVING)
     _library.clear()
     while _manager:  # MPI asks once more when the process ends, and nobody is there any more
         _manager.pop().close()

@@ -24,7 +24,7 @@ class Manager:
         self._own, self._theirs = socket.socketpair()
         self.descriptor = self._theirs.fileno()
         self._barriers = 0
-        self.leaving = False
+        self.limit: timedelta | None = None  # how long a barrier may take; None: as long as the store waits
         self.error: str | None = None  # why a question could not be answered
         threading.Thread(target=self._serve, name="flambeau PMI", daemon=True).start()
 
@@ -60,10 +60,10 @@ class Manager:
                 self._barriers += 1
                 name = f"barrier/{self._barriers}"
                 self.store.set(f"{name}/{self.rank}", "1")
-                self.store.wait([f"{name}/{rank}" for rank in range(self.size)])
+                self.store.wait([f"{name}/{rank}" for rank in range(self.size)], self.limit)
                 return "cmd=barrier_out rc=0"
         except (DistError, OSError) as error:  # who serves the store has gone, or a rank did not come
-            if self.leaving:  # it has gone since all had come
+            if command == "barrier_in" and self.limit is not None:  # at the end: nobody is waited for any more
                 return "cmd=barrier_out rc=0"
             self.error = f"{command}: {error}"
             return {"put": "cmd=put_result", "get": "cmd=get_result"}.get(command, "cmd=barrier_out") + " rc=-1 msg=failed"
@@ -77,13 +77,18 @@ class Manager:
         return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
 
     def leave(self, limit: float) -> bool:
-        """Say that this rank is done, and wait for the others; whether all are."""
-        self.leaving = True
-        with suppress(DistError, OSError):
+        """Say that this rank is done, and wait for the others, `limit` seconds; whether all will end MPI. All ranks get the same answer."""
+        self.limit = timedelta(seconds=limit)
+        try:
             self.store.set(f"leaving/{self.rank}", "1")
-            self.store.wait([f"leaving/{rank}" for rank in range(self.size)], timedelta(seconds=limit))
-            return True
-        return False
+            together = "yes"
+            try:
+                self.store.wait([f"leaving/{rank}" for rank in range(self.size)], self.limit)
+            except DistError:
+                together = "no"
+            return self.store.compare_set("together", "", together) == b"yes"  # who is first decides
+        except (DistError, OSError):
+            return False
 
     def close(self) -> None:
         """The process ends. MPI asks once more when Python is gone: the answer is there already, and the connection stays open."""

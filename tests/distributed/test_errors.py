@@ -74,3 +74,9 @@ def test_without_mpi_the_extra_is_named(tmp_path):
             assert process.returncode == 1
             assert "ImportError: torch.distributed: the ranks are on several machines (ranks 0 on a; ranks 1 on b)" in errors
             assert "flambeau[distributed]" in errors
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_machines_that_end_late_end_well(last, tmp_path):
+    pytest.importorskip("mpi4py")
+    assert results("late.py", 2, tmp_path, [str(last)], machines="ab") == [[2.0, 2.0]] * 2
