@@ -40,10 +40,16 @@ class Future(Generic[T]):
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
         """A future of `callback(self)`, called when this one is done."""
         made: Future[S] = Future()
+        asked = threading.get_ident()
 
         def run(done: Future[T]) -> None:
             try:
-                made.set_result(callback(done))
+                result = callback(done)
+                if threading.get_ident() != asked:  # what the callback has left pending belongs to this thread's trace
+                    from flambeau.trace.evaluate import synchronize
+
+                    synchronize("callback of a future")
+                made.set_result(result)
             except Exception as error:
                 made.set_exception(error)
 

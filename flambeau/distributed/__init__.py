@@ -59,7 +59,12 @@ from flambeau.distributed.store import HashStore, PrefixStore, Store
 from flambeau.distributed.work import Work
 
 if TYPE_CHECKING:
+    from flambeau.distributed.debug import DebugLevel as DebugLevel
+    from flambeau.distributed.debug import get_debug_level as get_debug_level
+    from flambeau.distributed.debug import set_debug_level as set_debug_level
+    from flambeau.distributed.debug import set_debug_level_from_env as set_debug_level_from_env
     from flambeau.distributed.file_store import FileStore as FileStore
+    from flambeau.distributed.reducer import GradBucket as GradBucket
     from flambeau.distributed.tcp_store import TCPStore as TCPStore
 
 _all_gather_base = all_gather_into_tensor
@@ -119,7 +124,10 @@ _LAZY_MODULES = frozenset(
 )
 
 
-_LAZY_NAMES = {"FileStore": "file_store", "TCPStore": "tcp_store"}
+_LAZY_NAMES = {
+    "FileStore": "file_store", "TCPStore": "tcp_store", "GradBucket": "reducer", "DebugLevel": "debug", "get_debug_level": "debug", "set_debug_level": "debug",
+    "set_debug_level_from_env": "debug",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from flambeau.distributed.group import ProcessGroup, default_group, get_group_rank
 from flambeau.distributed.work import Work
+from flambeau.trace import evaluate
 
 if TYPE_CHECKING:
     from flambeau.dtypes import dtype
@@ -18,8 +21,26 @@ def done(async_op: bool) -> Work | None:
     return Work() if async_op else None
 
 
-def perform(group: ProcessGroup, run: Callable[[], None], async_op: bool, name: str, results: Any) -> Work | None:
-    """Do a collective now, or beside the program."""
+def profiled(group: ProcessGroup, run: Callable[[], None], name: str, tensors: Any) -> Callable[[], None]:
+    """A collective that tells the profile that is on how long it took, as PyTorch does: `gloo:all_reduce`."""
+    collector = evaluate.PROFILER
+    shapes = [[*t.shape, *([2] if t.dtype.is_complex else [])] for t in (tensors if isinstance(tensors, (list, tuple)) else [tensors]) if hasattr(t, "shape")]
+    label = f"{group.name()}:{re.split(r'[( ]', name, maxsplit=1)[0]}"
+
+    def timed() -> None:
+        begin = perf_counter_ns()
+        try:
+            run()
+        finally:
+            collector.communicated(label, begin, perf_counter_ns(), shapes)
+
+    return timed if hasattr(collector, "communicated") else run
+
+
+def perform(group: ProcessGroup, run: Callable[[], None], async_op: bool, name: str, results: Any, inputs: Any = None) -> Work | None:
+    """Do a collective now, or beside the program. `inputs`: the tensors that a profile shows, if they are not the results."""
+    if evaluate.PROFILER is not None:
+        run = profiled(group, run, name, results if inputs is None else inputs)
     if async_op:
         return group.lane.later(Work(results, run, name))
     group.lane.now(run)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 # -- bytes from rank to rank ------------------------------------------------------------------------------------------------------
 def _swap(
-    group: ProcessGroup, text: str, key: int, sends: Sequence[Memory], total: int, receives: Sequence[tuple[int, int, Memory]], async_op: bool, results: Any
-) -> Work | None:
+    group: ProcessGroup, text: str, key: int, sends: Sequence[Memory], total: int, receives: Sequence[tuple[int, int, Memory]], async_op: bool, results: Any,
+    inputs: Any = None,
+) -> Work | None:  # fmt: skip
     """`receives`: (rank, from which byte of what it hands out, where to)."""
 
     def run() -> None:
@@ -33,7 +34,7 @@ def _swap(
         for _, _, memory in receives:
             memory.finish()
 
-    return perform(group, run, async_op, text, results)
+    return perform(group, run, async_op, text, results, inputs)
 
 
 def broadcast(tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None) -> Work | None:
@@ -72,16 +73,32 @@ def all_gather(tensor_list: list[Any], tensor: Any, group: Any = None, async_op:
     text, key = collective("all_gather", "", kind, tuple([tuple(t.shape) for t in outputs]))
     memories = [Memory(t, True) for t in outputs]
     return _swap(
-        found, text, key, [Memory(tensor, False)], max(m.nbytes for m in memories), [(r, 0, m) for r, m in enumerate(memories)], async_op, outputs
+        found, text, key, [Memory(tensor, False)], max(m.nbytes for m in memories), [(r, 0, m) for r, m in enumerate(memories)], async_op, outputs, tensor
     )  # fmt: skip
 
 
 def all_gather_coalesced(output_tensor_lists: list[list[Any]], input_tensor_list: list[Any], group: Any = None, async_op: bool = False) -> Work | None:
-    """all_gather of several tensors."""
-    work: Work | None = None
-    for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
-        work = all_gather(outputs, tensor, group, async_op)
-    return work
+    """all_gather of several tensors: output_tensor_lists[r][i] becomes input_tensor_list[i] of rank r."""
+    tensors_of(input_tensor_list, "all_gather_coalesced", "input_tensor_list")
+    for outputs in output_tensor_lists:
+        if len(tensors_of(outputs, "all_gather_coalesced", "output_tensor_lists")) != len(input_tensor_list):
+            raise ValueError(
+                "all_gather_coalesced: each list of output_tensor_lists must have as many tensors as input_tensor_list, "
+                f"{len(input_tensor_list)}; got {len(outputs)}"
+            )
+    found = member(group)
+    if found is None or not input_tensor_list:
+        return done(async_op)
+    shapes = tuple([(t.dtype.name, *t.shape) for t in input_tensor_list])
+    text, key = collective("all_gather", f"of {len(shapes)} tensors", input_tensor_list[0].dtype, shapes)
+    receives, total = [], 0
+    for rank, outputs in enumerate(output_tensor_lists):
+        memories = [Memory(t, True) for t in outputs]
+        starts = [0, *accumulate(m.nbytes for m in memories)]
+        receives += [(rank, start, m) for start, m in zip(starts, memories, strict=False)]
+        total = max(total, starts[-1])
+    sends = [Memory(t, False) for t in input_tensor_list]
+    return _swap(found, text, key, sends, total, receives, async_op, [t for outputs in output_tensor_lists for t in outputs], input_tensor_list)
 
 
 def _part(memory: Memory, start: int, nbytes: int) -> Memory:
@@ -109,7 +126,7 @@ def all_gather_into_tensor(output_tensor: Any, input_tensor: Any, group: Any = N
         found.window.swap([source.piece], n, [(r, 0, whole.address + r * n, n) for r in range(found.size())])
         whole.finish()
 
-    return perform(found, run, async_op, text, output_tensor)
+    return perform(found, run, async_op, text, output_tensor, input_tensor)
 
 
 def gather(
@@ -125,7 +142,7 @@ def gather(
     _check_list("gather", "gather_list", outputs, tensor, root == found.rank(), found.size())
     text, key = collective("gather", f"to {root}", one_kind([tensor, *outputs], "gather"), tuple(tensor.shape))
     source = Memory(tensor, False)
-    return _swap(found, text, key, [source], source.nbytes, [(r, 0, Memory(t, True)) for r, t in enumerate(outputs)], async_op, outputs)
+    return _swap(found, text, key, [source], source.nbytes, [(r, 0, Memory(t, True)) for r, t in enumerate(outputs)], async_op, outputs, tensor)
 
 
 def _check_list(name: str, which: str, tensors: Sequence[Tensor], tensor: Tensor, is_root: bool, size: int) -> None:
@@ -257,7 +274,12 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
         try:
             found.window.meet(limit)
         except DistBackendError as error:
-            raise DistBackendError(f"{error}: failed to pass monitoredBarrier in {round(limit * 1000)} ms") from None
+            own = f"Rank {found.ranks[found.rank()]} timed out in monitoredBarrier after"
+            if found.rank():
+                own = f"Rank {found.ranks[found.rank()]} successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0"
+                raise DistBackendError(f"{own}: {found.missing()} failed to pass monitoredBarrier in {round(limit * 1000)} ms: {error}") from None
+            what = f"{found.missing()} failed to pass monitoredBarrier in" if limit > 0 else own
+            raise DistBackendError(f"{what} {round(limit * 1000)} ms: {error}") from None
 
     found.lane.now(run)
 

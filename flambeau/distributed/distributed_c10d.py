@@ -5,6 +5,7 @@ from __future__ import annotations
 from flambeau.distributed.collectives import *  # noqa: F403
 from flambeau.distributed.errors import *  # noqa: F403
 from flambeau.distributed.group import *  # noqa: F403
+from flambeau.distributed.group import default_group as _get_default_group  # noqa: F401
 from flambeau.distributed.messages import *  # noqa: F403
 from flambeau.distributed.objects import *  # noqa: F403
 from flambeau.distributed.reduce_op import *  # noqa: F403

@@ -86,6 +86,14 @@ class ProcessGroup:
             self._mail = Mail(self)
         return self._mail
 
+    def missing(self) -> str:
+        """The ranks that the last meeting in this machine's memory waited for, for messages."""
+        from flambeau.distributed.window import Window
+
+        window = self.window if isinstance(self.window, Window) else self.window.window
+        late = window.missing()
+        return ("Rank " if len(late) == 1 else "Ranks ") + ", ".join(str(window.ranks[r]) for r in late) if late else "Some rank of another machine"
+
     def rank(self) -> int:
         """The place of this process in the group."""
         return self._rank
@@ -100,6 +108,32 @@ class ProcessGroup:
 
     def _get_backend_name(self) -> str:
         return str(self._backend)
+
+    # -- as PyTorch's process groups have them: collectives that go on beside the program -------------------------------------------
+    def allreduce(self, tensors: Any, op: Any = None) -> Any:
+        """all_reduce of a list of tensors; a Work."""
+        from flambeau.distributed.reduce_op import ReduceOp
+        from flambeau.distributed.reductions import all_reduce_coalesced
+
+        return all_reduce_coalesced(tensors, ReduceOp.SUM if op is None else getattr(op, "reduceOp", op), self, async_op=True)
+
+    def broadcast(self, tensors: Any, root: int = 0) -> Any:
+        """broadcast of a tensor, or of a list of them, from a place in the group; a Work."""
+        from flambeau.distributed.collectives import broadcast_all
+
+        return broadcast_all(tensors if isinstance(tensors, (list, tuple)) else [tensors], root, self, async_op=True)
+
+    def barrier(self, *options: Any) -> Any:
+        """barrier; a Work."""
+        from flambeau.distributed.collectives import barrier
+
+        return barrier(self, async_op=True)
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """monitored_barrier of this group."""
+        from flambeau.distributed.collectives import monitored_barrier
+
+        monitored_barrier(self, timeout, wait_all_ranks)
 
     def close(self) -> None:
         """Leave."""
@@ -227,8 +261,10 @@ def _end() -> None:
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Leave a group, or all of them; ValueError without one."""
+    """Leave a group, or all of them; ValueError without one. Nothing happens where this process is not in the group."""
     whole = default_group()
+    if group == GroupMember.NON_GROUP_MEMBER:
+        return
     if group is not None and group is not whole:
         group.close()
         if group in _groups:
@@ -305,8 +341,11 @@ def get_world_size(group: Any = None) -> int:
 
 
 def get_backend(group: Any = None) -> Backend:
-    """The name that init_process_group was given."""
-    return (group or default_group())._backend  # type: ignore[no-any-return]
+    """The name that init_process_group was given; ValueError where this process is not in the group."""
+    found = member(group)
+    if found is None:
+        raise ValueError("Invalid process group specified: this process is not in it")
+    return found._backend
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:

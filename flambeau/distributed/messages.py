@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from flambeau.distributed.calls import root_of
@@ -42,11 +41,10 @@ def recv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, g
     if found is None:
         return -1
     if src is None and group_src is None:
-        place = found.mail.anybody(tag)
-    else:
-        sender = _peer(src, group_src, group, "src")
-        assert sender is not None
-        place = sender[1]
+        return found.mail.receive_from_any(tensor, tag, False)._source
+    sender = _peer(src, group_src, group, "src")
+    assert sender is not None
+    place = sender[1]
     found.mail.receive(tensor, place, tag, False)
     return found.ranks[place]
 
@@ -57,9 +55,7 @@ def irecv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, 
     if found is None:
         return None
     if src is None and group_src is None:
-        work = Work([tensor], lambda: setattr(work, "_source", recv(tensor, None, group, tag)), "irecv of any rank")
-        threading.Thread(target=work._execute, name="irecv of any rank", daemon=True).start()
-        return work
+        return found.mail.receive_from_any(tensor, tag, True)
     sender = _peer(src, group_src, group, "src")
     assert sender is not None
     return sender[0].mail.receive(tensor, sender[1], tag, True)

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flambeau.distributed.calls import profiled
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.memory import Memory, tensor_of
 from flambeau.distributed.remote import RemoteInbox, send
 from flambeau.distributed.window import RING, Window
 from flambeau.distributed.work import Lane, Work
+from flambeau.trace import evaluate
 
 if TYPE_CHECKING:
     from flambeau.distributed.group import ProcessGroup
@@ -163,10 +165,42 @@ class Mail:
         memory = Memory(tensor_of(tensor, "send"), write=False)
         what = f"send to rank {self.group.ranks[peer]} (tag {tag})"
         lane = self.outboxes[peer]
+
+        def run() -> None:
+            self._write(memory, peer, tag, what)
+
+        if evaluate.PROFILER is not None:
+            run = profiled(self.group, run, "send", tensor)
         if beside:
-            return lane.later(Work([tensor], lambda: self._write(memory, peer, tag, what), what))
-        lane.now(lambda: self._write(memory, peer, tag, what))
+            return lane.later(Work([tensor], run, what))
+        lane.now(run)
         return None
+
+    def receive_from_any(self, tensor: Any, tag: int, beside: bool) -> Work:
+        """Receive into a tensor from whoever sends first."""
+        memory = Memory(tensor_of(tensor, "recv"), write=True)  # in the caller's thread, whose trace the tensor belongs to
+
+        def run() -> None:
+            peer = self.anybody(tag)
+            self._take(memory, peer, tag)
+            work._source = self.group.ranks[peer]
+
+        if evaluate.PROFILER is not None:
+            run = profiled(self.group, run, "recvAnySource", tensor)
+        work = Work([tensor], run, f"recv from any rank (tag {tag})")
+        if beside:
+            threading.Thread(target=work._execute, name="recv from any rank", daemon=True).start()
+        else:
+            work._execute()
+            work.wait()
+        return work
+
+    def _take(self, memory: Memory, peer: int, tag: int) -> None:
+        """Wait for the next message of a member."""
+        inbox, wanted = self.inboxes[peer], Wanted(tag, memory.nbytes, memory.address)
+        inbox.want(wanted)
+        inbox.wait(wanted, f"recv from rank {self.group.ranks[peer]} (tag {tag})", self.window.timeout)
+        memory.finish()
 
     def receive(self, tensor: Any, peer: int, tag: int, beside: bool) -> Work | None:
         """Receive into a tensor."""
@@ -180,6 +214,8 @@ class Mail:
             inbox.wait(wanted, what, self.window.timeout)
             memory.finish()
 
+        if evaluate.PROFILER is not None:
+            run = profiled(self.group, run, "recv", tensor)
         if not beside:
             run()
             return None

@@ -59,6 +59,7 @@ class Reducer:
         self.names, self.parameters, self.group = list(parameters), list(parameters.values()), group
         self.finds_unused, self.static, self.bucket_bytes = finds_unused, static, bucket_bytes
         self.armed = False
+        self._used: set[int] = set()  # parameters that passes since the last exchange have reached
         self.missing: list[str] = []  # parameters without a gradient in the last pass, where that is not allowed for
         self.joins = False  # ranks may have no inputs any more (join)
         self.divisor = group.size()
@@ -77,12 +78,17 @@ class Reducer:
 
     def after_backward(self, leaves: list[Tensor]) -> None:
         """A backward pass has ended at these leaves."""
-        if not self.armed:
+        if not (self.armed or self.finds_unused):
             return
         reached = {self.places[id(leaf)] for leaf in leaves if id(leaf) in self.places}
-        if reached:
+        if not reached:
+            return
+        if self.finds_unused:  # those of passes in no_sync, too
+            self._used |= reached
+        if self.armed:
             self.armed = False
-            self.exchange(reached)
+            used, self._used = self._used | reached, set()
+            self.exchange(used)
 
     def exchange(self, reached: set[int]) -> None:
         """Make gradients the mean over all ranks. `reached`: the parameters for which this rank has one of this pass; the others count as zeros."""

@@ -14,6 +14,7 @@ from flambeau.distributed.memory import Memory, scratch, tensor_of, tensors_of
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.window import Window, adder
 from flambeau.distributed.work import Work
+from flambeau.trace import evaluate
 
 if TYPE_CHECKING:
     from flambeau.dtypes import dtype
@@ -54,14 +55,21 @@ def _divide(memories: Sequence[Memory], kind: dtype, size: int) -> None:
         numbers[...] = numpy.sign(numbers) * (abs(numbers) // size)
 
 
+def _one_sum(tensors: Sequence[Tensor], name: str) -> dtype:
+    """The dtype of all of these; a complex one stands also for real ones of its parts' dtype, as sums are of parts."""
+    parts = {t.dtype.to_real() if t.dtype.is_complex else t.dtype for t in tensors}
+    mixed = [t for t in tensors if t.dtype.is_complex] if len(parts) == 1 else list(tensors)
+    return one_kind(mixed or tensors, name)
+
+
 def _reduce(
     group: ProcessGroup, name: str, tensors: Sequence[Tensor], op: Any, async_op: bool, root: int | None = None, detail: str = ""
 ) -> Work | None:
     """all_reduce of a list of tensors as one row, or reduce to a root."""
     if not tensors:
         return done(async_op)
-    kind = one_kind(tensors, name)
-    operator, element, factor, divides = operator_for(op, kind, group.size(), name)
+    kind = _one_sum(tensors, name)
+    operator, element, factor, divides = operator_for(op, kind, group.size(), "all_reduce" if name == "all_reduce_coalesced" else name)
     shape = tuple(tensors[0].shape) if len(tensors) == 1 else tuple([tuple(t.shape) for t in tensors])
     text, key = collective(name, f"{op.name}{detail}", kind, shape)
     writes = root is None or root == group.rank()
@@ -107,7 +115,7 @@ def _known_again(group: ProcessGroup, tensor: Tensor, op: Any) -> bool:
     except KeyError:
         call = _known[key] = _learned(group, tensor, op)
     window = group.window
-    if call is None or group.lane.pending or not isinstance(window, Window):
+    if call is None or group.lane.pending or evaluate.PROFILER is not None or not isinstance(window, Window):
         return False
     memory = Memory(tensor, True)
     with group.lane.lock:

@@ -128,7 +128,7 @@ class Window:
         while status != DONE:
             if status == MISMATCH:
                 self._disagree()
-            missing = self._missing()
+            missing = self.missing()
             gone = [r for r in missing if r in self.peers.gone or self._line(r)[_STATE // 8] == 1]
             if gone:
                 self._fail(self.who_is_gone(gone))
@@ -141,7 +141,8 @@ class Window:
     def _line(self, rank: int) -> Any:
         return (ctypes.c_int64 * (LINE // 8)).from_address(self.base + rank * LINE)
 
-    def _missing(self) -> list[int]:
+    def missing(self) -> list[int]:
+        """Who has not come to the meeting that is waited for."""
         target = self._job[Word.TARGET] + 1
         return [r for r in range(self.size) if self._line(r)[0] < target]
 

@@ -11,7 +11,7 @@ from typing import Any
 from flambeau.profiler.events import FunctionEvent
 from flambeau.runtime import whole_files
 
-_CATEGORY = {"range": "user_annotation", "plan": "cpu_op", "kernel": "kernel", "compile": "compile"}
+_CATEGORY = {"range": "user_annotation", "plan": "cpu_op", "kernel": "kernel", "compile": "compile", "communication": "cpu_op"}
 
 
 def trace_events(events: Iterable[FunctionEvent]) -> list[dict[str, Any]]:

@@ -146,6 +146,13 @@ class Collector:
         """A plan has been made."""
         self._event("compile", "compile", begin, end).note = repr(plan.plan)
 
+    def communicated(self, name: str, begin: int, end: int, shapes: list[list[int]]) -> None:
+        """Ranks have done something together, in whatever thread."""
+        event = self._event(name, "communication", begin, end)
+        event.is_async = True
+        if self.shapes:
+            event.input_shapes = shapes
+
     def run(self, trace_plan: Any, state: State, inputs: Sequence[Any], parameters: Sequence[Any], reason: str) -> Any:
         """Run a plan in the place of its own `run`."""
         labels = self._labels.get(id(trace_plan))

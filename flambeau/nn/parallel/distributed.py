@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import flambeau
 from flambeau.autograd.modes import no_grad
 from flambeau.distributed.algorithms.join import Join, Joinable, JoinHook
-from flambeau.distributed.group import ProcessGroup, is_initialized, member
+from flambeau.distributed.group import ProcessGroup, default_group, is_initialized, member
 from flambeau.nn.modules.module import Module
 
 if TYPE_CHECKING:
@@ -81,6 +81,22 @@ class DistributedDataParallel(Module, Joinable):
         parameters, buffers = self._state()
         send_all([*parameters, *buffers], root, self.process_group)
 
+    # -- pickles: without the group, which becomes the default one -------------------------------------------------------------
+    def __getstate__(self) -> dict[str, Any]:
+        if self.process_group is not None and self.process_group is not default_group():
+            raise RuntimeError("DDP Pickling/Unpickling are only supported when using DDP with the default process group. That is, when you have called "
+                               "init_process_group and have not passed process_group argument to DDP constructor")  # fmt: skip
+        return {name: value for name, value in self.__dict__.items() if name not in ("process_group", "reducer")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.__dict__.setdefault("require_forward_param_sync", True)
+        self.__dict__.setdefault("require_backward_grad_sync", True)
+        self.process_group = default_group() if is_initialized() else None
+        self.reducer = None
+        if self.process_group is not None and self.process_group.size() > 1:
+            self._prepare(self.process_group, False)
+
     # -- a step -----------------------------------------------------------------------------------------------------------------
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         reducer = self.reducer
@@ -88,6 +104,7 @@ class DistributedDataParallel(Module, Joinable):
             return self.module(*inputs, **kwargs)
         trains = flambeau.is_grad_enabled() and self.require_backward_grad_sync
         reducer.check_finished()
+        self._begun = True
         root = 0
         if self._join_config.enable:
             Join.notify_join_context(self)
@@ -156,6 +173,7 @@ class DistributedDataParallel(Module, Joinable):
             self.reducer.divisor = max(1, sum(found[:n]))
         return max(r for r in range(n) if found[r])
 
+    _begun = False  # whether there was a forward pass
     _others_train = True
     _divides_by_all = True
 
@@ -170,7 +188,9 @@ class DistributedDataParallel(Module, Joinable):
             self.reducer.hook, self.reducer.hook_state = hook, state
 
     def _set_static_graph(self) -> None:
-        """The same parameters are used in each pass."""
+        """The same parameters are used in each pass. RuntimeError after the first one."""
+        if self._begun:
+            raise RuntimeError("DistributedDataParallel._set_static_graph should be called before training loop starts: the first forward pass was made")
         self.static_graph = True
         if self.reducer is not None:
             self.reducer.static = True

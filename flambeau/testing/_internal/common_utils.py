@@ -87,6 +87,11 @@ class TestCase(unittest.TestCase):
             rtol, atol = rtol or 0.0, atol or 0.0
         check(x, y)
 
+    def assertGreaterAlmostEqual(self, first: float, second: float, places: int | None = None, msg: str | None = None, delta: float | None = None) -> None:
+        """AssertionError unless the first is greater than, or almost equal to, the second: by `delta`, or when rounded to `places` (7)."""
+        if first < second:
+            self.assertAlmostEqual(first, second, places, msg, delta)  # type: ignore[call-overload]
+
     def assertNotEqual(self, x: Any, y: Any, msg: str | None = None, **kwargs: Any) -> None:  # type: ignore[override]
         """AssertionError if assertEqual would pass."""
         with self.assertRaises(AssertionError, msg=msg):
