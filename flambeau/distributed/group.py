@@ -260,15 +260,15 @@ def _end() -> None:
         sys.modules["flambeau.distributed.mpi"].leave(well)
 
 
-def destroy_process_group(group: ProcessGroup | None = None) -> None:
+def destroy_process_group(group: Any = None) -> None:
     """Leave a group, or all of them; ValueError without one. Nothing happens where this process is not in the group."""
     whole = default_group()
-    if group == GroupMember.NON_GROUP_MEMBER:
-        return
-    if group is not None and group is not whole:
-        group.close()
-        if group in _groups:
-            _groups.remove(group)
+    found = member(group)
+    if found is not whole:
+        if found is not None:
+            found.close()
+            if found in _groups:
+                _groups.remove(found)
         return
     _leave()
     _groups.clear()
