@@ -362,9 +362,7 @@ class Trace:
         else:
             buffer = storage.buffer
             if buffer is None:
-                raise RuntimeError(
-                    f"a tensor of shape {tuple(m.shape)} has no value: the computation that should have made it failed earlier"
-                )
+                raise RuntimeError(f"a tensor of shape {tuple(m.shape)} has no value: the computation that should have made it failed earlier")
             external = storage.external is not None and is_external(storage)
             key = input_key(m, buffer.nbytes, external)
             if not m.dynamic and not external and leaf == m.requires_grad:
