@@ -138,6 +138,7 @@ def _take(owner: Trace, gen: int) -> None:
                 apart.gen, apart.state, apart.tensors, apart.inputs = owner.gen, owner.state, owner.tensors, owner.inputs
                 apart.params, apart.resolved, apart.boundaries = owner.params, owner.resolved, owner.boundaries
                 apart.custom, apart.hooked, apart.faces, apart.view = owner.custom, owner.hooked, owner.faces, owner.view
+                apart.grad_enabled, apart.autocast, apart.inference = owner.grad_enabled, owner.autocast, owner.inference
                 owner.gen, owner.state, owner.tensors, owner.inputs = gen + TRACE_SLOTS, barrier, [], []
                 owner.params, owner.resolved, owner.boundaries = [], [], {}
                 owner.custom, owner.hooked, owner.faces, owner.view = {}, {}, {}, None

@@ -5,6 +5,7 @@ A plan belongs to a state of the trie and to which results are still alive; with
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from itertools import islice
@@ -174,11 +175,22 @@ def flush(tr: Trace, reason: str) -> None:
     if tracer is not None:  # a debugger that looks at the middle of this would change it
         while_switched(sys.settrace, tracer, None, flush, tr, reason)
         return
-    quiet.begin()
+    if len(TRACES) > 1:
+        try:
+            quiet.begin()
+            _flush(tr, reason)
+        finally:
+            quiet.end()
+        return
+    collects = gc.isenabled()
     try:
+        quiet.ALONE[0] = collects
+        gc.disable()
         _flush(tr, reason)
     finally:
-        quiet.end()
+        if collects:
+            gc.enable()
+        quiet.ALONE[0] = False
 
 
 def has_plan(tr: Trace) -> bool:

@@ -6,22 +6,33 @@ The collector's switch is one for all threads: the first that comes turns it off
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Final
 
-_inside: Final = [0, False]  # how many threads, and whether the collector was on before. No call stands between reading and writing: no switch of threads
+from flambeau.runtime import forking
+
+_lock: Final = threading.RLock()  # a thread that comes must not take the switch of one that is leaving for the user's
+forking.keep_out(_lock)
+ALONE: Final = [False]  # whether the only thread that records, which needs no lock, has turned the collector off (evaluate.py)
+_inside = 0  # threads, and calls of one thread inside of each other
+_was_on = False  # the collector, before the first of them
 
 
 def begin() -> None:
     """From now on nothing is collected."""
-    on = gc.isenabled()
-    if not _inside[0]:
-        _inside[1] = on
-    _inside[0] += 1
-    gc.disable()
+    global _inside, _was_on
+    with _lock:
+        if not _inside:
+            _was_on = gc.isenabled() or ALONE[0]
+        gc.disable()
+        _inside += 1
 
 
 def end() -> None:
-    """For this thread collections may begin again."""
-    _inside[0] -= 1
-    if not _inside[0] and _inside[1]:
-        gc.enable()
+    """For this thread collections may begin again. Also where an interrupt has kept it from beginning: better a collection too early than none any more."""
+    global _inside
+    with _lock:
+        if _inside:
+            _inside -= 1
+        if not _inside and _was_on:
+            gc.enable()
