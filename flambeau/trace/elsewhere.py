@@ -43,6 +43,7 @@ _PATIENCE_TO_RECORD: Final = 0.5  # the same where the tensor is recorded with, 
 _GIVE_UP: Final = 5.0  # seconds after that, where that cannot be done
 _one_by_one: Final = threading.RLock()  # held while a trace is taken, and while it is run
 forking.keep_out(_one_by_one)
+_started: Final[set[int]] = set()  # of what has been taken
 
 
 def bring(tr: Trace, t: Tensor) -> None:
@@ -161,14 +162,16 @@ def _between_calls(thread: int | None) -> bool:
 
 
 def run_taken(gen: int) -> None:
-    """Run what has been taken, or wait until another thread has."""
+    """Run what has been taken, or wait until another thread has. Within its own run (which ends the traces of threads that have ended) nothing is done."""
     with _one_by_one:
         apart = TAKEN.get(gen)
-        if apart is not None:
+        if apart is not None and gen not in _started:
             try:
+                _started.add(gen)
                 flush(apart, "another thread")
             finally:
                 TAKEN.pop(gen, None)
+                _started.discard(gen)
 
 
 def _beside(t: Tensor, owner: Trace, gen: int, keep: bool) -> Storage | None:

@@ -111,3 +111,60 @@ def test_a_tensor_that_is_taken_while_its_gradient_is_recorded(monkeypatch: pyte
         patch.setattr(Engine, "_new_stage", taken)
         found = gradient()
     assert stages and found == gradient()
+
+
+def _in_a_thread(work: Callable[[], Any]) -> Any:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("looked", [False, True])
+def test_gradients_lead_through_what_other_threads_have_pending(observed: bool, looked: bool) -> None:
+    """Through a tensor of this thread that others record with, and through results that they leave pending when they end."""
+    weights = [1.0, 10.0, 100.0]
+    for count in (1, 2, 3):
+        x = ft.arange(4.0, requires_grad=True)
+        y = x * 2
+        if observed:
+            y.sum().item()
+        results = [_in_a_thread(lambda y=y, w=w: _sum_of(y * w, looked)) for w in weights[:count]]
+        sum(results).backward()
+        assert x.grad.tolist() == [2 * sum(weights[:count])] * 4
+
+
+def _sum_of(y: Any, looked: bool) -> Any:
+    result = y.sum()
+    if looked:
+        result.item()
+    return result
+
+
+def test_a_write_by_another_thread_to_what_is_pending() -> None:
+    x = ft.arange(4.0, requires_grad=True)
+    y = x * 3
+    z = y[1:]
+
+    def write() -> None:
+        with ft.no_grad():
+            y.mul_(2)
+
+    _in_a_thread(write)
+    assert y.tolist() == [0.0, 6.0, 12.0, 18.0] and z.tolist() == [6.0, 12.0, 18.0]
+    (z * y[:3]).sum().backward()
+    assert x.grad.tolist() == [18.0, 36.0, 72.0, 36.0]  # as PyTorch: the write was not recorded
+
+
+def test_a_hook_that_waits_for_a_thread_that_reads_what_is_pending() -> None:
+    """The backward pass is in the middle of a call: its trace cannot be taken, so the value is computed beside it."""
+    x = ft.arange(3.0, requires_grad=True)
+    other = ft.ones(3) * 7
+    seen: list[Any] = []
+    y = x * 2
+    y.register_hook(lambda g: seen.append(_in_a_thread(lambda: ((g * 1).tolist(), other.tolist()))))
+    (y * 5).sum().backward()
+    assert seen == [([5.0, 5.0, 5.0], [7.0, 7.0, 7.0])]
+    assert x.grad.tolist() == [10.0, 10.0, 10.0] and other.tolist() == [7.0, 7.0, 7.0]
