@@ -34,5 +34,5 @@ def end() -> None:
     with _lock:
         if _inside:
             _inside -= 1
-        if not _inside and _was_on:
+        if not _inside and _was_on and not ALONE[0]:  # a debugger's look may be inside of what the only thread does
             gc.enable()
