@@ -18,7 +18,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from flambeau.trace.recorder import LOCALS, TRACES, Trace, next_index
+from flambeau.trace.recorder import LOCALS, TRACE_SLOTS, TRACES, Trace, next_index
 from flambeau.trace.while_set import surely
 
 if TYPE_CHECKING:
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 ASIDE: Final = "aside"  # in a thread's dictionary of `local`: its trace for finalizers, and what it stands in for
 INTERRUPTED: Final = "interrupted"
 _SOON: Final = 0.001  # seconds
+
+
+def _of_another_thread(gen: int) -> bool:
+    """Whether this is the generation of a trace that another thread records into."""
+    tr = TRACES.get(gen % TRACE_SLOTS) if gen >= 0 else None
+    return tr is not None and tr.gen == gen and tr.thread.ident != get_ident()
 
 
 def _make() -> Trace:
@@ -39,9 +45,8 @@ def _make() -> Trace:
 
     def claim(t: Tensor) -> int:
         s = t._storage
-        interrupted = LOCALS[get_ident()][INTERRUPTED][1].gen
-        if t._gen != interrupted and (s is None or s.gen != interrupted):
-            return resolve(t)  # it is nobody's here; what other threads have is shared with them as ever
+        if _of_another_thread(t._gen) or (s is not None and _of_another_thread(s.gen)):
+            return resolve(t)  # shared as ever: its thread goes on meanwhile, so names must not be given back
         names = None if s is None else (s.gen, s.slot, s.origin, s.buffer)
         claims.append((t, (t._slot, t._gen, t._meta, t._immediate, t._history, t._input_key), s, 0 if s is None else s.version, names))
         return resolve(t)
