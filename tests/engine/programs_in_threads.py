@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
+
 import flambeau as ft
 from flambeau.trace.evaluate import end_traces_of_dead_threads
 from tests.engine import random_programs
