@@ -25,7 +25,7 @@ from flambeau.trace import quiet
 from flambeau.trace.blank import blank
 from flambeau.trace.evaluate import flush, graph_of
 from flambeau.trace.meta import CPU
-from flambeau.trace.recorder import TAKEN, TRACE_SLOTS, TRACES, Trace, local, next_index
+from flambeau.trace.recorder import TRACE_SLOTS, TRACES, Trace, local, next_index
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
 
@@ -43,7 +43,8 @@ _PATIENCE_TO_RECORD: Final = 0.5  # the same where the tensor is recorded with, 
 _GIVE_UP: Final = 5.0  # seconds after that, where that cannot be done
 _one_by_one: Final = threading.RLock()  # held while a trace is taken, and while it is run
 forking.keep_out(_one_by_one)
-_started: Final[set[int]] = set()  # of what has been taken
+TAKEN: Final[dict[int, Trace]] = {}  # by generation: what has been taken and has not run yet
+_started: Final[set[int]] = set()  # of these, what is being run
 
 
 def bring(tr: Trace, t: Tensor) -> None:

@@ -843,7 +843,6 @@ take: Any = None  # `Trace.follow` in native code, or None (known_edge.py)
 
 TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 TRACES: dict[int, Trace] = {}
-TAKEN: dict[int, Trace] = {}  # by generation: what another thread has taken and not run yet (elsewhere.py)
 SYNC = [os.environ.get("FLAMBEAU_SYNC", "") not in ("", "0")]  # whether traces try each call at once: set_sync
 LOCALS: dict[int, dict[str, Any]] = {}  # by a thread's number: its dictionary of `local`
 SHARING = threading.RLock()  # held while a tensor is made known to one of several traces

@@ -19,11 +19,16 @@ def _group(given: Any) -> Any:
     return found
 
 
+def _copy(tensor: Any) -> Any:
+    """What a collective may write to; it takes contiguous tensors only."""
+    return tensor.clone(memory_format=flambeau.contiguous_format)
+
+
 class _AllReduce(Function):
     @staticmethod
     def forward(ctx: Any, op: Any, group: Any, tensor: Any) -> Any:
         ctx.op, ctx.group = op, group
-        result = tensor.clone(memory_format=flambeau.contiguous_format)
+        result = _copy(tensor)
         c.all_reduce(result, op, group)
         return result
 
@@ -36,7 +41,7 @@ class _Broadcast(Function):
     @staticmethod
     def forward(ctx: Any, src: int, group: Any, tensor: Any) -> Any:
         ctx.src, ctx.group = src, group
-        result = tensor.clone(memory_format=flambeau.contiguous_format)
+        result = _copy(tensor)
         c.broadcast(result, src, group)
         return result
 
@@ -51,7 +56,7 @@ class _Reduce(Function):
     @staticmethod
     def forward(ctx: Any, dst: int, op: Any, group: Any, tensor: Any) -> Any:
         ctx.dst, ctx.group = dst, group
-        result = tensor.clone(memory_format=flambeau.contiguous_format)
+        result = _copy(tensor)
         c.reduce(result, dst, op, group)
         return result
 
