@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import flambeau as ft
+from flambeau import symbols
+from flambeau.statistics import counters
 from flambeau.trace import evaluate
 
 pytestmark = pytest.mark.usefixtures("whole")
@@ -172,3 +175,52 @@ def test_a_new_length_of_an_episode_records_few_calls(join: Any) -> None:
     before = ft.stats()["slow_path_entries"]
     step(45)
     assert ft.stats()["slow_path_entries"] - before < 20
+
+
+def shared_weight(n: int) -> float:
+    """Products of several sizes by one weight, and their gradients: what is shared may be packed once."""
+    weight = ft.ones(64, 64, requires_grad=True)
+    x = ft.ones(n, 64)
+    for _ in range(3):
+        x = F.relu(x @ weight)
+    x.mean().backward()
+    return float(weight.grad.sum().item())
+
+
+def convolution(n: int) -> float:
+    x, weight = ft.ones(2, 16, n, n + 3, requires_grad=True), ft.ones(32, 16, 3, 3, requires_grad=True)
+    F.max_pool2d(F.conv2d(x, weight, padding=1).relu(), 2).mean().backward()
+    return float(weight.grad.sum().item())
+
+
+def attention(n: int) -> float:
+    q = ft.ones(2, 2, n, 16, requires_grad=True)
+    F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+    return float(q.grad.sum().item())
+
+
+def recurrent(n: int) -> float:
+    ft.manual_seed(0)
+    lstm = nn.LSTM(24, 32)
+    lstm(ft.ones(n, 6, 24))[0].sum().backward()
+    return float(lstm.weight_hh_l0.grad.sum().item())
+
+
+@pytest.mark.parametrize("program", [shared_weight, convolution, attention, recurrent])
+def test_no_plan_over_symbols_is_for_one_size_only(program: Callable[[int], float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`n in range(16, 513)` asks a symbol for its value 500 times: a plan that was made so served no other size."""
+    asked = []
+    guard = symbols.Recording.guard
+
+    def note(self: Any, op: str, a: Any, b: Any, answer: bool) -> None:
+        guard(self, op, a, b, answer)
+        alone = any(x.__class__ is symbols.Expr and x.op == "size" and y.__class__ is int and y > 1 for x, y in ((a, b), (b, a)))
+        if self.texts and op == "==" and answer and alone:
+            asked.append("".join(traceback.format_stack(limit=8)))
+
+    monkeypatch.setattr(symbols.Recording, "guard", note)
+    before = counters.class_plans
+    for n in (40, 57, 44, 63, 70, 81, 90, 99):
+        program(n)
+    assert counters.class_plans > before
+    assert not asked, asked[0]

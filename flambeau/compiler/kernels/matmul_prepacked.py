@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
-from flambeau.compiler.graph import Graph, Value
+from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine
 from flambeau.compiler.kernels.matmul_element import element_of, register_tile
@@ -61,22 +61,38 @@ class Prepacked:
         self._units = tiles.dtypes()
         self._panels: dict[_Key, Panels] = {}
         self._operands: dict[int, tuple[_Key, bool]] = {}  # node: its shared operand, and whether it is the left one
+        operands = {i: [(key, left) for left in (False, True) if (key := self._key(node.inputs, left)) is not None] for i, node in self._products()}
+        products = Counter([key for keys in operands.values() for key, _ in keys])
         uses: Counter[_Key] = Counter()
         rows: Counter[_Key] = Counter()
-        found: dict[int, list[tuple[_Key, bool]]] = {}
-        for index, node in enumerate(graph.nodes):
-            if node.op == "matmul" and self._units:
-                found[index] = [(key, left) for left in (False, True) if (key := self._key(node.inputs, left)) is not None]
-                for key, left in found[index]:
-                    uses[key] += 1
-                    rows[key] += graph.values[node.inputs[1 if left else 0]].numel // key[3]
+        # Sizes are asked for where something is shared only: each question narrows the sizes that a plan over symbols serves.
+        found = {
+            i: [(key, left) for key, left in keys if products[key] > 1 and self._helped(self._rows(i, key, left), key)] for i, keys in operands.items()
+        }
+        for index, keys in found.items():
+            for key, left in keys:
+                uses[key] += 1
+                rows[key] += self._rows(index, key, left)
         for index, keys in found.items():
             best = max(keys, key=lambda known: uses[known[0]], default=None)
             if best is not None and (uses[best[0]] >= FEWEST_USES or (uses[best[0]] > 1 and rows[best[0]] >= _FEWEST_ROWS)):
                 self._operands[index] = best
 
+    def _products(self) -> list[tuple[int, Node]]:
+        return [(i, node) for i, node in enumerate(self._graph.nodes) if node.op == "matmul"] if self._units else []
+
+    def _rows(self, node: int, key: _Key, left: bool) -> int:
+        """The rows of a product, where its shared operand is the right one."""
+        other = self._graph.values[self._graph.nodes[node].inputs[1 if left else 0]]
+        return other.numel // key[3] if key[3] else 0
+
+    def _helped(self, rows: int, key: _Key) -> bool:
+        """Whether a product of so many rows gains by panels of its operand."""
+        _, _, _, k, n, _, _ = key
+        return ROWS.start <= rows < ROWS.stop and k >= _FEWEST_K and k * n >= _FEWEST_ELEMENTS
+
     def _key(self, inputs: tuple[int, ...], left: bool) -> _Key | None:
-        """What the panels of an operand depend on; None if products with it are not helped."""
+        """What the panels of an operand depend on; None if it is of a kind that has none."""
         values = self._graph.values
         shared, other = (values[inputs[0]], values[inputs[1]]) if left else (values[inputs[1]], values[inputs[0]])
         name = shared.dtype.name
@@ -85,9 +101,6 @@ class Prepacked:
         if (left and len(other.shape) > 2) or any(size > 1 and stride for size, stride in zip(shared.shape[:-2], shared.strides[:-2], strict=True)):
             return None
         k, n = (shared.shape[-1], shared.shape[-2]) if left else shared.shape[-2:]
-        rows = other.numel // k if k else 0
-        if rows not in ROWS or k < _FEWEST_K or k * n < _FEWEST_ELEMENTS:
-            return None
         strides = shared.strides[-2:]
         along_k, along_n = (strides[1], strides[0]) if left else strides
         return self._graph.root(inputs[0 if left else 1]), shared.offset, shared.dynamic, k, n, along_k, along_n
