@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -46,13 +48,34 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def unmatched(names: Sequence[str], known: Sequence[str]) -> str:
+    """What is wrong with names that no case contains: those of the cases that are near them, or all. Empty if each is contained in some."""
+    parts = []
+    for name in names:
+        if any(name.lower() in k.lower() for k in known):
+            continue
+        words = set(re.findall(r"\w+", name.lower()))
+        heard = {k: _likeness(name.lower(), words, k.lower()) for k in known}
+        near = sorted((k for k in known if heard[k] >= 0.7), key=lambda k: -heard[k])[:5]
+        parts.append(f"nothing has {name!r} in its name; " + (f"near it: {'; '.join(near)}" if near else f"there are: {'; '.join(known)}"))
+    return "\n".join(parts)
+
+
+def _likeness(name: str, words: set[str], known: str) -> float:
+    """From 0 to 1: how much a name is like a case's, as a whole or as the mean of its words' best fits."""
+    there = re.findall(r"\w+", known)
+    fits = [max((difflib.SequenceMatcher(None, w, t).ratio() for t in there), default=0.0) for w in words]
+    return max(difflib.SequenceMatcher(None, name, known).ratio(), sum(fits) / len(fits) if fits else 0.0)
+
+
 def bench(names: Sequence[str], insist: bool, rounds: int, markdown: bool, sweep: bool = False, memory: bool = False) -> int:
     """Measure the cases whose names contain one of `names` (all by default); returns the exit status. Beside the ratios: the floor, the
     least time for the kernels' bytes and operations on this machine, and its share of the time. `memory`: also the peaks of resident
     memory in MiB."""
     cases = [c for c in (*CASES, *(SWEEP if sweep or names else ())) if not names or any(n.lower() in c.name.lower() for n in names)]
-    if not cases:
-        print(f"flambeau bench: no case matches; there are: {'; '.join(c.name for c in (*CASES, *SWEEP))}", file=sys.stderr)
+    unknown = unmatched(names, [c.name for c in (*CASES, *SWEEP)])
+    if unknown:
+        print(f"flambeau bench: {unknown}", file=sys.stderr)
         return 2
     there = importlib.util.find_spec("torch") is not None
     if insist and not there:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flambeau.cli.bench import processor
+from flambeau.cli.bench import processor, unmatched
 from flambeau.cli.fresh_programs import PROGRAMS
 
 STEPS = 60
@@ -92,8 +92,9 @@ def bench_fresh(names: Sequence[str], insist: bool, rounds: int, markdown: bool,
     cache is one that the same program has filled from another seed, so with other sizes.
     """
     chosen = [p for p in PROGRAMS if not names or any(n.lower() in p.lower() for n in names)]
-    if not chosen:
-        print(f"flambeau bench --fresh: no program matches; there are: {'; '.join(PROGRAMS)}", file=sys.stderr)
+    unknown = unmatched(names, list(PROGRAMS))
+    if unknown:
+        print(f"flambeau bench --fresh: {unknown}", file=sys.stderr)
         return 2
     there = importlib.util.find_spec("torch") is not None
     if insist and not there:

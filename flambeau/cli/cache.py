@@ -30,9 +30,11 @@ def warm(script: str, arguments: Sequence[str], settled: float | None) -> int:
     With `settled`, the script ends when no plan was made for so many seconds (where the system has timers: not on Windows);
     without, it runs to its end. Returns the script's exit status.
     """
-    from flambeau.cli.run import run
+    from flambeau.cli.run import missing, run
     from flambeau.trace import evaluate
 
+    if missing(script, "cache warm"):
+        return 2
     status = 0
     timed = settled is not None and hasattr(signal, "setitimer")
     if timed:

@@ -16,6 +16,7 @@ from typing import Any
 import flambeau as torch
 from flambeau import nn
 from flambeau.nn import functional as F
+from flambeau.runtime import object_cache
 from flambeau.utils.data import DataLoader, TensorDataset
 
 _HELD_OUT = 360  # of the shipped images: a fixed fifth
@@ -152,6 +153,7 @@ def draw(task: Task, history: History, path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import MaxNLocator
 
     figure = pyplot.figure(figsize=(10, 6.4), layout="constrained")
     grid = figure.add_gridspec(3, 8)
@@ -163,6 +165,7 @@ def draw(task: Task, history: History, path: Path) -> None:
     steps = range(1, len(history.accuracies) + 1)
     right.plot(steps, [100 * a for a in history.accuracies], marker="o", color="tab:green")
     right.set(title="held-out accuracy", xlabel="epoch", ylabel="%")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     task.model.eval()
     x, y = task.test[:8]
     with torch.no_grad():
@@ -191,6 +194,7 @@ def demo(data: str | None, epochs: int | None, out: str, seed: int) -> int:
             return 2
     start = time.perf_counter()
     torch.manual_seed(seed)
+    print(f"reading {'the shipped digits' if data is None else f'the IDX files in {data}'} and making the network", flush=True)
     try:
         task = digits() if data is None else mnist(data)
     except (OSError, ValueError) as error:
@@ -198,9 +202,12 @@ def demo(data: str | None, epochs: int | None, out: str, seed: int) -> int:
         return 2
     parameters = sum(p.numel() for p in task.model.parameters())
     print(f"{task.name}: {len(task.train)} to learn from, {len(task.test)} held out; {parameters:,} parameters")
+    print(f"the first steps compile the network's kernels, unless they are in the cache ({object_cache.directory() or 'which is off'})", flush=True)
     history = train(task, task.epochs if epochs is None else epochs, seed)
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        (folder / ".gitignore").write_text("*\n")  # what the demo leaves is nobody's work
     checkpoint, picture = folder / "model.pt", folder / "curves.png"
     torch.save(task.model.state_dict(), checkpoint)
     draw(task, history, picture)

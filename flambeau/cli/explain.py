@@ -15,7 +15,10 @@ def explain(script: str, arguments: Sequence[str], html: str | None = None) -> i
 
     Each path is planned as a whole when it first comes, as in other runs once it has come again (trace/tiers.py).
     """
-    from flambeau.cli.run import run
+    from flambeau.cli.run import missing, run
+
+    if missing(script, "explain"):
+        return 2
     from flambeau.compiler import explain as compiler
     from flambeau.profiler import machine
     from flambeau.statistics import counters

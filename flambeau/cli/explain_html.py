@@ -5,14 +5,16 @@ The script's plans are run kernel by kernel (profiler/instrumented.py) and timed
 
 from __future__ import annotations
 
+import os
 import platform
+from bisect import bisect_right
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from flambeau.cli.charts import Point, Roof, kernel_graph, memory_plan, roofline
 from flambeau.compiler.explain import headline
-from flambeau.compiler.graph import CONTRACT
+from flambeau.compiler.graph import CONTRACT, Graph
 from flambeau.profiler import machine
 from flambeau.profiler.events import FunctionEvent
 from flambeau.profiler.instrumented import TimedPlan
@@ -20,12 +22,14 @@ from flambeau.profiler.table import amount
 from flambeau.trace import evaluate
 from flambeau.trace.state import State
 
+_OVER = 1.05  # a share beyond this is no rounding: the machine was measured too slow
 _STYLE = """
-body{font:14px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem;color:#1a1a1a;background:#fff}
+body{font:14px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1400px;padding:0 1rem;overflow-wrap:anywhere;color:#1a1a1a;background:#fff}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin:.2rem 0;display:inline}h3{font-size:1rem;margin:1.2rem 0 .3rem}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
 th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}th{background:#f4f4f4}
 td.l,th.l{text-align:left}td.w{white-space:normal;min-width:12rem;overflow-wrap:anywhere}.scroll{overflow:auto;max-height:60rem}
+.over{color:#b04a00;font-weight:600}
 pre{background:#f6f6f6;padding:.7rem;overflow:auto;max-height:26rem;font-size:12px}
 details{border:1px solid #ccc;border-radius:6px;padding:.5rem 1rem;margin:.8rem 0}summary{cursor:pointer}
 details details{border-color:#e4e4e4}svg{font-family:system-ui,sans-serif;max-width:100%;height:auto}
@@ -36,16 +40,47 @@ details,details details{border-color:#3a3a3a}svg text:not([fill]){fill:#ccc}.gri
 """
 
 
-class _Record:
-    """One plan: why its traces ended, how often it ran, and the best seconds of each stage."""
+def _call_sites(state: State, graph: Graph) -> dict[int, str]:
+    """{node: the line of the program that made it first, and the module around it}, of the nodes that a line has made.
 
-    def __init__(self, trace_plan: Any, reason: str) -> None:
+    Asked while the script runs: modules are not kept alive for this.
+    """
+    recorded = [s for s in state.path() if s.place is not None and s.value_count > s.first_value]
+    starts = [s.first_value for s in recorded]
+    texts: dict[int, str] = {}
+    found = {}
+    for number, node in enumerate(graph.nodes):
+        at = bisect_right(starts, node.outputs[0]) - 1 if node.outputs else -1
+        if at < 0 or node.outputs[0] >= recorded[at].value_count:
+            continue  # the compiler has made it
+        if at not in texts:
+            place = recorded[at].place
+            assert place is not None
+            module = place.module()
+            texts[at] = f"{os.path.basename(place.file)}:{place.line}" + (f" in {module}" if module else "")
+        found[number] = texts[at]
+    return found
+
+
+class _Record:
+    """One plan: why its traces ended, how often it ran, the best seconds of each stage, and who recorded its nodes."""
+
+    def __init__(self, trace_plan: Any, reason: str, state: State) -> None:
+        self.sites = _call_sites(state, trace_plan.plan.graph)
         self.trace_plan = trace_plan
         self.plan = trace_plan.plan
         self.timed = TimedPlan(self.plan)
         self.reason = reason
         self.runs = 0
         self.best = [float("inf")] * len(self.timed.stages)
+
+    def lines(self, nodes: Sequence[int]) -> list[str]:
+        """The program's lines that made these nodes, each once, with those nodes' numbers."""
+        found: dict[str, list[int]] = {}
+        for n in nodes:
+            if n in self.sites:
+                found.setdefault(self.sites[n], []).append(n)
+        return [f"{site} ({', '.join(map(str, made[:8]))}{', ...' if len(made) > 8 else ''})" for site, made in found.items()]
 
     @property
     def seconds(self) -> float:
@@ -66,7 +101,7 @@ class Watcher:
         """Run a plan and keep its kernels' times."""
         record = self.records.get(id(trace_plan))
         if record is None:
-            record = self.records[id(trace_plan)] = _Record(trace_plan, reason)
+            record = self.records[id(trace_plan)] = _Record(trace_plan, reason, state)
         buffers, times = record.timed.run(inputs, parameters)
         record.runs += 1
         record.best = [min(known, (end - begin) / 1e9) for known, (begin, end) in zip(record.best, times, strict=True)]
@@ -102,7 +137,7 @@ def page(watcher: Watcher, script: str) -> str:
     parts = [
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>",
-        _facts(records, roofs, whole),
+        _facts(records, roofs, whole), _doubts(records),
         "<h3>Roofline of all kernels</h3>", roofline([p for r in records for p in _points(r)], roofs),
         "<p>A circle is a kernel at its best, its area the time of one run. Names and numbers appear when the pointer rests on it.</p>",
     ]  # fmt: skip
@@ -123,8 +158,20 @@ def _facts(records: Sequence[_Record], roofs: Sequence[Roof], whole: float) -> s
         "plans": f"{len(records)}, run {sum(r.runs for r in records)} times",
         "time in kernels": f"{1e3 * whole:.3f} ms, floor {1e3 * sum(r.runs * _floor(r) for r in records):.3f} ms",
     }
-    cells = "".join(f'<tr><th class="l">{escape(k)}</th><td class="l">{escape(v)}</td></tr>' for k, v in rows.items())
+    cells = "".join(f'<tr><th class="l">{escape(k)}</th><td class="l w">{escape(v)}</td></tr>' for k, v in rows.items())
     return f"<table>{cells}</table>"
+
+
+def _doubts(records: Sequence[_Record]) -> str:
+    """What the page has to say where kernels were faster than the machine was found to be."""
+    over = sum(_stage_floor(r, i) > _OVER * t for r in records if r.runs for i, t in enumerate(r.best) if t > 0)
+    if not over:
+        return ""
+    return (
+        f'<p class="over">{over} kernel{"s" if over > 1 else ""} took less time than the floor: their shares are over 100 %. The floor is made of the '
+        "bandwidth and peak that were measured just now, and something else kept the machine busy meanwhile, so they were measured too low. "
+        "Times are right, floors and shares are not: run this again on a quiet machine.</p>"
+    )
 
 
 def _stage_floor(record: _Record, number: int) -> float:
@@ -152,16 +199,20 @@ def _plan(number: int, record: _Record, roofs: Sequence[Roof], whole: float, is_
         nbytes, operations = sum(s.bytes for s in stage.steps), sum(s.operations for s in stage.steps)
         floor = _stage_floor(record, i)
         reached = floor / seconds if seconds > 0 else 0.0
-        nodes = [f"{n}:{plan.graph.nodes[n].op}" for s in stage.steps for n in s.nodes]
+        made = [n for s in stage.steps for n in s.nodes]
+        nodes = [f"{n}:{plan.graph.nodes[n].op}" for n in made]
+        share = f"<td{' class=over' * (reached > _OVER)}>{100 * reached:.0f} %</td>"
+        by = "<br>".join(escape(line) for line in record.lines(made)[:6])
         name = ("host " if stage.host else "") + stage.steps[0].name
         rows.append(
             f'<tr><td>{stage.phase}</td><td class="l">{escape(name)}</td><td>{len(stage.steps)}</td><td>{amount(nbytes)}</td>'
-            f"<td>{amount(operations)}</td><td>{1e6 * floor:.2f}</td><td>{1e6 * seconds:.2f}</td><td>{100 * reached:.0f} %</td>"
-            f'<td><span class="bar"><i style="width:{100 * min(reached, 1):.0f}%"></i></span></td><td class="l w">{escape(_several(nodes))}</td></tr>'
+            f"<td>{amount(operations)}</td><td>{1e6 * floor:.2f}</td><td>{1e6 * seconds:.2f}</td>{share}"
+            f'<td><span class="bar"><i style="width:{100 * min(reached, 1):.0f}%"></i></span></td><td class="l w">{escape(_several(nodes))}</td>'
+            f'<td class="l w">{by}</td></tr>'
         )
     head = "".join(
-        f'<th{" class=l" if name in ("kernel", "nodes") else ""}>{name}</th>'
-        for name in ("phase", "kernel", "tasks", "bytes", "operations", "floor/us", "taken/us", "share", "", "nodes")
+        f'<th{" class=l" if name in ("kernel", "nodes", "lines (their nodes)") else ""}>{name}</th>'
+        for name in ("phase", "kernel", "tasks", "bytes", "operations", "floor/us", "taken/us", "share", "", "nodes", "lines (their nodes)")
     )
     notes = list(dict.fromkeys(note for step in plan.steps for note in step.notes))
     drawn, memory = kernel_graph(plan), memory_plan(plan)

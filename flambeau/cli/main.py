@@ -6,9 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+import flambeau
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="flambeau", description="A deep-learning framework with PyTorch's API, compiled by itself.")
+    parser.add_argument("--version", action="version", version=f"flambeau {flambeau.__version__}", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="train a small network on handwritten digits and draw the curves")
     demo.add_argument("--data", metavar="DIR", help="train PyTorch's MNIST example network on the IDX files (plain or .gz) in DIR")

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,43 @@ def test_demo_reaches_its_accuracy_and_writes_its_files(tmp_path: Path) -> None:
     assert accuracy and float(accuracy[1]) >= 98.0, done.stdout
     assert (tmp_path / "made" / "model.pt").stat().st_size > 10_000
     assert (tmp_path / "made" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    for words in ("reading the shipped digits", "to learn from", "compile the network's kernels"):  # before the first bar
+        assert words in done.stdout.split("epoch 1/")[0], done.stdout
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    seen = subprocess.run(["git", "status", "--porcelain", "--untracked-files=all"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert seen.stdout == ""
     assert str(Path("made") / "model.pt") in done.stdout and str(Path("made") / "curves.png") in done.stdout
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 20])
+def test_epochs_are_whole_numbers_on_the_axis(epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    from flambeau.cli import demo
+
+    ticks: list[float] = []
+    close = pyplot.close
+
+    def look(figure: Any) -> None:
+        axes = next(a for a in figure.axes if a.get_xlabel() == "epoch")
+        ticks.extend(axes.get_xticks())
+        close(figure)
+
+    monkeypatch.setattr(pyplot, "close", look)
+    demo.draw(demo.digits(), demo.History([1.0] * epochs, [0.5] * epochs), tmp_path / "curves.png")
+    assert ticks and all(float(t).is_integer() for t in ticks), ticks
+
+
+def test_version_and_missing_scripts(tmp_path: Path) -> None:
+    import flambeau
+
+    done = run(tmp_path, "--version")
+    assert done.returncode == 0 and done.stdout.strip() == f"flambeau {flambeau.__version__}"
+    for command in (["run"], ["explain"], ["explain", "--html", "p.html"], ["cache", "warm"]):
+        done = run(tmp_path, *command, "nosuch.py")
+        assert done.returncode == 2 and done.stdout == "" and "no such file: nosuch.py" in done.stderr, (command, done)
+        done = run(tmp_path, *command, str(tmp_path))
+        assert done.returncode == 2 and "this is a folder" in done.stderr, (command, done)
+    assert not (tmp_path / "p.html").exists()
 
 
 def test_demo_without_its_data(tmp_path: Path) -> None:
@@ -102,6 +139,11 @@ def test_info_and_bench(tmp_path: Path) -> None:
     assert done.returncode == 0 and re.search(r"primitives\s+\d+", done.stdout) and "threads" in done.stdout, done.stderr
     done = run(tmp_path, "bench", "no such case")
     assert done.returncode == 2 and "X + X" in done.stderr
+    for asked, near in (("restnet", "ResNet-18"), ("sofmax", "softmax, 4096"), ("ResNt inferense", "ResNet-18, 224 x 224, batch 8, inference")):
+        done = run(tmp_path, "bench", "gelu", asked)  # no case is measured, although there is one for the first name
+        assert done.returncode == 2 and repr(asked) in done.stderr and near in done.stderr and "f64 matmul" not in done.stderr and not done.stdout
+    done = run(tmp_path, "bench", "--fresh", "no such program")
+    assert done.returncode == 2 and "there are:" in done.stderr
     done = run(tmp_path, "bench", "100 dependent", "--rounds", "1")
     assert done.returncode == 0 and re.search(r"100 dependent operations.* us ", done.stdout), done.stderr + done.stdout
 

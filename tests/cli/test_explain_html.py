@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import flambeau as torch
-from flambeau.cli import charts
+from flambeau.cli import charts, explain_html
 from flambeau.cli.charts import Point, Roof
 from flambeau.trace import evaluate
 
@@ -36,6 +36,26 @@ for _ in range(4):
 print(torch.sort(x)[0].sum().item() > 0, sys.argv[1:])
 """
 VOID = {"meta", "br", "hr", "img", "input", "link", "line", "rect", "circle", "path"}
+
+
+NETWORK = """
+import torch
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(64, 128)
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(self.first(x))
+
+
+net = torch.nn.Sequential(Block(), torch.nn.Linear(128, 10))
+loss = net(torch.randn(32, 64)).square().sum()
+loss.backward()
+print(loss.item() > 0, net[1].weight.grad.sum().item() != 0)
+"""
 
 
 class Page(HTMLParser):
@@ -116,6 +136,48 @@ def test_page_is_written_although_the_script_fails(tmp_path: Path) -> None:
     assert done.returncode == 0 and "ran no kernels" in (tmp_path / "e.html").read_text()
     done = explain(tmp_path, "empty.py", "--html", "no/such/folder.html", "empty.py")
     assert done.returncode == 1 and "no such directory" in done.stderr
+    kept = (tmp_path / "e.html").read_text()
+    done = explain(tmp_path, "empty.py", "--html", "e.html", "nosuch.py")
+    assert done.returncode == 2 and "no such file: nosuch.py" in done.stderr and (tmp_path / "e.html").read_text() == kept
+
+
+def test_page_names_lines_and_modules(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NETWORK)
+    done = explain(tmp_path, "net.py", "--html", "p.html", "net.py")
+    assert done.returncode == 0, done.stderr
+    words = " ".join(Page((tmp_path / "p.html").read_text()).words)
+    lines = NETWORK.splitlines()
+    call = next(i for i, text in enumerate(lines, start=1) if "return torch.nn" in text)
+    last = next(i for i, text in enumerate(lines, start=1) if "backward()" in text)
+    outer = next(i for i, text in enumerate(lines, start=1) if "loss = net" in text)
+    assert f"net.py:{call} in 0.first (Linear) (" in words and f"net.py:{call} in 0 (Block) (" in words
+    assert f"net.py:{outer} in 1 (Linear) (" in words and f"net.py:{last} (" in words
+
+
+def test_page_says_that_the_machine_was_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def page_of(speed: float, size: int) -> str:
+        monkeypatch.setattr(explain_html.machine, "bandwidth", lambda: speed)
+        monkeypatch.setattr(explain_html.machine, "cache_bandwidth", lambda: speed)
+        monkeypatch.setattr(explain_html.machine, "peak", lambda dtype=None: speed)
+        watcher = explain_html.watch()
+        assert (torch.randn(size, size) * 2).exp().sum().item() > 0
+        return explain_html.page(watcher, "s.py")
+
+    quiet, busy = Page(page_of(1e15, 300)), Page(page_of(1e3, 301))  # a machine that is measured a thousand times too fast, and one too slow
+    assert not any("over" in (a.get("class") or "").split() for _, a in quiet.tags)
+    assert sum(tag == "td" and a.get("class") == "over" for tag, a in busy.tags) >= 1
+    assert "shares are over 100 %" in " ".join(busy.words) and "quiet machine" in " ".join(busy.words)
+
+
+def test_page_fits_the_window(made: tuple[str, str]) -> None:
+    """What may be wider than the window scrolls by itself, or wraps: tables of kernels, drawings, long words."""
+    text, _ = made
+    for at in (m.start() for m in re.finditer("<table>", text)):
+        scrolls = text[:at].endswith('<div class="scroll">')
+        cells = re.findall(r'<td(?: class="([^"]*)")?>', text[at : text.index("</table>", at)])
+        assert scrolls or all("w" in c.split() for c in cells)
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert "overflow-wrap:anywhere" in style and ".scroll{overflow:auto" in style and "svg{" in style and "max-width:100%" in style
 
 
 def test_page_beside_the_scripts_own_profiler(tmp_path: Path) -> None:
