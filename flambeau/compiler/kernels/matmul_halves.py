@@ -64,7 +64,7 @@ def form_of(k: int) -> Form:
     """How a float32 product of length k is split on this machine. Depends on k only."""
     from flambeau.runtime import tiles
 
-    return HALVES if k >= LEAST_K and "float16" in tiles.dtypes() else PARTS
+    return HALVES if "float16" in tiles.dtypes() and k >= LEAST_K else PARTS
 
 
 def halves_word_names(facts: Facts) -> list[str]:

@@ -40,7 +40,8 @@ from flambeau.compiler.kernels.matmul_micro import store_part
 from flambeau.compiler.kernels.matmul_packed import module_of, shared
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT, STEP, STEP_BYTES, parts_pack_function
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
-from flambeau.compiler.kernels.matmul_tiles import A_ROWS, SUMS_BYTES, TileDriver, configuration, prepacked_grid
+from flambeau.compiler.kernels.matmul_tiles import A_ROWS, SUMS_BYTES, TileDriver, configuration, prepacked_grid, waiting_rows
+from flambeau.symbols import at_most, maximum, minimum
 
 # Both panels may come from the second-level cache: the micro-kernel alone runs at 405 to 418 GFLOP/s then, from the
 # first level at 420 (measured). So blocks of K are long, which saves visits of c; with 512, errors exceed PyTorch's by 6 %
@@ -71,7 +72,7 @@ PARTS = Form("parts", STEP_BYTES, SLOT, SUMS_BYTES, STEPS, 0.5, parts_pack_funct
 
 def parts_pay(m: int, n: int, k: int) -> bool:
     """True where packing parts costs less than the matrix unit saves (measured: 1.05 to 1.2 at these borders)."""
-    return min(m, n) >= 32 and k >= 24 and m * n * k >= 1 << 19
+    return m >= 32 and n >= 32 and k >= 24 and m * n * k >= 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Regions:
 
 def parts_k_block(k: int) -> int:
     """kc. Depends on k only."""
-    whole = round_up(max(k, 1), STEP)
+    whole = round_up(maximum(k, 1), STEP)
     return round_up(ceil_div(whole, ceil_div(whole, _LONGEST)), STEP)
 
 
@@ -101,17 +102,17 @@ def parts_block(
 ) -> tuple[Blocking, Regions]:  # fmt: skip
     """Blocks of an m x n x k product."""
     panel_bytes = parts_k_block(k) // STEP * form.step_bytes
-    whole = round_up(max(k, 1), STEP)
+    whole = round_up(maximum(k, 1), STEP)
     kc = parts_k_block(k)
-    widest = max(1, int(host.l2_bytes * form.cache_share) // panel_bytes) * LANES
+    widest = maximum(1, int(host.l2_bytes * form.cache_share) // panel_bytes) * LANES
     widest += widest // 4  # no thin last block
     if prepacked:
         nc, column_blocks, row_panels, grain = prepacked_grid(m, n, host.threads)
     else:
         nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
-    b_columns = min(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
-    rows = min(grain * LANES, round_up(m, LANES))
-    mc = min(rows, 1024) if kc < whole else rows  # sums of all rows of a block may wait in buffers for the next one
+    b_columns = minimum(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
+    rows = minimum(grain * LANES, round_up(m, LANES))
+    mc, buffers = waiting_rows(rows, at_most(whole, kc))
     column_panels, panels = b_columns // LANES, mc // LANES
     row_panels_packed = A_ROWS // LANES
     a_panels = 0 if prepacked else column_panels * panel_bytes
@@ -125,11 +126,11 @@ def parts_block(
     spare = parts_b + column_panels * parts_bytes
     block_sums = spare + SLOT
     sums = block_sums + column_panels * form.sums_bytes
-    end = sums + column_panels * (panels if kc < whole else 1) * SUMS_BYTES
+    end = sums + column_panels * buffers * SUMS_BYTES
     # A thread is worth its start from about 5 microseconds on: a million operations.
     blocking = Blocking(
         mc, nc, kc, row_panels, column_blocks, b_columns, a_panels, end,
-        min_units=max(1, 1_000_000 // (2 * LANES * min(n, nc) * max(k, 1))), direct=False, pack_b=True,
+        min_units=maximum(1, 1_000_000 // (2 * LANES * minimum(n, nc) * maximum(k, 1))), direct=False, pack_b=True,
         row_step=LANES, grain=grain,
     )  # fmt: skip
     return blocking, Regions(extents, marks, plain_a, plain_b, parts_a, parts_b, spare, block_sums, sums, end)

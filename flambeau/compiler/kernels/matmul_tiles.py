@@ -38,6 +38,7 @@ from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
+from flambeau.symbols import at_most, least, maximum, minimum
 
 # Steps between two visits of a column panel, about: a's part of the panel takes 16 KiB of a first-level cache of 48. The
 # micro-kernel alone then runs at 90 % of its speed within that cache (measured; 12 steps: 80 %, 16: 70 %).
@@ -60,7 +61,7 @@ def configuration() -> str:
 def tile_k_block(element: Element, k: int) -> int:
     """kc. Depends on k and the element only."""
     step = 64 // element.itemsize
-    whole = round_up(max(k, 1), step)
+    whole = round_up(maximum(k, 1), step)
     return round_up(ceil_div(whole, ceil_div(whole * element.itemsize, 8192)), step)
 
 
@@ -72,34 +73,39 @@ def prepacked_grid(m: int, n: int, threads: int) -> tuple[int, int, int, int]:
     def work(across: int) -> int:
         return ceil_div(row_panels, ceil_div(threads, across)) * (ceil_div(column_panels, across) + 2)
 
-    across = min(range(1, min(threads, column_panels) + 1), key=work)
+    across = least(range(1, threads + 1), work)
     nc = ceil_div(column_panels, across) * LANES
     column_blocks = ceil_div(n, nc)
-    grain = ceil_div(row_panels, min(row_panels, ceil_div(threads, column_blocks)))
+    grain = ceil_div(row_panels, minimum(row_panels, ceil_div(threads, column_blocks)))
     return nc, column_blocks, round_up(row_panels, grain), grain
+
+
+def waiting_rows(rows: int, one_block: int) -> tuple[int, int]:
+    """mc, and row panels whose sums have buffers: where K has many blocks, the sums of all rows of a block wait for the next one."""
+    fewer = minimum(rows, 1024)
+    mc = fewer + one_block * (rows - fewer)
+    return mc, 1 + (1 - one_block) * (ceil_div(mc, LANES) - 1)
 
 
 def tile_block(element: Element, m: int, n: int, k: int, batches: int, host: Machine, prepacked: bool = False) -> Blocking:
     """Blocks of an m x n x k product."""
     step = 64 // element.itemsize
-    whole = round_up(max(k, 1), step)
+    whole = round_up(maximum(k, 1), step)
     kc = tile_k_block(element, k)
-    widest = max(1, host.l2_bytes // 2 // (kc * element.itemsize) // LANES) * LANES
+    widest = maximum(1, host.l2_bytes // 2 // (kc * element.itemsize) // LANES) * LANES
     if prepacked:
         nc, column_blocks, row_panels, grain = prepacked_grid(m, n, host.threads)
     else:
         nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
-    b_columns = min(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
-    rows = min(grain * LANES, round_up(m, LANES))
-    # Where K has many blocks, the sums of all rows of a block wait for the next one.
-    mc = min(rows, 1024) if kc < whole else rows
-    buffers = ceil_div(mc, LANES) if kc < whole else 1
+    b_columns = minimum(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
+    rows = minimum(grain * LANES, round_up(m, LANES))
+    mc, buffers = waiting_rows(rows, at_most(whole, kc))
     a_panels = 0 if prepacked else b_columns * kc * element.itemsize
     scratch = a_panels + A_ROWS * kc * element.itemsize + buffers * b_columns * LANES * 4
     # A thread is worth its start from about 5 microseconds on: 5 million operations.
     return Blocking(
         mc, nc, kc, row_panels, column_blocks, b_columns, a_panels, scratch,
-        min_units=max(1, 5_000_000 // (2 * LANES * min(n, nc) * max(k, 1))), direct=False, pack_b=True,
+        min_units=maximum(1, 5_000_000 // (2 * LANES * minimum(n, nc) * maximum(k, 1))), direct=False, pack_b=True,
         row_step=LANES, grain=grain,
     )  # fmt: skip
 
