@@ -1,51 +1,114 @@
-"""torch.distributed.device_mesh: processes in a grid; of one process every dim of the grid is 1."""
+"""torch.distributed.device_mesh: processes in a grid; along each dim of it the processes are a group."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
-from flambeau.distributed.group import ProcessGroup, default_group, init_process_group, is_initialized
+import numpy
+
+from flambeau.distributed.group import ProcessGroup, default_group, init_process_group, is_initialized, new_group
 
 
 class DeviceMesh:
     """A grid of processes, `mesh` their ranks; `mesh[name]` is the grid of some of its dims.
 
-    ValueError unless all dims are 1 and the rank is 0: there is one process.
+    All processes make it, with the same ranks; along each dim the ranks ascend. Groups along the dims are made with it. ValueError for
+    ranks that are not there or come twice, RuntimeError for names that are not one a dim.
     """
 
     def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None, _init_backend: bool = True) -> None:
-        import flambeau
-
         self.device_type = device_type
-        self.mesh = mesh if isinstance(mesh, flambeau.Tensor) else flambeau.tensor(mesh, dtype=flambeau.int)
+        self._ranks = numpy.array(mesh.tolist() if hasattr(mesh, "tolist") else mesh, dtype=numpy.int64)
         self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
-        if self.mesh.numel() != 1 or self.mesh.item() != 0:
-            raise ValueError(f"DeviceMesh: meshes of several ranks are not there yet, so the mesh holds rank 0 alone; got ranks {self.mesh.tolist()}")
-        if self.mesh_dim_names is not None and len(self.mesh_dim_names) != self.mesh.ndim:
-            raise RuntimeError(f"mesh_dim_names must have one name a dim: {self.mesh.ndim} dims and the names {self.mesh_dim_names}")
-        if _init_backend and not is_initialized():
-            init_process_group("gloo", rank=0, world_size=1)
+        if self.mesh_dim_names is not None and len(self.mesh_dim_names) != self._ranks.ndim:
+            raise RuntimeError(f"mesh_dim_names must have one name a dim: {self._ranks.ndim} dims and the names {self.mesh_dim_names}")
+        if self.mesh_dim_names is not None and len(set(self.mesh_dim_names)) != len(self.mesh_dim_names):
+            raise RuntimeError(f"Each mesh_dim_name must be unique. Found repeated mesh_dim_name in mesh_dim_names {self.mesh_dim_names}")
+        if not is_initialized():
+            if self._ranks.size == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+                init_process_group("gloo", rank=0, world_size=1)
+            else:
+                init_process_group("gloo")
+        self._root, self._root_dims = self, tuple(range(self._ranks.ndim))
+        self._flattened: dict[str, DeviceMesh] = {}
+        self._groups: list[ProcessGroup] = []
+        self._coordinate: tuple[int, ...] | None = None
+        self._check(default_group())
+        if _init_backend:
+            self._groups = [_groups_along(self._ranks, d) for d in range(self._ranks.ndim)]
+
+    def _check(self, whole: ProcessGroup) -> None:
+        ranks = self._ranks
+        if ranks.size > whole.size():
+            raise RuntimeError(f"Mesh should not be bigger than default world size {whole.size()}, but found {ranks.size} ranks!")
+        if ranks.size and (ranks.min() < 0 or ranks.max() >= whole.size()):
+            raise ValueError(f"DeviceMesh: the mesh must hold ranks from 0 to {whole.size() - 1}; got ranks {ranks.tolist()}")
+        if len(set(ranks.reshape(-1).tolist())) != ranks.size:
+            raise ValueError(f"DeviceMesh cannot have duplicate ranks, but found {ranks.tolist()}")
+        if any((numpy.diff(ranks, axis=d) < 0).any() for d in range(ranks.ndim)):
+            raise ValueError(f"DeviceMesh: along each dim the ranks must ascend; got {ranks.tolist()}")
+        place = numpy.argwhere(ranks == whole.rank())
+        self._coordinate = tuple([int(i) for i in place[0]]) if len(place) else None
+
+    @staticmethod
+    def _part(root: DeviceMesh, ranks: Any, names: tuple[str, ...] | None, groups: Sequence[ProcessGroup], dims: tuple[int, ...]) -> DeviceMesh:
+        """A mesh over groups that are there already."""
+        made = DeviceMesh(root.device_type, ranks, mesh_dim_names=names, _init_backend=False)
+        made._groups, made._root, made._root_dims = list(groups), root, dims
+        return made
 
     @staticmethod
     def from_group(group: Any, device_type: str, mesh: Any = None, *, mesh_dim_names: Sequence[str] | None = None) -> DeviceMesh:
-        """The mesh of existing groups."""
+        """The mesh of existing groups: of one group, or of one a dim with `mesh` for the ranks."""
         several = isinstance(group, (list, tuple))
-        return DeviceMesh(device_type, [0] if mesh is None and not several else mesh, mesh_dim_names=mesh_dim_names, _init_backend=False)
+        groups = list(group) if several else [group]
+        if not groups:
+            raise ValueError("Expects at least one ProcessGroup to be passed")
+        if mesh is None:
+            if len(groups) > 1:
+                raise ValueError("Must pass mesh if passing multiple ProcessGroups")
+            mesh = groups[0].ranks
+        made = DeviceMesh(device_type, mesh, mesh_dim_names=mesh_dim_names, _init_backend=False)
+        if made.ndim != len(groups):
+            raise ValueError(f"Expects mesh with ndim equal to number of ProcessGroups but got mesh {made._ranks.tolist()} and {len(groups)} ProcessGroups")
+        for d, each in enumerate(groups):
+            if made._coordinate is not None and list(each.ranks) != made._line(d):
+                raise ValueError(f"DeviceMesh.from_group: group {d} has the ranks {list(each.ranks)}, and the mesh has {made._line(d)} along dim {d}")
+        made._groups = groups
+        return made
+
+    def _line(self, dim: int) -> list[int]:
+        """The ranks along a dim that this process is among."""
+        assert self._coordinate is not None
+        index: list[Any] = list(self._coordinate)
+        index[dim] = slice(None)
+        return [int(r) for r in self._ranks[tuple(index)]]
+
+    @property
+    def mesh(self) -> Any:
+        """The ranks, as a tensor."""
+        import flambeau
+
+        return flambeau.tensor(self._ranks.tolist(), dtype=flambeau.int).reshape(self._ranks.shape)
 
     @property
     def ndim(self) -> int:
         """How many dims the grid has."""
-        return int(self.mesh.ndim)
+        return self._ranks.ndim
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the grid."""
-        return tuple(self.mesh.shape)
+        return tuple(self._ranks.shape)
 
     def size(self, mesh_dim: int | None = None) -> int:
         """How many processes the grid has, or one of its dims."""
-        return int(self.mesh.numel() if mesh_dim is None else self.mesh.size(mesh_dim))
+        return int(self._ranks.size if mesh_dim is None else self._ranks.shape[mesh_dim])
+
+    def __len__(self) -> int:
+        return self.size()
 
     def _position(self, mesh_dim: int | str | None) -> int:
         if mesh_dim is None:
@@ -60,53 +123,120 @@ class DeviceMesh:
             raise KeyError(f"Invalid mesh_dim_name {mesh_dim!r}; the names are {self.mesh_dim_names}")
         return self.mesh_dim_names.index(mesh_dim)
 
+    _get_mesh_dim_by_name = _position
+
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
         """The group of the processes along a dim."""
-        self._position(mesh_dim)
-        return default_group()
+        if isinstance(mesh_dim, str) and mesh_dim in self._root._flattened and mesh_dim not in (self.mesh_dim_names or ()):
+            return self._root._flattened[mesh_dim].get_group()
+        place = self._position(mesh_dim)
+        if not self._groups:
+            raise RuntimeError("DeviceMesh process groups not initialized!")
+        return self._groups[place]
 
     def get_all_groups(self) -> list[ProcessGroup]:
         """The groups of all dims."""
-        return [default_group() for _ in range(self.ndim)]
+        return [self.get_group(d) for d in range(self.ndim)]
 
     def get_rank(self) -> int:
-        """0: this process."""
-        return 0
+        """This process's rank among all."""
+        return default_group().rank()
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """0: the place of this process along a dim."""
-        self._position(mesh_dim)
-        return 0
+        """The place of this process along a dim."""
+        place = self._position(mesh_dim)
+        if self._coordinate is None:
+            raise RuntimeError(f"DeviceMesh.get_local_rank: rank {self.get_rank()} is not in the mesh {self._ranks.tolist()}")
+        return self._coordinate[place]
 
-    def get_coordinate(self) -> list[int]:
-        """The place of this process in the grid."""
-        return [0] * self.ndim
+    def get_coordinate(self) -> tuple[int, ...] | None:
+        """The place of this process in the grid; None if it has none."""
+        return self._coordinate
+
+    def _is_current_rank_part_of_mesh(self) -> bool:
+        return self._coordinate is not None
+
+    def _get_root_mesh(self) -> DeviceMesh:
+        return self._root
 
     def __getitem__(self, mesh_dim_names: str | tuple[str, ...]) -> DeviceMesh:
+        if self.mesh_dim_names is None:
+            raise RuntimeError("Cannot slice a DeviceMesh without mesh_dim_names!")
         names = (mesh_dim_names,) if isinstance(mesh_dim_names, str) else tuple(mesh_dim_names)
-        for name in names:
-            self._position(name)
-        return DeviceMesh(self.device_type, self.mesh.reshape([1] * len(names)), mesh_dim_names=names, _init_backend=False)
+        if names == self.mesh_dim_names:
+            return self
+        if len(names) == 1 and names[0] in self._root._flattened and names[0] not in self.mesh_dim_names:
+            return self._root._flattened[names[0]]
+        places = [self._position(name) for name in names]
+        if sorted(set(places)) != places:
+            raise KeyError(f"Invalid mesh_dim_names {names}: a slice has some of the mesh's dims in their order, {self.mesh_dim_names}")
+        ranks = self._ranks[tuple([slice(None) if d in places else i for d, i in enumerate(self._coordinate or [0] * self.ndim)])]
+        return DeviceMesh._part(self._root, ranks, names, [self._groups[d] for d in places] if self._groups else [], tuple([self._root_dims[d] for d in places]))
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
-        return DeviceMesh(self.device_type, [0], mesh_dim_names=None if mesh_dim_name is None else (mesh_dim_name,), _init_backend=False)
+        """The mesh of one dim with all of this one's ranks. All processes of the mesh that this is a part of call it."""
+        root = self._root
+        name = mesh_dim_name or "_".join(self.mesh_dim_names or ("flattened",))
+        if name in (root.mesh_dim_names or ()) and self.ndim > 1:
+            raise RuntimeError(f"{name} already exists for submesh of the {root}. Please specify another valid mesh_dim_name.")
+        if self.ndim == 1:
+            return self
+        known = root._flattened.get(name)
+        if known is not None:
+            return known
+        others = [d for d in range(root.ndim) if d not in self._root_dims]
+        lines = root._ranks.transpose(*others, *self._root_dims).reshape(-1, self.size())
+        group, own = _groups_of([sorted(int(r) for r in line) for line in lines], root.get_rank())
+        made = DeviceMesh._part(root, own if own else lines[0], (name,), [group] if own else [], self._root_dims)
+        root._flattened[name] = made
+        return made
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, DeviceMesh) and (self.device_type, self.shape) == (other.device_type, other.shape)
-        return same and self.mesh_dim_names == other.mesh_dim_names  # type: ignore[attr-defined]
+        if self is other:
+            return True
+        if not isinstance(other, DeviceMesh) or (self.device_type, self.shape, self.mesh_dim_names) != (other.device_type, other.shape, other.mesh_dim_names):
+            return False
+        return bool((self._ranks == other._ranks).all())
 
     def __hash__(self) -> int:
-        return hash((self.device_type, self.shape, self.mesh_dim_names))
+        return hash((self.device_type, self.shape, self.mesh_dim_names, self._ranks.tobytes()))
 
     def __repr__(self) -> str:
         names = "" if self.mesh_dim_names is None else ", ".join(f"{n}={s}" for n, s in zip(self.mesh_dim_names, self.shape, strict=True))
         return f"DeviceMesh(({names or ', '.join(map(str, self.shape))}), '{self.device_type}')"
 
 
-def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], *, mesh_dim_names: tuple[str, ...] | None = None, **_: Any) -> DeviceMesh:
-    """A mesh of this shape over all processes; ValueError unless all its sizes are 1."""
-    import flambeau
+def _groups_of(lines: list[list[int]], rank: int) -> tuple[Any, list[int]]:
+    """A group for each list of ranks, made by all processes in this order: (the own one, its ranks)."""
+    whole = default_group()
+    if lines == [list(whole.ranks)]:
+        return whole, lines[0]
+    found: tuple[Any, list[int]] = None, []
+    for line in lines:
+        made = new_group(line)
+        if rank in line:
+            found = made, line
+    return found
 
-    if any(n != 1 for n in mesh_shape):
-        raise ValueError(f"init_device_mesh: meshes of several ranks are not there yet, so all sizes of the mesh are 1; got {tuple(mesh_shape)}")
-    return DeviceMesh(device_type, flambeau.zeros(list(mesh_shape), dtype=flambeau.int), mesh_dim_names=mesh_dim_names)
+
+def _groups_along(ranks: Any, dim: int) -> Any:
+    lines = numpy.moveaxis(ranks, dim, -1).reshape(-1, ranks.shape[dim])
+    return _groups_of([[int(r) for r in line] for line in lines], default_group().rank())[0]
+
+
+def init_device_mesh(
+    device_type: str, mesh_shape: tuple[int, ...], *, mesh_dim_names: tuple[str, ...] | None = None, backend_override: Any = None
+) -> DeviceMesh:
+    """A mesh of this shape over ranks 0, 1, ... in order. RuntimeError where shape and names do not fit, or there are too few ranks."""
+    if mesh_dim_names is not None:
+        if len(set(mesh_dim_names)) != len(mesh_dim_names):
+            raise RuntimeError(f"Each mesh_dim_name must be unique. Found repeated mesh_dim_name in mesh_dim_names {mesh_dim_names}")
+        if len(mesh_shape) != len(mesh_dim_names):
+            raise RuntimeError(
+                f"mesh_shape and mesh_dim_names should have same length! Found len(mesh_shape): {len(mesh_shape)}, "
+                f"len(mesh_dim_names): {len(mesh_dim_names)}"
+            )
+    if device_type and not device_type.isalpha():
+        raise RuntimeError(f"Device type with index is not supported but got {device_type}.")
+    shape = tuple(mesh_shape)
+    return DeviceMesh(device_type, numpy.arange(int(numpy.prod(shape, dtype=numpy.int64))).reshape(shape), mesh_dim_names=mesh_dim_names)

@@ -1,0 +1,252 @@
+"""What functions of torch make of DTensors.
+
+A function has a rule (rules/): along a dim of the mesh the rule names alternatives, each a placement for every DTensor that it is given and for its
+results. For each dim of the mesh that alternative is taken whose redistributions move least; then the function runs on the local tensors.
+Functions made of others run as they are, and their parts come here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from typing import Any
+
+import flambeau
+from flambeau.distributed.tensor.api import DTensor, inner, made
+from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+from flambeau.distributed.tensor.spec import Spec, text
+from flambeau.distributed.tensor.transitions import redistribute, vary
+from flambeau.ops import instrument
+from flambeau.ops.dispatch import DisableTorchFunctionSubclass
+from flambeau.ops.pointwise_names import plain_name, writes
+from flambeau.tensor import Tensor
+
+Ways = list[tuple[tuple[Placement, ...], Placement]]  # (the placements of what is given, that of all results)
+
+
+@dataclass
+class Rule:
+    """What a rule found out about one call."""
+
+    ways: Ways
+    shapes: list[tuple[int, ...]] | None = None  # of the results as wholes; None: what the function gives for tensors on `meta`
+    run: Callable[..., Any] | None = None  # instead of the function: run(local arguments, local keywords, how all lies)
+
+
+@dataclass
+class Chosen:
+    """How what is given and the first result lie in one call."""
+
+    given: list[Spec]
+    result: Spec
+
+
+class Call:
+    """A call that was given DTensors; `tensors` are they, in order."""
+
+    def __init__(self, name: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self.name, self.func = name, func
+        self.tensors: list[DTensor] = []
+        self.args = [self._collect(a) for a in args]
+        self.kwargs = {k: self._collect(a) for k, a in kwargs.items()}
+        self.mesh = self.tensors[0]._spec.mesh
+        if any(t._spec.mesh != self.mesh for t in self.tensors):
+            meshes = ", ".join(str(t._spec.mesh) for t in self.tensors)
+            raise NotImplementedError(f"{name}(): DTensor does not support cross-mesh operation yet: the arguments lie on the meshes {meshes}")
+
+    def _collect(self, a: Any) -> Any:
+        if isinstance(a, DTensor):
+            self.tensors.append(a)
+        elif isinstance(a, Tensor):
+            if a.ndim == 0 or state.implicit:
+                return self._collect(made(a, Spec(self.tensors[0]._spec.mesh, (Replicate(),) * self.tensors[0]._spec.mesh.ndim, tuple(a.shape)))) \
+                    if a.ndim and self.tensors else _Whole(a) if a.ndim else a  # fmt: skip
+            raise RuntimeError(
+                f"{self.name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators! "
+                f"The plain one has shape {tuple(a.shape)}: use distribute_tensor or DTensor.from_local, or "
+                "torch.distributed.tensor.experimental.implicit_replication()"
+            )
+        elif isinstance(a, (list, tuple)):
+            parts = [self._collect(b) for b in a]
+            return type(a)(*parts) if hasattr(a, "_fields") else type(a)(parts) if type(a) in (list, tuple) else parts
+        return a
+
+    def settle(self) -> None:
+        """Plain tensors that came before the first DTensor are Replicate on its mesh, too."""
+        if any(isinstance(a, _Whole) for a in (*self.args, *self.kwargs.values())):
+            spec = (Replicate(),) * self.mesh.ndim
+            self.tensors = []
+            with_specs = [made(a.tensor, Spec(self.mesh, spec, tuple(a.tensor.shape))) if isinstance(a, _Whole) else a for a in self.args]
+            self.args = [self._collect(a) for a in with_specs]
+            self.kwargs = {k: self._collect(a) for k, a in self.kwargs.items()}
+
+    def even(self, size: int) -> bool:
+        """Whether a size can be cut into equal parts along any dims of the mesh."""
+        return size % self.mesh.size() == 0
+
+    def placed(self) -> str:
+        """Shapes and placements of all DTensors, for messages."""
+        return "; ".join(f"{tuple(t._spec.shape)} as {text(t._spec.placements)}" for t in self.tensors)
+
+
+class _Whole:
+    """A plain tensor before the mesh is known."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+
+class _State(threading.local):
+    implicit = 0  # how many blocks say that plain tensors are Replicate
+
+
+state = _State()
+
+
+# -- which way ------------------------------------------------------------------------------------------------------------
+_COST = {("R", "S"): 0.01, ("S", "R"): 1.0, ("S", "S"): 0.6, ("P", "R"): 2.0, ("P", "S"): 1.0}
+
+
+def _kind(p: Placement) -> str:
+    return "S" if isinstance(p, Shard) else "P" if isinstance(p, Partial) else "R"
+
+
+def _cost(have: Placement, want: Placement, t: DTensor) -> float:
+    if have == want:
+        return 0.0
+    return _COST.get((_kind(have), _kind(want)), inf) * (1 + prod(t._spec.shape))
+
+
+def choose(c: Call, rule: Rule, first: Placement | None, mesh_dim: int) -> tuple[tuple[Placement, ...], Placement]:
+    """The alternative that moves least. `first`: what an in-place function's first argument and its result must keep."""
+    best, least = None, inf
+    for way in rule.ways:
+        if first is not None and (way[0][0] != first or way[1] != first):
+            continue
+        cost = 0.0
+        for t, want in zip(c.tensors, way[0], strict=True):
+            cost += _cost(t._spec.placements[mesh_dim], want, t)
+        if cost < least:
+            best, least = way, cost
+    if best is None:
+        if first is not None:
+            raise RuntimeError(
+                f"{c.name}_(): in-place operations that require placement changes are not supported: {c.placed()}; use the function that is not in place"
+            )
+        raise NotImplementedError(f"{c.name}(): no way from these placements: {c.placed()}; redistribute them, for example to Replicate()")
+    return best
+
+
+def run(c: Call, rule: Rule, inplace: bool = False) -> Any:
+    """Do a call by its rule."""
+    mesh = c.mesh
+    chosen = [choose(c, rule, c.tensors[0]._spec.placements[d] if inplace else None, d) for d in range(mesh.ndim)]
+    mixed = [d for d, (wants, out) in enumerate(chosen) if not (isinstance(out, Replicate) and all(isinstance(w, Replicate) for w in wants))]
+    locals_: list[Any] = []
+    given: list[Spec] = []
+    for i, t in enumerate(c.tensors):
+        wants = [chosen[d][0][i] for d in range(mesh.ndim)]
+        given.append(t._spec.placed(wants))
+        local = redistribute(inner(t), t._spec, wants)
+        whole = [d for d in mixed if isinstance(wants[d], Replicate)]
+        locals_.append(vary(local, given[-1], whole) if whole and not (inplace and i == 0) else local)
+    parts = iter(locals_)
+
+    def local(a: Any) -> Any:
+        if isinstance(a, DTensor):
+            return next(parts)
+        if type(a) in (list, tuple):
+            return type(a)([local(b) for b in a])
+        return a
+
+    args = [local(a) for a in c.args]
+    kwargs = {k: local(a) for k, a in c.kwargs.items()}
+    outs = tuple([out for _, out in chosen])
+    if inplace:
+        c.func(*args, **kwargs)
+        return c.tensors[0]
+    shapes = rule.shapes
+    if shapes is None and any(isinstance(p, Shard) for p in outs):
+        shapes = whole_shapes(c)
+    result = c.func(*args, **kwargs) if rule.run is None else rule.run(args, kwargs, Chosen(given, Spec(mesh, outs, shapes[0] if shapes else ())))
+    return _wrapped(result, mesh, outs, iter(shapes) if shapes is not None else None)
+
+
+def _wrapped(result: Any, mesh: Any, outs: tuple[Placement, ...], shapes: Any) -> Any:
+    if isinstance(result, Tensor):
+        return made(result, Spec(mesh, outs, tuple(result.shape) if shapes is None else next(shapes)))
+    if isinstance(result, (list, tuple)):
+        parts = [_wrapped(r, mesh, outs, shapes) for r in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return result
+
+
+_SHAPES: dict[Any, list[tuple[int, ...]]] = {}
+
+
+def whole_shapes(c: Call) -> list[tuple[int, ...]]:
+    """The shapes of the results as wholes: what the function gives for tensors without elements."""
+
+    def blank(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            return flambeau.empty(tuple(a.shape) if not isinstance(a, DTensor) else a._spec.shape, dtype=a.dtype, device="meta")
+        return type(a)([blank(b) for b in a]) if type(a) in (list, tuple) else a
+
+    def shown(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            return ("tensor", tuple(a._spec.shape if isinstance(a, DTensor) else a.shape), a.dtype)
+        return tuple([shown(b) for b in a]) if isinstance(a, (list, tuple)) else repr(a)
+
+    key = (c.func, tuple([shown(a) for a in c.args]), tuple([(k, shown(a)) for k, a in c.kwargs.items()]))
+    found = _SHAPES.get(key)
+    if found is None:
+        with flambeau.no_grad():
+            result = c.func(*[blank(a) for a in c.args], **{k: blank(a) for k, a in c.kwargs.items()})
+        found = [tuple(r.shape) for r in ([result] if isinstance(result, Tensor) else result) if isinstance(r, Tensor)]
+        if len(_SHAPES) > 10_000:
+            _SHAPES.clear()
+        _SHAPES[key] = found
+    return found
+
+
+# -- calls ----------------------------------------------------------------------------------------------------------------
+def call(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A public function that was given DTensors."""
+    from flambeau.distributed.tensor.rules import DIRECT, PLAIN, RULES
+
+    name = getattr(func, "__name__", "")
+    if name in PLAIN:
+        with DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+    direct = DIRECT.get(name)
+    if direct is not None:
+        return direct(func, *args, **kwargs)
+    plain = plain_name(name)
+    rule = RULES.get(plain)
+    if rule is None:
+        if not hasattr(func, "operation") and isinstance(func, instrument.FunctionType):
+            return _composed(func, args, kwargs)
+        c = Call(plain, func, args, kwargs)
+        raise NotImplementedError(
+            f"Operator {plain} does not have a sharding strategy registered: {c.placed()}. Give it local tensors (to_local()) or whole ones (full_tensor())"
+        )
+    inplace = writes(name)
+    out = kwargs.get("out")
+    if out is not None:
+        raise NotImplementedError(f"{plain}(): out= is not there for DTensors; got {type(out).__name__}")
+    c = Call(plain, func, args, kwargs)
+    c.settle()
+    found = rule(c, *c.args, **c.kwargs)
+    return run(c, found, inplace) if isinstance(found, Rule) else found
+
+
+def _composed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A function made of others: tensors that it makes by itself are the same everywhere."""
+    entry = instrument.original(func)
+    state.implicit += 1
+    try:
+        return entry(*args, **kwargs)
+    finally:
+        state.implicit -= 1

@@ -1,0 +1,26 @@
+"""Whether the processes' parts of a DTensor fit together: DTensor.from_local(run_check=True)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import flambeau
+from flambeau.distributed.collectives import broadcast
+from flambeau.distributed.objects import all_gather_object
+from flambeau.distributed.tensor.placement_types import Placement, Replicate
+
+
+def same_everywhere(local: Any, mesh: Any, placements: Sequence[Placement]) -> Any:
+    """The local tensor, that of the first process along dims with Replicate. RuntimeError where shapes or strides differ."""
+    for d in range(mesh.ndim):
+        found: list[Any] = [None] * mesh.shape[d]
+        all_gather_object(found, (tuple(local.shape), tuple(local.stride())), group=mesh.get_group(d))
+        if any(f != found[0] for f in found):
+            raise RuntimeError(f"sizes and strides not equal across shards: along dim {d} of the mesh the local shapes and strides are {found}")
+    if any(isinstance(p, Replicate) for p in placements):
+        local = local.clone(memory_format=flambeau.contiguous_format)
+    for d, p in enumerate(placements):
+        if isinstance(p, Replicate):
+            broadcast(local.detach(), group=mesh.get_group(d), group_src=0)
+    return local
