@@ -89,8 +89,16 @@ def all_gather_coalesced(output_tensor_lists: list[list[Any]], input_tensor_list
     found = member(group)
     if found is None or not input_tensor_list:
         return done(async_op)
-    shapes = tuple([(t.dtype.name, *t.shape) for t in input_tensor_list])
-    text, key = collective("all_gather", f"of {len(shapes)} tensors", input_tensor_list[0].dtype, shapes)
+    if len(output_tensor_lists) != found.size():
+        raise ValueError(f"all_gather_coalesced: output_tensor_lists must have one list a rank: {found.size()}, got {len(output_tensor_lists)}")
+    for i, (mine, t) in enumerate(zip(output_tensor_lists[found.rank()], input_tensor_list, strict=True)):
+        if mine.numel() != t.numel():
+            raise ValueError(
+                f"all_gather_coalesced: output_tensor_lists[{found.rank()}][{i}] {tuple(mine.shape)} "
+                f"must be as large as input_tensor_list[{i}], {tuple(t.shape)}"
+            )
+    shapes = tuple([tuple([(t.dtype.name, *t.shape) for t in outputs]) for outputs in output_tensor_lists])
+    text, key = collective("all_gather", f"of {len(input_tensor_list)} tensors", input_tensor_list[0].dtype, shapes)
     receives, total = [], 0
     for rank, outputs in enumerate(output_tensor_lists):
         memories = [Memory(t, True) for t in outputs]

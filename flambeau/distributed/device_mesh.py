@@ -171,7 +171,8 @@ class DeviceMesh:
         if sorted(set(places)) != places:
             raise KeyError(f"Invalid mesh_dim_names {names}: a slice has some of the mesh's dims in their order, {self.mesh_dim_names}")
         ranks = self._ranks[tuple([slice(None) if d in places else i for d, i in enumerate(self._coordinate or [0] * self.ndim)])]
-        return DeviceMesh._part(self._root, ranks, names, [self._groups[d] for d in places] if self._groups else [], tuple([self._root_dims[d] for d in places]))
+        groups = [self._groups[d] for d in places] if self._groups else []
+        return DeviceMesh._part(self._root, ranks, names, groups, tuple([self._root_dims[d] for d in places]))
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
         """The mesh of one dim with all of this one's ranks. All processes of the mesh that this is a part of call it."""

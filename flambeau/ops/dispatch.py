@@ -22,8 +22,10 @@ from flambeau.devices import Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import called, is_foreign, is_theirs
 from flambeau.tensor import Tensor, users_dict
+from flambeau.trace import immediate
 from flambeau.trace.meta import Size
 from flambeau.trace.recorder import Fragment, local
+from flambeau.trace.while_set import while_set
 
 WRAPPER_FILES = "<flambeau operation"  # how the file names of generated wrappers start
 
@@ -308,6 +310,10 @@ def _fill() -> None:
             setattr(Overridable, name, _Property(name, _Constant(value)))
 
 
+def _plainly(function: Callable[..., Any], args: Any) -> Any:
+    return while_set(state, "subclasses", False, function, args)
+
+
 def admit(cls: type) -> None:
     """Called for every new subclass of Tensor: put Overridable before Tensor where the class answers for itself."""
     found = getattr(cls, "__torch_function__", None)
@@ -320,6 +326,7 @@ def admit(cls: type) -> None:
         from flambeau.ops import instrument
 
         instrument.functions()
+        immediate.plainly[0] = _plainly
     base: type = Dispatched if below else Overridable
     if below:
         from flambeau.ops.wrapper import BELOW

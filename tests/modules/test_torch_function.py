@@ -217,3 +217,22 @@ def test_plain_calls_have_no_stub() -> None:
         "assert instrument._entries and not any(hasattr(f, 'operation') for f in instrument._entries)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_was_plain_when_it_was_called_is_plain_when_it_is_done_again():
+    """A call that ran at once is recorded later, when a recorded call takes its result: its argument's class is not asked then either."""
+
+    class Asked(ft.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            raise AssertionError(f"asked for {func.__name__}")
+
+    def alias(t, cls):
+        with DisableTorchFunctionSubclass():
+            return t.as_subclass(cls)
+
+    for _ in range(40):
+        alias(alias(ft.randn(3), Asked), ft.Tensor).tolist()
+    for _ in range(3):
+        plain = alias(alias(ft.arange(3.0), Asked), ft.Tensor)
+        assert (plain + 1).tolist() == [1.0, 2.0, 3.0]

@@ -1,4 +1,4 @@
-"""torch.distributed.fsdp: modules whose parameters are spread over processes: its settings; wrapping a module needs several processes."""
+"""torch.distributed.fsdp: modules whose parameters are spread over processes: fully_shard, and FullyShardedDataParallel over it."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class DTensor(Tensor):
         """RuntimeError: of which part would have to be said."""
         raise RuntimeError(".numpy() is not supported for tensor subclasses: use full_tensor().numpy() or to_local().numpy()")
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"DTensor(local_tensor={inner(self).detach()!r}, device_mesh={self._spec.mesh}, placements={text(self._spec.placements)})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -270,7 +270,7 @@ def _rebuild(local: Any, about: tuple[Any, ...], requires_grad: bool) -> DTensor
     device_type, ranks, names, placements, shape = about
     found = made(local, Spec(DeviceMesh(device_type, ranks, mesh_dim_names=names), placements, shape))
     with DisableTorchFunctionSubclass():
-        return found.requires_grad_(requires_grad)  # type: ignore[no-any-return]
+        return found.requires_grad_(requires_grad)  # type: ignore[return-value]
 
 
 def _whole_mesh() -> DeviceMesh:
@@ -280,7 +280,9 @@ def _whole_mesh() -> DeviceMesh:
     return init_device_mesh("cpu", (get_world_size(),))
 
 
-def distribute_tensor(tensor: Any, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *, src_data_rank: int | None = 0) -> Any:
+def distribute_tensor(
+    tensor: Any, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *, src_data_rank: int | None = 0
+) -> Any:
     """A leaf DTensor of a whole tensor, which each process gives; what counts is that of the process in place `src_data_rank` (None: each one's own)."""
     from flambeau.distributed.collectives import broadcast
 
@@ -292,7 +294,9 @@ def distribute_tensor(tensor: Any, device_mesh: DeviceMesh | None = None, placem
         if tensor.device_mesh != mesh:
             raise ValueError(f"Cannot distribute a DTensor with device mesh {tensor.device_mesh} to a different device mesh {mesh}.")
         if tensor.placements != found:
-            raise ValueError(f"Cannot distribute a DTensor with placements {text(tensor.placements)} to different placements {text(found)}: call `redistribute`.")
+            raise ValueError(
+                f"Cannot distribute a DTensor with placements {text(tensor.placements)} to different placements {text(found)}: call `redistribute`."
+            )
         return tensor
     spec = Spec(mesh, (Replicate(),) * mesh.ndim, tuple(tensor.shape))
     local = tensor.detach()

@@ -86,6 +86,11 @@ class Call:
         """Whether a size can be cut into equal parts along any dims of the mesh."""
         return size % self.mesh.size() == 0
 
+    def filled(self, size: int) -> bool:
+        """Whether every process gets something of a size."""
+        n = self.mesh.size()
+        return (n - 1) * -(-size // n) < size
+
     def placed(self) -> str:
         """Shapes and placements of all DTensors, for messages."""
         return "; ".join(f"{tuple(t._spec.shape)} as {text(t._spec.placements)}" for t in self.tensors)
@@ -149,9 +154,9 @@ def run(c: Call, rule: Rule, inplace: bool = False) -> Any:
     for i, t in enumerate(c.tensors):
         wants = [chosen[d][0][i] for d in range(mesh.ndim)]
         given.append(t._spec.placed(wants))
-        local = redistribute(inner(t), t._spec, wants)
+        part = redistribute(inner(t), t._spec, wants)
         whole = [d for d in mixed if isinstance(wants[d], Replicate)]
-        locals_.append(vary(local, given[-1], whole) if whole and not (inplace and i == 0) else local)
+        locals_.append(vary(part, given[-1], whole) if whole and not (inplace and i == 0) else part)
     parts = iter(locals_)
 
     def local(a: Any) -> Any:

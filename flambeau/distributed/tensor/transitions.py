@@ -220,7 +220,9 @@ def _step(t: Any, spec: Spec, d: int, to: Placement) -> Any:
         return _step(whole, spec.placed([Replicate() if i == d else p for i, p in enumerate(spec.placements)]), d, to)
     if isinstance(to, Shard):
         return _Slice.apply(t, to.dim, spec.sizes_along(d, to.dim), group)
-    return t.view_as(t) if isinstance(to, Partial) and to.reduce_op != "sum" else _First.apply(t, group) if isinstance(to, Partial) else t
+    if isinstance(to, Partial):
+        return _First.apply(t, group) if to.reduce_op == "sum" else t.view_as(t)
+    return t
 
 
 def _cut_twice(placements: Sequence[Placement]) -> set[int]:
@@ -235,7 +237,7 @@ def redistribute(t: Any, spec: Spec, placements: Sequence[Placement]) -> Any:
     twice = _cut_twice(spec.placements) | _cut_twice(placements)
     for d in reversed(range(spec.mesh.ndim)):  # a dim that several dims of the mesh cut is put together from the last to the first
         have, to = spec.placements[d], placements[d]
-        if isinstance(have, Shard) and have.dim in twice or isinstance(to, Shard) and to.dim in twice:
+        if (isinstance(have, Shard) and have.dim in twice) or (isinstance(to, Shard) and to.dim in twice):
             to = Replicate()
         if have != to:
             t = _step(t, spec, d, to)

@@ -25,8 +25,9 @@ def _convolution(dims: int) -> Any:
     def rule(
         c: Call, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, **kwargs: Any
     ) -> Rule:  # fmt: skip
-        batch = "n" if _ndim(input) == dims + 2 else ""
-        channel, out = ("c", "o") if groups == 1 else (WHOLE, WHOLE)
+        batch = "" if _ndim(input) != dims + 2 else "n" if c.filled(input._spec.shape[0]) else WHOLE  # kernels take no empty tensors
+        channel = "c" if groups == 1 and c.filled(weight._spec.shape[1]) else WHOLE
+        out = "o" if groups == 1 and c.filled(weight._spec.shape[0]) else WHOLE
         ins = [batch + channel + space, out + channel + space, *([out] if bias is not None else [])]
         return Rule(by_letters(ins, batch + out + space, [] if bias is not None else [[0], [1]], sums=bias is None))
 
@@ -35,7 +36,8 @@ def _convolution(dims: int) -> Any:
 
 def _pooling(dims: int) -> Any:
     def rule(c: Call, input: Any, *args: Any, **kwargs: Any) -> Rule:
-        letters = names(_ndim(input) - dims) + WHOLE * dims
+        sizes = input._spec.shape[: _ndim(input) - dims]
+        letters = "".join([letter if c.filled(n) else WHOLE for letter, n in zip(names(len(sizes)), sizes, strict=True)]) + WHOLE * dims
         return Rule(by_letters([letters], letters))
 
     return rule

@@ -44,11 +44,12 @@ def _linear(c: Call, *args: Any) -> list[list[int]]:
     if c.name in _UNARY and count == 1:
         kinds = [a for a in args[1:] if isinstance(a, flambeau.dtype)] + [c.tensors[0].dtype]
         return [[0]] if all(k.is_floating_point or k.is_complex for k in kinds) else []
-    if c.name in _ADDING and count == 2 or c.name == "copy":
+    if (c.name in _ADDING and count == 2) or c.name == "copy":
         return [list(range(count))]
     if c.name in _SCALING:
         return [[i] for i in range(count)]
     return [[0]] if c.name in _DIVIDING and c.tensors[0] is args[0] else []
 
 
-RULES: Final[dict[str, Any]] = dict.fromkeys((POINTWISE | MORE) - _RANDOM - {"zeros_like", "ones_like", "empty_like", "full_like", "requires_grad", "detach"}, pointwise)
+_MAKING: Final = frozenset("zeros_like ones_like empty_like full_like requires_grad detach".split())
+RULES: Final[dict[str, Any]] = dict.fromkeys((POINTWISE | MORE) - _RANDOM - _MAKING, pointwise)

@@ -86,7 +86,9 @@ def einsum(c: Call, equation: Any, *operands: Any) -> Any:
     left, arrow, right = equation.replace(" ", "").partition("->")
     ins = left.split(",")
     if "..." in equation or any(len(set(i)) < len(i) for i in ins):
-        return c.func(equation, *[t.redistribute(placements=[Replicate()] * c.mesh.ndim) for t in given]) if not _all_whole(given) else Rule(by_letters([WHOLE] * len(given), ""))
+        if _all_whole(given):
+            return Rule(by_letters([WHOLE] * len(given), ""))
+        return c.func(equation, *[t.redistribute(placements=[Replicate()] * c.mesh.ndim) for t in given])
     out = right if arrow else "".join(sorted(x for x in set("".join(ins)) if "".join(ins).count(x) == 1))
     return Rule(by_letters(ins, out, [[i] for i in range(len(given))]))
 

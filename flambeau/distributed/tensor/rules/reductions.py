@@ -50,8 +50,8 @@ def extreme(c: Call, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: A
     gone = _dims(x, dim)
     if dim is not None and c.name in ("max", "min"):
         return reduced(c, x, dim, keepdim)
-    full = math.prod([n for d, n in enumerate(x._spec.shape) if d in gone]) and all(c.mesh.size() <= x._spec.shape[d] and c.even(x._spec.shape[d]) for d in gone)
-    return _of_parts(x, gone, keepdim, "max" if "max" in c.name else "min", lambda d: bool(full), False)
+    full = all(x._spec.shape[d] and c.even(x._spec.shape[d]) for d in gone)  # no process has nothing
+    return _of_parts(x, gone, keepdim, "max" if "max" in c.name else "min", lambda d: full, False)
 
 
 def reduced(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *args: Any, **kwargs: Any) -> Rule:

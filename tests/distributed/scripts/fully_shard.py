@@ -1,0 +1,139 @@
+"""fully_shard and FullyShardedDataParallel on a perceptron and a GPT, against the same in one process on the whole batch."""
+
+import copy
+import os
+import pickle
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.tensor import Shard, distribute_tensor
+
+F = nn.functional
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+dist.init_process_group("gloo", init_method=os.environ["INIT"], rank=rank, world_size=size)
+found = {}
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (4, -1)).transpose(1, 2) for t in self.qkv(self.norms[0](x)).chunk(3, -1))
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norms[1](x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, width=32):
+        super().__init__()
+        self.embed = nn.Embedding(29, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(2))
+        self.head = nn.Linear(width, 29, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        x = self.embed(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def loss_of(model, x):
+    return F.cross_entropy(model(x)[:, :-1].flatten(0, 1), x[:, 1:].flatten())
+
+
+def batches(step):
+    generator = torch.Generator().manual_seed(step)
+    whole = torch.randint(0, 29, (2 * size, 9), generator=generator)
+    return whole, whole[2 * rank : 2 * rank + 2]
+
+
+def memory(module, optimizer):
+    tensors = [p.to_local() if hasattr(p, "to_local") else p for p in module.parameters()]
+    for state in optimizer.state.values():
+        tensors += [t.to_local() if hasattr(t, "to_local") else t for t in state.values() if isinstance(t, torch.Tensor) and t.ndim]
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def trained(model, whole_model, accumulate=False, dtype=torch.float64):
+    """Losses, norms and parameters after some steps, of both."""
+    result = {"gradients": [], "norms": []}
+    a, b = (torch.optim.AdamW(m.parameters(), lr=0.01) for m in (model, whole_model))
+    for step in range(3):
+        whole, own = batches(step)
+        if accumulate:
+            model.set_requires_gradient_sync(False)
+            (loss_of(model, own) / 2).backward()
+            model.set_requires_gradient_sync(True)
+            (loss_of(model, own) / 2).backward()
+        else:
+            loss_of(model, own).backward()
+        loss_of(whole_model, whole).backward()
+        result["gradients"].append(
+            max((p.grad.full_tensor() - q.grad).abs().max().item() for p, q in zip(model.parameters(), whole_model.parameters(), strict=True))
+        )
+        norms = [nn.utils.clip_grad_norm_(m.parameters(), 0.1) for m in (model, whole_model)]
+        result["norms"].append(abs(norms[0].full_tensor().item() - norms[1].item()))
+        for optimizer in (a, b):
+            optimizer.step()
+            optimizer.zero_grad()
+    parameters = [p.full_tensor() for p in model.parameters()]
+    result["parameters"] = max((p - q).abs().max().item() for p, q in zip(parameters, whole_model.parameters(), strict=True))
+    result["values"] = [p.tolist() for p in parameters]
+    result["memory"] = memory(model, a) / memory(whole_model, b)
+    result["local"] = [tuple(p.to_local().shape) for p in model.parameters()]
+    return result
+
+
+def fresh(seed=0):
+    torch.manual_seed(seed)
+    model = GPT().double()
+    return model, copy.deepcopy(model)
+
+
+for name, reshard in (("reshard", True), ("keep", False), ("accumulate", True)):
+    model, other = fresh()
+    for block in model.blocks:
+        fully_shard(block, reshard_after_forward=reshard)
+    fully_shard(model, reshard_after_forward=reshard)
+    found[name] = trained(model, other, name == "accumulate")
+found["names"] = sorted(model.state_dict())
+state = {k: v.full_tensor().clone() for k, v in model.state_dict().items()}
+again, _ = fresh(1)
+fully_shard(again)
+again.load_state_dict({k: distribute_tensor(v, again.embed.weight.device_mesh, [Shard(0)]) for k, v in state.items()})
+found["loaded"] = all(torch.equal(v.full_tensor(), state[k]) for k, v in again.state_dict().items())
+if size % 2 == 0:
+    model, other = fresh()
+    fully_shard(model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard")))
+    found["replicas"] = trained(model, other)
+model, _ = fresh()
+model.float()
+fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+output = model(batches(0)[1])
+output.float().sum().backward()
+found["mixed"] = [str(output.dtype), str(model.head.weight.dtype), str(model.head.weight.grad.dtype)]
+if size == 2:
+    model, other = fresh()
+    wrapped = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True, device_id=torch.device("cpu"))
+    a, b = (torch.optim.AdamW(m.parameters(), lr=0.01) for m in (wrapped, other))
+    for step in range(2):
+        whole, own = batches(step)
+        for m, x, optimizer in ((wrapped, own, a), (other, whole, b)):
+            loss_of(m, x).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    whole = wrapped.state_dict()
+    found["class"] = max((whole[k] - v).abs().max().item() for k, v in other.state_dict().items())
+    found["class names"] = sorted(whole)
+dist.barrier()
+with open(os.environ["OUT"], "wb") as file:
+    pickle.dump(found, file)
+dist.destroy_process_group()
