@@ -48,7 +48,7 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_u
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.dtypes import BY_NAME
-from flambeau.symbols import Sym, maximum, minimum
+from flambeau.symbols import Sym, maximum, minimum, roughly_over
 
 # Rows of weights used together, whose products one accumulator sums: 128 give sums a little more exact than oneDNN's
 # (root mean square error against float64: 0.73 to 0.95 of PyTorch's; 320 rows: 1.4), at the same speed.
@@ -174,12 +174,10 @@ def make_direct_convolution(
     splits = ceil_div(panels, split_panels)
     # Even heights, as equal as can be: 26 pixels are 14 + 12, 24 are 12 + 12.
     # Of sizes that are symbols the height is one for all.
-    if columns.__class__ is Sym and columns >= tile.rows:
+    if columns.__class__ is Sym and roughly_over(columns, tile.rows - 1):
         tile_pixels = tile.rows
     else:
-        tile_pixels = min(tile.rows, round_up(balanced(columns, tile.rows), 2))
-    if columns == tile.rows // 2:
-        tile_pixels = columns
+        tile_pixels = columns if columns == tile.rows // 2 else min(tile.rows, round_up(balanced(columns, tile.rows), 2))
 
     sub_rows = block_rows + reach_y
     first_word = len(_NAMES) + len(phases) * len(PHASE)

@@ -53,7 +53,7 @@ from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_halves import form_of as form_of_product
 from flambeau.dtypes import BY_NAME
-from flambeau.symbols import maximum
+from flambeau.symbols import maximum, minimum
 
 MOST_TERMS = 1 << 15  # of a sum whose overflow `are_safe` excludes
 # Steps of float32 whose products one accumulator sums: six additions for each. A sixth of all, within these bounds: errors
@@ -132,15 +132,15 @@ def _blocking(p: Problem, gradient: bool, g: Geometry) -> Blocking:
     places = max(1, planes // (2 * parts * round_up(channels, DEEP) * deal))  # of a sub-plane
     columns = width
     if width > _BLOCK_COLUMNS // 2:
-        fitting = max(2 * PLACES, min(_BLOCK_COLUMNS, places // (1 + axis_y.reach) - axis_x.reach))
-        columns = min(width, round_up(balanced(width, fitting), PLACES))
+        fitting = maximum(2 * PLACES, minimum(_BLOCK_COLUMNS, places // (1 + axis_y.reach) - axis_x.reach))
+        columns = minimum(width, round_up(balanced(width, fitting), PLACES))
     blocks_x = ceil_div(width, columns)
     pitch = columns + axis_x.reach - shared_zeros(axis_x, deal, columns, g.source_width, blocks_x)
     rows = 1
     if blocks_x == 1:
-        fitting = min(places // pitch - axis_y.reach, _BLOCK_PIXELS // width)
-        wanted = max(ceil_div(4 * PLACES, width), height * p.batch * p.groups // _UNITS)
-        rows = balanced(height, max(1, min(height, fitting, wanted)))
+        fitting = minimum(places // pitch - axis_y.reach, _BLOCK_PIXELS // width)
+        wanted = maximum(ceil_div(4 * PLACES, width), height * p.batch * p.groups // _UNITS)
+        rows = balanced(height, maximum(1, minimum(height, fitting, wanted)))
     blocks_y = ceil_div(height, rows)
     image_rows = rows + axis_y.reach - shared_zeros(axis_y, deal, rows, g.source_height, blocks_y)
     images = 1
@@ -168,7 +168,7 @@ def make_tile_convolution(
     images, pitch = block.images, block.pitch
     blocks = ceil_div(p.batch, images) * p.groups * block.blocks_y * block.blocks_x
     panels = ceil_div(rows, ROWS)
-    split_panels = ceil_div(panels, max(1, min(panels, _UNITS_PER_THREAD * host.threads // blocks)))
+    split_panels = ceil_div(panels, maximum(1, minimum(panels, _UNITS_PER_THREAD * host.threads // blocks)))
     splits = ceil_div(panels, split_panels)
 
     image_places = block.image_rows * pitch

@@ -46,7 +46,7 @@ from flambeau.compiler.kernels.matmul_parts import multiply_parts
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
-from flambeau.symbols import maximum
+from flambeau.symbols import maximum, minimum
 
 _WIDTH: Final = 16
 _PLACES: Final = 32  # of a step
@@ -95,10 +95,10 @@ def _plan(p: Problem) -> _Plan:
     axis_y, axis_x = axes(g)
     height, width = p.y.shape[2:]
     pitch = width + axis_x.reach - shared_zeros(axis_x, 1, width, g.source_width, 1)
-    most = max(_LEAST_PLACES, min(_BLOCK_PLACES, p.batch * height * pitch // 6))
-    rows = balanced(height, max(1, min(height, most // pitch)))
+    most = maximum(_LEAST_PLACES, minimum(_BLOCK_PLACES, p.batch * height * pitch // 6))
+    rows = balanced(height, maximum(1, minimum(height, most // pitch)))
     image_rows = rows + axis_y.reach - shared_zeros(axis_y, 1, rows, g.source_height, ceil_div(height, rows))
-    images = max(1, min(p.batch, most // (image_rows * pitch))) if rows == height else 1
+    images = maximum(1, minimum(p.batch, most // (image_rows * pitch))) if rows == height else 1
     used = ((images - 1) * image_rows + rows) * pitch
 
     def part_bytes(places: int) -> int:
@@ -113,8 +113,8 @@ def _split_panels(p: Problem, plan: _Plan) -> int:
     """Panels of input channels of a unit: as many as stay in the cache."""
     panels = ceil_div(p.group_inputs, LANES)
     each = ceil_div(p.group_outputs, LANES) * p.w.shape[2] * p.w.shape[3] * SUMS_BYTES
-    operands = max(1, _OPERAND_BYTES // (LANES * PARTS * plan.x_part))
-    return balanced(panels, max(1, min(panels, _SUMS_BYTES // each, operands)))
+    operands = maximum(1, _OPERAND_BYTES // (LANES * PARTS * plan.x_part))
+    return balanced(panels, maximum(1, minimum(panels, _SUMS_BYTES // each, operands)))
 
 
 def weight_planes_apply(p: Problem) -> bool:
@@ -129,13 +129,15 @@ def weight_planes_apply(p: Problem) -> bool:
         return False
     if min(p.batch, p.y.shape[2], p.y.shape[3]) == 0 or p.y.shape[3] > _BLOCK_PLACES:
         return False
-    plan = _plan(p)
-    pixels = plan.images * plan.rows * p.y.shape[3]
     filled = [count / round_up(count, _WIDTH) for count in (p.group_inputs, p.group_outputs)]
     taps = p.w.shape[2] * p.w.shape[3]
-    work = taps * min(p.group_inputs, p.group_outputs) / LANES
+    # What an image's size does not change comes first: a question about it makes a plan for some sizes only.
+    if taps <= 1 or taps * min(p.group_inputs, p.group_outputs) < _LEAST_WORK * LANES or min(filled) < 0.74:
+        return False
+    plan = _plan(p)
+    pixels = plan.images * plan.rows * p.y.shape[3]
     near = ceil_div(p.group_outputs, LANES) * plan.steps * STEP_BYTES <= _OPERAND_BYTES
-    return near and plan.steps >= _LEAST_STEPS and taps > 1 and min(filled) >= 0.74 and pixels >= 0.7 * plan.steps * _PLACES and work >= _LEAST_WORK
+    return near and plan.steps >= _LEAST_STEPS and pixels >= 0.7 * plan.steps * _PLACES
 
 
 def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Callable[[int], int]) -> tuple[list[Kernel], int]:
@@ -150,7 +152,7 @@ def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Ca
     splits = ceil_div(panels, split_panels)
     blocks = ceil_div(p.batch, plan.images) * ceil_div(p.y.shape[2], plan.rows)
     bytes_each = 4 * p.groups * taps * channels * round_up(outputs, _WIDTH)
-    partials = max(1, min(blocks, _PARTIALS, _MOST_PARTIAL_BYTES // bytes_each, 32 // (p.groups * splits)))
+    partials = maximum(1, minimum(blocks, _PARTIALS, _MOST_PARTIAL_BYTES // bytes_each, 32 // (p.groups * splits)))
     temporary_id = make_partials(partials)
 
     x_channel, g_channel = PARTS * plan.x_part, PARTS * plan.g_part
