@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flambeau import tracebacks
-from flambeau.trace.recorder import SYNC, TRACES, Trace, local
+from flambeau.trace.recorder import SYNC, Trace, local
+from flambeau.trace.traces import TRACES
 
 
 def set_sync(mode: bool) -> None:

@@ -127,10 +127,9 @@ class UntypedStorage(_StorageBase):
             raise NotImplementedError("Not available for 'meta' device type")
         storage = self._observed()
         if write:
-            from flambeau.trace.evaluate import synchronize
+            from flambeau.trace.evaluate import leave_as_it_is
 
-            if storage.gen >= 0:  # an input of what is pending, which must see it as it is
-                synchronize("write to a storage")
+            leave_as_it_is(storage, "write to a storage")
             storage.version += 1
         buffer = storage.buffer
         assert buffer is not None
@@ -541,10 +540,9 @@ def _part(whole: UntypedStorage, raw: Any, index: slice) -> UntypedStorage:
     start, stop, _ = index.indices(len(raw))
     storage = whole._storage
     if storage.external is not True:
-        from flambeau.trace.evaluate import synchronize
+        from flambeau.trace.evaluate import leave_as_it_is
 
-        if storage.gen >= 0:
-            synchronize("part of a storage")
+        leave_as_it_is(storage, "part of a storage")
         storage.external = True
     assert storage.buffer is not None
     part = Storage(foreign(storage.buffer.address + start, max(stop - start, 0), raw))
@@ -614,7 +612,7 @@ def typed_storage(t: Tensor) -> TypedStorage:
 
 def tensor_over(untyped: UntypedStorage, d: dtype, size: Any, stride: Any = None, offset: int = 0) -> Tensor:
     """A tensor over a storage, which grows if the tensor does not lie inside."""
-    from flambeau.trace.evaluate import synchronize
+    from flambeau.trace.evaluate import leave_as_it_is
 
     size = tuple(size)
     stride = contiguous_strides(size) if stride is None else tuple(stride)
@@ -625,8 +623,7 @@ def tensor_over(untyped: UntypedStorage, d: dtype, size: Any, stride: Any = None
         if needed > storage.buffer.nbytes:
             untyped.resize_(needed)
     if storage.external is not True and not untyped.is_meta:  # tensors of another dtype may lie over it: all of them go through memory
-        if storage.gen >= 0:
-            synchronize("view of a storage")
+        leave_as_it_is(storage, "view of a storage")
         storage.external = True
     return from_storage(storage, meta(size, stride, d, offset, device=untyped.device))  # type: ignore[no-any-return]
 

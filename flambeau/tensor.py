@@ -19,10 +19,11 @@ from flambeau.trace.existing import from_buffer as from_buffer
 from flambeau.trace.existing import from_storage as from_storage
 from flambeau.trace.immediate import replay
 from flambeau.trace.meta import CONJ, NEG, Meta, Size, meta
-from flambeau.trace.recorder import TRACE_SLOTS, Trace, is_view, local, storage_of
+from flambeau.trace.recorder import Trace, is_view, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
 from flambeau.trace.strides import has_format
 from flambeau.trace.tiers import OPEN
+from flambeau.trace.traces import TRACE_SLOTS
 from flambeau.tracebacks import shorten, shorten_bare
 
 _new: Callable[[type], Any] = object.__new__
@@ -631,7 +632,7 @@ class Tensor(Methods):
         self._input_key = None
         self._slot = -1
         self._immediate = None  # what made the value that it had
-        if storage.gen >= 0 and storage.gen == local.trace.gen:
+        if local.trace.gen >= 0 and local.trace.gen in (storage.gen, source._gen):
             self._gen, self._slot = source._gen, source._slot
             listed = local.trace.tensors
             if not any(t is self for t in listed):

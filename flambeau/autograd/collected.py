@@ -108,7 +108,7 @@ def _alike(op: Any, tensors: Sequence[Tensor]) -> bool:
 def _at_rest(t: Tensor) -> bool:
     """Whether the tensor's value is in memory, and its history, if it has one, is its own: nobody has written to it since."""
     storage = t._storage
-    if storage is None or storage.buffer is None or storage.external is not None or (storage.gen >= 0 and storage.slot != storage.origin):
+    if storage is None or storage.external is not None or not storage.has_value():
         return False
     if not t._meta.requires_grad:
         return storage.cut < 0

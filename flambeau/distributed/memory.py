@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import flambeau
 from flambeau.runtime.memory import view_as_numpy
-from flambeau.trace.evaluate import observe, synchronize
+from flambeau.trace.evaluate import leave_as_it_is, observe
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -54,8 +54,7 @@ class Memory:
             t = t._plain()
         storage = observe(t)
         if write:
-            if storage.gen >= 0:  # an input of what is pending, which must see it as it is
-                synchronize("collective")
+            leave_as_it_is(storage, "collective")
             storage.version += 1
             storage.extent = None
         m = t._meta

@@ -32,10 +32,11 @@ from flambeau.trace.meta import Meta, Size
 from flambeau.trace.mutation import ASSIGN, assign, assign_all
 from flambeau.trace.recorder import _PARAMETER, _TENSOR, ALIAS, GRAD_MODE, IN, MOST_GIVEN, Trace, local
 from flambeau.trace.state import State
+from flambeau.trace.traces import TRACE_SLOTS
 from flambeau.trace.while_set import while_switched
 
 MOST_MISSES: Final = 8  # calls from one state that differ from the one before: then it remembers another only now and then
-_REST: Final = 64 * recorder.TRACE_SLOTS  # generations: traces until it does
+_REST: Final = 64 * TRACE_SLOTS  # generations: traces until it does
 _MOST_STEPS: Final = 24
 _ENTERED: Final = (IN, ALIAS)  # how tensors become known to a trace
 _WRITTEN: Final = (ASSIGN, GRAD_MODE)  # of a tail

@@ -18,8 +18,9 @@ from flambeau.profiler.events import FunctionEvent
 from flambeau.profiler.instrumented import Stage, TimedPlan
 from flambeau.profiler.stacks import stack
 from flambeau.trace import evaluate
-from flambeau.trace.recorder import TRACE_SLOTS, local
+from flambeau.trace.recorder import local
 from flambeau.trace.state import State
+from flambeau.trace.traces import TRACE_SLOTS
 
 Section = tuple[int, int, FunctionEvent]  # slots from, to (not included), and the range that they were made in
 

@@ -86,14 +86,14 @@ def to_numpy(t: Tensor, read_only: bool = False) -> Any:
     """
     import numpy
 
-    from flambeau.trace.evaluate import observe, synchronize
+    from flambeau.trace.evaluate import leave_as_it_is, observe
 
     m = t._meta
     if m.dtype.numpy_name is None:
         raise TypeError(f"Got unsupported ScalarType {dtypes.C_NAMES[m.dtype.name]}: NumPy has no {m.dtype.name}; convert it first with .float()")
     storage = observe(t)
-    if storage.gen >= 0 and not read_only:
-        synchronize("external memory")  # what is recorded already reads this memory as it is now
+    if not read_only:
+        leave_as_it_is(storage, "external memory")
     buffer = storage.buffer
     assert buffer is not None
     raw = view_as_numpy(buffer.address, buffer.nbytes, storage)

@@ -29,7 +29,9 @@ def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
             if storage.gen == tr.gen and tr.needs(slot := tr.custom_face(storage.slot)):
                 return tr, slot
     owner: Any
-    owner, slot = (tr, tr.slot_of(t)) if t._history is None else t._history
+    owner, slot = tr, -1 if t._history is not None else tr.slot_of(t)
+    if t._history is not None:  # maybe since then: another thread had it pending
+        owner, slot = t._history
     if storage is not None and not (m.leaf or is_view(t)):
         root = value_at(owner, slot).base  # a result that its operation made as a view of a value that nobody else sees
         if root is not None and slot not in owner.custom and (owner.needs(root) if owner is tr else root in owner.tape.requires):

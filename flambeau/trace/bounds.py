@@ -61,8 +61,7 @@ def check(tr: Trace, state: State, tensors: Sequence[Tensor]) -> None:
             storage = t._storage
             if storage is None or storage.buffer is None or not storage.buffer.address or t._meta.bits:
                 continue
-            gen = storage.gen
-            if gen >= 0 and (gen != tr.gen or storage.slot != storage.origin):
+            if not storage.has_value():
                 continue  # what is pending, here or in another thread, writes to it before this call
             known = storage.extent
             if known is None or known[0] != storage.version or known[1] is not t._meta or known[2] != bound.skip or storage.external is not None:

@@ -295,7 +295,7 @@ def follow(
 
 def alone() -> bool:
     """Whether no other thread records: it may take a tensor in the middle of a recording over symbols, which cannot take it back."""
-    from flambeau.trace.recorder import TRACES
+    from flambeau.trace.traces import TRACES
 
     return len(TRACES) == 1
 

@@ -24,10 +24,12 @@ from flambeau.runtime import forking
 from flambeau.trace import quiet
 from flambeau.trace.blank import blank
 from flambeau.trace.evaluate import flush, graph_of
+from flambeau.trace.finalizers import records_aside
 from flambeau.trace.meta import CPU
-from flambeau.trace.recorder import TRACE_SLOTS, TRACES, Trace, local, next_index
+from flambeau.trace.recorder import Trace, local
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
+from flambeau.trace.traces import TAKEN, TRACE_SLOTS, next_index, trace_of
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -36,15 +38,14 @@ _PACKAGE: Final = str(Path(__file__).parent.parent)
 # Between the calls of these parts of the package a trace is whole, as between those of a user's program.
 _OUTSIDE: Final = tuple(f"{_PACKAGE}/{name}/" for name in ("nn/modules", "nn/parallel", "utils/data", "distributed", "multiprocessing", "testing", "cli"))
 _GENERATED: Final = ("<flambeau operation", "<immediate call>", "<plan>", "<guard>")
-_NAP: Final = 5e-5  # seconds
+NAP: Final = 5e-5  # seconds
 _INTERVAL: Final = 0.005  # seconds between switches of threads while a trace is taken
 _PATIENCE: Final = 0.1  # seconds until a value is computed beside a thread that is in the middle of a call
 _PATIENCE_TO_RECORD: Final = 0.5  # the same where the tensor is recorded with, as it has no history then
 _GIVE_UP: Final = 5.0  # seconds after that, where that cannot be done
 _one_by_one: Final = threading.RLock()  # held while a trace is taken, and while it is run
 forking.keep_out(_one_by_one)
-TAKEN: Final[dict[int, Trace]] = {}  # by generation: what has been taken and has not run yet
-_started: Final[set[int]] = set()  # of these, what is being run
+_started: Final[set[int]] = set()  # of what is taken, what is being run
 
 
 def bring(tr: Trace, t: Tensor) -> None:
@@ -56,19 +57,19 @@ def bring(tr: Trace, t: Tensor) -> None:
 def _is_elsewhere(tr: Trace, t: Tensor) -> bool:
     """Whether the value of `t`, or its history, is pending in another trace than `tr`."""
     storage, gen = t._storage, t._gen
-    owner = TRACES.get(gen % TRACE_SLOTS) if gen >= 0 else None
+    owner = trace_of(gen)
     if tr.claims is not None:
-        keeper = owner if storage is None or storage.gen < 0 else TRACES.get(storage.gen % TRACE_SLOTS)
+        keeper = owner if storage is None or storage.gen < 0 else trace_of(storage.gen)
         if keeper is not None and keeper.thread is tr.thread:
             return False  # a trace of finalizers notes first what it takes from the trace that they have interrupted
     if storage is None:
         return gen != tr.gen and t._immediate is None
-    if gen in TAKEN or (owner is not None and owner is not tr and (owner.running == gen or (owner.gen == gen and _without_history(t)))):
+    if gen in TAKEN or (owner is not None and owner is not tr and (owner.running == gen or (owner.gen == gen and without_history(t)))):
         return True
-    return storage.gen >= 0 and storage.gen != tr.gen and (storage.buffer is None or storage.slot != storage.origin)
+    return storage.gen >= 0 and storage.gen != tr.gen and not storage.has_value()
 
 
-def _without_history(t: Tensor) -> bool:
+def without_history(t: Tensor) -> bool:
     """Whether gradients lead on from `t`, but nobody knows yet where to: the trace that made it, a view, say, has not ended."""
     return t._history is None and t._meta.requires_grad and not t._meta.leaf
 
@@ -85,44 +86,64 @@ def evaluate_elsewhere(t: Tensor, to_record: bool = False) -> Storage:
     while True:
         storage = t._storage
         gen = t._gen if storage is None or storage.gen < 0 else storage.gen
-        taken = next((g for g in (gen, t._gen) if g in TAKEN), None)
-        if taken is not None:
-            run_taken(taken)
+        if _is_under_way(t, storage, gen, to_record):
             continue
-        owner, maker = (TRACES.get(g % TRACE_SLOTS) if g >= 0 else None for g in (gen, t._gen))
-        if any(tr is not None and tr.running == g and tr.thread is not this and tr.thread.is_alive() for tr, g in ((owner, gen), (maker, t._gen))):
-            sleep(_NAP)
-            continue
-        if storage is not None and storage.buffer is not None and (storage.gen < 0 or storage.slot == storage.origin):
-            if to_record and maker is not None and maker.gen == t._gen and maker.thread is not this and _without_history(t) and perf_counter() < until:
-                _take(maker, t._gen)
+        owner, maker = trace_of(gen), trace_of(t._gen)
+        if storage is not None and storage.has_value():
+            if to_record and maker is not None and maker.gen == t._gen and maker.thread is not this and without_history(t) and perf_counter() < until:
+                take(maker, t._gen)
                 continue
             return storage
         if owner is None or owner.gen != gen:
             lost += 1  # or it has got its value since we looked
-            if lost > 2 and storage is not None and storage.buffer is not None:
-                return storage  # what was pending has failed, or was a finalizer's
             if lost > 2:
-                raise RuntimeError(f"a tensor of shape {tuple(t._meta.shape)} has no value: the computation that should have made it failed earlier")
+                return _what_is_left(t, storage)
             continue
         if owner is local.trace:
             raise AssertionError("pending in this very trace")
-        if owner.thread is not this and perf_counter() < until:
-            _take(owner, gen)
-            continue
-        written = to_record and owner.thread is not this and storage is not None and storage.buffer is not None  # its thread will write into that buffer
-        found = None if written else _beside(t, owner, gen, to_record)
-        if found is not None:
-            return found
-        if perf_counter() > until + _GIVE_UP:
-            raise RuntimeError(
-                f"a tensor of shape {tuple(t._meta.shape)} has a write pending in thread {owner.thread.name!r}, which is in the middle of a call (of a hook, "
-                "or a custom function): look at its value in that thread first"
-            )
-        _take(owner, gen)
+        if owner.thread is this or perf_counter() >= until:
+            found = _in_the_middle(t, storage, owner, gen, to_record, until + _GIVE_UP)
+            if found is not None:
+                return found
+        take(owner, gen)
 
 
-def _take(owner: Trace, gen: int) -> None:
+def _is_under_way(t: Tensor, storage: Storage | None, gen: int, to_record: bool) -> bool:
+    """Whether what has the tensor pending was run just now, or another thread is running it, so that one looks again."""
+    taken = next((g for g in (gen, t._gen) if g in TAKEN), None)
+    if taken is not None:
+        run_taken(taken)
+        return True
+    if storage is not None and storage.has_value() and not (to_record and without_history(t)):
+        return False
+    for g in (gen, t._gen):
+        tr = trace_of(g)
+        if tr is not None and tr.running == g and tr.thread is not threading.current_thread() and tr.thread.is_alive():
+            sleep(NAP)
+            return True
+    return False
+
+
+def _what_is_left(t: Tensor, storage: Storage | None) -> Storage:
+    """Of a tensor that no trace has pending: what was pending has failed, or was a finalizer's."""
+    if storage is not None and storage.buffer is not None:
+        return storage
+    raise RuntimeError(f"a tensor of shape {tuple(t._meta.shape)} has no value: the computation that should have made it failed earlier")
+
+
+def _in_the_middle(t: Tensor, storage: Storage | None, owner: Trace, gen: int, to_record: bool, end: float) -> Storage | None:
+    """The value of a tensor whose thread is in the middle of a call; None if one has to look again."""
+    written = to_record and owner.thread is not threading.current_thread() and storage is not None and storage.buffer is not None
+    found = None if written else _beside(t, owner, gen, to_record)  # its thread will write into that buffer
+    if found is None and perf_counter() > end:
+        raise RuntimeError(
+            f"a tensor of shape {tuple(t._meta.shape)} has a write pending in thread {owner.thread.name!r}, which is in the middle of a call (of a hook, "
+            "or a custom function): look at its value in that thread first"
+        )
+    return found
+
+
+def take(owner: Trace, gen: int) -> None:
     """Take what a trace has pending, if its thread is between two calls."""
     apart, barrier = Trace(next_index()), State(None, None)
     barrier.grad_enabled, barrier.stepwise = owner.grad_enabled, owner.state.stepwise
@@ -133,13 +154,14 @@ def _take(owner: Trace, gen: int) -> None:
             if interval < _INTERVAL:
                 sys.setswitchinterval(_INTERVAL)
             began = perf_counter()
-            sleep(_NAP)
+            sleep(NAP)
             if _between_calls(owner.thread.ident) and perf_counter() - began < _INTERVAL / 2 and owner.gen == gen:
                 # No call from here on: the interpreter's lock is given away at calls and jumps only.
                 TAKEN[gen] = apart
                 apart.gen, apart.state, apart.tensors, apart.inputs = owner.gen, owner.state, owner.tensors, owner.inputs
                 apart.params, apart.resolved, apart.boundaries = owner.params, owner.resolved, owner.boundaries
                 apart.custom, apart.hooked, apart.faces, apart.view = owner.custom, owner.hooked, owner.faces, owner.view
+                apart.shared, owner.shared = owner.shared, {}
                 apart.grad_enabled, apart.autocast, apart.inference = owner.grad_enabled, owner.autocast, owner.inference
                 owner.gen, owner.state, owner.tensors, owner.inputs = gen + TRACE_SLOTS, barrier, [], []
                 owner.params, owner.resolved, owner.boundaries = [], [], {}
@@ -152,7 +174,9 @@ def _take(owner: Trace, gen: int) -> None:
 
 
 def _between_calls(thread: int | None) -> bool:
-    """Whether a thread is outside of the engine, so that its trace is whole; one that has ended is."""
+    """Whether a thread is outside of the engine, so that its trace is whole; one that has ended is. Finalizers' names go back when they end: until then not."""
+    if records_aside(thread):
+        return False
     at = sys._current_frames().get(thread or 0)
     while at is not None:
         name = at.f_code.co_filename

@@ -26,9 +26,10 @@ from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
 from flambeau.trace.liveness import HELD
 from flambeau.trace.mutation import Assignment
-from flambeau.trace.recorder import TRACE_SLOTS, TRACES, Fragment, Trace, local
+from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
+from flambeau.trace.traces import TRACE_SLOTS, TRACES, release
 from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
@@ -253,8 +254,11 @@ def _flush(tr: Trace, reason: str) -> None:
     plan.last = gen
     given: list[Any] = []
     buffers: list[Buffer] | None = None
+    alone = len(TRACES) == 1
     try:
         tr.running = gen
+        if not alone:  # until it has run, what it reads is its own
+            tr.reading, tr.shared = tr.shared, {}
         tr.reset()
         counters.operations_recorded += state.depth
         counters.traces_run += 1
@@ -262,17 +266,20 @@ def _flush(tr: Trace, reason: str) -> None:
             counters.trace_end_reasons[reason] += 1
         except KeyError:
             counters.trace_end_reasons[reason] = 1
-        given = collect(inputs, gen)
+        given = collect(inputs, gen) if alone else [s.buffer for s in inputs]
         buffers = plan.run(given, params) if PROFILER is None else PROFILER.run(plan, state, given, params, reason)
         deliver(tensors, plan.assign, buffers)
         if plan.keep is not None:
             plan.keep(plan, state, tensors, inputs, buffers, boundaries, custom, hooked, params)
         tr.running = -1
+        if not alone:
+            release(inputs, gen, tr.reading)
     except BaseException as error:
         tr.running = -1
         if tr.gen == gen:
             tr.reset()
         given = collect(inputs, gen)
+        release(inputs, gen, tr.reading)
         if buffers is None and not isinstance(error, Exception) and PROFILER is None:
             buffers = plan.finish(error, given, params)
         if buffers is None:
@@ -415,9 +422,8 @@ def settle(tr: Trace) -> None:
 
 def _release(tr: Trace) -> None:
     """The inputs of a trace that ends are no longer its own, those that another thread has now left out."""
-    for storage in tr.inputs:
-        if storage.gen == tr.gen:
-            storage.gen = -1
+    names, tr.shared = tr.shared, {}
+    release(tr.inputs, tr.gen, names)
 
 
 def observed(t: Tensor) -> None:
@@ -445,7 +451,7 @@ def observe(t: Tensor) -> Storage:
     gen = t._gen
     if gen == tr.gen:
         storage = t._storage
-        if storage is not None and storage.buffer is not None and storage.slot == storage.origin:
+        if storage is not None and storage.has_value():
             if tr.state.views_only and not tr.held:
                 settle(tr)
             if tr.walk.cuts:
@@ -465,7 +471,7 @@ def observe(t: Tensor) -> Storage:
                 tr.walk.end()  # a value that an earlier piece has computed: as a whole the path would end here
         elif storage.gen != tr.gen:
             storage = elsewhere(t)
-        elif storage.buffer is None or storage.slot != storage.origin:
+        elif not storage.has_value():
             flush(tr, "observation")
     if storage.buffer is None:
         raise RuntimeError(
@@ -507,6 +513,16 @@ def synchronize(reason: str = "synchronize") -> None:
     """Run everything pending in this thread."""
     if not isinstance(local.trace, Fragment):
         flush(local.main, reason)
+
+
+def leave_as_it_is(storage: Storage, reason: str) -> None:
+    """Before memory is written to from outside of the engine: what is recorded and has yet to read it, in any thread, has it as it is now."""
+    if storage.gen >= 0:
+        synchronize(reason)
+    if storage.gen >= 0 and len(TRACES) > 1:
+        from flambeau.trace.sharing import leave_to_others
+
+        leave_to_others(storage, local.main)
 
 
 def step_boundary() -> None:

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from flambeau.trace.recorder import LOCALS, TRACE_SLOTS, TRACES, Trace, next_index
+from flambeau.trace.recorder import LOCALS, Trace
+from flambeau.trace.traces import TRACE_SLOTS, TRACES, enter, holder, next_index, trace_of
 from flambeau.trace.while_set import surely
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _SOON: Final = 0.001  # seconds
 
 def _of_another_thread(gen: int) -> bool:
     """Whether this is the generation of a trace that another thread records into."""
-    tr = TRACES.get(gen % TRACE_SLOTS) if gen >= 0 else None
+    tr = trace_of(gen)
     return tr is not None and tr.gen == gen and tr.thread.ident != get_ident()
 
 
@@ -68,8 +69,10 @@ def _end(aside: Trace) -> None:
                 continue  # it has other contents since
             t._slot, t._gen, t._meta, t._immediate, t._history, t._input_key = had
             t._storage = storage
-            if storage is not None:
+            if storage is not None and (storage.gen < 0 or storage.gen % TRACE_SLOTS == aside.index):
                 storage.gen, storage.slot, storage.origin, storage.buffer = names
+            elif storage is not None and names[3] is not None and (before := holder(names[0])) is not None:
+                enter(before, storage, names[1])  # another thread has met it meanwhile
 
 
 def _begin(places: dict[str, Any], collection: bool) -> None:
@@ -107,6 +110,11 @@ def beside(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     finally:
         _finish(places)
+
+
+def records_aside(thread: int | None) -> bool:
+    """Whether a thread records aside."""
+    return INTERRUPTED in LOCALS.get(thread or 0, ())
 
 
 def _by_collection(places: dict[str, Any]) -> bool:

@@ -11,8 +11,8 @@ from functools import cache
 from typing import Final
 
 from flambeau.statistics import counters
-from flambeau.trace.recorder import TRACES, roots
 from flambeau.trace.state import State
+from flambeau.trace.traces import TRACES, roots
 
 BYTES: Final = 1024  # of a value or a node
 SHARE: Final = 1 / 8  # of the memory that the process may use

@@ -24,9 +24,10 @@ from flambeau.statistics import counters
 from flambeau.trace import recorder
 from flambeau.trace.limits import conditions
 from flambeau.trace.liveness import HELD
-from flambeau.trace.recorder import IN, Trace, roots
+from flambeau.trace.recorder import IN, Trace
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
+from flambeau.trace.traces import roots
 from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ The compiler turns the functional update back into a write at the same address w
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from flambeau.trace.place import here
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, is_view, local, run_in, storage_of
 from flambeau.trace.state import State
 from flambeau.trace.storage import ORDER, Storage
+from flambeau.trace.traces import SHARING, TRACES
 from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
@@ -127,6 +128,16 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         if isinstance(tr, Fragment):
             raise RuntimeError(f"{name}: an operation's body must not write in place")
         return tr.assign(target, source, name, fresh)  # type: ignore[no-any-return]
+    if len(TRACES) == 1:
+        return _assign(tr, target, source, name, fresh, settled)
+    for t in (target, source):
+        tr.slot_of(t)  # before the lock: another thread may have to go on first
+    with SHARING:
+        return _assign(tr, target, source, name, fresh, settled)
+
+
+def _assign(tr: Trace, target: Tensor, source: Tensor, name: str, fresh: bool, settled: bool) -> Tensor:
+    """`assign`, by a trace, while no other one gets to know the storage."""
     if 0 in target._meta.strides and _is_same_data(target, source, name):
         refuse_leaf(target, name)
         return target  # PyTorch does not look at an expanded tensor that is copied to itself
@@ -149,6 +160,8 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     target_slot = slot if (slot := target._slot) is not None and target._gen == gen else tr.resolve(target)
     source_slot = slot if (slot := source._slot) is not None and source._gen == gen else tr.resolve(source)
     storage = target._storage or storage_of(target)
+    if storage.gen != gen:
+        make_own(tr, (storage,))
     m = target._meta
     recorded = tr.grad_enabled and not detached
     face = storage.slot
@@ -210,6 +223,13 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
 
         flush(tr, "external memory")
     return target
+
+
+def make_own(tr: Trace, storages: Iterable[Storage]) -> None:
+    """No other trace has these among its inputs from now on; loaded when it is first needed."""
+    from flambeau.trace import sharing
+
+    sharing.make_own(tr, storages)
 
 
 def _lead_anew(storage: Storage, target: Tensor) -> None:
@@ -370,6 +390,19 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
     slots = tuple([slot if (slot := t._slot) is not None and t._gen == gen else tr.resolve(t) for t in targets])
     made = tuple([slot if (slot := s._slot) is not None and s._gen == gen else tr.resolve(s) for s in sources])
     storages = {t._storage or storage_of(t): t for t in targets}
+    if len(TRACES) > 1:
+        with SHARING:
+            make_own(tr, storages)
+            _assign_all(tr, targets, sources, name, slots, made, storages)
+    else:
+        _assign_all(tr, targets, sources, name, slots, made, storages)
+
+
+def _assign_all(
+    tr: Trace, targets: Sequence[Tensor], sources: Sequence[Tensor], name: str, slots: tuple[int, ...], made: tuple[int, ...], storages: dict[Storage, Tensor]
+) -> None:  # fmt: skip
+    """`assign_all`, by a trace, while no other one gets to know the storages."""
+    gen = tr.gen
     key = (ASSIGN, slots, made, tuple([s.slot for s in storages]), tuple([t._meta for t in targets]))
     before = tr.state
     state = before.children.get(key)

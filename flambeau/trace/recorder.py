@@ -17,7 +17,6 @@ from flambeau import dtypes
 from flambeau.compiler.graph import Node, Value
 from flambeau.devices import META
 from flambeau.foreign import refuse
-from flambeau.runtime import forking
 from flambeau.statistics import counters
 from flambeau.trace import classes, tiers
 from flambeau.trace.blank import device_of
@@ -30,6 +29,7 @@ from flambeau.trace.place import here
 from flambeau.trace.state import ALIAS, IN, Out, State
 from flambeau.trace.stepwise import Beside, try_call
 from flambeau.trace.storage import Storage
+from flambeau.trace.traces import SHARING, TRACE_SLOTS, TRACES, enter, named, next_index
 from flambeau.trace.while_set import while_set
 from flambeau.trace.wrong_calls import explained, internal, unexpected
 
@@ -92,6 +92,8 @@ class Trace:
         self.symbolic = False  # it is what is being looked at
         self.exact: State | None = None  # where the trace stands, while `state` is a model
         self.running = -1  # the generation that is being run: until it has ended, its tensors have no values, or no histories yet
+        self.shared: dict[Storage, int] = {}  # inputs that other traces have, too, with their slots here (traces.py)
+        self.reading: dict[Storage, int] = {}  # the same of what is being run
         self.taken = -1  # the generation that another thread has taken and may not have run yet (elsewhere.py)
         self._values: list[Value] = []
         self._values_of: State | None = None
@@ -120,6 +122,8 @@ class Trace:
             self.view = None
         if classes.MADE:
             classes.settle_made()
+        if self.shared:
+            self.shared = {}
         if self.boundaries:
             self.boundaries = {}
         if self.custom:
@@ -315,13 +319,14 @@ class Trace:
         """The slot of `t` in this trace; registers its storage as an input of the trace if need be."""
         if self.taken >= 0:
             self.after_taken()
-        if len(TRACES) == 1:
+        if len(TRACES) == 1 and not self.shared:
             return self._resolve(t)
         from flambeau.trace.elsewhere import bring
 
         bring(self, t)  # before the lock: another thread may have to go on first
         with SHARING:
-            return self._resolve(t)
+            storage = t._storage
+            return self._resolve(t) if storage is None or storage not in self.shared else named(self, storage, self._resolve, t)
 
     def _resolve(self, t: Tensor) -> int:
         if self.symbolic:  # all tensors of the call were known when this began: another thread has taken one since
@@ -336,7 +341,7 @@ class Trace:
         m = t._meta
         if t._immediate is not None and replay(self, t):
             return t._slot
-        if storage is None or (storage.gen >= 0 and storage.gen != gen and (storage.buffer is None or storage.slot != storage.origin)):
+        if storage is None or (storage.gen != gen and not storage.has_value()):
             from flambeau.trace.elsewhere import evaluate_elsewhere
 
             storage = evaluate_elsewhere(t, to_record=True)
@@ -396,8 +401,11 @@ class Trace:
             self.resolved.append(t)
             if state.inputs:
                 self.inputs.append(storage)
-                storage.slot = storage.origin = state.root_slot
-                storage.gen = gen
+                if len(TRACES) > 1:
+                    enter(self, storage, state.root_slot)
+                else:
+                    storage.slot = storage.origin = state.root_slot
+                    storage.gen = gen
             self.state.next = self.state = state
         except BaseException:
             self.heal()
@@ -416,6 +424,7 @@ class Trace:
         for storage in self.inputs[state.input_count :]:
             if storage.gen == self.gen:
                 storage.gen = -1
+            self.shared.pop(storage, None)
         del self.inputs[state.input_count :]
         for places in (self.boundaries, self.hooked):
             for slot in [slot for slot in places if slot >= state.value_count]:
@@ -841,12 +850,8 @@ def input_key(m: Meta, nbytes: int, external: bool = False) -> Any:
 MOST_GIVEN = 64  # of the tensors that a call is given, those that native code can make views of
 take: Any = None  # `Trace.follow` in native code, or None (known_edge.py)
 
-TRACE_SLOTS = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
-TRACES: dict[int, Trace] = {}
 SYNC = [os.environ.get("FLAMBEAU_SYNC", "") not in ("", "0")]  # whether traces try each call at once: set_sync
 LOCALS: dict[int, dict[str, Any]] = {}  # by a thread's number: its dictionary of `local`
-SHARING = threading.RLock()  # held while a tensor is made known to one of several traces
-forking.keep_out(SHARING)
 _PARAMETER: list[Any] = [None]  # the Parameter class, once nn/parameter.py is there, and what waits for it
 
 
@@ -859,11 +864,6 @@ def at_its_offset(a: Any) -> Any:
     from flambeau.ops.shape import as_strided
 
     return as_strided(a, tuple(a._meta.shape), a._meta.strides, a.storage_offset())
-
-
-def roots() -> list[State]:
-    """The roots of the tries of all threads."""
-    return [root for trace in list(TRACES.values()) for root in list(trace.roots.values())]
 
 
 def set_parameter_class(cls: type) -> None:
@@ -946,12 +946,6 @@ class _Local(threading.local):
             end_traces_of_dead_threads()  # which needs this thread's trace
 
 
-def next_index() -> int:
-    """The index of another trace."""
-    return next(_indices) % TRACE_SLOTS
-
-
-_indices = itertools.count()
 _fragments = itertools.count()
 local = _Local()
 

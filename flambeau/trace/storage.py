@@ -51,6 +51,10 @@ class Storage:
         self.slot = self.origin = slot
         self.version = self.family = 0
 
+    def has_value(self) -> bool:
+        """Whether its bytes are there, and no write to them is pending."""
+        return self.buffer is not None and (self.gen < 0 or self.slot == self.origin)
+
     def source(self) -> Any:
         """Where the whole content came from, (segment, slot), or None."""
         if self.history is not None or self.result is None:

@@ -13,7 +13,8 @@ import pytest
 
 import flambeau as fb
 from flambeau import nn
-from flambeau.trace.recorder import TRACES, local
+from flambeau.trace.recorder import local
+from flambeau.trace.traces import TRACES
 
 
 class Cycle:

@@ -18,7 +18,7 @@ import flambeau as torch
 from flambeau.ops.changing import Changing
 from flambeau.ops.registry import Operation
 from flambeau.statistics import counters
-from flambeau.trace.recorder import roots
+from flambeau.trace.traces import roots
 
 pytestmark = pytest.mark.usefixtures("whole")
 

@@ -1,0 +1,99 @@
+"""The traces of all threads, by their generations, and the inputs that several of them have at once.
+
+A storage knows one name: (generation, slot) in the trace that has it. What two traces have as an input is SHARED: each keeps its own slot of it in
+`Trace.shared`, and nobody writes to it before the others have what it is now (sharing.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from flambeau.runtime import forking
+
+if TYPE_CHECKING:
+    from flambeau.tensor import Tensor
+    from flambeau.trace.recorder import Trace
+    from flambeau.trace.state import State
+    from flambeau.trace.storage import Storage
+
+TRACE_SLOTS: Final = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
+SHARED: Final = (1 << 62) - 1  # a generation that no trace has: native code, which knows nothing of other traces, leaves such a storage alone
+TRACES: Final[dict[int, Trace]] = {}
+TAKEN: Final[dict[int, Trace]] = {}  # by generation: what another thread has taken and has not run yet (elsewhere.py)
+SHARING: Final = threading.RLock()  # held while a tensor is made known to one of several traces, and while one of them writes
+forking.keep_out(SHARING)
+_indices = itertools.count()
+
+
+def next_index() -> int:
+    """The index of another trace."""
+    return next(_indices) % TRACE_SLOTS
+
+
+def trace_of(gen: int) -> Trace | None:
+    """The trace that has, or had, this generation; None if it is gone, or if it is of no trace."""
+    return TRACES.get(gen % TRACE_SLOTS) if gen >= 0 else None
+
+
+def roots() -> list[State]:
+    """The roots of the tries of all threads."""
+    return [root for tr in list(TRACES.values()) for root in list(tr.roots.values())]
+
+
+def holder(gen: int) -> Trace | None:
+    """What has this generation pending, or runs it."""
+    taken = TAKEN.get(gen)
+    if taken is not None:
+        return taken
+    tr = trace_of(gen)
+    return tr if tr is not None and gen in (tr.gen, tr.running) else None
+
+
+def holders(storage: Storage) -> Iterator[Trace]:
+    """The traces that have a shared storage among their inputs, pending or running."""
+    for tr in (*TRACES.values(), *TAKEN.values()):
+        if storage in tr.shared or (storage in tr.reading and tr.running >= 0):
+            yield tr
+
+
+def enter(tr: Trace, storage: Storage, root: int) -> None:
+    """A storage that has its value is an input of `tr` from now on, under this slot."""
+    with SHARING:
+        other = holder(storage.gen)
+        if other is tr or (other is not None and tr.claims is not None and other.thread is tr.thread):
+            other = None  # a trace of finalizers stands in for the one that they have interrupted, which gets its names back
+        if other is None and storage.gen != SHARED:
+            storage.slot = storage.origin = root
+            storage.gen = tr.gen
+            return
+        if other is not None:
+            (other.reading if other.running == storage.gen else other.shared)[storage] = storage.slot
+        tr.shared[storage] = root
+        storage.gen = SHARED
+
+
+def named(tr: Trace, storage: Storage, function: Callable[[Tensor], int], t: Tensor) -> int:
+    """`function(t)`, while a shared storage has the name that it has in `tr`."""
+    storage.slot = storage.origin = tr.shared[storage]
+    storage.gen = tr.gen
+    try:
+        return function(t)
+    finally:
+        storage.gen = SHARED
+
+
+def release(inputs: Iterable[Storage], gen: int, names: dict[Storage, int]) -> None:
+    """The generation has ended: its inputs are no longer its own. `names`: those that were shared."""
+    for storage in inputs:
+        if storage.gen == gen:
+            storage.gen = -1
+    if names and SHARING.acquire(blocking=False):  # who has it may wait for this; what is left SHARED costs its next reader some time
+        try:
+            for storage in names:
+                if storage.gen == SHARED and next(holders(storage), None) is None:
+                    storage.gen = -1
+        finally:
+            SHARING.release()
