@@ -347,10 +347,13 @@ spmm = linear.mm
 del _name
 _tracebacks.install()
 
+from flambeau.documentation import document as _document
 from flambeau.ops.guard import guard as _guard  # all public names are there now
 
 _guard("", globals())
 _guard("", Tensor.__dict__)
+_document("torch", globals())
+_document("torch.Tensor", Tensor.__dict__)
 
 
 def __dir__() -> list[str]:
@@ -372,6 +375,7 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY_NAMES:
         found = globals()[name] = getattr(importlib.import_module(_LAZY_NAMES[name]), name)
         _guard("", {name: found})
+        _document("torch", {name: found})
         return found
     if name.startswith("__"):
         raise AttributeError(name)

@@ -377,7 +377,7 @@ class Tensor(Methods):
             return 0
         return storage.buffer.address + self.storage_offset() * self._meta.dtype.itemsize
 
-    def item(self) -> Any:
+    def item(self) -> int | float | bool:
         """The value of a one-element tensor as a Python number."""
         try:
             m = self._meta

@@ -91,6 +91,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         found = getattr(importlib.import_module(f"flambeau.autograd.{_HOMES[name]}"), name)
         globals()[name] = found  # also where importing has put a module of that name
+        _document("torch.autograd", {name: found})
         return found
     if name in _MODULES:
         return importlib.import_module(f"flambeau.autograd.{name}")
@@ -100,6 +101,8 @@ def __getattr__(name: str) -> Any:
 
 
 
+from flambeau.documentation import document as _document
 from flambeau.ops.guard import guard as _guard
 
 _guard("autograd", globals())
+_document("torch.autograd", globals())

@@ -40,9 +40,29 @@ def _hashed(data: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
+# Folders of flambeau's that torch has no name for.
+_INNER = frozenset("cli compiler data io ops runtime testing trace".split())
+
+
+def stubs() -> dict[str, str]:
+    """What type checkers read of torch, by paths below site-packages: each module has the names of flambeau's. They do not run what MODULE does."""
+    package = Path(as_torch.__file__).parent
+    found = {"torch/py.typed": ""}
+    for path in sorted(package.rglob("*.py")):
+        inside = path.relative_to(package)
+        if inside.parts[0] in _INNER or path.stem == "__main__":
+            continue
+        parts = inside.parent.parts if path.stem == "__init__" else (*inside.parent.parts, path.stem)
+        target = inside.parent / f"{path.stem}.pyi"
+        if path.stem != "__init__" and (path.parent / path.stem).is_dir():
+            continue  # a folder of the same name is what is imported
+        found[f"torch/{target.as_posix()}"] = f"from {'.'.join(('flambeau', *parts))} import *\n"
+    return found
+
+
 def _files(requires: list[str], more: dict[str, str]) -> dict[str, bytes]:
     """The files by their paths below site-packages, RECORD the last of them."""
-    texts = {"torch/__init__.py": MODULE, **{f"{_name()}/{name}": text for name, text in (as_torch.metadata(requires) | more).items()}}
+    texts = {"torch/__init__.py": MODULE, **stubs(), **{f"{_name()}/{name}": text for name, text in (as_torch.metadata(requires) | more).items()}}
     files = {path: text.encode() for path, text in texts.items()}
     record = "".join(f"{path},{_hashed(data)},{len(data)}\n" for path, data in files.items())
     return files | {f"{_name()}/RECORD": f"{record}{_name()}/RECORD,,\n".encode()}

@@ -69,6 +69,8 @@ def __getattr__(name: str) -> object:
 
     raise missing("torch.distributions", name, __all__)
 
+from flambeau.documentation import document as _document
 from flambeau.ops.guard import guard as _guard
 
 _guard("distributions", globals())
+_document("torch.distributions", globals())

@@ -24,12 +24,14 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     import importlib
 
+    from flambeau.documentation import document
     from flambeau.ops.guard import guard
 
     if name in _HOMES:
         found = getattr(importlib.import_module(f"flambeau.func.{_HOMES[name]}"), name)
         globals()[name] = found  # also where importing has put a module of that name
         guard("func", {name: found})
+        document("torch.func", {name: found})
         return found
     if name.startswith("__"):
         raise AttributeError(name)

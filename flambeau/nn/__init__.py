@@ -24,8 +24,10 @@ del _cls
 
 functional.grad = grad  # type: ignore[attr-defined]
 
+from flambeau.documentation import document as _document
 from flambeau.names import answering as _answering
 from flambeau.ops.guard import guard as _guard
 
 _guard("nn", globals())
+_document("torch.nn", globals())
 __getattr__ = _answering("torch.nn", globals())

@@ -236,10 +236,12 @@ kaiming_normal = _deprecated(kaiming_normal_)
 orthogonal = _deprecated(orthogonal_)
 sparse = _deprecated(sparse_)
 
+from flambeau.documentation import document as _document  # noqa: E402
 from flambeau.names import answering as _answering  # noqa: E402
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("nn.init", globals())
+_document("torch.nn.init", globals())
 __getattr__ = _answering("torch.nn.init", globals())
 
 

@@ -17,8 +17,10 @@ __all__ = [
     "SparseAdam", "lr_scheduler", "swa_utils", "swap_in_optimizer_params_and_state",
 ]  # fmt: skip
 
+from flambeau.documentation import document as _document
 from flambeau.names import answering as _answering
 from flambeau.ops.guard import guard as _guard
 
 _guard("optim", globals())
+_document("torch.optim", globals())
 __getattr__ = _answering("torch.optim", globals())

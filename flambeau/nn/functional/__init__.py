@@ -1,5 +1,6 @@
 """torch.nn.functional: one file a family; every function is a composition recorded as one edge."""
 
+from flambeau.documentation import document as _document
 from flambeau.names import answering as _answering
 from flambeau.nn.functional.activation import *
 from flambeau.nn.functional.attention import *
@@ -16,4 +17,5 @@ from flambeau.nn.functional.vision import *
 from flambeau.ops.guard import guard as _guard
 
 _guard("nn.functional", globals())
+_document("torch.nn.functional", globals())
 __getattr__ = _answering("torch.nn.functional", globals())

@@ -16,8 +16,10 @@ __all__ = [
     "remove_weight_norm", "rnn", "skip_init", "spectral_norm", "stateless", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
 
+from flambeau.documentation import document as _document
 from flambeau.names import answering as _answering
 from flambeau.ops.guard import guard as _guard
 
 _guard("nn.utils", globals())
+_document("torch.nn.utils", globals())
 __getattr__ = _answering("torch.nn.utils", globals())

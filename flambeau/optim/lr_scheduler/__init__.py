@@ -24,8 +24,10 @@ __all__ = [
     "ReduceLROnPlateau", "SequentialLR", "StepLR",
 ]  # fmt: skip
 
+from flambeau.documentation import document as _document
 from flambeau.names import answering as _answering
 from flambeau.ops.guard import guard as _guard
 
 _guard("optim.lr_scheduler", globals())
+_document("torch.optim.lr_scheduler", globals())
 __getattr__ = _answering("torch.optim.lr_scheduler", globals())
