@@ -1,8 +1,9 @@
 """Index values that are at hand are looked at when they are used, so that an index out of range is an error of the call that is wrong.
 
 An operation's body says what the values of an index tensor must be (`bounded` in ops/primitives/move.py); where that tensor is an argument of
-the call, or a cast or a view of all of one, the edge keeps it (`State.bounds`). Who takes such an edge looks at the least and greatest value
-of the argument, at memory speed and once for each version of the tensor. Values that are still pending are left to the kernel.
+the call, or a cast or a view of all of one, the edge keeps it (`State.bounds`). Whoever takes such an edge compares it with the least and
+greatest value of the argument. A scan finds these at memory bandwidth, once for each version of the tensor. Values that are still pending are
+left to the kernel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Edges by class: a path is recorded once for all sizes at which it is the same.
 
-Where a program comes to a place of the trie with a third size (of an input, of a size among a call's arguments), the sizes that differ become symbols
+When a program reaches a state of the trie with a third size (of an input, of a size among a call's arguments), the sizes that differ become symbols
 (symbols.py). From there on bodies, shape rules and gradient rules run over symbols, and what they record is a *model*: a State whose nodes, values
 and results are expressions of the path's sizes. A model holds where its guards hold. The next new size then runs nothing in Python: the guards
 are checked, the results' metadata computed, and the exact State made from the model (`_exact`), whose nodes and values are computed only if somebody asks.

@@ -2,7 +2,7 @@
 
 A State remembers in `next` the edge that was last taken from it. The builtin of an operation compares the call with that edge: the same
 operation, tensors whose slots are those of the key, everything else the key's objects or equal to them. If they agree it moves the trace on and
-gives the results; else None, and the wrapper goes its usual way, so nothing is ever decided here that the look-up would decide otherwise.
+gives the results; else None, and the wrapper goes its usual way, so the result is always that of the look-up.
 Likewise, at a root that has learned calls, the one that the operation made last (immediate.py). The code is in edge_code.py, and that for
 many tensors at once (an optimizer's writes, the end of a trace) in write_code.py.
 

@@ -1,7 +1,7 @@
 """Numbers that have no place in a dtype: RuntimeError in PyTorch's words, where the number is given.
 
 An operation's body says which of its numbers must fit into which dtype (`fitted` in ops/promotion.py). The numbers are run-time words, so the edge
-keeps it (`State.limits`), and who takes the edge looks at the numbers of this call: two comparisons each in native code.
+keeps it (`State.limits`), and whoever takes the edge checks the numbers of this call: two comparisons each in native code.
 """
 
 from __future__ import annotations

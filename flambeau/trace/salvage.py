@@ -1,4 +1,4 @@
-"""After a failure, of a run or of the making of a plan: what does not need what has failed is computed, and the error gets its place."""
+"""After a failure, of a run or of the making of a plan: what does not need what has failed is computed, and the error says its line."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Fills as in random.py (same words, same state), one element after another, for distributions whose parameters are tensors: the words after `draw` are the
 addresses of dense parameters. How many numbers an element draws depends on what was drawn, so the order of draws, the formulas
-and the precision of each step are ATen's (Distributions.h, Distributions.cpp), and results agree but for rounding in the last place of
-log and its like. Parameters for which ATen would draw for ever (NaN, a shape of -1, an infinite rate) give NaN, or the rate.
+and the precision of each step are ATen's (Distributions.h, Distributions.cpp), and results agree but for an ulp of log and its like.
+Parameters for which ATen would draw for ever (NaN, a shape of -1, an infinite rate) give NaN, or the rate.
 """
 
 from __future__ import annotations
