@@ -1,13 +1,13 @@
-"""torch.distributed.checkpoint: checkpoints of several processes: the state of models and optimizers is given as there; files are not there yet."""
+"""torch.distributed.checkpoint: checkpoints of several processes in folders, of any number of processes, in PyTorch's format."""
 
 from __future__ import annotations
 
+from flambeau.distributed.checkpoint._saving import CheckpointException, async_save, load, save
+from flambeau.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from flambeau.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from flambeau.distributed.checkpoint.metadata import BytesStorageMetadata, ChunkStorageMetadata, Metadata, TensorStorageMetadata
+from flambeau.distributed.checkpoint.state_dict_loader import load_state_dict
+from flambeau.distributed.checkpoint.state_dict_saver import save_state_dict
 from flambeau.distributed.several import define as _define
 
-_define(globals(), """
-save(state_dict, *args, **options) !
-load(state_dict, *args, **options) !
-async_save(state_dict, *args, **options) !
-save_state_dict(state_dict, storage_writer, *args, **options) !
-load_state_dict(state_dict, storage_reader, *args, **options) !
-""", "FileSystemReader FileSystemWriter DefaultLoadPlanner DefaultSavePlanner LoadPlanner SavePlanner StorageReader StorageWriter CheckpointException")
+_define(globals(), "", "LoadPlanner SavePlanner StorageReader StorageWriter")
