@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,7 +55,7 @@ def shared_products(xs: list[np.ndarray], w: np.ndarray, left: bool, transposed:
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
 @pytest.mark.parametrize("transposed", [False, True], ids=["rows", "columns"])
-@pytest.mark.parametrize("size", [(16, 24, 200), (32, 100, 171), (33, 400, 90), (130, 64, 128)], ids=str)
+@pytest.mark.parametrize("size", [(40, 24, 600), (32, 100, 171), (33, 400, 90), (130, 64, 128)], ids=str)
 def test_sizes(size: tuple[int, int, int], left: bool, transposed: bool, plans: list[Any]) -> None:
     m, k, n = size
     rng = np.random.default_rng(0)
@@ -83,7 +84,7 @@ def test_fewer_products_pack_by_themselves(plans: list[Any]) -> None:
 
 def test_what_follows_a_product(plans: list[Any]) -> None:
     rng = np.random.default_rng(1)
-    w = rng.standard_normal((64, 150), np.float32)
+    w = rng.standard_normal((64, 250), np.float32)
     xs = [rng.standard_normal((40, 64), np.float32) for _ in range(USES)]
     for x, y in zip(xs, shared_products(xs, w, False, False, bias=True), strict=True):
         np.testing.assert_allclose(y, np.maximum(x @ w + 1, 0), rtol=1e-5, atol=1e-4)
@@ -128,7 +129,7 @@ def test_bfloat16(plans: list[Any]) -> None:
 def test_an_update_after_the_products(plans: list[Any]) -> None:
     """The panels hold the weight as it was, also where its memory is overwritten by the same run."""
     ft.manual_seed(0)
-    w, xs = ft.randn(64, 128), [ft.randn(32, 64) for _ in range(USES)]
+    w, xs = ft.randn(64, 128), [ft.randn(80, 64) for _ in range(USES)]
     ft.stack([w.sum(), *[x.sum() for x in xs]]).tolist()
     before = w.numpy().copy()
     w = w + 0.0
@@ -147,8 +148,23 @@ def test_an_update_after_the_products(plans: list[Any]) -> None:
 def test_two_products_of_many_rows_share(plans: list[Any]) -> None:
     rng = np.random.default_rng(0)
     w = rng.standard_normal((64, 128), np.float32)
-    xs = [rng.standard_normal((rows, 64), np.float32) for rows in (100, 40)]
+    xs = [rng.standard_normal((rows, 64), np.float32) for rows in (100, 80)]
     for x, y in zip(xs, shared_products(xs, w, False, False), strict=True):
         exact, sizes = x.astype(np.float64) @ w, np.abs(x).astype(np.float64) @ np.abs(w)
         assert (np.abs(y - exact) <= 66 * 2.0**-24 * sizes).all()
     assert packings(plans) == 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bits_do_not_tell_what_was_planned_together(seed: int, plans: list[Any]) -> None:
+    """Each product has the bits that it has by itself, whichever side of it is shared, and however few rows it has."""
+    chance, rng = random.Random(seed), np.random.default_rng(seed)
+    left, transposed = chance.random() < 0.5, chance.random() < 0.5
+    k, n = chance.choice((24, 40, 96, 130, 400)), chance.choice((33, 64, 150, 600))
+    w = rng.standard_normal((n, k) if left else (k, n), np.float32)
+    xs = [rng.standard_normal((chance.choice((16, 20, 32, 40, 64, 100, 300)), k), np.float32) for _ in range(USES + 2)]
+    together = shared_products(xs, w, left, transposed)
+    for x, y in zip(xs, together, strict=True):
+        np.testing.assert_array_equal(y, shared_products([x], w, left, transposed)[0])
+    if seed == 0:
+        assert packings(plans) == 1, "nothing was packed for several products"

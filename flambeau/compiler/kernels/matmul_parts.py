@@ -153,7 +153,7 @@ def parts_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]
     """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
     _, words = shared(replace(facts, c_unit="column"))
     words |= {f"parts_{operand}": parts_pack_function(facts, operand) for operand in ("a", "b")}
-    words |= {"parts_tiles": blocks_function(3, facts.vector_bits), "parts_store": _store_function(facts)}
+    words |= {"parts_tiles": blocks_function(3, facts.vector_bits, facts.exchanged), "parts_store": _store_function(facts)}
     words |= {name: getattr(regions, name) for name in _REGIONS}
     return replace(facts, a_unit="any", b_unit="any"), words
 
@@ -164,9 +164,10 @@ def tiles_function(kind: str, write: Callable[..., str], choose: Callable[..., s
     return Function(key, partial(_tiles_module, write, choose, vector_bits, key))
 
 
-def blocks_function(parts: int, vector_bits: int) -> Function:
-    """`tiles_function` of operands of three parts, or of one: bfloat16 itself."""
-    return tiles_function("parts" if parts == 3 else "part", partial(micro, parts=parts), dispatch, vector_bits)
+def blocks_function(parts: int, vector_bits: int, exchanged: bool = False) -> Function:
+    """`tiles_function` of operands of three parts, or of one: bfloat16 itself. `exchanged`: see `micro`."""
+    kind = "part" if parts == 1 else "parts" + "_exchanged" * exchanged
+    return tiles_function(kind, partial(micro, parts=parts, exchanged=exchanged and parts == 3), dispatch, vector_bits)
 
 
 def _tiles_module(write: Callable[..., str], choose: Callable[..., str], vector_bits: int, key: str) -> str:
@@ -434,9 +435,12 @@ def multiply_parts(
                 b.call("void", "llvm.x86.tdpbf16ps", [("i8", str(2 * r + c)), *operands])
 
 
-def micro(b: Builder, rows: int, columns: int, parts: int = 3) -> str:
-    """Text of `tiles_RxC(steps, a, b, sums, add, row)`: rows x columns tiles of results, their rows `row` bytes apart."""
-    products = PRODUCTS if parts == 3 else ((0, 0),)
+def micro(b: Builder, rows: int, columns: int, parts: int = 3, exchanged: bool = False) -> str:
+    """Text of `tiles_RxC(steps, a, b, sums, add, row)`: rows x columns tiles of results, their rows `row` bytes apart.
+
+    `exchanged`: a is the product's right operand; parts are multiplied in the order of the product's own operands, so that its bits do not
+    tell which way it was computed."""
+    products = ((0, 0),) if parts == 1 else tuple([(right, left) for left, right in PRODUCTS]) if exchanged else PRODUCTS
     results = [(r, c) for r in range(rows) for c in range(columns)]
 
     def register(number: int) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine
 from flambeau.compiler.kernels.matmul_element import element_of, register_tile
 from flambeau.compiler.kernels.matmul_facts import Facts, load_words
 from flambeau.compiler.kernels.matmul_halves import form_of
-from flambeau.compiler.kernels.matmul_parts import parts_k_block
+from flambeau.compiler.kernels.matmul_parts import parts_k_block, parts_pay
 from flambeau.compiler.kernels.matmul_parts_pack import STEP as PARTS_STEP
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
 from flambeau.compiler.kernels.matmul_tiles import tile_k_block
@@ -67,7 +67,7 @@ class Prepacked:
         rows: Counter[_Key] = Counter()
         # Sizes are asked for where something is shared only: each question narrows the sizes that a plan over symbols serves.
         found = {
-            i: [(key, left) for key, left in keys if products[key] > 1 and self._helped(self._rows(i, key, left), key)] for i, keys in operands.items()
+            i: [(key, left) for key, left in keys if products[key] > 1 and self._helped(i, key, left)] for i, keys in operands.items()
         }
         for index, keys in found.items():
             for key, left in keys:
@@ -86,10 +86,20 @@ class Prepacked:
         other = self._graph.values[self._graph.nodes[node].inputs[1 if left else 0]]
         return other.numel // key[3] if key[3] else 0
 
-    def _helped(self, rows: int, key: _Key) -> bool:
-        """Whether a product of so many rows gains by panels of its operand."""
+    def _helped(self, node: int, key: _Key, left: bool) -> bool:
+        """Whether a product gains by panels of its operand, and has the same bits with and without them: it is computed in the same form, and halves
+        the same way round. (Whether others share an operand depends on what is planned together, and bits must not.)"""
         _, _, _, k, n, _, _ = key
-        return ROWS.start <= rows < ROWS.stop and k >= _FEWEST_K and k * n >= _FEWEST_ELEMENTS
+        rows = self._rows(node, key, left)
+        if not (ROWS.start <= rows < ROWS.stop and k >= _FEWEST_K and k * n >= _FEWEST_ELEMENTS):
+            return False
+        from flambeau.compiler.kernels.matmul import normalise
+
+        values, inputs = self._graph.values, self._graph.nodes[node].inputs
+        if values[inputs[0]].dtype.name != "float32":
+            return True
+        output = self._graph.nodes[node].outputs[0]
+        return parts_pay(rows, n, k) and (form_of(k).is_exact or normalise(self._graph, inputs[0], inputs[1], output).exchanged is left)
 
     def _key(self, inputs: tuple[int, ...], left: bool) -> _Key | None:
         """What the panels of an operand depend on; None if it is of a kind that has none."""
