@@ -99,12 +99,13 @@ def addbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alph
 
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
     """resize_ to the shape of another tensor; with preserve_format also to its memory format."""
-    from flambeau.queries import channels_last, channels_last_3d, contiguous_format, preserve_format
-    from flambeau.trace.strides import format_strides, suggests_channels_last
+    from flambeau.ops.shape import suggested_format
+    from flambeau.queries import contiguous_format, preserve_format
+    from flambeau.trace.strides import format_strides
 
     m = the_template._meta
     if memory_format is preserve_format:
-        memory_format = (channels_last if m.ndim == 4 else channels_last_3d) if suggests_channels_last(m) else contiguous_format
+        memory_format = suggested_format(m)
     result = resize_(input, tuple(m.shape))
     if memory_format in (None, contiguous_format):
         return result

@@ -18,14 +18,14 @@ from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.signatures import must_be, type_name
 from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import MISSING
-from flambeau.queries import contiguous_format, preserve_format
+from flambeau.queries import channels_last, channels_last_3d, contiguous_format, preserve_format
 from flambeau.runtime.buffers import check_available
 from flambeau.symbols import whole as whole_number
 from flambeau.trace.blank import no_data
 from flambeau.trace.meta import CONJ
 from flambeau.trace.recorder import OffsetNeeded, local
 from flambeau.trace.storage import FAMILIES
-from flambeau.trace.strides import format_strides, has_format, like_strides
+from flambeau.trace.strides import format_strides, has_format, like_strides, suggests_channels_last
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -405,6 +405,11 @@ def detach(input: Tensor) -> Tensor:
     return result  # type: ignore[no-any-return]
 
 
+def suggested_format(m: Any) -> Any:
+    """The memory format that PyTorch takes a tensor to have; one with gaps is taken for contiguous."""
+    return (channels_last if m.ndim == 4 else channels_last_3d) if suggests_channels_last(m) else contiguous_format
+
+
 @operation(name="cast")
 def _cast(input: Tensor, dtype: Any, memory_format: Any) -> Tensor:
     m = input._meta
@@ -454,7 +459,7 @@ def to(
         return _without_elements(input, dtype or input._meta.dtype, memory_format)
     if dtype is not None and dtype is not input._meta.dtype:
         return _cast(input, dtype, memory_format)  # type: ignore[no-any-return]
-    if copy or not (memory_format in (None, preserve_format) or has_format(input._meta, memory_format)):
+    if copy or memory_format not in (None, preserve_format, suggested_format(input._meta)):
         return input.clone(memory_format=memory_format)  # type: ignore[attr-defined, no-any-return]
     return input
 

@@ -40,7 +40,7 @@ _TABLE: Final[tuple[tuple[str, Documented], ...]] = (
     ("digamma polygamma/polygamma_n_0 special.polygamma/special_polygamma_n_0", Documented(_EXACT, 0.15)),
     ("native_batch_norm", Documented(_EXACT, 0.05, ("function", "reference"))),
     ("logaddexp xlogy special.xlog1py", Documented("Gradients where PyTorch's are NaN or lose a share", 0.1, ("reference",))),
-    ("scatter_reduce/amax scatter_reduce/amin", Documented("Gradients where PyTorch's are NaN or lose a share", 0.1)),
+    ("scatter_reduce/amax scatter_reduce/amin index_reduce/amax index_reduce/amin", Documented("Gradients where PyTorch's are NaN or lose a share", 0.1)),
     ("fft.irfft2 fft.irfftn", Documented(_ORDER, 0.1)),
     ("__rdiv__ special.laguerre_polynomial_l cov nn.functional.softmin nn.functional.normalize", Documented(_ORDER, 0.05)),
     ("logsumexp", Documented(_ORDER, 0.1, ("out",))),

@@ -44,6 +44,10 @@ def test_embedding_bag(mode):
     check("embedding_bag", torch.randint(0, 7, (6,)), r(7, 4), torch.tensor([0, 2, 2]), mode=mode, padding_idx=2)
 
 
+def test_a_tie_in_a_bag_is_its_first_row():
+    check("embedding_bag", torch.tensor([[0, 1, 2], [2, 1, 0], [3, 3, 1]]), torch.tensor([[1.0, 2], [1, 3], [1, 3], [0, 3]]), mode="max")
+
+
 def test_distances():
     check("cosine_similarity", r(3, 4, 5), r(3, 4, 5))
     check("pairwise_distance", r(3, 4), r(3, 4), p=1.0, keepdim=True)

@@ -107,3 +107,17 @@ def test_numbers_of_a_program(name: str) -> None:
     kernels = ft.from_numpy(floats.copy()).to(getattr(ft, name)).float().numpy()
     same = (ours.view(np.uint32) == kernels.view(np.uint32)) | (np.isnan(ours) & np.isnan(kernels))
     assert same.all(), [(float(floats[i]), ours[i], kernels[i]) for i in np.flatnonzero(~same)[:5]]
+
+
+@pytest.mark.parametrize("name", ["contiguous_format", "channels_last", "preserve_format"])
+def test_a_format_that_a_tensor_is_taken_to_have_gives_the_tensor(name: str) -> None:
+    """Gaps and orders of dims are no format of their own: PyTorch converts only between row-major and channels last."""
+    found = []
+    for m in (torch, ft):
+        base = m.ones(2, 4, 4, 4)
+        layouts = [base, base[:, ::2], base[..., ::2], base.transpose(0, 1), base.permute(0, 2, 3, 1), base.to(memory_format=m.channels_last), base[:1, :1]]
+        layouts += [base.expand(2, 4, 4, 4)[:, :1], base.to(memory_format=m.channels_last)[:, ::2], base.to(memory_format=m.channels_last)[..., ::2]]
+        chosen = getattr(m, name)
+        calls = (lambda x: x.to(memory_format=chosen), lambda x: x.float(memory_format=chosen), lambda x: x.to(m.float32, memory_format=chosen))  # noqa: B023
+        found.append([(y is x, y.stride()) for x in layouts for y in (call(x) for call in calls)])
+    assert found[0] == found[1]

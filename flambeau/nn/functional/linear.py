@@ -206,7 +206,7 @@ def embedding_bag(
         parts = []
         for b in range(bags):
             chosen = [i for i in range(starts[b], starts[b + 1]) if keep[i]]
-            parts.append(rows[chosen].amax(0) if chosen else torch.zeros(weight.shape[1], dtype=rows.dtype))
+            parts.append(rows[chosen].max(0)[0] if chosen else torch.zeros(weight.shape[1], dtype=rows.dtype))
         return torch.stack(parts) if parts else torch.zeros(0, weight.shape[1], dtype=rows.dtype)
     total = torch.zeros(bags, weight.shape[1], dtype=rows.dtype, device=rows.device).index_add(0, bag, rows)
     if mode == "sum":
