@@ -59,6 +59,7 @@ from flambeau.distributed.store import HashStore, PrefixStore, Store
 from flambeau.distributed.work import Work
 
 if TYPE_CHECKING:
+    from flambeau.distributed.algorithms.ddp_comm_hooks import BuiltinCommHookType as BuiltinCommHookType
     from flambeau.distributed.debug import DebugLevel as DebugLevel
     from flambeau.distributed.debug import get_debug_level as get_debug_level
     from flambeau.distributed.debug import set_debug_level as set_debug_level
@@ -125,8 +126,8 @@ _LAZY_MODULES = frozenset(
 
 
 _LAZY_NAMES = {
-    "FileStore": "file_store", "TCPStore": "tcp_store", "GradBucket": "reducer", "DebugLevel": "debug", "get_debug_level": "debug", "set_debug_level": "debug",
-    "set_debug_level_from_env": "debug",
+    "FileStore": "file_store", "TCPStore": "tcp_store", "GradBucket": "reducer", "BuiltinCommHookType": "algorithms.ddp_comm_hooks",
+    "DebugLevel": "debug", "get_debug_level": "debug", "set_debug_level": "debug", "set_debug_level_from_env": "debug",
 }  # fmt: skip
 
 

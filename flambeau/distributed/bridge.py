@@ -34,8 +34,6 @@ class Bridge:
     on_one_machine = False
 
     def __init__(self, store: Store, world: Any, ranks: Sequence[int], rank: int, machines: Sequence[str], timeout: Any, name: str) -> None:
-        from mpi4py import MPI
-
         self.size, self.rank, self.ranks, self.name = len(ranks), rank, list(ranks), name
         self.timeout = seconds(timeout)
         names = list(dict.fromkeys(machines))
@@ -46,11 +44,11 @@ class Bridge:
         self.window = Window(PrefixStore(f"machine/{self.machine}", store), [self.ranks[r] for r in self.here], self.places[rank], timeout, name)
         self.checks, self.peers = self.window.checks, self.window.peers
         tag = zlib.crc32(name.encode()) % 30_000
-        self.comm = world.Create_group(world.group.Incl(self.ranks), tag)
-        self.messages = self.comm.Dup()  # of send and recv; `comm` is for collectives
-        self.leaders = self.comm.Create_group(self.comm.group.Incl([m[0] for m in self.members]), tag) if self.places[rank] == 0 else None
-        for comm in (self.comm, self.messages):
-            comm.Set_errhandler(MPI.ERRORS_RETURN)
+        comm = world.Create_group(world.group.Incl(self.ranks), tag)
+        self.comm, self.messages = mpi.Communicator(comm, self._failed), mpi.Communicator(comm.Dup(), self._failed)  # for collectives; for send and recv
+        self.leaders: mpi.Communicator | None = None
+        if self.places[rank] == 0:
+            self.leaders = mpi.Communicator(comm.Create_group(comm.group.Incl([m[0] for m in self.members]), tag), self._failed)
         self._broken: str | None = None
         self._keys = (ctypes.c_int64 * (2 * len(names)))()
         self._key = (ctypes.c_int64 * 2)()
@@ -67,6 +65,12 @@ class Bridge:
     def _fail(self, text: str) -> DistBackendError:
         self._broken = text
         return DistBackendError(f"rank {self.ranks[self.rank]} in {self._what} (group {self.name!r}, on {len(self.members)} machines): {text}")
+
+    def _failed(self, error: Any) -> DistBackendError:
+        """MPI could not even begin with something."""
+        if not self._leads:
+            self.window.abandon()
+        return self._fail(mpi.reason(error, self.look))
 
     def look(self) -> str | None:
         """Who is gone, if somebody is."""

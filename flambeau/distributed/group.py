@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flambeau.distributed.store import HashStore, PrefixStore, Store
 from flambeau.distributed.work import Lane
@@ -27,6 +27,9 @@ class Backend(str):
     """The name of a backend, in lower case. All names stand for the same: memory that the ranks of a machine share, and MPI between machines."""
 
     UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl"
+    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, MPI]
+    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO}
+    backend_capability: ClassVar[dict[str, list[str]]] = {GLOO: ["cpu"], MPI: ["cpu"]}
 
     def __new__(cls, name: str) -> Backend:
         if not isinstance(name, str):

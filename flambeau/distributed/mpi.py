@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.pmi import Manager
+from flambeau.distributed.progress import Progress
 from flambeau.distributed.store import PrefixStore, Store
 from flambeau.distributed.watch import Watch
 
@@ -20,11 +21,13 @@ _STARTED_BY: Final = ("PMI_FD", "PMI_PORT", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_
 _LEAVING: Final = 5.0  # seconds that ranks wait for each other at their end
 _PATIENCE: Final = 0.5  # seconds in which a wait never sleeps: bytes move on only while somebody asks for them
 _LOOK: Final = 0.1  # seconds between two looks after dead ranks
+_TELLING: Final = 1.0  # seconds in which it is told here who has died, after MPI has noticed
 
 _world: list[Any] = []  # the communicator of all ranks, once MPI was started here
 _watch: list[Watch] = []  # over all ranks
 _library: list[Any] = []  # MPI's C functions, where it was started here, not by mpi4py
 _manager: list[Manager] = []  # who answers its questions
+_progress: list[Progress] = []  # who lets it go on
 
 
 def _load(why: str) -> Any:
@@ -32,6 +35,9 @@ def _load(why: str) -> Any:
         import mpi4py
 
         mpi4py.rc.initialize = mpi4py.rc.finalize = False
+        # By UCX a rank that is killed ends those that talk to it: it calls abort() when the other's memory is gone, and a message to a connection that
+        # it knows to be broken is a segmentation fault. libfabric returns errors.
+        os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
         # UCX would otherwise write traces of its own for signals, and watch every allocation of the process.
         os.environ.setdefault("UCX_ERROR_SIGNALS", "")
         os.environ.setdefault("UCX_MEM_EVENTS", "n")
@@ -79,6 +85,8 @@ def start(store: Store, rank: int, size: int, why: str) -> None:
             f"torch.distributed: this process is rank {rank} of {size}, but rank {found.rank} of {found.size} in MPI, which a process can be started "
             "in only once: both must be the same"
         )
+    if not _progress:
+        _progress.append(Progress(found))
     if not _watch:
         _watch.append(Watch(PrefixStore("watch", store), rank, size))
 
@@ -93,8 +101,42 @@ def who_is_gone(ranks: Sequence[int]) -> str | None:
     return _watch[0].told(ranks) if _watch else None
 
 
+def reason(error: Any, look: Callable[[], str | None]) -> str:
+    """Why a call of MPI has failed: who is gone, which MPI may know some time before it is told here; else MPI's words."""
+    end = time.monotonic() + _TELLING
+    while (told := look()) is None and time.monotonic() < end:
+        time.sleep(0.002)
+    return told or " ".join(str(error.Get_error_string()).split())
+
+
+class Communicator:
+    """One of mpi4py's, whose calls raise what `fail` makes of an error of MPI."""
+
+    def __init__(self, comm: Any, fail: Callable[[Any], Exception]) -> None:
+        from mpi4py import MPI
+
+        self._comm, self._fail, self._error = comm, fail, MPI.Exception
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._comm, name)
+
+        def checked(*arguments: Any) -> Any:
+            try:
+                return call(*arguments)
+            except self._error as error:
+                raise self._fail(error) from None
+
+        return checked
+
+
 def wait(requests: Sequence[Any], limit: float, what: str, look: Callable[[], str | None], statuses: list[Any] | None = None) -> None:
     """Wait until all of these are done. DistBackendError after `limit` seconds, or when `look` says why it will not happen."""
+    with _progress[0].by_others():
+        _wait(requests, limit, what, look, statuses)
+
+
+def _wait(requests: Sequence[Any], limit: float, what: str, look: Callable[[], str | None], statuses: list[Any] | None) -> None:
     from mpi4py import MPI
 
     begin = time.monotonic()
@@ -105,7 +147,7 @@ def wait(requests: Sequence[Any], limit: float, what: str, look: Callable[[], st
             if MPI.Request.Testall(pending, statuses):
                 return
         except MPI.Exception as error:
-            raise DistBackendError(f"{what}: {look() or error.Get_error_string()}") from None
+            raise DistBackendError(f"{what}: {reason(error, look)}") from None
         now = time.monotonic()
         if now - looked > _LOOK:
             looked = now
@@ -132,6 +174,8 @@ def leave(well: bool) -> None:
     """The process ends. Where all went well, what is still on its way arrives before."""
     while _watch:
         _watch.pop().close()
+    while _progress:
+        _progress.pop().close()
     # MPI ends the process with an error where another rank has not come to its end, too.
     if well and _library and all(manager.leave(_LEAVING) for manager in _manager):
         ending = threading.Thread(target=_library[0].MPI_Finalize, name="MPI_Finalize", daemon=True)

@@ -13,6 +13,7 @@ from flambeau.autograd import engine
 from flambeau.autograd.modes import no_grad
 from flambeau.distributed.agreement import collective
 from flambeau.distributed.collectives import broadcast_all
+from flambeau.distributed.ddp_logging import StepTimes
 from flambeau.distributed.memory import Memory
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ class Reducer:
         self.divisor = group.size()
         self.hook: Callable[[Any, GradBucket], Any] | None = None
         self.hook_state: Any = None
+        self.hook_name = ""  # of a built-in one
+        self.times = StepTimes()
+        self.always_all = False  # whether each pass so far has reached all parameters
         self.places = {id(p): i for i, p in enumerate(self.parameters)}
         listener = weakref.WeakMethod(self.after_backward)
 
@@ -94,6 +98,8 @@ class Reducer:
         """Make gradients the mean over all ranks. `reached`: the parameters for which this rank has one of this pass; the others count as zeros."""
         count = len(self.parameters)
         wanted = sorted(reached)
+        self.times.mark("compute_start")
+        self.always_all = len(wanted) == count and (self.always_all or self.times.steps == 0)
         if self.finds_unused or self.static or self.joins:
             wanted = self._anywhere(reached)
         elif len(wanted) < count:
@@ -107,10 +113,12 @@ class Reducer:
                     p.grad = p.grad.to_dense()
             if self.hook is not None:
                 self._by_hook(wanted)
+                self.times.step_ends()
                 return
             kinds = dict.fromkeys(self.parameters[i].grad.dtype for i in wanted)  # type: ignore[union-attr]
             for kind in kinds:
                 self._mean([i for i in wanted if self.parameters[i].grad.dtype is kind], kind)  # type: ignore[union-attr]
+            self.times.step_ends()
 
     def _anywhere(self, reached: set[int]) -> list[int]:
         """The parameters that some rank has a gradient for."""
@@ -135,6 +143,7 @@ class Reducer:
         element = kind.to_real().name if kind.is_complex else kind.name
 
         def run() -> None:
+            self.times.mark("comm_start")
             self.group.window.begin(text, key)
             self.group.window.reduce(pieces, pieces, "sum", element, 1.0 / self.divisor)
             for memory in memories:
@@ -142,22 +151,28 @@ class Reducer:
 
         self.group.lane.now(run)
 
-    def _by_hook(self, wanted: Sequence[int]) -> None:
-        """By a communication hook: buckets of flat gradients, the last parameters' first."""
-        assert self.hook is not None
+    def buckets(self, wanted: Sequence[int]) -> list[list[int]]:
+        """Parameters by buckets, the last first: as many bytes as fit, of one dtype each; the first bucket is a small one."""
         buckets: list[list[int]] = []
         filled, kind, limit = 0, None, min(self.bucket_bytes, 1 << 20)
         for i in reversed(wanted):
-            gradient: Any = self.parameters[i].grad
-            nbytes = gradient.numel() * gradient.dtype.itemsize
-            if not buckets or gradient.dtype is not kind or filled + nbytes > limit:
+            p: Any = self.parameters[i]
+            nbytes = p.numel() * p.dtype.itemsize
+            if not buckets or p.dtype is not kind or filled + nbytes > limit:
                 if buckets:
                     limit = self.bucket_bytes
                 buckets.append([])
-                filled, kind = 0, gradient.dtype
+                filled, kind = 0, p.dtype
             buckets[-1].append(i)
             filled += nbytes
+        return buckets
+
+    def _by_hook(self, wanted: Sequence[int]) -> None:
+        """By a communication hook: buckets of flat gradients, the last parameters' first."""
+        assert self.hook is not None
         started = []
+        buckets = self.buckets(wanted)
+        self.times.mark("comm_start")
         for number, places in enumerate(buckets):
             parameters = [self.parameters[i] for i in places]
             flat = flambeau.cat([p.grad.reshape(-1) for p in parameters])  # type: ignore[union-attr]
@@ -174,11 +189,12 @@ class Reducer:
         if not self.missing:
             return
         names, self.missing = self.missing, []
-        raise RuntimeError(
+        self.times.error = (
             "Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your module has parameters that "
             "were not used in producing loss. You can enable unused parameter detection by passing the keyword argument `find_unused_parameters=True` to "
             f"`torch.nn.parallel.DistributedDataParallel`. Parameters which did not receive grad for rank {self.group.rank()}: {', '.join(names)}"
         )
+        raise RuntimeError(self.times.error)
 
 
 def same_everywhere(tensors: Sequence[Tensor], group: ProcessGroup) -> None:

@@ -99,6 +99,10 @@ def all_reduce(tensor: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op:
     found = member(group)
     if found is not None and not async_op and type(tensor) is flambeau.Tensor and _known_again(found, tensor, op):
         return None
+    if found is not None and getattr(tensor, "is_sparse", False):
+        from flambeau.distributed.sparse import all_reduce_sparse
+
+        return all_reduce_sparse(found, tensor, op, async_op)
     tensor_of(tensor, "all_reduce")
     return done(async_op) if found is None else _reduce(found, "all_reduce", [tensor], op, async_op)
 

@@ -94,7 +94,8 @@ def sparse_coo_tensor(
         index = torch.zeros((len(shape), 0), dtype=torch.int64)
         made: SparseTensor = coo(index, torch.zeros((0,), dtype=dtype), shape, True)
         return made.requires_grad_() if requires_grad else made
-    index, data = _index_tensor("indices", indices), _value_tensor(values, dtype, requires_grad)
+    given = indices if isinstance(indices, Tensor) else torch.as_tensor(indices)  # of any dtype, as in PyTorch: [[0.0, 1.7]] is [[0, 1]]
+    index, data = (given.real if given.is_complex() else given).detach().to(torch.int64), _value_tensor(values, dtype, requires_grad)
     if index.ndim == 1 and index.numel() == 0:
         index = index.reshape(len(size) if size is not None else 0, 0)
     if index.ndim != 2:
@@ -106,7 +107,6 @@ def sparse_coo_tensor(
         raise RuntimeError(
             f"indices and values must have same nnz, but got nnz from indices: {index.shape[1]}, nnz from values: {data.shape[0]}"
         )
-    index = index.to(torch.int64)
     if size is None:
         if index.shape[1] == 0:
             sizes: tuple[int, ...] = (0,) * n

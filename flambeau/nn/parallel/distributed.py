@@ -105,6 +105,7 @@ class DistributedDataParallel(Module, Joinable):
         trains = flambeau.is_grad_enabled() and self.require_backward_grad_sync
         reducer.check_finished()
         self._begun = True
+        reducer.times.mark("forward_start")
         root = 0
         if self._join_config.enable:
             Join.notify_join_context(self)
@@ -113,7 +114,9 @@ class DistributedDataParallel(Module, Joinable):
             self._send_buffers(root)
         reducer.armed = trains
         self.require_forward_param_sync = trains
-        return self.module(*inputs, **kwargs)
+        result = self.module(*inputs, **kwargs)
+        reducer.times.mark("forward_end")
+        return result
 
     def will_sync_module_buffers(self) -> bool:
         """Whether the next forward pass begins with the buffers of rank 0."""
@@ -190,10 +193,35 @@ class DistributedDataParallel(Module, Joinable):
     def _set_static_graph(self) -> None:
         """The same parameters are used in each pass. RuntimeError after the first one."""
         if self._begun:
-            raise RuntimeError("DistributedDataParallel._set_static_graph should be called before training loop starts: the first forward pass was made")
+            text = "DistributedDataParallel._set_static_graph should be called before training loop starts: the first forward pass was made"
+            if self.reducer is not None:
+                self.reducer.times.error = text
+            raise RuntimeError(text)
         self.static_graph = True
         if self.reducer is not None:
             self.reducer.static = True
+
+    # -- what it tells of itself ------------------------------------------------------------------------------------------------------
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """Settings, and the times of the last step that was measured (the first ten, then each hundredth); nothing in one process."""
+        from flambeau.distributed.ddp_logging import logging_data
+
+        return {} if self.reducer is None else logging_data(self, self.reducer)
+
+    def _set_ddp_runtime_logging_sample_rate(self, sample_rate: int) -> None:
+        """Of how many steps one is measured."""
+        if sample_rate < 1:
+            raise ValueError("DDP runtime logging sample rate should be equal or greater than 1")
+        if self.reducer is not None:
+            self.reducer.times.rate = sample_rate
+
+    def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
+        """A hook of `torch.distributed.BuiltinCommHookType`."""
+        from flambeau.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        self.register_comm_hook(self.process_group, getattr(default_hooks, comm_hook_type.value))
+        if self.reducer is not None:
+            self.reducer.hook_name = str(comm_hook_type)
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(module: Module, params_and_buffers_to_ignore: Sequence[str]) -> None:
@@ -234,6 +262,13 @@ class _DDPJoinHook(JoinHook):
         all_reduce(last, ReduceOp.MAX, group)
         with no_grad():
             ddp._send_state(int(last.item()))
+
+
+def _dump_DDP_relevant_env_vars() -> None:
+    """Print the environment variables that matter to distributed training."""
+    from flambeau.distributed.ddp_logging import RELEVANT, environment
+
+    print(environment(RELEVANT))
 
 
 __all__ = ["DistributedDataParallel"]

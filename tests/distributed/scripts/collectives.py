@@ -46,6 +46,11 @@ except (RuntimeError, ValueError):  # gloo wants contiguous tensors
     dist.all_reduce(y)
     x = y
 keep("strided", x)
+for shape, dense in (((7,), 0), ((4, 5), 0), ((4, 5, 2), 1)):  # ranks have different numbers of places, some of them twice
+    places = torch.randint(0, 4, (len(shape) - dense, 2 * rank + 1), generator=torch.Generator().manual_seed(rank))
+    x = torch.sparse_coo_tensor(places, data(torch.float64, (2 * rank + 1, *shape[len(shape) - dense :])), shape)
+    dist.all_reduce(x)
+    found[f"sparse {shape}"] = (x.is_sparse, x.coalesce().indices().tolist(), x.coalesce().values().tolist())
 ts = [data(torch.float32, (2,), i) for i in range(5)]
 pending = [dist.all_reduce(t, async_op=True) for t in ts]
 for work in pending:

@@ -9,6 +9,16 @@ from flambeau.distributed.algorithms.ddp_comm_hooks import default_hooks
 from flambeau.distributed.several import refuse
 
 
+class BuiltinCommHookType(Enum):
+    """The hooks that need no state."""
+
+    ALLREDUCE = "allreduce_hook"
+    FP16_COMPRESS = "fp16_compress_hook"
+
+    def __str__(self) -> str:
+        return f"BuiltinCommHookType.{self.name}"
+
+
 class DDPCommHookType(Enum):
     """The hooks."""
 
