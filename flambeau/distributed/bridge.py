@@ -225,8 +225,12 @@ class Bridge:
         for entry in wanted:
             by_rank[entry[0]].append(entry)
         counts, asked = (ctypes.c_int64 * n)(*map(len, by_rank)), (ctypes.c_int64 * n)()
-        pair = [mpi.memory(ctypes.addressof(words), 8) for words in (counts, asked)]
-        self._wait([self.comm.Ialltoall(*pair)], "telling each other what to send")
+        asked[self.rank] = counts[self.rank]
+        # One by one: MPICH's Ialltoall was seen not to end on one rank while all others had ended it.
+        others, sent, come = [r for r in range(n) if r != self.rank], ctypes.addressof(counts), ctypes.addressof(asked)
+        requests = [self.comm.Irecv(mpi.memory(come + 8 * r, 8), r, 0) for r in others]
+        requests += [self.comm.Isend(mpi.memory(sent + 8 * r, 8), r, 0) for r in others]
+        self._wait(requests, "telling each other what to send")
         requests, kept = [], []
         for r, entries in enumerate(by_rank):
             if entries:
