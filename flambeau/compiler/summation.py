@@ -8,6 +8,7 @@ over a value in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -26,17 +27,23 @@ def as_alone(graph: Graph, groups: Sequence[Group]) -> list[Group]:
     """The groups; each whose reductions would add in another order than alone, as a group for each of its nodes."""
     from flambeau.compiler.fuse import LOOPS, Group
 
-    stored = {value for group in groups for value in group.outputs}
+    stored = {value: place for place, group in enumerate(groups) for value in group.outputs}
+    earlier: set[int] = set()  # what a group computes for itself and a later one stores, for others: stored now where the first one needs it in memory
     found: list[Group] = []
-    for group in groups:
+    for place, group in enumerate(groups):
+        if not earlier.isdisjoint(group.outputs):
+            group = replace(group, outputs=tuple([value for value in group.outputs if value not in earlier]))
+            if not group.outputs:
+                continue
         if group.kind != LOOPS or group.domain is None or len(group.nodes) == 1 or _adds_as_alone(graph, group, group.domain):
             found.append(group)
             continue
         note = "in float64, fused with it the reduction would add in another order"
         for index in group.nodes:
             outputs = graph.nodes[index].outputs
-            if stored.isdisjoint(outputs) or not set(outputs).isdisjoint(group.outputs):
-                stored.update(outputs)
+            if any(stored.get(value, place) >= place for value in outputs):
+                earlier.update(value for value in outputs if stored.get(value, place) > place)
+                stored.update(dict.fromkeys(outputs, -1))
                 found.append(Group(LOOPS, (index,), None, outputs, [*group.notes, note], group.domain))
     return found
 
