@@ -411,9 +411,10 @@ def _check_node(graph: Graph, node: Node, defined: set[int]) -> None:
             _require(out.base is None and out.offset == 0 and not out.dynamic, f"%{o} must be materialised")
             _require(is_dense(out.shape, out.strides), f"%{o}: strides {out.strides} of shape {out.shape} are not dense")
         if node.op == "scatter_view":
-            base = values[node.inputs[0]]
-            # By another name where gradients lead through it (trace/recorder.py, `face`): still all of the memory.
-            whole = base.base is None or (not base.offset and not base.dynamic and base.numel == values[graph.root(node.inputs[0])].numel)
+            base, root = values[node.inputs[0]], values[graph.root(node.inputs[0])]
+            # By another name where gradients lead through it (trace/recorder.py, `face`), or as another dtype: still all of the memory, in its order.
+            all_of_it = base.numel * base.dtype.itemsize == root.numel * root.dtype.itemsize and is_dense(base.shape, base.strides)
+            whole = base.base is None or (not base.offset and not base.dynamic and all_of_it)
             _require(whole, f"base %{node.inputs[0]} must be materialised")
         if node.op == "host_call":
             node.attr("function")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ def run(m: Any, part: str, write: str, look: int, used: bool, again: bool) -> li
 
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("part", PARTS)
-def test_writes_to_parts(part: str, write: str) -> None:
+def test_writes_to_parts(part: str, write: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["flambeau.compiler.pipeline"], "_CHECK", True)  # graphs of such writes are legal, too
     for look, used, again in itertools.product((0, 1, 2), (False, True), (False, True)):
         for ours, theirs in zip(run(ft, part, write, look, used, again), run(torch, part, write, look, used, again), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, err_msg=f"{look, used, again}")
