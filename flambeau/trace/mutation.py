@@ -22,7 +22,7 @@ from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
 from flambeau.trace.meta import is_dense, meta, same_layout
-from flambeau.trace.overlap import refuse_overlap, refuse_overlaps
+from flambeau.trace.overlap import is_assigned_to_itself, refuse_overlap, refuse_overlaps
 from flambeau.trace.place import here
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, is_view, local, run_in, storage_of
 from flambeau.trace.state import State
@@ -154,7 +154,8 @@ def _assign(tr: Trace, target: Tensor, source: Tensor, name: str, fresh: bool, s
         _take_history(tr, target, owner)  # type: ignore[arg-type]
         fresh = detached = False
     meets = owner is not None and source._storage is owner  # what `fresh` sources never do
-    if meets and (name == "copy_" or (name == "__setitem__" and target._meta.numel == source._meta.numel)):  # else it is expanded
+    assigned = name == "__setitem__" and meets and target._meta.numel == source._meta.numel  # else it is expanded
+    if (meets and name == "copy_") or (assigned and (target._meta.shape == source._meta.shape or not is_assigned_to_itself(target, source))):
         refuse_overlap(target, source, name)
     gen = tr.gen
     target_slot = slot if (slot := target._slot) is not None and target._gen == gen else tr.resolve(target)

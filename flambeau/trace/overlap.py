@@ -7,6 +7,7 @@ from typing import Any
 
 from flambeau.trace.meta import Meta
 from flambeau.trace.recorder import _TENSOR
+from flambeau.trace.strides import expanded_strides
 
 # PyTorch has no rule for which functions refuse to read in part what they write: these are what 2.13 does (the operators of its own test
 # database, called so). The others compute as if it had been copied first, or from memory that is half written; here it is always the former.
@@ -67,6 +68,16 @@ def _overlap(a: Meta, b: Meta, offset: int, other_offset: int) -> int:
     if (first, end) == (second, other_end):
         return ALL if a.strides == b.strides else PART
     return PART if first < other_end and second < end else NONE
+
+
+def is_assigned_to_itself(target: Any, source: Any) -> bool:
+    """Whether x[...] = y gives the elements to themselves: y, without sizes of 1 in front and expanded, is what is written, or one number."""
+    m, s = target._meta, source._meta
+    if not s.ndim:
+        return True  # PyTorch fills with it
+    lead = next((d for d, size in enumerate(s.shape) if size != 1), s.ndim)
+    expanded = expanded_strides(s.shape[lead:], s.strides[lead:], m.shape) if s.ndim - lead <= m.ndim else None
+    return m.dtype is s.dtype and expanded == m.strides and target.storage_offset() == source.storage_offset()
 
 
 def refuse_overlap(target: Any, source: Any, name: str) -> None:

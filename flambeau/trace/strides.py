@@ -164,3 +164,16 @@ def column_major_strides(shape: tuple[int, ...]) -> Strides:
         return contiguous_strides(shape)
     *batch, columns, rows = contiguous_strides((*shape[:-2], shape[-1], shape[-2]))
     return (*batch, rows, columns)
+
+
+def expanded_strides(sizes: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of what has `sizes` and the strides `steps` as it is expanded to `shape`."""
+    new = len(shape) - len(sizes)
+    strides = [0] * len(shape)
+    for d in range(len(shape) - 1, -1, -1) if sizes else ():  # one element without dims has strides 0 only, as in PyTorch
+        if d >= new:
+            size, stride = sizes[d - new], steps[d - new]
+        else:  # a new dimension counts as one of size 1 around what follows it
+            size, stride = 1, shape[d + 1] * strides[d + 1] if d + 1 < len(shape) else 1
+        strides[d] = stride if size == shape[d] else 0
+    return tuple(strides)

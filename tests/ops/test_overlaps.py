@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flambeau as ft
@@ -182,3 +183,30 @@ def test_out_that_requires_gradients_is_written_without_them() -> None:
         assert p.grad.tolist() == [2, 2, 2, 2]
         with pytest.raises(RuntimeError, match="automatic differentiation"):
             m.mul(p.detach(), 3.0, out=p)
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1), (1, 1), (2, 2), (1,), (0, 2), (1, 2, 1)])
+@pytest.mark.parametrize("statement", [
+    "x[None] = x", "x[0] = x", "x[None] = x[0]", "x[0] = x[None]", "x[0] = x[0, None]", "x[:, None] = x.unsqueeze(1)", "x[None, ...] = x.T", "x[..., None] = x",
+    "x[0, None] = x", "x[..., None] = x[..., None]", "x.data[None] = x", "x[...] = x", "x[0] = x.real", "x[None] = x.view(-1)", "x[..., 0] = x",
+    "x[-1:] = x[0]",
+])  # fmt: skip
+def test_assigned_to_itself(statement: str, shape: tuple[int, ...]) -> None:
+    """What is assigned is expanded to what is written, after sizes of 1 in front are left out: then it is the same elements, or a part of them."""
+    found = []
+    for m in (torch, ft):
+        x = m.arange(float(4))[: int(np.prod(shape))].reshape(shape)
+        try:
+            exec(statement, {"x": x})
+            found.append(x.tolist())
+        except Exception as error:
+            found.append(type(error) if not issubclass(type(error), IndexError) else IndexError)
+    assert found[0] == found[1]
+
+
+def test_strides_of_one_element_expanded() -> None:
+    for m in (torch, ft):
+        one = m.tensor(3.0)
+        strides = [one.expand(1), one.expand(1, 1), one.expand(2, 1), one.broadcast_to((1,)), m.ones(3).sum().expand(1), m.broadcast_tensors(one, m.ones(1))[0]]
+        assert [t.stride() for t in strides] == [(0,), (0, 0), (0, 0), (0,), (0,), (0,)], m.__name__
+        assert m.ones(1).expand(1, 1).stride() == (1, 1)

@@ -11,6 +11,7 @@ from flambeau.compiler.graph import Value, contiguous_strides
 from flambeau.ops.primitive import Primitive, primitive
 from flambeau.trace.meta import CONJ, NEG, Meta
 from flambeau.trace.overlap import may_repeat
+from flambeau.trace.strides import expanded_strides
 
 
 def _view(m: Meta, shape: tuple[int, ...], strides: tuple[int, ...], offset: int | None = None) -> list[Value]:
@@ -74,15 +75,7 @@ def permute(c, g):
 
 def _expand_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
     m, shape = metas[0], attrs["shape"]
-    new = len(shape) - m.ndim
-    strides = [0] * len(shape)
-    for d in range(len(shape) - 1, -1, -1):
-        if d >= new:
-            size, stride = m.shape[d - new], m.strides[d - new]
-        else:  # a new dimension counts as one of size 1 around what follows it
-            size, stride = 1, shape[d + 1] * strides[d + 1] if d + 1 < len(shape) else 1
-        strides[d] = stride if size == shape[d] else 0
-    return _view(m, shape, tuple(strides))
+    return _view(m, shape, expanded_strides(m.shape, m.strides, shape))
 
 
 @primitive("expand", _expand_rule)
