@@ -57,6 +57,7 @@ class Tensor(Methods):
     _input_key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
     _history: tuple[Any, int] | None = None
     _detached: int = 0  # odd: by detach(); even: by .data, whose writes are not counted, as in PyTorch; views have their base's. See Storage
+    _became: int | None = None  # by an in-place view, when this was `cut` of its storage (arrival.has_own_alias)
     _hooks: dict[int, Any] | None = None
     _post_hooks: dict[int, Any] | None = None
     _grad_dtype: Any = ...  # the dtype that its gradient is to have: None for any, ... for the tensor's own
@@ -651,7 +652,7 @@ class Tensor(Methods):
     def data(self) -> Tensor:
         """The same memory without history; a backward pass does not notice writes to it, and uses what is there then."""
         made = self.detach()
-        made._detached -= 1
+        made._detached -= made._detached % 2
         return made
 
     @data.setter

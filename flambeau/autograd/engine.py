@@ -15,7 +15,7 @@ from flambeau.autograd import fitting
 from flambeau.autograd.captures import goes_on
 from flambeau.autograd.contents import exchanged, part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
-from flambeau.autograd.hooks import Pass, current, pack_saved, saved, unpacked
+from flambeau.autograd.hooks import Pass, current, keep, pack_saved, saved, unpacked
 from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, trace_region
 from flambeau.autograd.ways import Ways, spread
 from flambeau.compiler.graph import contiguous_strides
@@ -28,7 +28,7 @@ from flambeau.trace.debugging import untraced
 from flambeau.trace.evaluate import flush
 from flambeau.trace.existing import maker
 from flambeau.trace.meta import is_dense
-from flambeau.trace.recorder import GRAD_MODE, Boundary, Fragment, Trace, local, run_in
+from flambeau.trace.recorder import _TENSOR, GRAD_MODE, Boundary, Fragment, Trace, local, run_in
 from flambeau.trace.state import State
 from flambeau.trace.tiers import MODE, PIECES, in_pieces
 from flambeau.trace.while_set import while_set, while_switched
@@ -79,10 +79,11 @@ class Engine:
             pack_saved()
         self.retain = retain or create
         self.create = create
-        self.accumulate = accumulate
+        self.accumulates = accumulate
         self.targets = targets
         self.found: dict[int, Tensor] = {}  # id(target) -> gradient
         self.target_ids = {id(t) for t in targets} if targets is not None else set()
+        self.given: set[int] = set()  # ids of leaves whose gradient no stage has computed: the program's own, or a custom function's
         self.quiet: set[int] = set()  # ids of targets where this pass ends: another goes on from there, and calls their hooks
         self.current: dict[int, Tensor] = {}
         self.queue: dict[Segment, dict[int, Tensor]] = {}
@@ -97,6 +98,7 @@ class Engine:
         tr = self.tr
         slot = tr.slot_of(root)
         self._add(self.current, slot, gradient)
+        self._give(tr, slot)
 
     def want(self, target: Tensor) -> None:
         """Ask for the gradient at a tensor (autograd.grad's inputs)."""
@@ -188,6 +190,12 @@ class Engine:
             if segment is None:
                 self.current = pending
 
+    def _give(self, owner: Any, slot: int) -> None:
+        """Note that the program may hold the gradient at a slot, if that is a leaf."""
+        boundary = owner.boundaries.get(slot)
+        if boundary is not None and boundary.history is None:
+            self.given.add(id(boundary.tensor))
+
     def _ends(self, segment: Segment | None, slots: set[int]) -> dict[int, int]:
         """For those of the slots that are not the last result of their node: the last one's slot, below which the node is left alone."""
         if not slots:
@@ -199,7 +207,7 @@ class Engine:
         return {o: n.outputs[-1] for n in nodes for o in n.outputs if o in slots}
 
     def _only_targets_left(self, wanted: dict[int, Tensor], done: set[int]) -> bool:
-        return self.targets is not None and not self.accumulate and all(s in done for s in wanted) and not self.segment_targets
+        return self.targets is not None and not self.accumulates and all(s in done for s in wanted) and not self.segment_targets
 
     def _add_found(self, target: Tensor, gradient: Tensor) -> None:
         before = self.found.get(id(target))
@@ -245,17 +253,21 @@ class Engine:
             return
         if t._grad_dtype is not ... and t._grad_dtype is not None:
             gradient = gradient.to(t._grad_dtype)
-        if t.grad is None:
-            t.grad = gradient
-        elif self.create or t.grad.layout is not gradient.layout:
-            t.grad = gradient + t.grad if t.grad.is_sparse else t.grad + gradient
-        else:
-            t.grad.add_(gradient)
+        self.accumulate(t, gradient, bool(t._hooks) or id(t) in self.given)
         if t._post_hooks:
             for hook in list(t._post_hooks.values()):
                 answer = hook(t)
                 if answer is not None and answer is not t:
                     raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+
+    def accumulate(self, t: Tensor, gradient: Tensor, given: bool) -> None:
+        """Add to `.grad`, in its memory unless that takes part in differentiation. `given`: a program has (or may have) this gradient, so `.grad` is a copy."""
+        if t.grad is None:
+            t.grad = _own_copy(t, gradient) if given else gradient
+        elif self.create or t.grad.layout is not gradient.layout:
+            t.grad = gradient + t.grad if t.grad.is_sparse else t.grad + gradient
+        else:
+            t.grad.add_(gradient)
 
     def _for_each(self, function: Callable[..., Tensor], gradient: Tensor, *more: Any) -> Tensor:
         """`function(gradient, *more)`, for each pass of a batched one."""
@@ -282,6 +294,7 @@ class Engine:
                     if boundary is None or boundary.history is not None or (before is not None and not before.is_sparse):
                         g = g.to_dense()
                 self._add(pending, input_slot, g)
+                self._give(owner, input_slot)
 
     # -- one stage: an edge of the trace ----------------------------------------------------------------------------
     def _stage(self, segment: Segment | None, seeds: dict[int, Tensor], stop: int) -> dict[int, Tensor]:
@@ -424,6 +437,16 @@ class Engine:
         return out
 
 
+def _own_copy(t: Tensor, gradient: Tensor) -> Tensor:
+    """A copy of a gradient of `t`, laid out as `t` is if that has no gaps, else in row-major order."""
+    from flambeau.ops.shape import _relayout
+
+    m = t._meta
+    if type(gradient) is not _TENSOR[0] or gradient._meta.shape != m.shape:
+        return gradient.clone()  # sparse, nested, or of a subclass
+    return _relayout(gradient, m.strides if is_dense(m.shape, m.strides) else contiguous_strides(m.shape))  # type: ignore[no-any-return]
+
+
 def taken_out(gradient: Tensor) -> Tensor:
     """A gradient that has been computed, in memory of its own if it is a part of more: the next stage is known for a tensor that starts at 0. Without a plan
     that copies: it would be another one for each number of parts."""
@@ -447,7 +470,7 @@ def call_hooks(t: Tensor, gradient: Tensor) -> Tensor:
         if replaced is not None:
             gradient = fitting.replacement(hook, gradient, replaced)
     if t._retains_grad:
-        t.grad = gradient if t.grad is None else t.grad + gradient
+        keep(t, gradient)
     return gradient
 
 
@@ -488,10 +511,7 @@ def backward(
         for t in inputs or ():
             gradient = engine.found.get(id(t))
             if gradient is not None:
-                if t.grad is None:
-                    t.grad = gradient
-                else:
-                    t.grad = t.grad + gradient
+                engine.accumulate(t, gradient, True)
 
     tr.holding(accumulate)
     if key is not None and not tr.state.external:

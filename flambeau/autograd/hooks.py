@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from flambeau.trace.arrival import arrival
-from flambeau.trace.recorder import is_view, local
+from flambeau.trace.arrival import arrival, has_own_alias, leave_hooks
+from flambeau.trace.recorder import local
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -62,6 +62,30 @@ def pack_saved() -> None:
         segment.pack(pack, unpack)
 
 
+def keep(t: Tensor, gradient: Tensor) -> None:
+    """Add to the gradient that a tensor which is no leaf retains. It is the tensor's own: hooks and `autograd.grad` hand out the other one."""
+    t._grad = gradient.clone() if t._grad is None else t._grad + gradient
+
+
+def leave_to_what_it_was(t: Tensor) -> None:
+    """Before an in-place view: hooks of `t`, and the gradient that it retains, are of what it has been until now, as in PyTorch."""
+    if t._retains_grad:
+        me = weakref.ref(t)
+
+        def keep_former(gradient: Tensor) -> None:
+            if (now := me()) is not None:
+                keep(now, gradient)
+
+        t._retains_grad = False
+        t._hooks = t._hooks if t._hooks is not None else {}
+        t._hooks[next(_ids)] = keep_former
+    if t._hooks:
+        tr = local.trace
+        owner, slot = arrival(tr, t)
+        owner.hooked[slot] = t
+        leave_hooks(t, owner.hooked)
+
+
 def _watch(t: Tensor) -> None:
     """Make the backward pass stop at this non-leaf tensor."""
     from flambeau.autograd.leaf_views import expect_writes
@@ -69,7 +93,7 @@ def _watch(t: Tensor) -> None:
     expect_writes(t)
     owner, slot = arrival(local.trace, t)
     owner.hooked[slot] = t
-    if owner is local.trace and t._hooks and is_view(t):
+    if owner is local.trace and t._hooks and has_own_alias(t):
         owner.mark_hooked(slot)
 
 

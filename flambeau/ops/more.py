@@ -31,9 +31,10 @@ INPLACE = "gcd lcm put masked_scatter index_reduce".split()
 # -- in-place views -------------------------------------------------------------------------------------------------
 def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     """Make `self` the view `view(self)` of its own memory; its history becomes the view's."""
+    from flambeau.autograd.hooks import leave_to_what_it_was
     from flambeau.tensor import twin
     from flambeau.trace.evaluate import flush
-    from flambeau.trace.recorder import local
+    from flambeau.trace.recorder import local, storage_of
 
     refuse_leaf(self, name)
     source = self
@@ -43,12 +44,15 @@ def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     if self.requires_grad and self.is_leaf:
         self._replace(view(source))  # without gradients it stays a leaf
         return self
+    if self._hooks or self._retains_grad:
+        leave_to_what_it_was(self)
     tr = local.main
 
     def become() -> None:
         made = while_switched(tr.set_grad_enabled, tr.grad_enabled, True, view, source)  # a no_grad block takes no history away
         self._take(made)
         self._detached = made._detached
+        self._became = storage_of(self).cut
 
     tr.holding(become)
     return self

@@ -154,7 +154,7 @@ def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
         which = "conjugate view tensors" if m.bits & CONJ else "tensors with negative bit set"
         raise RuntimeError(f"torch.Tensor.view is not supported for {which} when converting to a different dtype.")
     if dtype is m.dtype:
-        return prim.alias(input)
+        return prim.detach(input)
     old, new = m.dtype.itemsize, dtype.itemsize
     if old != new:
         if m.ndim == 0:
@@ -178,7 +178,7 @@ def view(input: Tensor, *shape: Any, dtype: Any = None, size: Any = MISSING) -> 
     if len(shape) == 1 and isinstance(dtypes.of_type(shape[0]), dtypes.dtype):
         dtype = shape[0]
     if dtype is not None:
-        return _view_dtype(input, dtypes.of_type(dtype))  # type: ignore[no-any-return]
+        return _of_its_own(_view_dtype(input, dtypes.of_type(dtype)), input)
     return _view(input, sizes_of(shape) if shape else named_sizes("view", "size", size))  # type: ignore[no-any-return]
 
 
@@ -198,9 +198,9 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim..end_dim as one; a 0-d tensor becomes 1-d."""
     m = input._meta
+    a, b = dim_of(start_dim, max(m.ndim, 1)), dim_of(end_dim, max(m.ndim, 1))
     if m.ndim == 0:
         return prim.reshape(input, shape=(1,))
-    a, b = dim_of(start_dim, m.ndim), dim_of(end_dim, m.ndim)
     if a > b:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
     if a == b:
@@ -399,10 +399,14 @@ def _detach(input: Tensor) -> Tensor:
 
 def detach(input: Tensor) -> Tensor:
     """The same memory without history."""
-    result = _detach(input)
-    result._detached = next(FAMILIES)
-    result._view = False  # the first of a family
-    return result  # type: ignore[no-any-return]
+    return _of_its_own(_detach(input), input)
+
+
+def _of_its_own(result: Tensor, source: Tensor) -> Tensor:
+    """The first tensor of a family (Storage): the memory of `source` without its history. What `.data` has given stays uncounted."""
+    result._detached = next(FAMILIES) - (source._detached > 1 and source._detached % 2 == 0)
+    result._view = False
+    return result
 
 
 def suggested_format(m: Any) -> Any:

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 
+def has_own_alias(t: Tensor) -> bool:
+    """Whether `t` is one way to read its memory, not the memory's content: a view, or what an in-place view has made of it, until the next write."""
+    return is_view(t) or (t._became is not None and t._storage is not None and t._became == t._storage.cut)
+
+
 def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
     """The owner (the trace, or a segment) and the slot in it at which all of the gradient of `t` arrives.
 
@@ -18,7 +23,7 @@ def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
     """
     m = t._fresh_meta()
     storage = t._storage
-    if storage is not None and not (m.leaf or is_view(t)):
+    if storage is not None and not (m.leaf or has_own_alias(t)):
         ours = t._detached == storage.family
         if not ours and storage.others is not None and (former := storage.others.get(t._detached)) is not None and former[2] >= 0 and former[0] is not None:
             return former[0]  # type: ignore[no-any-return]
@@ -32,7 +37,7 @@ def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
     owner, slot = tr, -1 if t._history is not None else tr.slot_of(t)
     if t._history is not None:  # maybe since then: another thread had it pending
         owner, slot = t._history
-    if storage is not None and not (m.leaf or is_view(t)):
+    if storage is not None and not (m.leaf or has_own_alias(t)):
         root = value_at(owner, slot).base  # a result that its operation made as a view of a value that nobody else sees
         if root is not None and slot not in owner.custom and (owner.needs(root) if owner is tr else root in owner.tape.requires):
             return owner, root
