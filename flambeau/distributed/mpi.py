@@ -21,6 +21,7 @@ _STARTED_BY: Final = ("PMI_FD", "PMI_PORT", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_
 _LEAVING: Final = 5.0  # seconds that ranks wait for each other at their end
 _PATIENCE: Final = 0.5  # seconds in which a wait never sleeps: bytes move on only while somebody asks for them
 _LOOK: Final = 0.1  # seconds between two looks after dead ranks
+_ARRIVING: Final = 0.3  # seconds in which what a rank has sent before it ended is still waited for
 _TELLING: Final = 1.0  # seconds in which it is told here who has died, after MPI has noticed
 
 _world: list[Any] = []  # the communicator of all ranks, once MPI was started here
@@ -140,7 +141,7 @@ def _wait(requests: Sequence[Any], limit: float, what: str, look: Callable[[], s
     from mpi4py import MPI
 
     begin = time.monotonic()
-    looked, pause = begin, 0.0
+    looked, told_at, pause = begin, 0.0, 0.0
     pending = list(requests)
     while True:
         try:
@@ -153,7 +154,9 @@ def _wait(requests: Sequence[Any], limit: float, what: str, look: Callable[[], s
             looked = now
             told = look()
             if told is not None:
-                raise DistBackendError(f"{what}: {told}")
+                told_at = told_at or now
+                if now - told_at > _ARRIVING:
+                    raise DistBackendError(f"{what}: {told}")
             if now - begin > limit:
                 raise DistBackendError(f"{what}: Timed out waiting {round(limit * 1000)}ms")
         if now - begin > _PATIENCE:
@@ -174,10 +177,11 @@ def leave(well: bool) -> None:
     """The process ends. Where all went well, what is still on its way arrives before."""
     while _watch:
         _watch.pop().close()
+    # MPI ends the process with an error where another rank has not come to its end, too. What this one has sent goes on its way meanwhile.
+    together = well and bool(_library) and all(manager.leave(_LEAVING) for manager in _manager)
     while _progress:
         _progress.pop().close()
-    # MPI ends the process with an error where another rank has not come to its end, too.
-    if well and _library and all(manager.leave(_LEAVING) for manager in _manager):
+    if together:
         ending = threading.Thread(target=_library[0].MPI_Finalize, name="MPI_Finalize", daemon=True)
         ending.start()
         ending.join(3 * _LEAVING)
