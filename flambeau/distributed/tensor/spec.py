@@ -31,6 +31,10 @@ class Spec:
         """The same tensor in other placements."""
         return Spec(self.mesh, tuple(placements), self.shape)
 
+    def placed_along(self, mesh_dim: int, placement: Placement) -> Spec:
+        """The same tensor in another placement along one dim of the mesh."""
+        return self.placed([*self.placements[:mesh_dim], placement, *self.placements[mesh_dim + 1 :]])
+
     def sizes_along(self, mesh_dim: int, dim: int) -> list[int]:
         """How a tensor dim is cut over a dim of the mesh: sizes by place, after what earlier dims of the mesh have cut of it."""
         size = self.shape[dim]

@@ -205,19 +205,19 @@ def _step(t: Any, spec: Spec, d: int, to: Placement) -> Any:
         return t
     if isinstance(have, Partial):
         if have.reduce_op == "avg":
-            return _step(t / group.size(), spec.placed([Partial() if i == d else p for i, p in enumerate(spec.placements)]), d, to)
+            return _step(t / group.size(), spec.placed_along(d, Partial()), d, to)
         if have.reduce_op != "sum":
             whole = _Extreme.apply(t, ReduceOp[{"max": "MAX", "min": "MIN"}[have.reduce_op]], group)
         elif isinstance(to, Shard):
             return _SumScatter.apply(t, to.dim, spec.sizes_along(d, to.dim), group)
         else:
             whole = _Sum.apply(t, group)
-        return _step(whole, spec.placed([Replicate() if i == d else p for i, p in enumerate(spec.placements)]), d, to)
+        return _step(whole, spec.placed_along(d, Replicate()), d, to)
     if isinstance(have, Shard):
         if isinstance(to, Shard):
             return _Exchange.apply(t, have.dim, to.dim, spec.sizes_along(d, have.dim), spec.sizes_along(d, to.dim), group)
         whole = _Gather.apply(t, have.dim, spec.sizes_along(d, have.dim), group)
-        return _step(whole, spec.placed([Replicate() if i == d else p for i, p in enumerate(spec.placements)]), d, to)
+        return _step(whole, spec.placed_along(d, Replicate()), d, to)
     if isinstance(to, Shard):
         return _Slice.apply(t, to.dim, spec.sizes_along(d, to.dim), group)
     if isinstance(to, Partial):
@@ -241,9 +241,9 @@ def redistribute(t: Any, spec: Spec, placements: Sequence[Placement]) -> Any:
             to = Replicate()
         if have != to:
             t = _step(t, spec, d, to)
-            spec = spec.placed([to if i == d else p for i, p in enumerate(spec.placements)])
+            spec = spec.placed_along(d, to)
     for d in range(spec.mesh.ndim):
         if spec.placements[d] != placements[d]:
             t = _step(t, spec, d, placements[d])
-            spec = spec.placed([placements[d] if i == d else p for i, p in enumerate(spec.placements)])
+            spec = spec.placed_along(d, placements[d])
     return t
