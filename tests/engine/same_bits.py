@@ -37,9 +37,9 @@ def main() -> int:
         own = {k: v for k, v in os.environ.items() if k not in ("FLAMBEAU_TIER", "FLAMBEAU_CLASSES", "FLAMBEAU_NUM_THREADS")}
         done = subprocess.run([sys.executable, "-m", __spec__.name, "results"], env=own | environment, capture_output=True, text=True, check=True)
         lines[setting] = done.stdout.splitlines()
-    first, usual = next(iter(lines.items()))
-    bad = [f"{theirs}, but {ours} {first}" for s, found in lines.items() for ours, theirs in zip(usual, [f"{s}: {x}" for x in found], strict=True)
-           if not theirs.endswith(ours)]  # fmt: skip
+    usual, bad = lines["as ever"], []
+    for setting, found in lines.items():
+        bad += [f"{setting}: {there}; as ever: {here}" for here, there in zip(usual, found, strict=True) if here != there]
     print(f"{len(usual)} programs in {len(SETTINGS)} settings: {len(bad)} differ", *bad, sep="\n")
     return bool(bad) or len(usual) != len(PROGRAMS)
 
