@@ -683,6 +683,7 @@ class Tensor(Methods):
                 raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}")
             if size is None:
                 self._replace(source._read_as(bits))
+                self._detached = next(FAMILIES)
                 return self
             source = source.untyped_storage()
         if not isinstance(source, (storages.UntypedStorage, storages.TypedStorage)):
@@ -691,6 +692,7 @@ class Tensor(Methods):
             raise RuntimeError(f"Expected a Storage of type {self.dtype} or an UntypedStorage, but got type {source.dtype} for argument 1 'storage'")
         shape = (source.nbytes() // self.element_size(),) if size is None else size
         self._replace(storages.tensor_over(source.untyped(), self.dtype, shape, stride or None, storage_offset))
+        self._detached = next(FAMILIES)  # the history of others on the memory is not this tensor's
         return self
 
     # -- gradients ----------------------------------------------------------------------------------------------

@@ -621,6 +621,15 @@ def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, 
 _split_method.__name__ = _split_method.__qualname__ = "split"
 
 
+@remembered
+def _broadcast_to_method(self: Tensor, *sizes: Any, size: Any = MISSING) -> Tensor:
+    """expand to `size`."""
+    return _expand(self, sizes_of(sizes) if sizes else named_sizes("broadcast_to", "size", size))  # type: ignore[no-any-return]
+
+
+_broadcast_to_method.__name__ = _broadcast_to_method.__qualname__ = "broadcast_to"
+
+
 @remembered_with_axis
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size (the last may be smaller)."""
@@ -954,11 +963,11 @@ def _matrix(x: Tensor, name: str) -> Tensor:
 def install_methods(cls: Any) -> None:
     """The methods whose sizes may be given one by one."""
     for function in (
-        reshape, view, view_as, reshape_as, unflatten, permute, expand, expand_as, broadcast_to, to, type_as, narrow, select,
+        reshape, view, view_as, reshape_as, unflatten, permute, expand, expand_as, to, type_as, narrow, select,
         split_with_sizes, chunk, tensor_split, unbind, flip, fliplr, flipud, repeat, tile, sum_to_size, swapaxes,
     ):  # fmt: skip
         setattr(cls, function.__name__, function)
-    cls.split = _split_method
+    cls.split, cls.broadcast_to = _split_method, _broadcast_to_method
     from flambeau.ops.elementwise import imag, real
 
     cls.real = property(real, lambda self, values: _set_part(self, "real", values))

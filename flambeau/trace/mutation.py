@@ -26,7 +26,7 @@ from flambeau.trace.overlap import is_assigned_to_itself, refuse_overlap, refuse
 from flambeau.trace.place import here
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, is_view, local, run_in, storage_of
 from flambeau.trace.state import State
-from flambeau.trace.storage import ORDER, Storage
+from flambeau.trace.storage import FAMILIES, ORDER, Storage
 from flambeau.trace.traces import SHARING, TRACES
 from flambeau.trace.while_set import while_set
 
@@ -325,6 +325,7 @@ def replace_data(target: Tensor, value: Tensor) -> None:
     m = target._fresh_meta()
     if type(tr) is not Trace or not m.requires_grad:
         target._replace(value)
+        _part(target, value)
         return
     from flambeau.trace.evaluate import flush
 
@@ -332,6 +333,7 @@ def replace_data(target: Tensor, value: Tensor) -> None:
         if target._gen == tr.gen:
             flush(tr, "new data")
         target._replace(value)
+        _part(target, value)
         return
     if target._history is None:
         tr.slot_of(target)
@@ -343,6 +345,18 @@ def replace_data(target: Tensor, value: Tensor) -> None:
     target._meta = target._meta.variant(requires_grad=True, leaf=False)
     target._history, target._detached = history, source._detached
     target._gen = -1  # not the slot of the new memory, which has no history
+
+
+def _part(target: Tensor, value: Tensor) -> None:
+    """No history of the memory's becomes `target`'s: neither what `value` has, nor what later writes to it may give.
+
+    Where there is none yet, `value` begins a family (Storage): it is mostly gone at once, while parameters are written to at every step.
+    """
+    storage: Any = target._storage
+    if value.requires_grad or is_view(value) or storage.family or storage.others or storage.cut >= 0 or storage.source() is not None:
+        target._detached = next(FAMILIES)
+    elif not value._detached:
+        value._detached = next(FAMILIES)
 
 
 def _uncounted(target: Tensor) -> bool:

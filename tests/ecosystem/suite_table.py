@@ -81,4 +81,41 @@ SUITES = (
           _under("tests/unittests", "bases wrappers utilities deprecations") + " --every 4"),
     Suite("torch-optimizer", "torch-optimizer", "jettify/pytorch-optimizer", "v0.3.0", "all", "tests", "tests"),
     Suite("botorch", "botorch", "pytorch/botorch", "v0.15.1", "a sample of all: 1 of 8", "test", "test --every 8"),
+    Suite("transformers", "transformers", "huggingface/transformers", "v5.5.0",
+          "models: BERT, GPT-2, Llama, Qwen 2, Mistral, Mixtral, T5, ViT, CLIP, Whisper, wav2vec 2: 1 of 16", "tests utils",
+          " ".join(f"tests/models/{m}/test_modeling_{m}.py" for m in "bert gpt2 llama qwen2 mistral mixtral t5 vit clip whisper wav2vec2".split())
+          + " --every 16"),
+    Suite("transformers-utilities", "transformers", "huggingface/transformers", "v5.5.0",
+          "caches, activations, masks, optimization, generation's parts: all", "tests utils",
+          _under("tests", "utils/test_activations.py utils/test_cache_utils.py utils/test_masking_utils.py utils/test_model_output.py utils/test_generic.py "
+                 "utils/test_modeling_rope_utils.py generation/test_logits_process.py generation/test_stopping_criteria.py "
+                 "generation/test_configuration_utils.py optimization")),
+    Suite("torchvision", "torchvision", "pytorch/vision", "v0.22.0", "models, operators, transforms v2: 1 of 100", "test packaging pytest.ini",
+          _under("test", "test_models.py test_ops.py test_transforms_v2.py test_backbone_utils.py test_models_detection_utils.py test_utils.py")
+          + " --every 100"),
+    Suite("lightning", "pytorch-lightning", "Lightning-AI/pytorch-lightning", "2.6.5", "core, callbacks, loops, loggers, models, trainer, utilities: 1 of 25",
+          "tests pyproject.toml", _under("tests/tests_pytorch", "callbacks checkpointing core loggers loops models overrides plugins profilers trainer tuner "
+                                         "utilities") + " --every 25"),
+    Suite("diffusers", "diffusers", "huggingface/diffusers", "v0.40.0", "schedulers, UNets, autoencoders, layers: 1 of 8", "tests",
+          _under("tests", "schedulers models/unets models/autoencoders models/test_activations.py models/test_attention_processor.py "
+                 "models/test_layers_utils.py") + " --every 8"),
+    Suite("peft", "peft", "huggingface/peft", "v0.20.0", "adapters of custom models, buffers, utilities: 1 of 60", "tests",
+          _under("tests", "test_custom_models.py test_initialization.py test_bufferdict.py test_other.py test_config.py test_mixed.py") + " --every 60"),
+    Suite("stable-baselines3", "stable-baselines3", "DLR-RM/stable-baselines3", "v2.8.0", "a sample of all: 1 of 8", "tests", "tests --every 8"),
+    Suite("monai", "monai", "Project-MONAI/MONAI", "1.5.0", "losses, metrics, networks, transforms, inferers: 1 of 40", "tests",
+          _under("tests", "losses metrics networks transforms inferers") + " --every 40"),
+    Suite("keras", "keras", "keras-team/keras", "v3.15.1", "layers, losses, operations, optimizers, trainers with the backend torch: 1 of 20", "keras/src",
+          "--import-mode=importlib " + _under("keras/src", "layers losses metrics ops optimizers trainers models initializers") + " --every 20",
+          {"KERAS_BACKEND": "torch"}),
+    Suite("trl", "trl", "huggingface/trl", "v1.9.0", "collators, data, utilities, core", "tests",
+          _under("tests", "test_utils.py test_data_utils.py test_collators.py test_callbacks.py")),
+    Suite("sentence-transformers", "sentence-transformers", "huggingface/sentence-transformers", "v6.0.0", "a sample of all: 1 of 4", "tests pyproject.toml",
+          "tests --every 4"),
+    Suite("segmentation-models-pytorch", "segmentation-models-pytorch", "qubvel-org/segmentation_models.pytorch", "v0.5.0", "a sample of all: 1 of 10",
+          "tests", "tests --every 10"),
+    Suite("torchode", "torchode", "martenlienen/torchode", "main", "all", "tests", "tests"),
+    Suite("optuna", "optuna", "optuna/optuna", "v5.0.0-rc1", "samplers, Gaussian processes: 1 of 10", "tests",
+          "tests/gp_tests tests/samplers_tests --every 10"),
+    Suite("speechbrain", "speechbrain", "speechbrain/speechbrain", "v1.1.0", "unit tests", "tests pyproject.toml", "tests/unittests"),
+    Suite("vit-pytorch", "vit-pytorch", "lucidrains/vit-pytorch", "main", "all", "tests", "tests"),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flambeau as ft
@@ -100,17 +101,58 @@ def test_tensorboard(tmp_path: Path, monkeypatch: Any) -> None:
     from flambeau.utils import tensorboard
 
     with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "tensorboardX", None)
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'flambeau\[tensorboard\]'"):
+        for library in ("tensorboard", "tensorboardX"):
+            patch.setitem(sys.modules, library, None)
+        with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
             tensorboard.SummaryWriter(tmp_path)
     pytest.importorskip("tensorboardX")
-    with tensorboard.SummaryWriter(tmp_path / "runs") as writer:
+    with tensorboard.SummaryWriter(tmp_path / "runs", purge_step=1) as writer:
         writer.add_scalar("loss", ft.tensor(1.5), 0, new_style=True)
         writer.add_scalars("losses", {"a": ft.tensor(1.0), "b": 2.0}, 0)
         writer.add_histogram("weights", ft.randn(10).to(ft.bfloat16), 0)
+        writer.add_histogram_raw("raw", 0.0, 2.0, 3, 3.0, 5.0, [0.5, 1.5, 2.5], [1, 1, 1])
         writer.add_image("image", ft.rand(3, 4, 4), 0)
+        writer.add_images("grid", [ft.rand(3, 4, 4)] * 3, 0)
+        writer.add_image_with_boxes("boxes", ft.rand(3, 16, 16), ft.tensor([[1, 2, 9, 10]]), labels="one")
+        writer.add_video("film", ft.rand(3, 2, 3, 4, 4))
+        writer.add_audio("sound", ft.linspace(-1, 1, 20))
+        writer.add_text("text", "some *text*")
+        writer.add_pr_curve("curve", ft.tensor([1, 0, 1]), ft.tensor([0.9, 0.2, 0.4]))
+        writer.add_custom_scalars_multilinechart(["a", "b"])
+        writer.add_mesh("mesh", ft.rand(1, 4, 3), faces=ft.tensor([[[0, 1, 2]]]))
+        writer.add_hparams({"lr": 0.1, "name": "x", "on": True}, {"score": ft.tensor(0.5)}, run_name="run")
+        writer.add_embedding(ft.rand(3, 2), metadata=["a", "b", "c"], label_img=ft.rand(3, 3, 4, 4))
         writer.add_graph(ft.nn.Linear(1, 1), ft.ones(1))
     assert writer.log_dir == str(tmp_path / "runs") and any(p.name.startswith("events") and p.stat().st_size > 100 for p in (tmp_path / "runs").iterdir())
+    files = {str(p.parent.relative_to(tmp_path / "runs")) for p in (tmp_path / "runs").rglob("*") if p.is_file()}
+    assert files == {".", "run", "losses_a", "losses_b", "00000/default"}
+
+
+@pytest.mark.parametrize("dtype", "float16 float32 float64 int8 uint8 int16 int32 int64 bool complex64 complex128".split())
+def test_tensorboard_tensors(dtype: str) -> None:
+    pytest.importorskip("tensorboardX")
+    from flambeau.utils.tensorboard import summary
+
+    made = summary.tensor_proto("x", ft.tensor([[1, 0], [2, 3]]).to(getattr(ft, dtype))).value[0].tensor
+    numbers = next(v for field, v in made.ListFields() if field.name.endswith("_val"))
+    flat = np.array(numbers, np.uint16).view(np.float16) if dtype == "float16" else np.array(numbers)
+    assert [d.size for d in made.tensor_shape.dim] == [2, 2]
+    assert flat[:: 2 if "complex" in dtype else 1].tolist() == [1, 0, 1, 1] if dtype == "bool" else [1, 0, 2, 3]
+
+
+def test_tensorboard_errors() -> None:
+    pytest.importorskip("tensorboardX")
+    from flambeau.utils.tensorboard import summary
+
+    for wrong, error in (
+        (lambda: summary.scalar("a", ft.ones(2)), AssertionError), (lambda: summary.scalar("a", "x"), ValueError),
+        (lambda: summary.histogram("a", ft.ones(0), "auto"), ValueError), (lambda: summary.hparams(None, {}), TypeError),
+        (lambda: summary.hparams({"a": 1}, {}, {"a": ["x"]}), TypeError), (lambda: summary.image("a", ft.ones(2), dataformats="CHW"), AssertionError),
+        (lambda: summary.audio("a", ft.ones(2, 2)), AssertionError), (lambda: summary.text("a", 1), AttributeError),
+        (lambda: summary.custom_scalars({"x": {"y": ["Margin", ["a"]]}}), AssertionError),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            wrong()
 
 
 def test_checkpoint() -> None:

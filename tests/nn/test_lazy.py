@@ -69,6 +69,17 @@ def test_state_of_both_kinds():
         assert again(x).tolist() == plain(x).tolist()
 
 
+def test_state_of_a_module_that_is_no_lazy_one():
+    for m in (flambeau, torch):
+        first, second, plain = m.nn.Module(), m.nn.Module(), m.nn.Module()
+        first.w, second.w, plain.w = (m.nn.parameter.UninitializedParameter() for _ in range(3))
+        assert not any(second.load_state_dict(first.state_dict()))
+        assert type(second.w) is m.nn.parameter.UninitializedParameter
+        plain.w.materialize((2,))
+        with pytest.raises(RuntimeError, match="uninitialized"):
+            plain.load_state_dict(first.state_dict())
+
+
 def test_errors():
     x = torch.zeros(3, 4)
     raises_as_torch(lambda t: flambeau.nn.LazyConv2d(4, 3)(t), lambda t: torch.nn.LazyConv2d(4, 3)(t), x)

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 X = [(3, 4)]
 XY = [(3, 4), (3, 4)]
 EXPRESSIONS = {
+    "sizes one by one": (lambda m, x: (x.broadcast_to(2, 3, 4), x.broadcast_to((3, 4)), x.broadcast_to(size=(1, 3, 4)), x[0].broadcast_to(3, 4)), X),
     # joining
     "stacks": (lambda m, x, y: (m.hstack([x, y]), m.vstack([x, y]), m.dstack([x, y]), m.column_stack([x, y[:, 0]]), m.row_stack((x[0], y)),
                                 m.hstack((x[0], y[0])), m.vstack((x[0], y[0])), m.dstack((x[0], y[0])), m.column_stack((x[0], y[0]))), XY),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import flambeau as torch
 from flambeau.foreign import refuse
 from flambeau.nn.modules.hooks import Hook, RemovableHandle, register
-from flambeau.nn.parameter import Parameter
+from flambeau.nn.parameter import Parameter, UninitializedTensorMixin
 from flambeau.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -170,9 +170,10 @@ class StateMixin:
                 f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
                 f"checkpoint but received {type(source)}"
             )
-        if target.ndim == 0 and tuple(source.shape) == (1,):
+        lazy = isinstance(target, UninitializedTensorMixin)  # it has no shape that could differ
+        if not lazy and target.ndim == 0 and tuple(source.shape) == (1,):
             source = source[0]  # files of PyTorch 0.3 have no 0-d tensors
-        if source.shape != target.shape:
+        if not lazy and source.shape != target.shape:
             return (
                 f"size mismatch for {key}: copying a param with shape {source.shape} from checkpoint, "
                 f"the shape in current model is {target.shape}."
