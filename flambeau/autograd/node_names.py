@@ -149,8 +149,11 @@ def _attention(a: Call) -> str:
 
 
 def _median(a: Call) -> str:
-    over = int(a["dim"] != 0 or a.ndim("input") != 1)  # without a dim the tensor comes flattened
-    return f"{'Nanmedian' if a['ignore_nan'] else 'Median'}Backward{over}"
+    return "NanmedianBackward1" if a["ignore_nan"] else "MedianBackward1"
+
+
+def _median_all(a: Call) -> str:
+    return "NanmedianBackward0" if a["ignore_nan"] else "MedianBackward0"
 
 
 def _fourier(of_real: str) -> Callable[[Call], str]:
@@ -176,7 +179,8 @@ RULES: dict[str, Rule] = {
     "special_i0": "I0Backward0", "special_ndtr": "MulBackward1",
     # reductions
     "sum": _by_dims("Sum"), "mean": _by_dims("Mean"), "prod": _by_dims("Prod"), "nanmean": "DivBackward0", "max_over": "MaxBackward0",
-    "max_all": "MaxBackward1", "min_over": "MinBackward0", "min_all": "MinBackward1", "median_over": _median, "var_op": "VarBackward0",
+    "max_all": "MaxBackward1", "min_over": "MinBackward0", "min_all": "MinBackward1", "median_over": _median, "median_all": _median_all,
+    "var_op": "VarBackward0",
     "std_op": "StdBackward0", "var_mean_op": "VarMeanBackward0", "std_mean_op": "StdMeanBackward0", "vector_norm": "LinalgVectorNormBackward0",
     "quantile_values": "SqueezeBackward4", "sum_to_size_op": "SumBackward1", "cdist_values": "CdistBackward0", "sort_values": "SortBackward0",
     "msort": "SortBackward0", "diff": "SubBackward0", "einsum_operands": "ViewBackward0", "tensordot_dims": "ViewBackward0",

@@ -29,12 +29,22 @@ def _wide(d: dtypes.dtype, *scalars: Any) -> dtypes.dtype:
     return d
 
 
+def _check_alpha(name: str, alpha: Any, d: dtypes.dtype) -> None:
+    """PyTorch's errors for a factor of another kind than the result, also for a 1."""
+    kind = alpha._meta.dtype if hasattr(alpha, "_meta") else dtypes.of_number(alpha)
+    if kind is dtypes.bool_ and d is not dtypes.bool_:
+        raise RuntimeError(f"{name}(): Boolean alpha only supported for Boolean results, but the result is {d}; give a number")
+    if kind.category > 1 and d.category < 2:
+        raise RuntimeError(f"{name}(): For integral input tensors, argument alpha must not be a floating point number.")
+    if kind.is_complex and not d.is_complex:
+        raise RuntimeError(f"{name}(): For non-complex input tensors, argument alpha must not be a complex number.")
+
+
 def _scaled_sum(name: str, combine: Any, a: Any, b: Any, alpha: Any, d: dtypes.dtype) -> Any:
     """combine(a, alpha * b) in dtype d. For 16 bits: in float32, of alpha rounded to them, and rounded once."""
+    _check_alpha(name, alpha, d)
     if isinstance(alpha, (int, float, complex)) and alpha == 1:
         return combine(convert(a, d), convert(b, d))
-    if d.category < 2 and (alpha._meta.dtype.category if hasattr(alpha, "_meta") else dtypes.of_number(alpha).category) > 1:
-        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     w = dtypes.float32 if d in _NARROW else d
     return convert(combine(convert(a, w), prim.mul(convert(b, w), convert(fitted(alpha, d, name), w))), d)
 

@@ -57,7 +57,7 @@ _NOT_IMPLEMENTED: Final = {
         "softmax log_softmax rms_norm interpolate_linear interpolate_trilinear round_decimals segment_reduce binary_cross_entropy_with_logits "
         "multilabel_soft_margin_loss logsigmoid binary_cross_entropy softshrink"
     ),
-    "bc": "median_over index_reduce searchsorted_values bucketize searchsorted arange",
+    "bc": "median_all median_over index_reduce searchsorted_values bucketize searchsorted arange",
     "c": (
         "log_normal scatter_reduce_amin scatter_reduce_amax atan2 sign adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d "
         "max_pool1d max_pool1d_values max_pool2d max_pool2d_values max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "

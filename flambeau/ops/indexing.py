@@ -7,9 +7,10 @@ the kernel runs: an IndexError, never a wild read.
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Sequence
 from math import prod as product_of
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
@@ -55,6 +56,9 @@ _MOST_VIEWS = 4096  # that are remembered
 _views: dict[tuple[Any, ...], Steps] = {}  # by metadata and index
 
 
+_SHORT_SEQUENCE: Final = 32  # elements; PyTorch's rule, which was NumPy's
+
+
 def _slice(steps: Steps, shape: list[int], d: int, index: slice) -> None:
     size = shape[d]
     step = 1 if index.step is None else operator.index(index.step)
@@ -78,6 +82,26 @@ def _is_number(i: Any) -> bool:
     return isinstance(i, int) and not isinstance(i, bool)
 
 
+def _is_sequence(i: Any) -> bool:
+    kind = type(i)
+    return hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and not isinstance(i, dict)
+
+
+def _as_tuple(index: Any) -> Any:
+    """As a tuple what PyTorch takes for one, as NumPy did: a short sequence with a tensor, a sequence, a slice, None or an ellipsis in it."""
+    if index.__class__ is tuple or hasattr(index, "_meta") or hasattr(index, "__array__") or not _is_sequence(index):
+        return index
+    if len(index) >= _SHORT_SEQUENCE or not any(
+        i.__class__ is not int and (i is None or i is Ellipsis or isinstance(i, slice) or hasattr(i, "_meta") or _is_sequence(i)) for i in index
+    ):
+        return index
+    if not isinstance(index, (tuple, str)):
+        warnings.warn(
+            "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq]", UserWarning, stacklevel=3
+        )
+    return tuple(index)
+
+
 def _index_items(x: Any, index: Any) -> list[Any]:
     """The index as a list with the ellipsis filled in; numbers from 0-d integer tensors and NumPy scalars."""
     items = list(index) if isinstance(index, tuple) else [index]
@@ -85,14 +109,14 @@ def _index_items(x: Any, index: Any) -> list[Any]:
     for i in items:
         if i is None or i is Ellipsis or isinstance(i, (slice, bool, int)) or hasattr(i, "_meta"):
             out.append(i)
-        elif isinstance(i, (list, tuple, range)):
-            out.append(_as_index(list(i)))
         elif hasattr(i, "__array__"):
             out.append(int(i) if getattr(i, "ndim", 1) == 0 and i.dtype.kind in "iu" else _as_index(i))
         elif hasattr(i, "__index__"):
             out.append(i.__index__())
-        elif isinstance(i, str):
-            raise TypeError("new(): invalid data type 'str'")
+        elif isinstance(i, (str, bytes)):
+            raise TypeError(f"new(): invalid data type '{type(i).__name__}' as an index")
+        elif _is_sequence(i):
+            out.append(_as_index(list(i)))
         else:
             raise IndexError(
                 "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
@@ -116,8 +140,22 @@ def _with_numbers(index: Any) -> Any:
 
 
 def _as_index(data: Any) -> Any:
+    """Sequences and arrays are masks, where they are bool or uint8, or whole numbers, whatever kind they have."""
+    if isinstance(data, list) and any(isinstance(i, (str, bytes)) for i in data):
+        raise TypeError("new(): invalid data type 'str' in a sequence that is an index")
+    if isinstance(data, list) and any(isinstance(i, complex) for i in data):
+        raise TypeError("'complex' object cannot be interpreted as an integer, in a sequence that is an index")
+    if isinstance(data, list) and any(isinstance(i, int) and not -(2**63) <= i < 2**63 for i in data):
+        raise ValueError("Overflow when unpacking long long: an index has more than 63 bits and a sign")
     t = tensor(data)
-    return t.to(dtypes.int64) if t.numel() == 0 and t.dtype.is_floating_point else t  # type: ignore[attr-defined]
+    return t if t.dtype in (dtypes.bool_, dtypes.uint8, dtypes.int64) or t.is_complex() else t.to(dtypes.int64)  # type: ignore[attr-defined]
+
+
+def _outside(i: int, d: int, size: Any) -> Exception:
+    """What to raise for a number that is no place of a dim."""
+    if not -(2**63) <= i < 2**63:
+        return ValueError(f"Overflow when unpacking long long: the index {i} has more than 63 bits and a sign")
+    return IndexError(f"index {i} is out of bounds for dimension {d} with size {size}")
 
 
 def _consumes(i: Any) -> int:
@@ -171,7 +209,7 @@ def _steps(m: Any, items: list[Any]) -> tuple[Steps, list[Any]]:
         elif _is_number(i):
             size = shape.pop(d)
             if not -size <= i < size:
-                raise IndexError(f"index {i} is out of bounds for dimension {d} with size {size}")
+                raise _outside(i, d, size)
             steps.append((_select_op, (i + size if i < 0 else int(i), d)))
         else:
             kind = i.dtype
@@ -191,7 +229,7 @@ def _steps(m: Any, items: list[Any]) -> tuple[Steps, list[Any]]:
                 else:
                     tensors.extend(found.unbind(1))
                     d += i.ndim
-            elif kind.category == 1:
+            elif kind in (dtypes.int64, dtypes.int32):
                 tensors.append(i)
                 d += 1
             else:
@@ -235,7 +273,7 @@ def getitem(self: Tensor, index: Tensor | Any) -> Tensor:
         if 0 <= index < size:
             return _select_op(self, index, 0)  # type: ignore[no-any-return]
         if not -size <= index < 0:
-            raise IndexError(f"index {index} is out of bounds for dimension 0 with size {size}")
+            raise _outside(index, 0, size)
         return _select_op(self, index + size, 0)  # type: ignore[no-any-return]
     steps = _remembered(self._meta, index)
     if steps is None:
@@ -245,7 +283,7 @@ def getitem(self: Tensor, index: Tensor | Any) -> Tensor:
             rows = masked_rows(self, index)
             if rows is not None:
                 return rows
-        plain = _with_numbers(index)
+        plain = _with_numbers(_as_tuple(index))
         if plain is not index:
             return getitem(self, plain)  # type: ignore[no-any-return]
         x, tensors = _basic(self, _index_items(self, index))
@@ -439,7 +477,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
             view = operation_(view, *arguments)
         assign(view, value, "__setitem__")
         return self
-    plain = _with_numbers(index)
+    plain = _with_numbers(_as_tuple(index))
     if plain is not index:
         setitem(self, plain, value)
         return self

@@ -14,6 +14,7 @@ from flambeau import dtypes
 from flambeau.ops.named import public
 from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_strided, cat, dim_of, flip, one_of, sizes_of, stack, tensor_split, transpose
+from flambeau.ops.tied import tied_to
 from flambeau.ops.wrapper import MISSING
 from flambeau.queries import contiguous_format
 
@@ -173,12 +174,12 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
     if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
-        return input.new_empty((0,))
+        return tied_to(input.new_empty((0,)), input)
     n = input.shape[0]
     count = math.comb(n + r - 1, r) if with_replacement and n else math.comb(n, r)
     check_memory((max(count, 1), r), input.dtype)
     if not count:
-        return input.new_empty((0, r))
+        return tied_to(input.new_empty((0, r)), input)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.shape[0]), r))
     return input.index_select(0, tensor([i for row in rows for i in row], device=input.device)).reshape(len(rows), r)

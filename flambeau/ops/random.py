@@ -12,6 +12,7 @@ from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import C_NAMES, dtype
 from flambeau.foreign import refuse
 from flambeau.layouts import strided
+from flambeau.ops.at_hand import at_hand, within
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.shape import sizes_of
 from flambeau.ops.signatures import a_dtype, type_name, whole
@@ -484,6 +485,8 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 
 def _draw_each(target: Tensor, p: Tensor, generator: Any) -> Tensor:
+    if not within(p._plain(), 0.0, 1.0):  # type: ignore[attr-defined]
+        raise RuntimeError("bernoulli(): Expected p_in >= 0 && p_in <= 1 to be true: all probabilities must be from 0 to 1, and none a NaN")
     dense = p.detach()._plain().permute(_order(target)).contiguous()  # type: ignore[attr-defined]  # in the order of the draws
     return _fill_in_place(
         target, lambda a, n: _state(generator).bernoulli_each(a, n, target.dtype, dense._address(), dense.dtype), "bernoulli_"
@@ -528,6 +531,8 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
         raise TypeError("normal(): give tensors, or a size")
     if hasattr(std, "_meta") and std.dtype.is_complex:
         raise RuntimeError(f"normal expects standard deviation to be non-complex, got {std.dtype}")
+    if at_hand(std) and not within(std, 0.0, math.inf):
+        raise RuntimeError("normal(): normal expects all elements of std >= 0.0")
     shape = tuple(broadcast_tensors(*shape_of)[0].shape)
     d = shape_of[0].dtype  # of the mean, where that is a tensor, whatever the deviation has
     t = (randn(shape, dtype=d, generator=generator, device=shape_of[0]._meta.device) * _constant(std) + _constant(mean)).to(d)  # type: ignore[operator, attr-defined]

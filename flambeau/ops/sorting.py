@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.ops import primitives as prim
+from flambeau.ops.at_hand import at_hand, within
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
 from flambeau.ops.promotion import convert, need_order, promote_float
@@ -25,7 +27,9 @@ from flambeau.ops.selection import (
     unique_consecutive,
 )  # fmt: skip
 from flambeau.ops.shape import as_shape, contiguous_of, dim_of, one_of
+from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import MISSING, numpy_names
+from flambeau.queries import iinfo
 from flambeau.trace.blank import no_data
 from flambeau.trace.mutation import into
 from flambeau.trace.strides import like_strides
@@ -145,11 +149,29 @@ def _median_over(input: Tensor, dim: int, keepdim: bool, ignore_nan: bool) -> tu
     return (nanmedian_result if ignore_nan else median_result)(*chosen)  # type: ignore[no-any-return]
 
 
+@operation(name="median_all")
+def _median_all(input: Tensor, ignore_nan: bool) -> Tensor:
+    """Of all elements. The gradient is shared by the elements that equal it, as in PyTorch: the value goes on as an extreme of those."""
+    m = input._meta
+    if not m.numel:  # PyTorch's NaN, in a dtype that has none what the processor makes of it
+        least = math.nan if m.dtype.category > 1 else iinfo(m.dtype).min if m.dtype.itemsize >= 4 else 0
+        return tied(prim.full_of((), prim.constant(least, m.dtype)), input)  # type: ignore[no-any-return]
+    value = _median_over(as_shape(input, (m.numel,)), 0, False, ignore_nan)[0]
+    if not input.requires_grad:
+        return value  # type: ignore[no-any-return]
+    value = prim.detach(value)
+    same = prim.bitwise_or(prim.eq(input, value), prim.bitwise_and(prim.isnan(input), prim.isnan(value)))
+    dims = tuple(range(m.ndim))
+    low, high = (prim.constant(sign * math.inf, m.dtype) for sign in (-1, 1))
+    greatest, least_ = prim.amax(prim.where(same, input, low), dims=dims), prim.amin(prim.where(same, input, high), dims=dims)
+    return prim.where(prim.eq(value, low), least_, greatest)  # type: ignore[no-any-return]
+
+
 @remembered_with_axis
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median: of all elements, or along a dim with its indices. NaN wins."""
     if dim is None:
-        return _median_over(input.reshape(-1), 0, False, False)[0]  # type: ignore[attr-defined]
+        return _median_all(input, False)
     _need_elements("median", input, dim)
     return _median_over(input, dim, keepdim, False)
 
@@ -158,7 +180,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median of what is not NaN."""
     if dim is None:
-        return _median_over(input.reshape(-1), 0, False, True)[0]  # type: ignore[attr-defined]
+        return _median_all(input, True)
     _need_elements("nanmedian", input, dim)
     return _median_over(input, dim, keepdim, True)
 
@@ -260,6 +282,8 @@ def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolat
         raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
     if input.numel() == 0:
         raise RuntimeError(f"{name}() input tensor must be non-empty")
+    if at_hand(q) and not within(q, 0.0, 1.0):
+        raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
     return _quantile(input, q, dim, keepdim, interpolation, ignore_nan)  # type: ignore[no-any-return]
 
 

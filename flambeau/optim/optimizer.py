@@ -233,7 +233,7 @@ class Optimizer:
             if not isinstance(p, Tensor):
                 refuse((p,), f"the optimizer {type(self).__name__}")
                 raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
-            if not (p.is_leaf or p.retains_grad):
+            if not self.defaults.get("differentiable") and not (p.is_leaf or p.retains_grad):
                 raise ValueError("can't optimize a non-leaf Tensor")
         for name, default in self.defaults.items():
             if default is required and name not in param_group:
@@ -450,8 +450,8 @@ def _without(params: list[Tensor], once: list[Tensor]) -> list[Tensor]:
     return rest
 
 
-def check(**values: Any) -> None:
-    """PyTorch's checks of the usual arguments; ValueError where one is out of range."""
+def check(*, takes_nan: bool = False, **values: Any) -> None:
+    """PyTorch's checks of the usual arguments; ValueError where one is out of range, or a NaN and not taken."""
     names = {"lr": "learning rate", "eps": "epsilon value", "weight_decay": "weight_decay value", "momentum": "momentum value"}
     for name, value in values.items():
         if name == "betas":
@@ -460,7 +460,7 @@ def check(**values: Any) -> None:
                     raise ValueError(f"Invalid beta parameter at index {i}: {value[i]}")
         elif name == "lr" and isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
-        elif not value >= 0.0:
+        elif value < 0.0 if takes_nan else not value >= 0.0:
             raise ValueError(f"Invalid {names.get(name, name + ' value')}: {value}")
 
 

@@ -36,7 +36,7 @@ class SGD(Optimizer):
         nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:  # fmt: skip
-        check(lr=lr, momentum=momentum, weight_decay=weight_decay)
+        check(lr=lr, momentum=momentum, weight_decay=weight_decay, takes_nan=True)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         super().__init__(params, {

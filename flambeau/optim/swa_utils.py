@@ -20,7 +20,7 @@ _MultiAverage = Callable[[_Tensors, _Tensors, Any], None]
 
 
 def _check_decay(decay: float) -> None:
-    if not 0.0 <= decay <= 1.0:
+    if decay < 0.0 or decay > 1.0:
         raise ValueError(f"Invalid decay value {decay} provided. Please provide a value in [0,1] range.")
 
 

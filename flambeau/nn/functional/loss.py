@@ -481,8 +481,6 @@ def gaussian_nll_loss(
         raise TypeError(f"gaussian_nll_loss(): argument 'var' must be Tensor or float, not {type(var).__name__}")
     variance: Tensor = torch.full_like(input, var, requires_grad=False) if isinstance(var, float) else var
     negative = torch.lt(variance, 0)  # before the sizes: it is PyTorch that looks at dtype and layout first
-    if variance.dtype.category == 1:
-        raise RuntimeError(f"gaussian_nll_loss(): var of {variance.dtype} cannot be clamped to eps = {eps}: give a floating tensor, or a float")
     if tuple(variance.shape) != tuple(input.shape):
         if tuple(input.shape[:-1]) == tuple(variance.shape):
             variance = variance.unsqueeze(-1)
@@ -491,7 +489,9 @@ def gaussian_nll_loss(
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"gaussian_nll_loss(): {reduction} is not valid")
     if bool(negative.any()):
-        raise ValueError("var has negative entry/entries")
+        raise ValueError("gaussian_nll_loss(): var has negative entry/entries")
+    if variance.dtype.category == 1:
+        raise RuntimeError(f"gaussian_nll_loss(): var of {variance.dtype} cannot be clamped to eps = {eps}: give a floating tensor, or a float")
     return _gaussian_nll_loss(input, target, variance, full, eps, reduction)
 
 

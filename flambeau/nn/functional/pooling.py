@@ -434,6 +434,7 @@ def _adaptive_max_pool1d(input: Tensor, output_size: Size) -> tuple[Tensor, Tens
 @as_suggested()
 def _adaptive_max_pool2d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
     targets = _targets("adaptive_max_pool2d", input, output_size, 2)
+    _refuse("adaptive_max_pool2d", input, ints=False)
     size = input.shape[-2:]
     if all(o and n % o == 0 for n, o in zip(size, targets, strict=True)):
         kernel = tuple(n // o for n, o in zip(size, targets, strict=True))

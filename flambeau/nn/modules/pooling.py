@@ -105,7 +105,8 @@ class _FractionalMaxPoolNd(Module):
         super().__init__()
         many = _ntuple(self._dims)
         self.kernel_size = many(kernel_size)
-        if self._dims == 3 and not all(k > 0 for k in self.kernel_size):
+        sizes = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) if isinstance(kernel_size, int) else ()
+        if self._dims == 3 and not all(k > 0 for k in sizes):  # of others the call says what is wrong
             raise ValueError(f"kernel_size must be greater than 0, but got {kernel_size}")
         self.return_indices = return_indices
         self.register_buffer("_random_samples", _random_samples)
@@ -115,10 +116,12 @@ class _FractionalMaxPoolNd(Module):
             raise ValueError(f"{type(self).__name__} requires specifying either an output size, or a pooling ratio")
         if output_size is not None and output_ratio is not None:
             raise ValueError("only one of output_size and output_ratio may be specified")
-        if self.output_ratio is not None and len(self.output_ratio) < self._dims:
-            raise IndexError(f"{type(self).__name__}: output_ratio must be a number or {self._dims} of them, got {output_ratio}")
-        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
-            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+        if self.output_ratio is not None:
+            for i in range(self._dims):  # the values that are there come before their number
+                if i == len(self.output_ratio):
+                    raise IndexError(f"{type(self).__name__}: output_ratio must be a number or {self._dims} of them, got {output_ratio}")
+                if not 0 < self.output_ratio[i] < 1:
+                    raise ValueError(f"{type(self).__name__}: output_ratio must be between 0 and 1 (got {output_ratio})")
 
     def forward(self, input: Tensor) -> Any:
         return type(self)._function(

@@ -21,6 +21,7 @@ from flambeau.ops.linalg.gradients import permutation_matrix, solve_triangular_w
 from flambeau.ops.linalg.systems import batch_of
 from flambeau.ops.primitive import laid_out
 from flambeau.ops.primitives.host import call_host
+from flambeau.ops.primitives.move import expected
 from flambeau.ops.registry import operation
 from flambeau.ops.results import return_type
 from flambeau.ops.tied import tied
@@ -140,6 +141,10 @@ def _reflectors(name: str, A: Any, tau: Any) -> list[tuple[Any, Any]]:
     require_matrix(name, A, "input")
     require_floating(name, A)
     require_same_dtype(name, A, tau)
+    if tau._meta.ndim != A._meta.ndim - 1 or tau._meta.shape[:-1] != A._meta.shape[:-2]:
+        raise RuntimeError(
+            f"{name}: Expected tau to have one dimension less than input, and its batch dimensions, but got shapes {tuple(tau.shape)} and {tuple(A.shape)}"
+        )
     m, n = A._meta.shape[-2:]
     k = tau._meta.shape[-1]
     if name == "ormqr":  # of a wide matrix, too
@@ -245,6 +250,7 @@ def _lu_unpack(LU_data: Tensor, LU_pivots: Tensor) -> tuple[Tensor, Tensor, Tens
     if LU_pivots.dtype is not dtypes.int32:
         raise RuntimeError(f"torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype, got {LU_pivots.dtype}")
     m = LU_data._meta.shape[-2]
+    expected(LU_pivots, 1, m + 1, LU_pivots._meta.ndim - 1, what="pivot")
     order = call_host("permutation", (LU_pivots,), ((*LU_pivots._meta.shape[:-1], m), dtypes.int64), rows=m)
     return _unpack(LU_data, order, return_type("lu_unpack", "P", "L", "U"))  # type: ignore[no-any-return]
 

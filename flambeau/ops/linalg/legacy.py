@@ -22,6 +22,7 @@ from flambeau.ops.named import renamed
 from flambeau.ops.results import return_type
 from flambeau.ops.tied import tied_to
 from flambeau.queries import contiguous_format
+from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -117,7 +118,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Any:
 
 def chain_matmul(*matrices: Tensor, out: Any = None) -> Any:
     """The product of matrices in the order that costs least."""
-    return matrices[0] if len(matrices) == 1 else multi_dot(matrices, out=out)
+    return into(out, matrices[0].clone(), "chain_matmul") if len(matrices) == 1 else multi_dot(matrices, out=out)
 
 
 def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:

@@ -28,6 +28,14 @@ INFINITY = float("inf")
 
 
 # -- norms --------------------------------------------------------------------------------------------------------
+def _need_real_order(name: str, ord: Any) -> None:
+    """PyTorch's errors for an order that is no real number of 64 bits."""
+    if isinstance(ord, complex):
+        raise RuntimeError(f"{name}: Expected a non-complex scalar as the order of norm, got {ord}")
+    if isinstance(ord, int) and not -(2**63) <= ord < 2**63:
+        raise OverflowError(f"{name}(): the order {ord} is an int too big to convert: it must lie within 64 bits")
+
+
 @public("linalg.vector_norm")
 @remembered_with_axis
 def vector_norm(x: Tensor | Any = MISSING, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, input: Tensor | Any = MISSING) -> Any:
@@ -35,6 +43,7 @@ def vector_norm(x: Tensor | Any = MISSING, ord: float = 2, dim: Any = None, keep
     if x is MISSING or input is not MISSING:
         x = one_of("linalg.vector_norm", x=x, input=input)
     require_floating("linalg.vector_norm", x, low=True)
+    _need_real_order("linalg.vector_norm", ord)
     dims = tuple(dim) if isinstance(dim, (list, tuple)) else dim
     over = range(x.ndim) if x.ndim == 0 or dims is None or dims == () else [dims] if isinstance(dims, int) else dims
     if (ord == INFINITY or ord < 0) and any(x.shape[d] == 0 for d in over):
@@ -53,6 +62,7 @@ def matrix_norm(input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: b
     name = "linalg.matrix_norm"
     require_matrix(name, input)
     require_floating(name, input, low=ord not in ("nuc", 2, -2))
+    _need_real_order(name, ord)
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:
         raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {dim}")
     row, column = dim_of(dim[0], input.ndim), dim_of(dim[1], input.ndim)
@@ -140,6 +150,8 @@ def matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, *, atol
 def multi_dot(tensors: Sequence[Tensor]) -> Any:
     """The product of two or more matrices in the order that costs least; the first and the last may be vectors."""
     name = "multi_dot()"
+    if hasattr(tensors, "_meta"):
+        raise TypeError(f"linalg_{name}: argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
     if len(tensors) < 2:
         raise RuntimeError(f"{name}: expected at least 2 tensors but got {len(tensors)}")
     xs = list(tensors)
@@ -220,10 +232,10 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
 def vander(x: Tensor, *, N: int | None = None) -> Any:
     """x ** 0, x ** 1, ..., x ** (N - 1) as a new last dim; N is the length of x by default."""
     refuse_dtype("linalg.vander", x.dtype)
-    if N is not None and N <= 1:
-        raise RuntimeError(f"N must be greater than 1, got {N}")
     if x.ndim == 0:
         x = x.reshape(1)
+    if (x.shape[-1] if N is None else N) <= 1:
+        raise RuntimeError(f"linalg.vander(): N must be greater than 1, got {x.shape[-1] if N is None else N}")
     kind = dtypes.int64 if x.dtype.category < 2 else x.dtype
     columns = (x.shape[-1] if N is None else N)
     check_memory((*x.shape, columns), kind)

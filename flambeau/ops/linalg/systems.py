@@ -20,7 +20,7 @@ from flambeau.ops.linalg.checks import (
 )
 from flambeau.ops.linalg.gradients import permutation_matrix, solve_triangular_with
 from flambeau.ops.linear import matmul_of
-from flambeau.ops.primitive import laid_out
+from flambeau.ops.primitive import broadcast_shapes, laid_out
 from flambeau.ops.primitives.host import call_host
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
@@ -183,6 +183,8 @@ def _tensorinv(A: Tensor, ind: int) -> tuple[Tensor, Tensor]:
     shape = tuple(A._meta.shape)
     if ind <= 0:
         raise RuntimeError("Expected a strictly positive integer for 'ind'")
+    if ind > len(shape):
+        raise RuntimeError(f"linalg.tensorinv: ind = {ind} must not exceed the number of dims of the input, whose shape is {shape}")
     rows = product_of(shape[:ind])
     if rows != product_of(shape[ind:]):
         raise RuntimeError(
@@ -267,7 +269,9 @@ def _epsilon(d: Any) -> float:
 @operation(name="linalg_pinv", public=False)
 def _pinv(A: Tensor, atol: Tensor, rtol: Tensor, hermitian: bool) -> Tensor:
     kind = A.dtype.to_real()
-    batch = batch_of(A)
+    batch = broadcast_shapes("linalg.pinv", [batch_of(A), tuple(atol._meta.shape), tuple(rtol._meta.shape)])
+    if batch != batch_of(A):  # a matrix for each tolerance
+        A = A.expand((*batch, *A._meta.shape[-2:]))  # type: ignore[attr-defined]
     cut = [prim.detach(prim.cast(t, dtype=kind) if t.dtype is not kind else t) for t in (atol, rtol)]
     m, n = A._meta.shape[-2:]
     return call_host("pinv", (A, *cut), ((*batch, n, m), A.dtype), hermitian=hermitian)  # type: ignore[no-any-return]
@@ -325,6 +329,11 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise RuntimeError(f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver!r}")
     driver = driver or "gelsy"
+    if not 0 <= input.ndim - b.ndim <= 1:
+        raise RuntimeError(
+            "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1, "
+            f"got shapes {tuple(input.shape)} and {tuple(b.shape)}"
+        )
     cut = float(rcond) if rcond is not None else _epsilon(input.dtype) * max(input.shape[-2:], default=0)
     solution, residuals, rank, singular = _lstsq(input, b, cut)
     for d, (n, of_all) in enumerate(zip(reversed(input.shape[:-2]), reversed(rank.shape), strict=False), start=1):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import flambeau as torch
 from flambeau.foreign import refuse
 from flambeau.ops.signatures import type_name
 from flambeau.optim.optimizer import Optimizer
+from flambeau.tensor import Tensor
 
 EPOCH_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
@@ -30,13 +32,13 @@ class LRScheduler:
         self.optimizer = optimizer
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
+                group.setdefault("initial_lr", own(group["lr"]))
             elif "initial_lr" not in group:
                 raise KeyError(
                     f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with last_epoch >= 0: "
                     "load the optimizer's state first"
                 )
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.base_lrs = [own(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._initial_step()
 
@@ -66,7 +68,7 @@ class LRScheduler:
         raise NotImplementedError
 
     def _now(self) -> list[Any]:
-        return [group["lr"] for group in self.optimizer.param_groups]
+        return [own(group["lr"]) for group in self.optimizer.param_groups]
 
     def step(self, epoch: int | None = None) -> None:
         """Set the next rates; call it after the optimizer's step."""
@@ -95,8 +97,22 @@ class LRScheduler:
 
     def _set(self, values: list[Any]) -> None:
         for group, lr in zip(self.optimizer.param_groups, values, strict=True):
-            group["lr"] = lr
+            set_rate(group, lr)
         self._last_lr = self._now()
+
+
+def own(rate: Any) -> Any:
+    """A rate that later writes to a tensor do not change."""
+    return rate.clone() if isinstance(rate, Tensor) else rate
+
+
+def set_rate(group: dict[str, Any], rate: Any) -> None:
+    """A group's next rate. A tensor stays the one that the user has given: it is written to."""
+    if isinstance(group["lr"], Tensor):
+        with torch.no_grad():
+            group["lr"].fill_(rate.squeeze() if isinstance(rate, Tensor) and rate.ndim else rate)
+    else:
+        group["lr"] = rate
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from flambeau.optim.lr_scheduler.base import LRScheduler
+from flambeau.optim.lr_scheduler.base import LRScheduler, set_rate
 from flambeau.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from flambeau.optim.optimizer import Optimizer
 
@@ -48,7 +48,7 @@ class SequentialLR(_Composed):
     def __init__(
         self, optimizer: Optimizer, schedulers: list[Any], milestones: list[int], last_epoch: int = -1
     ) -> None:
-        if not schedulers:
+        if len(schedulers) < 1:
             raise ValueError(f"{type(self).__name__} expects at least one scheduler, but got no scheduler.")
         self._check(schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
@@ -61,7 +61,7 @@ class SequentialLR(_Composed):
         self.last_epoch = last_epoch + 1
         self.optimizer = optimizer
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
+            set_rate(group, group["initial_lr"])
         self._undo(self)  # each schedule has made its initial step; only the first one's counts
         first = schedulers[bisect_right(milestones, 0)]
         first._initial_step()
@@ -90,7 +90,7 @@ class ChainedScheduler(_Composed):
     """All schedules at each step, one after another."""
 
     def __init__(self, schedulers: Sequence[Any], optimizer: Optimizer | None = None) -> None:
-        if not schedulers:
+        if len(schedulers) < 1:
             raise ValueError(f"{type(self).__name__} expects at least one scheduler to be chained, but got no scheduler.")
         self.optimizer = schedulers[0].optimizer if optimizer is None else optimizer
         self._check(schedulers, self.optimizer)

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.optim.lr_scheduler.base import LRScheduler, check_optimizer, per_group
+from flambeau.optim.lr_scheduler.base import LRScheduler, check_optimizer, per_group, set_rate
 from flambeau.optim.optimizer import Group, Optimizer
 
 
@@ -17,9 +17,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
-        if not isinstance(T_0, int) or T_0 <= 0:
+        if T_0 <= 0 or not isinstance(T_0, int):
             raise ValueError(f"Expected positive integer T_0, but got {T_0}")
-        if not isinstance(T_mult, int) or T_mult < 1:
+        if T_mult < 1 or not isinstance(T_mult, int):
             raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
         if not isinstance(eta_min, (float, int)):
             raise ValueError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}")
@@ -101,9 +101,9 @@ class OneCycleLR(_WithMomentum):
                 if not isinstance(value, int) or value <= 0:
                     raise ValueError(f"Expected positive integer {name}, but got {value}")
             total_steps = epochs * steps_per_epoch
-        elif not isinstance(total_steps, int) or total_steps <= 0:
+        elif total_steps <= 0 or not isinstance(total_steps, int):
             raise ValueError(f"Expected positive integer total_steps, but got {total_steps}")
-        if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
+        if pct_start < 0 or pct_start > 1 or not isinstance(pct_start, float):
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
             raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
@@ -178,7 +178,7 @@ class CyclicLR(_WithMomentum):
         base_lrs = per_group("base_lr", optimizer, base_lr)
         if last_epoch == -1:
             for lr, group in zip(base_lrs, optimizer.param_groups, strict=True):
-                group["lr"] = lr
+                set_rate(group, lr)
         self.max_lrs = per_group("max_lr", optimizer, max_lr)
         up = float(step_size_up)
         down = up if step_size_down is None else float(step_size_down)

@@ -6,7 +6,7 @@ import math
 import warnings
 from typing import Any
 
-from flambeau.optim.lr_scheduler.base import EPOCH_WARNING, LRScheduler, check_optimizer
+from flambeau.optim.lr_scheduler.base import EPOCH_WARNING, LRScheduler, check_optimizer, set_rate
 from flambeau.optim.optimizer import Optimizer
 
 
@@ -97,7 +97,7 @@ class ReduceLROnPlateau(LRScheduler):
             old = float(group["lr"])
             new = max(old * self.factor, low)
             if old - new > self.eps:
-                group["lr"] = new
+                set_rate(group, new)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.__dict__.update(state_dict)

@@ -97,7 +97,12 @@ def collate(batch: Any, *, collate_fn_map: dict[Any, Any] | None = None) -> Any:
 
 def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
     """Tensors of one shape along a new first dimension."""
-    return torch.stack(list(batch), 0)
+    for kind, found in (("nested", batch[0].is_nested), ("sparse", batch[0].layout is not torch.strided)):
+        if found:
+            raise RuntimeError(
+                f"default_collate(): Batches of {kind} tensors are not currently supported by the default collate_fn; give the loader a custom collate_fn"
+            )
+    return torch.stack(batch, 0)
 
 
 def collate_numpy_array_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:

@@ -267,7 +267,7 @@ class DistributedSampler(ResumableSampler[int]):
             known = is_initialized()
             num_replicas = (get_world_size() if known else 1) if num_replicas is None else num_replicas
             rank = (get_rank() if known else 0) if rank is None else rank
-        if not 0 <= rank < num_replicas:
+        if rank >= num_replicas or rank < 0:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset = dataset
         self.num_replicas = num_replicas
