@@ -17,9 +17,10 @@ FACTORS: tuple[Any, ...] = (
 )  # fmt: skip
 CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "add": lambda m, x, a: m.add(x, x, alpha=a), "add_": lambda m, x, a: x.clone().add_(x, alpha=a), "add of a number": lambda m, x, a: m.add(x, 1, alpha=a),
-    "sub": lambda m, x, a: m.sub(x, x, alpha=a), "rsub": lambda m, x, a: m.rsub(x, x, alpha=a), "out": lambda m, x, a: m.add(x, x, alpha=a, out=m.empty_like(x)),
-    "index_add": lambda m, x, a: x.index_add(0, m.tensor([0]), x[:1], alpha=a), "foreach": lambda m, x, a: m._foreach_add([x], [x], alpha=a)[0],
-    "addr": lambda m, x, a: m.addr(x[:, None], x, x[:1], alpha=a), "beta": lambda m, x, a: m.addr(x[:, None], x, x[:1], beta=a),
+    "sub": lambda m, x, a: m.sub(x, x, alpha=a), "rsub": lambda m, x, a: m.rsub(x, x, alpha=a),
+    "out": lambda m, x, a: m.add(x, x, alpha=a, out=m.empty_like(x)), "index_add": lambda m, x, a: x.index_add(0, m.tensor([0]), x[:1], alpha=a),
+    "foreach": lambda m, x, a: m._foreach_add([x], [x], alpha=a)[0], "addr": lambda m, x, a: m.addr(x[:, None], x, x[:1], alpha=a),
+    "beta": lambda m, x, a: m.addr(x[:, None], x, x[:1], beta=a),
 }  # fmt: skip
 
 
