@@ -130,12 +130,12 @@ def cast(b: Builder, source: dtype, target: dtype, value: Value, width: int) -> 
 
 
 # -- contiguous memory ------------------------------------------------------------------------------------------------
-def _memory_element(d: dtype) -> str:
+def memory_element(d: dtype) -> str:
     """What loads and stores move: bfloat16 as its bits, complex as its parts."""
     return "i16" if d.name == "bfloat16" else MEMORY_TYPE[d.to_real().name]
 
 
-def _from_memory(x: Lanes, d: dtype) -> Lanes:
+def from_memory(x: Lanes, d: dtype) -> Lanes:
     if d is bool_:
         return x.ne(0)
     if d.name == "float16":
@@ -145,7 +145,7 @@ def _from_memory(x: Lanes, d: dtype) -> Lanes:
     return small_floats.decode(d.name, x) if d.name in FORMATS else x
 
 
-def _to_memory(x: Lanes, d: dtype) -> Lanes:
+def to_memory(x: Lanes, d: dtype) -> Lanes:
     if d is bool_:
         return x.to("i8", "zext")
     if d.name == "float16":
@@ -203,16 +203,16 @@ def _store_elements(b: Builder, x: Lanes, pointer: str, mask: str | None, align:
 
 def load(b: Builder, d: dtype, pointer: str, width: int, mask: str | None = None) -> Value:
     """`width` consecutive elements at `pointer`; lanes whose mask bit is clear read nothing and hold zero."""
-    element = _memory_element(d)
+    element = memory_element(d)
     align = d.to_real().itemsize
     if not d.is_complex:
-        return _from_memory(_load_elements(b, element, pointer, width, mask, align), d).name
+        return from_memory(_load_elements(b, element, pointer, width, mask, align), d).name
     if width == 1:
         re = _load_elements(b, element, pointer, 1, mask, align)
         im = _load_elements(b, element, b.gep(element, pointer, 1), 1, mask, align)
-        return _from_memory(re, d.to_real()).name, _from_memory(im, d.to_real()).name
+        return from_memory(re, d.to_real()).name, from_memory(im, d.to_real()).name
     wide = None if mask is None else _pair_mask(b, mask, width)
-    pair = _from_memory(_load_elements(b, element, pointer, 2 * width, wide, align), d.to_real())
+    pair = from_memory(_load_elements(b, element, pointer, 2 * width, wide, align), d.to_real())
     return _part(b, pair, 0), _part(b, pair, 1)
 
 
@@ -220,9 +220,9 @@ def store(b: Builder, d: dtype, value: Value, pointer: str, width: int, mask: st
     """Write `width` consecutive elements at `pointer`; lanes whose mask bit is clear write nothing."""
     align = d.to_real().itemsize
     if not d.is_complex:
-        _store_elements(b, _to_memory(lanes(b, d, value, width), d), pointer, mask, align)
+        _store_elements(b, to_memory(lanes(b, d, value, width), d), pointer, mask, align)
         return
-    re, im = (_to_memory(Lanes(b, register_element(d), width, part), d.to_real()) for part in value)
+    re, im = (to_memory(Lanes(b, register_element(d), width, part), d.to_real()) for part in value)
     if width == 1:
         _store_elements(b, re, pointer, mask, align)
         _store_elements(b, im, b.gep(re.element, pointer, 1), mask, align)
@@ -240,7 +240,7 @@ def _all_set(width: int) -> str:
     return "splat (i1 true)" if width > 1 else "true"
 
 
-def _gather_elements(b: Builder, element: str, addresses: str, width: int, mask: str | None, align: int) -> Lanes:
+def gather_elements(b: Builder, element: str, addresses: str, width: int, mask: str | None, align: int) -> Lanes:
     if width == 1:
         return _load_elements(b, element, addresses, 1, mask, align)
     x = Lanes(b, element, width, "")
@@ -252,7 +252,7 @@ def _gather_elements(b: Builder, element: str, addresses: str, width: int, mask:
     return Lanes(b, element, width, b.call(x.type, name, arguments))
 
 
-def _scatter_elements(b: Builder, x: Lanes, addresses: str, mask: str | None, align: int) -> None:
+def scatter_elements(b: Builder, x: Lanes, addresses: str, mask: str | None, align: int) -> None:
     if x.width == 1:
         _store_elements(b, x, addresses, mask, align)
         return
@@ -265,27 +265,38 @@ def _scatter_elements(b: Builder, x: Lanes, addresses: str, mask: str | None, al
 
 def gather(b: Builder, d: dtype, base: str, index: str, width: int, mask: str | None = None) -> Value:
     """Elements `base[index[lane]]`; `index` holds i64 lanes, in elements. Masked-off lanes read nothing, hold zero."""
-    element = _memory_element(d)
+    element = memory_element(d)
     align = d.to_real().itemsize
     if not d.is_complex:
         addresses = _addresses(b, element, base, index, width)
-        return _from_memory(_gather_elements(b, element, addresses, width, mask, align), d).name
+        return from_memory(gather_elements(b, element, addresses, width, mask, align), d).name
     addresses = _addresses(b, f"[2 x {element}]", base, index, width)
     second = b.op(f"getelementptr {element}, {vector('ptr', width)} {addresses}, i64 1")
-    re = _gather_elements(b, element, addresses, width, mask, align)
-    im = _gather_elements(b, element, second, width, mask, align)
-    return _from_memory(re, d.to_real()).name, _from_memory(im, d.to_real()).name
+    re = gather_elements(b, element, addresses, width, mask, align)
+    im = gather_elements(b, element, second, width, mask, align)
+    return from_memory(re, d.to_real()).name, from_memory(im, d.to_real()).name
 
 
 def scatter(b: Builder, d: dtype, value: Value, base: str, index: str, width: int, mask: str | None = None) -> None:
     """`base[index[lane]] = value[lane]`, lowest lane first; masked-off lanes write nothing."""
-    element = _memory_element(d)
+    element = memory_element(d)
     align = d.to_real().itemsize
     if not d.is_complex:
         addresses = _addresses(b, element, base, index, width)
-        _scatter_elements(b, _to_memory(lanes(b, d, value, width), d), addresses, mask, align)
+        scatter_elements(b, to_memory(lanes(b, d, value, width), d), addresses, mask, align)
         return
     addresses = _addresses(b, f"[2 x {element}]", base, index, width)
     second = b.op(f"getelementptr {element}, {vector('ptr', width)} {addresses}, i64 1")
     for part, where in zip(value, (addresses, second), strict=True):
-        _scatter_elements(b, _to_memory(Lanes(b, register_element(d), width, part), d.to_real()), where, mask, align)
+        scatter_elements(b, to_memory(Lanes(b, register_element(d), width, part), d.to_real()), where, mask, align)
+
+
+# -- memory at addresses ----------------------------------------------------------------------------------------------
+def gather_at(b: Builder, d: dtype, addresses: str, width: int, mask: str | None = None) -> Value:
+    """The real elements at addresses (pointer lanes). Masked-off lanes read nothing, hold zero."""
+    return from_memory(gather_elements(b, memory_element(d), addresses, width, mask, d.itemsize), d).name
+
+
+def scatter_at(b: Builder, d: dtype, value: Value, addresses: str, width: int, mask: str | None = None) -> None:
+    """Write the real lanes of `value` to addresses (pointer lanes), lowest lane first; masked-off lanes write nothing."""
+    scatter_elements(b, to_memory(lanes(b, d, value, width), d), addresses, mask, d.itemsize)
