@@ -22,6 +22,7 @@ from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import CPU
 from flambeau.ops.signatures import flag
 from flambeau.statistics import counters
+from flambeau.trace import stand_ins
 from flambeau.trace.arrival import arrival, value_at
 from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
@@ -77,6 +78,9 @@ class Engine:
             flush(self.tr, "hooks of a backward pass")
         if unpacked:
             pack_saved()
+        if stand_ins.MADE[0]:
+            stand_ins.settle(self.tr)
+        self.freeing: list[tuple[Segment, set[int]]] = []
         self.retain = retain or create
         self.create = create
         self.accumulates = accumulate
@@ -116,6 +120,8 @@ class Engine:
         if self.targets is not None:
             self.ways = Ways(self.target_ids, {self.tr: dict(self.slot_targets), **{s: dict(found) for s, found in self.segment_targets.items()}})
         while_set(current, "under_way", this, while_switched, self.tr.set_grad_enabled, self.tr.grad_enabled, self.create, self._walk_all)
+        for segment, used in self.freeing:
+            segment.freed |= used
         for call in this.ends:
             call()
 
@@ -233,6 +239,8 @@ class Engine:
         found: dict[int, Tensor] = {}
         for slot, boundary in owner.boundaries.items():
             t = boundary.tensor
+            if not boundary.settled:
+                continue  # no gradient has gone that way
             sums, key = (self.sums, id(t)) if boundary.history is None else (self.queue.get(boundary.history[0], {}), boundary.history[1])
             gradient = sums.get(key)
             if gradient is not None and not gradient.is_sparse and gradient.shape == t.shape:
@@ -322,7 +330,10 @@ class Engine:
         if segment is not None:
             self._check_versions(segment, state.info)
             if not self.retain:
-                segment.freed |= state.info.used
+                if stand_ins.MADE[0]:  # when the pass ends: segments of two threads may lead into each other
+                    self.freeing.append((segment, state.info.used))
+                else:
+                    segment.freed |= state.info.used
         info = state.info
         try:
             tr.params.extend(extra)

@@ -354,7 +354,7 @@ def keep_history(
     assert history is not None
     tape = plan.tape
     if tape is None:
-        lead_on = tuple(sorted(slot for slot, b in boundaries.items() if b.history is not None)) if history.preserved else ()  # see `_save`
+        lead_on = tuple(sorted(slot for slot, b in boundaries.items() if not b.settled or b.history is not None)) if history.preserved else ()  # see `_save`
         kept = (tuple(slot for slot, _ in history.saved), frozenset(history.boundaries), frozenset(custom or ()), frozenset(hooked or ()), lead_on)
         if plan.variant is not None and state.model is not None:
             tape = plan.tape = tape_at(plan.variant, plan.sizes, state.model, history.preserved, kept)
@@ -415,7 +415,7 @@ def _save(plan: TracePlan, history: History, segment: Segment, tensors: list[Ten
                 segment.versions[slot] = segment.versions[v.base]
     for slot, boundary in segment.boundaries.items() if tape.preserved else ():
         v = tape.values[slot]
-        if boundary.history is not None and v.base in tape.preserved and v.base in segment.saved:
+        if boundary.settled and boundary.history is not None and v.base in tape.preserved and v.base in segment.saved:
             # what an earlier trace has computed and this one wrote over: gradients of gradients lead on to where it came from
             m = meta(v.shape, v.strides, v.dtype, v.offset, True, False, dynamic=bool(v.dynamic))
             t = segment.saved[slot] = from_storage(segment.saved[v.base]._storage, m, offset=boundary.tensor._offset)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ itself until others have waited for a switch interval (`sys.setswitchinterval`, 
 if that is outside of the engine, exchanges the trace.
 
 A thread that is in the middle of a call (of a hook, a custom function, or of a collection of garbage whose finalizer reads here) cannot give up its
-trace. Then the value alone is computed beside it.
+trace. Then the value alone is computed beside it; where it is recorded with, something stands in for it (stand_ins.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flambeau.trace.blank import blank
 from flambeau.trace.evaluate import flush, graph_of
 from flambeau.trace.finalizers import records_aside
 from flambeau.trace.meta import CPU
-from flambeau.trace.recorder import Trace, local
+from flambeau.trace.recorder import Trace, local, storage_of
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
 from flambeau.trace.traces import TAKEN, TRACE_SLOTS, next_index, trace_of
@@ -41,20 +41,14 @@ _GENERATED: Final = ("<flambeau operation", "<immediate call>", "<plan>", "<guar
 NAP: Final = 5e-5  # seconds
 _INTERVAL: Final = 0.005  # seconds between switches of threads while a trace is taken
 _PATIENCE: Final = 0.1  # seconds until a value is computed beside a thread that is in the middle of a call
-_PATIENCE_TO_RECORD: Final = 0.5  # the same where the tensor is recorded with, as it has no history then
-_GIVE_UP: Final = 5.0  # seconds after that, where that cannot be done
+_PATIENCE_TO_RECORD: Final = 0.5  # the same where the tensor is recorded with
+GIVE_UP: Final = 5.0  # seconds after that, where that cannot be done
 _one_by_one: Final = threading.RLock()  # held while a trace is taken, and while it is run
 forking.keep_out(_one_by_one)
 _started: Final[set[int]] = set()  # of what is taken, what is being run
 
 
-def bring(tr: Trace, t: Tensor) -> None:
-    """Let what `tr` is about to record with have its value, and its history, if another trace has them pending."""
-    if _is_elsewhere(tr, t):
-        evaluate_elsewhere(t, to_record=True)
-
-
-def _is_elsewhere(tr: Trace, t: Tensor) -> bool:
+def is_elsewhere(tr: Trace, t: Tensor) -> bool:
     """Whether the value of `t`, or its history, is pending in another trace than `tr`."""
     storage, gen = t._storage, t._gen
     owner = trace_of(gen)
@@ -74,10 +68,10 @@ def without_history(t: Tensor) -> bool:
     return t._history is None and t._meta.requires_grad and not t._meta.leaf
 
 
-def evaluate_elsewhere(t: Tensor, to_record: bool = False) -> Storage:
-    """The storage of a tensor that is pending in another trace, once it has its value.
+def evaluate_elsewhere(t: Tensor, to_record: bool = False, to_write: bool = False) -> Storage:
+    """The storage of a tensor that is pending in another trace, once it has its value; where its thread is in the middle of a call, one with its value.
 
-    `to_record`: the tensor becomes an input here; else, where its thread is in the middle of a call, a storage for this one look.
+    `to_record`: the tensor becomes an input here. `to_write`: it gets its value in its own storage, whatever its thread is doing.
     """
     if hasattr(t, "_level"):
         return t._observed()  # type: ignore
@@ -99,10 +93,13 @@ def evaluate_elsewhere(t: Tensor, to_record: bool = False) -> Storage:
             if lost > 2:
                 return _what_is_left(t, storage)
             continue
-        if owner is local.trace:
-            raise AssertionError("pending in this very trace")
+        if owner is local.trace:  # a view that another thread has made of what is pending here: its history alone is there
+            if maker is None or maker is owner or maker.gen != t._gen or not without_history(t) or perf_counter() >= until:
+                return storage or storage_of(t)
+            take(maker, t._gen)
+            continue
         if owner.thread is this or perf_counter() >= until:
-            found = _in_the_middle(t, storage, owner, gen, to_record, until + _GIVE_UP)
+            found = _in_the_middle(t, storage, owner, gen, to_write or (to_record and owner.thread is this), until + GIVE_UP)
             if found is not None:
                 return found
         take(owner, gen)
@@ -131,10 +128,10 @@ def _what_is_left(t: Tensor, storage: Storage | None) -> Storage:
     raise RuntimeError(f"a tensor of shape {tuple(t._meta.shape)} has no value: the computation that should have made it failed earlier")
 
 
-def _in_the_middle(t: Tensor, storage: Storage | None, owner: Trace, gen: int, to_record: bool, end: float) -> Storage | None:
-    """The value of a tensor whose thread is in the middle of a call; None if one has to look again."""
-    written = to_record and owner.thread is not threading.current_thread() and storage is not None and storage.buffer is not None
-    found = None if written else _beside(t, owner, gen, to_record)  # its thread will write into that buffer
+def _in_the_middle(t: Tensor, storage: Storage | None, owner: Trace, gen: int, keep: bool, end: float) -> Storage | None:
+    """The value of a tensor whose thread is in the middle of a call; None if one has to look again. `keep`: see `_beside`."""
+    written = keep and owner.thread is not threading.current_thread() and storage is not None and storage.buffer is not None
+    found = None if written else _beside(t, owner, gen, keep)  # its thread will write into that buffer
     if found is None and perf_counter() > end:
         raise RuntimeError(
             f"a tensor of shape {tuple(t._meta.shape)} has a write pending in thread {owner.thread.name!r}, which is in the middle of a call (of a hook, "

@@ -462,6 +462,8 @@ def observe(t: Tensor) -> Storage:
             storage = t._storage
             if storage is None:
                 raise RuntimeError(f"a tensor of shape {tuple(t._meta.shape)} was not computed")
+        elif storage.gen >= 0:
+            storage = elsewhere(t)  # a view of what stands here for another thread's tensor
     else:
         storage = t._storage
         if storage is None:

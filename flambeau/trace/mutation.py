@@ -130,6 +130,7 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         return tr.assign(target, source, name, fresh)  # type: ignore[no-any-return]
     if len(TRACES) == 1:
         return _assign(tr, target, source, name, fresh, settled)
+    make_ours(tr, (target,))
     for t in (target, source):
         tr.slot_of(t)  # before the lock: another thread may have to go on first
     with SHARING:
@@ -231,6 +232,14 @@ def make_own(tr: Trace, storages: Iterable[Storage]) -> None:
     from flambeau.trace import sharing
 
     sharing.make_own(tr, storages)
+
+
+def make_ours(tr: Trace, targets: Iterable[Tensor]) -> None:
+    """Before writes: the trace has the tensors under their own names; loaded when it is first needed."""
+    from flambeau.trace.stand_ins import own
+
+    for t in targets:
+        own(tr, t)
 
 
 def _lead_anew(storage: Storage, target: Tensor) -> None:
@@ -401,6 +410,8 @@ def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str =
         for target, source in zip(targets, sources, strict=True):
             assign(target, source, name, fresh=True)
         return
+    if len(TRACES) > 1:
+        make_ours(tr, targets)
     gen = tr.gen
     slots = tuple([slot if (slot := t._slot) is not None and t._gen == gen else tr.resolve(t) for t in targets])
     made = tuple([slot if (slot := s._slot) is not None and s._gen == gen else tr.resolve(s) for s in sources])

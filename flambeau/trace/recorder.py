@@ -55,6 +55,7 @@ class Boundary:
     """Where gradients leave a trace: a leaf tensor, or a tensor whose history is an earlier segment's value."""
 
     __slots__ = ("history", "tensor", "version")
+    settled = True  # whether its history can be had without waiting (stand_ins.py)
 
     def __init__(self, tensor: Tensor, history: tuple[Any, int] | None) -> None:
         self.tensor = tensor
@@ -94,6 +95,7 @@ class Trace:
         self.running = -1  # the generation that is being run: until it has ended, its tensors have no values, or no histories yet
         self.shared: dict[Storage, int] = {}  # inputs that other traces have, too, with their slots here (traces.py)
         self.reading: dict[Storage, int] = {}  # the same of what is being run
+        self.stand_ins: dict[int, tuple[Tensor, Tensor, Storage, int]] = {}  # by id, for tensors of threads that are in the middle of a call (stand_ins.py)
         self.taken = -1  # the generation that another thread has taken and may not have run yet (elsewhere.py)
         self._values: list[Value] = []
         self._values_of: State | None = None
@@ -124,6 +126,8 @@ class Trace:
             classes.settle_made()
         if self.shared:
             self.shared = {}
+        if self.stand_ins:
+            self.stand_ins = {}
         if self.boundaries:
             self.boundaries = {}
         if self.custom:
@@ -321,9 +325,11 @@ class Trace:
             self.after_taken()
         if len(TRACES) == 1 and not self.shared:
             return self._resolve(t)
-        from flambeau.trace.elsewhere import bring
+        from flambeau.trace.stand_ins import bring
 
-        bring(self, t)  # before the lock: another thread may have to go on first
+        slot = bring(self, t)  # before the lock: another thread may have to go on first
+        if slot >= 0:
+            return slot
         with SHARING:
             storage = t._storage
             return self._resolve(t) if storage is None or storage not in self.shared else named(self, storage, self._resolve, t)

@@ -5,11 +5,9 @@ Nothing happens at once, so whatever differs, differs each time. `python -m test
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +17,7 @@ import numpy as np
 import flambeau as ft
 from flambeau.trace.evaluate import end_traces_of_dead_threads
 from tests.engine import random_programs
+from tests.engine.command import main
 from tests.engine.random_programs import Event, Instruction, Machine, run
 from tests.engine.test_whole_programs import program_of, unlike
 
@@ -81,25 +80,10 @@ def difference(seed: int) -> str | None:
     return None
 
 
-def main() -> int:
-    """Run random programs by turns; 0 if none differs."""
-    parser = argparse.ArgumentParser(description="Compares random programs by turns of threads with one thread.")
-    parser.add_argument("count", type=int)
-    parser.add_argument("seed", type=int, nargs="?", default=0)
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    wrong = 0
-    for seed in range(given.seed, given.seed + given.count):
-        try:
-            found = difference(seed)
-        except Exception as error:
-            found = repr(error)
-        if found:
-            wrong += 1
-            print(f"seed {seed}: {found}", flush=True)
-    print(f"{wrong} of {given.count} random programs by turns differ")
-    return int(wrong > 0)
+def differences(seeds: Sequence[int]) -> list[str]:
+    """What differs, of the programs of these seeds."""
+    return [f"seed {seed}: {found}" for seed in seeds if (found := difference(seed))]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(differences, "by turns of threads"))

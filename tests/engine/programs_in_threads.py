@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import random
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -20,6 +18,7 @@ import numpy as np
 import flambeau as ft
 from flambeau.trace.evaluate import end_traces_of_dead_threads
 from tests.engine import random_programs
+from tests.engine.command import main
 from tests.engine.random_programs import Event, Machine, run
 from tests.engine.test_whole_programs import program_of, unlike
 
@@ -117,22 +116,5 @@ def differences(seeds: Sequence[int]) -> list[str]:
     return found
 
 
-def main() -> int:
-    """Run random programs in threads; 0 if none differs."""
-    parser = argparse.ArgumentParser(description="Compares random programs in threads with themselves alone.")
-    parser.add_argument("count", type=int)
-    parser.add_argument("seed", type=int, nargs="?", default=0)
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    wrong = 0
-    for first in range(given.seed, given.seed + given.count, 60):
-        found = differences(range(first, min(first + 60, given.seed + given.count)))
-        wrong += len(found)
-        for line in found:
-            print(line, flush=True)
-    print(f"{wrong} of {given.count} random programs in threads differ")
-    return int(wrong > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(differences, "in threads", at_once=60))
