@@ -77,8 +77,10 @@ class Tensor(Methods):
         super().__init_subclass__(**kwargs)
         if not is_ours(cls.__module__):
             from flambeau.ops.dispatch import admit
+            from flambeau.ops.subclass_names import part
 
             admit(cls)
+            part(cls)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -608,7 +610,7 @@ class Tensor(Methods):
         copied: Tensor = recorder.bare(type(self))
         memo[id(self)] = copied
         copied._take(self._copied_layout(memo))
-        copied.__dict__.update({k: deepcopy(v, memo) for k, v in self.__dict__.items() if k not in _INTERNAL})
+        inner_dict(copied).update({k: deepcopy(v, memo) for k, v in inner_dict(self).items() if k not in _INTERNAL})
         if self.requires_grad:
             copied.requires_grad_()
         if self._grad is not None:
@@ -838,6 +840,11 @@ inner_dict: Callable[[Tensor], dict[str, Any]] = Tensor.__dict__["__dict__"].__g
 _INTERNAL = frozenset(name for name in Tensor.__annotations__ if name.startswith("_"))  # what an instance has besides the user's attributes
 
 
+def kept_name(name: str) -> str:
+    """Under which name an attribute of the user's is in `inner_dict`: names of our own are not taken (ops/subclass_names.py)."""
+    return f"user's {name}" if name in _INTERNAL else name
+
+
 class Attributes(dict[str, Any]):
     """`__dict__` of a Parameter or of a tensor of a subclass, as in PyTorch: what the user has set. What is changed here is changed there."""
 
@@ -845,15 +852,15 @@ class Attributes(dict[str, Any]):
 
     def __init__(self, t: Tensor) -> None:
         self._whole = inner_dict(t)
-        super().__init__({name: value for name, value in self._whole.items() if name not in _INTERNAL})
+        super().__init__({name.removeprefix("user's "): value for name, value in self._whole.items() if name not in _INTERNAL})
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
-        self._whole[name] = value
+        self._whole[kept_name(name)] = value
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)
-        del self._whole[name]
+        del self._whole[kept_name(name)]
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         for name, value in dict(*args, **kwargs).items():
@@ -866,7 +873,7 @@ class Attributes(dict[str, Any]):
 
     def pop(self, name: str, *default: Any) -> Any:
         if name in self:
-            self._whole.pop(name)
+            self._whole.pop(kept_name(name))
         return super().pop(name, *default)
 
     def popitem(self) -> tuple[str, Any]:

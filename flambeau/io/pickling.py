@@ -6,12 +6,12 @@ from typing import Any
 
 from flambeau.io.storage_bytes import tensor_over
 from flambeau.ops.dispatch import Dispatched
-from flambeau.tensor import _INTERNAL, Tensor
+from flambeau.tensor import Attributes, Tensor
 
 
 def attributes(t: Tensor) -> dict[str, Any]:
     """What a user has set on a tensor object."""
-    return {name: value for name, value in t.__dict__.items() if name not in _INTERNAL}
+    return dict(Attributes(t))
 
 
 def reduce_tensor(t: Tensor) -> Any:

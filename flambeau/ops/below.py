@@ -337,14 +337,21 @@ def _split(x: Any, split_size: Any = None, dim: int = 0, **named: Any) -> Any:
 
 def _matmul(x: Any, y: Any) -> Any:
     dims = x.dim(), y.dim()
+    if dims[0] > 2 and dims[1] == 2:  # rows of a matrix
+        shape = list(x.shape)
+        return _view(run("mm", "default", (_view(x, [math.prod(shape[:-1]), shape[-1]]), y)), [*shape[:-1], y.shape[-1]])
     name = {(2, 2): "mm", (2, 1): "mv", (1, 1): "dot", (3, 3): "bmm"}.get(dims, "matmul")
     return run(name, "default", (x, y))
 
 
 def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    if bias is None:
-        return _matmul(x, run("t", "default", (weight,)))
-    return run("addmm", "default", (bias, x, run("t", "default", (weight,)))) if x.dim() == 2 else run("linear", "default", (x, weight, bias))
+    """Rows of a matrix: all dims but the last are one while it is multiplied."""
+    turned, shape = run("t", "default", (weight,)), list(x.shape)
+    if len(shape) < 2 or weight.dim() < 2:
+        return _matmul(x, turned) if bias is None else run("add", "Tensor", (_matmul(x, turned), bias))
+    rows = x if len(shape) == 2 else _view(x, [math.prod(shape[:-1]), shape[-1]])
+    made = run("mm", "default", (rows, turned)) if bias is None else run("addmm", "default", (bias, rows, turned))
+    return made if len(shape) == 2 else _view(made, [*shape[:-1], made.shape[-1]])
 
 
 def _softmax(name: str) -> Callable[..., Any]:

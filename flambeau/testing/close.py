@@ -131,25 +131,29 @@ class _Options:
             if a is not b:
                 raise _Mismatch(f"Booleans mismatch: {a} is not {b}")
             return
-        self._values(torch.tensor(a, dtype=_NUMBERS[type(a)]), torch.tensor(b, dtype=_NUMBERS[type(b)]), "Scalars")
+        self.values(torch.tensor(a, dtype=_NUMBERS[type(a)]), torch.tensor(b, dtype=_NUMBERS[type(b)]), "Scalars")
 
     def _tensors(self, a: Any, b: Any) -> None:
         x, y = _as_tensor(a, self.subclasses), _as_tensor(b, self.subclasses)
         if x is None or y is None or not (isinstance(a, type(b)) or isinstance(b, type(a))):  # of one kind, as in PyTorch
             raise _Mismatch(f"No comparison pair was able to handle inputs of type {type(a)} and {type(b)}.", TypeError)
+        self.attributes(x, y)
+        x, y = dense(x), dense(y)
+        self.values(x.detach(), y.detach(), "Scalars" if x.ndim == 0 else "Tensor-likes")
+
+    def attributes(self, x: Tensor, y: Tensor) -> None:
+        """What two tensors are beside their elements."""
         if tuple(x.shape) != tuple(y.shape):
             raise _Mismatch(f"The values for attribute 'shape' do not match: {x.shape} != {y.shape}.")
         if self.check_layout and x.layout != y.layout:
             raise _Mismatch(f"The values for attribute 'layout' do not match: {x.layout} != {y.layout}.")
         if self.check_dtype and x.dtype is not y.dtype:
             raise _Mismatch(f"The values for attribute 'dtype' do not match: {x.dtype} != {y.dtype}.")
-        if x.layout != torch.strided:
-            x, y = x.to_dense(), y.to_dense()
-        elif self.check_stride and x.stride() != y.stride():
+        if x.layout == torch.strided and self.check_stride and x.stride() != y.stride():
             raise _Mismatch(f"The values for attribute 'stride()' do not match: {x.stride()} != {y.stride()}.")
-        self._values(x.detach(), y.detach(), "Scalars" if x.ndim == 0 else "Tensor-likes")
 
-    def _values(self, x: Tensor, y: Tensor, what: str) -> None:
+    def values(self, x: Tensor, y: Tensor, what: str) -> None:
+        """The elements of two tensors of one shape; `what` they are called."""
         if self.rtol is None or self.atol is None:
             tolerances = [TOLERANCES.get(t.dtype, (0.0, 0.0)) for t in (x, y)]
             rtol, atol = max(r for r, _ in tolerances), max(t for _, t in tolerances)
@@ -176,6 +180,11 @@ class _Options:
         text += _greatest("absolute", torch.where(close, 0, distance), tuple(x.shape)) + allowed_abs + "\n"
         text += _greatest("relative", torch.where(close, 0, relative), tuple(x.shape)) + allowed_rel
         raise _Mismatch(text)
+
+
+def dense(x: Tensor) -> Tensor:
+    """A strided tensor of the same elements."""
+    return x if x.layout == torch.strided else x.to_dense()
 
 
 def _greatest(kind: str, distance: Tensor, shape: tuple[int, ...]) -> str:

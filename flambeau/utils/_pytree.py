@@ -239,6 +239,10 @@ def tree_is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> boo
     return (is_leaf is not None and is_leaf(tree)) or _definition(tree) is None
 
 
+def _is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    return tree_is_leaf(tree, is_leaf)
+
+
 def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
     """(leaves from left to right, spec)."""
     leaves: list[Any] = []
