@@ -106,26 +106,39 @@ def _attached(c: ObjectCode, t: str, bad: str) -> str:
 
 
 def enter(places: Places) -> str:
-    """enter(table, trace, tensor) -> i1: take a tensor as an input, if it is a plain one and the last pass took its like from here.
+    """enter(table, trace, tensor) -> i1: take a tensor as an input, if it is a plain one and its like was taken from here before.
 
-    What `Trace._resolve` does first. The edge is compared by identity: recorder.py keeps one tuple of each content. Other threads' traces need no
-    lock here: nothing runs in between, and one that has looked at the storage already and takes it next is as one that comes after this one.
+    What `Trace._resolve` does first. The last pass's edge is compared by identity: recorder.py keeps one tuple of each content. Other threads' traces
+    need no lock here: nothing runs in between, and one that has looked at the storage already and takes it next is as one that comes after this one.
     Likewise, a tensor without gradients on a storage that the trace knows: one that a write has made stale.
     """
     c = ObjectCode(places)
     tr, t = "%tr", "%t"
     none, minus = c.word("NONE"), c.word("MINUS")
     state = c.field(tr, "TRACE_STATE")
-    next_ = c.field(state, "STATE_NEXT")
-    c.refuse(c.same(next_, none), "no")
-    edge = c.field(next_, "STATE_EDGE")
-    c.need(c.is_one_of(edge, "TUPLE"), "no")
-    c.refuse(c.same(c.element("ptr", c.items(edge), 0), c.word("ALIAS")), "again")
+    last = c.field(state, "STATE_NEXT")
+    found = c.variable("ptr", last)
+    with c.where(c.other(last, none)):
+        known = c.field(last, "STATE_EDGE")
+        c.need(c.is_one_of(known, "TUPLE"), "no")
+        c.refuse(c.same(c.element("ptr", c.items(known), 0), c.word("ALIAS")), "again")
     key = c.run("ptr", "PyObject_GetAttr", t, c.word("INPUT_KEY_NAME"))
     c.refuse(c.same(key, "null"), "failed")
-    c.release(key)
+    c.release(key)  # the tensor has it
+    c.refuse(c.same(key, none), "no")
+    c.refuse(c.same(last, none), "look")
+    c.fork(c.same(c.field(last, "STATE_EDGE"), key), "found", "look")
+    c.label("look")
+    other = c.run("ptr", "PyDict_GetItemWithError", c.field(state, "STATE_CHILDREN"), key)
+    c.refuse(c.same(other, "null"), "failed")
+    c.set("ptr", found, other)
+    c.exchange(state, "STATE_NEXT", other)
+    c.branch("found")
+    c.label("found")
+    next_ = c.get("ptr", found)
+    edge = c.field(next_, "STATE_EDGE")
     storage = c.field(t, "TENSOR_STORAGE")
-    c.need(c.all(c.same(key, edge), c.other(storage, none), c.other(storage, "null")), "no")
+    c.need(c.all(c.other(storage, none), c.other(storage, "null")), "no")
     buffer = c.field(storage, "STORAGE_BUFFER")
     c.need(c.all(
         c.same(c.element("ptr", c.items(edge), 1), c.field(t, "TENSOR_META")), c.same(c.field(storage, "STORAGE_GEN"), minus),
@@ -165,18 +178,18 @@ def enter(places: Places) -> str:
     m, known_storage = c.field(t, "TENSOR_META"), c.field(t, "TENSOR_STORAGE")
     c.need(c.all(c.other(known_storage, none), c.other(known_storage, "null")), "no")
     c.need(c.all(
-        c.same(c.element("ptr", c.items(edge), 2), m), c.same(c.field(next_, "STATE_META"), m), c.same(c.field(t, "TENSOR_IMMEDIATE"), none),
-        c.same(c.element("ptr", c.items(edge), 3), c.word("FALSE")), c.same(c.element("ptr", c.items(edge), 4), c.word("TRUE")),
+        c.same(c.element("ptr", c.items(known), 2), m), c.same(c.field(last, "STATE_META"), m), c.same(c.field(t, "TENSOR_IMMEDIATE"), none),
+        c.same(c.element("ptr", c.items(known), 3), c.word("FALSE")), c.same(c.element("ptr", c.items(known), 4), c.word("TRUE")),
         c.same(c.field(m, "META_REQUIRES_GRAD"), c.word("FALSE")), c.same(c.field(m, "META_DYNAMIC"), c.word("FALSE")),
         c.same(c.field(known_storage, "STORAGE_GEN"), c.field(tr, "TRACE_GEN")), c.same(c.field(known_storage, "STORAGE_CUT"), minus),
         c.same(c.field(known_storage, "STORAGE_FAMILY"), c.word("ZERO")), c.same(c.field(tr, "TRACE_CLAIMS"), none),
     ), "no")  # fmt: skip
-    c.need(c.equal(c.integer(c.element("ptr", c.items(edge), 1)), c.integer(c.field(known_storage, "STORAGE_SLOT"))), "no")
+    c.need(c.equal(c.integer(c.element("ptr", c.items(known), 1)), c.integer(c.field(known_storage, "STORAGE_SLOT"))), "no")
     c.need(_attached(c, t, "failed"), "no")
     c.need(c.equal(c.run("i32", "PyList_Append", c.field(tr, "TRACE_RESOLVED"), t), 0, "i32"), "failed")
-    c.exchange(t, "TENSOR_SLOT", c.field(next_, "STATE_SLOT"))
+    c.exchange(t, "TENSOR_SLOT", c.field(last, "STATE_SLOT"))
     c.exchange(t, "TENSOR_GEN", c.field(tr, "TRACE_GEN"))
-    c.exchange(tr, "TRACE_STATE", next_)
+    c.exchange(tr, "TRACE_STATE", last)
     c.emit("ret i1 true")
     c.label("failed")  # the Python code meets the error again
     c.run("void", "PyErr_Clear")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from itertools import islice
 from sys import getrefcount
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from flambeau.trace.class_plans import plan_for
 from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
 from flambeau.trace.liveness import HELD
+from flambeau.trace.loops import PERIOD_DEPTHS, period_of
 from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.state import State
@@ -376,37 +376,10 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
 
 def cut(tr: Trace) -> None:
     """End a trace that has grown to its limit, so that the next ones end at the same place of the loop they are in."""
-    period = _period(tr.state)
+    period = period_of(tr.state)
     if period:
-        tr.limit = max(recorder.PERIOD_DEPTHS[0] // period, 1) * period
+        tr.limit = max(PERIOD_DEPTHS[0] // period, 1) * period
     flush(tr, "length")
-
-
-def in_loop(state: State, op: Any) -> bool:
-    """Whether the path ends in several rounds of a short loop of more than one call, and a call of `op` begins the next one.
-
-    A matter of the path alone: so it is cut at the same places whatever is known.
-    """
-    wanted = recorder.LOOP_PERIOD * recorder.LOOP_ROUNDS
-    operations: list[Any] = []
-    for call in islice(state.calls(), wanted):
-        operations.append(call.edge[0])
-        if len(operations) == recorder.LOOP_PERIOD and op not in operations:
-            return False
-    for period in range(2, recorder.LOOP_PERIOD + 1):
-        rounds = recorder.LOOP_ROUNDS * period
-        if len(operations) >= rounds and operations[period - 1] is op and operations[: rounds - period] == operations[period:rounds]:
-            return len(set(map(id, operations[:period]))) > 1
-    return False
-
-
-def _period(state: State) -> int:
-    """The smallest period of the operations at the end of the path that has repeated at least eight times, or 0."""
-    operations = [(call.edge[0], len(call.nodes)) for call in islice(state.calls(), recorder.PERIOD_DEPTHS[-1])]
-    for period in range(1, len(operations) // 8):
-        if all(operations[i] == operations[i + period] for i in range(7 * period)):
-            return period
-    return 0
 
 
 def settle(tr: Trace) -> None:

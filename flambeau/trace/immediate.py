@@ -156,33 +156,53 @@ def learn(tr: Trace, state: State, tensors: list[Tensor]) -> None:
         before = view
 
 
-def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int], direct: dict[str, Any]) -> bool:
-    """Teach the root one call whose tensors are `known`, by slot and in the call's order; `sizes`: bytes of their storages.
+def _named(call: State, known: dict[int, Meta]) -> tuple[tuple[Any, ...], list[int], list[str]] | None:
+    """What a call is learned by; the slots of its tensors, as it takes them; of each argument "t": a tensor, "n": a run-time number, "": in the key.
 
-    `direct`: the native call that makes the result (plan.py); empty for a view."""
+    `known`: metadata by slot. None: a call that is not learned.
+    """
     op, *keys = call.edge
-    root = tr.root
     key: list[Any] = [op]
-    order: list[int] = []  # slots of the tensors, as the call takes them
-    given: list[str] = []  # of each argument: "t" tensor, "n" run-time number, "" in the key
+    order: list[int] = []
+    given: list[str] = []
     for kind, k in zip(op.kinds, keys, strict=True):
         if kind in _TENSOR_KINDS and type(k) is int:
             if k not in known:
-                return False
+                return None
             order.append(k)
             key.append(known[k])
             given.append("t")
         elif kind == "tensors":
-            return False
+            return None
         else:
             key.append(k)
             given.append("n" if kind in ("operand", "operand?", "number", "changing") and k in _numbers else "")
+    return tuple(key), order, given
+
+
+def is_learned(root: State, call: State, inputs: list[State]) -> bool:
+    """Whether a root has learned a call that has been recorded behind these inputs all the same."""
+    if root.immediate is None or getattr(call.edge[0], "kinds", None) is None:
+        return False
+    found = _named(call, {s.slot: s.edge[1] for s in inputs if s.edge[0] == IN})
+    return found is not None and found[0] in root.immediate
+
+
+def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int], direct: dict[str, Any]) -> bool:
+    """Teach the root one call whose tensors are `known`, by slot and in the call's order; `sizes`: bytes of their storages.
+
+    `direct`: the native call that makes the result (plan.py); empty for a view."""
+    found = _named(call, known)
+    if found is None:
+        return False
+    op, root = call.edge[0], tr.root
+    key, order, given = found
     if order != list(known):
         return False
     assert direct or call.outs[0].meta is not None
     meta = call.meta if direct else call.outs[0].meta
     assert meta is not None
-    made = Immediate(root, tuple(key), meta)
+    made = Immediate(root, key, meta)
     positions = [i for i, g in enumerate(given) if g == "t"]
     words = [0] * (5 + len(given))
     scope: dict[str, Any] = {"made": made, "new": object.__new__, "Tensor": recorder._TENSOR[0], "Storage": Storage, "trace": tr, "counters": counters}

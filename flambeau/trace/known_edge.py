@@ -64,7 +64,7 @@ def _fields() -> dict[str, int]:
     trace = local.main
     wanted: tuple[tuple[type, str, str], ...] = (
         (tensor, "gen slot meta storage immediate view", "_"), (Trace, "boundaries claims gen held inputs params resolved state tensors", ""),
-        (State, "bounds call next immediate edge slot meta room root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta root slot", ""),
+        (State, "bounds call children next immediate edge slot meta room root_slot leaf outs pack plain writes", ""), (Out, "alias dynamic meta root slot", ""),
         (Storage, "buffer cut extent external family gen history origin others result slot version", ""), (Boundary, "tensor history version", ""),
         (Bound, "known position", ""), (Meta, "dynamic leaf offset requires_grad", ""), (Buffer, "_block _class address nbytes owner", ""),
         (buffers._Class, "limit", ""),

@@ -21,6 +21,7 @@ from flambeau.trace.blank import no_data
 from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
+from flambeau.trace.loops import FAR, in_loop
 from flambeau.trace.meta import is_dense, meta, same_layout
 from flambeau.trace.overlap import is_assigned_to_itself, refuse_overlap, refuse_overlaps
 from flambeau.trace.place import here
@@ -185,6 +186,9 @@ def _assign(tr: Trace, target: Tensor, source: Tensor, name: str, fresh: bool, s
                 tr.tensors.append(target)
             flush(tr, "write without gradients")
             return assign(target, source, name, fresh)
+        if not fresh and _end_round(tr, ASSIGN):
+            return assign(target, source, name)
+
         def make(ints: tuple[Any, ...] = ()) -> State:
             return _slow(tr, key, target, source, storage.slot, face, name, fresh, viewed)
 
@@ -393,9 +397,20 @@ def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any]
     """Overwrite `target` with the new value `function(target, *args, **kwargs)`, whose gradient may use the old one."""
     refuse_overlaps(target, (*args, *kwargs.values()), name)
     _make_ready(target, (*args, *kwargs.values()), name)
+    _end_round(local.trace, getattr(function, "operation", None))
     # Held: what the result needs of the old values must be known before they are written over.
     result = while_set(local.trace, "held", True, function, target, *args, **kwargs)
     return assign(target, result, name, fresh=True)
+
+
+def _end_round(tr: Any, op: Any) -> bool:
+    """End the trace if a write that is not known here begins another round of a short loop, as `Trace.slow` does for other calls."""
+    if type(tr) is not Trace or tr.held or tr.state.depth < FAR or any(key[0] is op for key in tr.state.children) or not in_loop(tr.state, op, FAR):
+        return False
+    from flambeau.trace.evaluate import flush
+
+    flush(tr, "loop")
+    return True
 
 
 def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str = "copy_") -> None:

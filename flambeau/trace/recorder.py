@@ -24,6 +24,8 @@ from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
 from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, Moved, OffsetNeeded, _new, casting_body
 from flambeau.trace.limits import look_at_numbers, words
+from flambeau.trace.loops import DEPTH as LOOP_DEPTH
+from flambeau.trace.loops import in_loop
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.place import here
 from flambeau.trace.state import ALIAS, IN, Out, State
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
 
 GRAD_MODE, AUTOCAST, CUSTOM, STEPWISE, HOOKED = "grad mode", "autocast", "custom", "stepwise", "hooked"
 DEPTH_LIMIT = 4096  # recorded calls pending at most
-LOOP_DEPTH, LOOP_PERIOD, LOOP_ROUNDS = 16, 8, 8  # a loop of so few calls that has gone round so often, and so deep, is cut where it begins again
-PERIOD_DEPTHS = (512, 1024, 2048)  # where a loop that never observes is looked for
 BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
 
 
@@ -595,12 +595,6 @@ class Trace:
 
             cut(self)
             return op.call(args)
-        if depth >= LOOP_DEPTH and not self.held:
-            from flambeau.trace.evaluate import flush, in_loop
-
-            if in_loop(self.state, op):  # what is known of so many rounds serves any number of them
-                flush(self, "loop")
-                return op.call(args)
         tensors: list[Tensor] = []
         numbers: list[Any] = []
         if self.state.sizes:
@@ -608,6 +602,12 @@ class Trace:
             if known is not None:
                 _sort(_kinds(op, key), op, args, tensors, numbers)
                 return self._take(known, tensors, numbers)
+        if depth >= LOOP_DEPTH and not self.held:
+            from flambeau.trace.evaluate import flush
+
+            if in_loop(self.state, op):  # what is known of so many rounds serves any number of them
+                flush(self, "loop")
+                return op.call(args)
         if tiers.may_cut(self) and not classes.foreseen(self.state, op, key, args, tiers.in_pieces(self)):
             from flambeau.trace.evaluate import has_plan
 

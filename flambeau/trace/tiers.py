@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.statistics import counters
+from flambeau.trace.loops import DEPTH, begins_again
 
 if TYPE_CHECKING:
     from flambeau.trace.recorder import Trace
@@ -65,16 +66,17 @@ _met: dict[int, int] = {}  # by the hash of a piece and a call: how often the ca
 class Walk:
     """Where a trace is on a path in pieces."""
 
-    __slots__ = ("cuts", "generation", "whole")
+    __slots__ = ("calls", "cuts", "generation", "whole")
 
     def __init__(self) -> None:
         self.cuts: list[tuple[int, int]] = []  # so far: hashes of what leads to them, with sizes and without
+        self.calls: list[Any] = []  # the operations before which they are
         self.generation = -1  # of the trace, if nothing but cuts has ended it since the path began
         self.whole = -1  # the generation that is recorded as a whole
 
     def end(self) -> None:
         """The path has ended."""
-        cuts, self.cuts = self.cuts, []
+        cuts, self.cuts, self.calls = self.cuts, [], []
         with suppress(ValueError):
             OPEN.remove(self)
         if cuts:  # another thread may have ended it
@@ -99,7 +101,7 @@ def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
     walk, state = tr.walk, tr.state
     if MODE[0] == PIECES:
         return True
-    if walk.cuts and (not in_pieces(tr) or len(walk.cuts) == MOST_CUTS):
+    if walk.cuts and (not in_pieces(tr) or len(walk.cuts) == MOST_CUTS or (len(walk.cuts) >= DEPTH and begins_again(reversed(walk.calls), op))):
         walk.end()
     trail = hash((_trail(state), op))
     before, before_any = walk.cuts[-1] if walk.cuts else (0, 0)
@@ -118,6 +120,7 @@ def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
             _met.clear()
     if not walk.cuts:
         OPEN.append(walk)
+    walk.calls.append(op)
     walk.cuts.append((exact, any_sizes))
     return True
 

@@ -1,0 +1,69 @@
+"""A loop that makes small calls and looks at nothing learns them within some rounds: no call of later rounds is recorded anew, whatever the call."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as torch
+from flambeau.trace import loops
+
+CALLS = (
+    "x + 1", "x * x", "x.sum()", "x.max(1)", "x.exp()", "x.t()", "x.view(-1)", "x.unsqueeze(0)", "x.softmax(1)", "x @ x.t()", "x.clone()",
+    "x[0]", "x[1:]", "x[:, 1]", "x[-1]", "x[None]", "x[i]", "x[b]", "x[b, 1:]", "x[i, :2]", "torch.cat([x, x])", "x.chunk(2)",
+    "x.add_(1)", "x.mul_(1.0)", "x.relu_()", "x.clamp_(0, 1)", "x.copy_(x)", "x.zero_()", "x.fill_(1)", "x[0] = 1", "x[:, 1] = 0", "x[m] = 0", "x[i] = 0",
+    "x[1:] = x[:-1].clone()", "x.add_(1).mul_(2)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("sizes", [(8,), (8, 9, 10)])
+def test_no_call_is_recorded_without_end(call: str, sizes: tuple[int, ...]) -> None:
+    scope = {"torch": torch}
+    exec(f"def run(x, i, b, m):\n    {call}", scope)
+    data = [(torch.rand(n, 4), torch.randperm(n), torch.tensor(2), torch.rand(n) > 0.5) for n in sizes]
+    float(sum([t.sum() for tensors in data for t in tensors]))
+    for _ in range(8 * loops.FAR):
+        for tensors in data:
+            scope["run"](*tensors)
+    before = torch.stats()
+    for _ in range(100):
+        for tensors in data:
+            scope["run"](*tensors)
+    after = torch.stats()
+    assert after["slow_path_entries"] - before["slow_path_entries"] <= 4
+    assert after["pieces"] - before["pieces"] <= 4
+
+
+def test_writes_of_a_loop_that_was_cut_are_all_there() -> None:
+    x, y = torch.zeros(5), torch.zeros(5)
+    for i in range(1000):
+        x.add_(1)
+        if i % 3:
+            y.add_(x[i % 5])
+        else:
+            y.copy_(y + 1)
+    total = 0
+    for i in range(1000):
+        total = total + (i + 1) if i % 3 else total + 1
+    assert x.tolist() == [1000.0] * 5
+    assert y.tolist() == [float(total)] * 5
+
+
+def test_gradients_through_a_loop_of_one_call() -> None:
+    w = torch.tensor([1.001, 0.999], dtype=torch.float64, requires_grad=True)
+    x = torch.ones(2, dtype=torch.float64)
+    for _ in range(300):
+        x = x * w
+    x.sum().backward()
+    expected = [300 * v**299 for v in (1.001, 0.999)]
+    assert w.grad is not None
+    assert w.grad.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("period", range(1, loops.LONGEST + 1))
+def test_what_begins_again(period: int) -> None:
+    called = list(range(period)) * (loops.FAR if period == 1 else loops.ROUNDS)
+    assert loops.begins_again(reversed(called), 0)
+    assert not loops.begins_again(reversed(called[:-1]), period - 1) or period == 1
+    assert not loops.begins_again(reversed(called), period)
+    assert not loops.begins_again(reversed([-1, *called[1:]]), 0)
