@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from math import prod as product_of
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,7 @@ from flambeau.ops.primitive import laid_out
 from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, fitted
 from flambeau.ops.registry import Number, operation
-from flambeau.ops.remembered import remembered, remembered_look, remembered_setter, remembered_with_axis
+from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.result_strides import like_input, row_major
 from flambeau.ops.selection import masked_rows
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
@@ -137,6 +138,15 @@ def _with_numbers(index: Any) -> Any:
         return index
     local.trace.looks += 1
     return tuple([i.item() if _is_place(i) else i for i in index]) if several else index.item()
+
+
+def _enter(x: Tensor, items: list[Any]) -> None:
+    """Let the trace know all tensors of a call before its first operation: a call that meets another one in its middle is not remembered."""
+    tr = local.trace
+    indices = [i for i in items if i.__class__ is _TENSOR[0] and i._meta.dtype is dtypes.int64]
+    if type(tr) is Trace and len(items) > 1 and indices:
+        for t in (x, *indices):
+            tr.slot_of(t)
 
 
 def _as_index(data: Any) -> Any:
@@ -262,7 +272,20 @@ def _name_of(m: Any, index: Any) -> tuple[Any, ...] | None:
     return tuple(name)
 
 
-@remembered_look
+def _by_values(self: Tensor, index: Tensor | Any) -> Any:
+    """x[index] of a bool mask or of integer tensors of no dims, whose values decide what it is; None for another index."""
+    cls = index.__class__
+    if cls is _TENSOR[0] and index._meta.dtype is dtypes.bool_:
+        return masked_rows(self, index)
+    if cls is _TENSOR[0] or cls is tuple:
+        plain = _with_numbers(index)
+        if plain is not index:  # not remembered: the numbers will be others
+            steps = _remembered(self._meta, plain)
+            return getitem(self, plain) if steps is None else _applied(self, steps)
+    return None
+
+
+@partial(remembered, by_values=_by_values)
 def getitem(self: Tensor, index: Tensor | Any) -> Tensor:
     """x[index]: a view for basic indices, a copy where tensors, lists or masks are among them."""
     if index.__class__ is int:
@@ -279,23 +302,25 @@ def getitem(self: Tensor, index: Tensor | Any) -> Tensor:
     if steps is None:
         if index.__class__ is self.__class__ and index._meta.dtype is dtypes.int64 and self._meta.ndim and index._meta.ndim:
             return _index_op(self, [index], (True,))  # type: ignore[no-any-return]
-        if index.__class__ is _TENSOR[0] and index._meta.dtype is dtypes.bool_:
-            rows = masked_rows(self, index)
-            if rows is not None:
-                return rows
         plain = _with_numbers(_as_tuple(index))
         if plain is not index:
             return getitem(self, plain)  # type: ignore[no-any-return]
-        x, tensors = _basic(self, _index_items(self, index))
+        items = _index_items(self, index)
+        _enter(self, items)
+        x, tensors = _basic(self, items)
         if not all_none(tensors):
             return _index_tensors(x, tensors)
         return _alias(x) if x is self else x  # type: ignore[no-any-return]
+    return _applied(self, steps)
+
+
+def _applied(x: Tensor, steps: Steps) -> Tensor:
+    """The view that some steps make."""
     if not steps:
-        return _alias(self)  # type: ignore[no-any-return]
-    view = self
+        return _alias(x)  # type: ignore[no-any-return]
     for operation_, arguments in steps:
-        view = operation_(view, *arguments)
-    return view
+        x = operation_(x, *arguments)
+    return x
 
 
 def _remembered(m: Any, index: Any) -> Steps | None:
@@ -460,22 +485,37 @@ def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
     return assign(input, index_put(input, indices, values, accumulate), "index_put_")
 
 
-@remembered_setter
+def _given_value(self: Tensor, value: Any) -> Any:
+    """What is written, as a tensor."""
+    if hasattr(value, "_meta"):
+        return value
+    if isinstance(value, (bool, int, float, complex)):
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"__setitem__(): Overflow when unpacking long long: {value} has more than 63 bits and a sign")
+        return _full(fit(value, self.dtype, "__setitem__", single=True), (), self.dtype)
+    return tensor(value).to(self.dtype)  # type: ignore[attr-defined]
+
+
+def _set_by_values(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Any:
+    """x[index] = value where integer tensors of no dims stand for numbers among basic indices; None for another index."""
+    cls = index.__class__
+    if cls is not _TENSOR[0] and cls is not tuple:
+        return None
+    plain = _with_numbers(index)
+    steps = None if plain is index else _remembered(self._meta, plain)
+    if steps is None:
+        return None
+    assign(_applied(self, steps) if steps else self, _given_value(self, value), "__setitem__")
+    return self
+
+
+@partial(remembered, writes=True, nothing=True, by_values=_set_by_values)
 def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
     """x[index] = value, in place: value is broadcast and cast. Nothing is returned to its caller."""
-    if not hasattr(value, "_meta"):
-        if isinstance(value, (bool, int, float, complex)):
-            if isinstance(value, int) and not -(2**63) <= value < 2**63:
-                raise ValueError(f"__setitem__(): Overflow when unpacking long long: {value} has more than 63 bits and a sign")
-            value = _full(fit(value, self.dtype, "__setitem__", single=True), (), self.dtype)
-        else:
-            value = tensor(value).to(self.dtype)
+    value = _given_value(self, value)
     steps = _remembered(self._meta, index)
     if steps is not None:
-        view = self
-        for operation_, arguments in steps:
-            view = operation_(view, *arguments)
-        assign(view, value, "__setitem__")
+        assign(_applied(self, steps) if steps else self, value, "__setitem__")
         return self
     plain = _with_numbers(_as_tuple(index))
     if plain is not index:
@@ -491,7 +531,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
             _basic(self, items)  # raises
         flat = value.reshape(())
         wide = mask.reshape((*mask.shape, *([1] * (self.ndim - mask.ndim))))
-        assign(self, self.detach().masked_fill(wide, flat) if not _tracks(self, value) else self.masked_fill(wide, flat), "__setitem__")
+        assign(self, self.masked_fill(wide, flat), "__setitem__")
         return self
     x, tensors = _basic(self, items)
     if all_none(tensors):
@@ -509,11 +549,6 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
 def is_mask(index: Any) -> bool:
     """Whether an index is a mask, which PyTorch fills with a single value whatever its dtype."""
     return hasattr(index, "_meta") and index.dtype in (dtypes.bool_, dtypes.uint8)
-
-
-def _tracks(*tensors: Any) -> bool:
-    tr = local.trace
-    return type(tr) is not Trace or (tr.grad_enabled and any(t.requires_grad for t in tensors))  # a jvp tracks what requires no gradients
 
 
 # -- gather, scatter and relatives --------------------------------------------------------------------------------

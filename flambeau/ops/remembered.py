@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, Final, NoReturn, TypeVar
 
 from flambeau.as_torch import home
@@ -27,6 +28,7 @@ from flambeau.queries import memory_format
 from flambeau.runtime.untracked import keep, record
 from flambeau.statistics import counters
 from flambeau.trace import recorder
+from flambeau.trace.immediate import is_learned
 from flambeau.trace.looks import NO_TENSORS
 from flambeau.trace.meta import Meta, Size
 from flambeau.trace.mutation import ASSIGN, assign, assign_all
@@ -36,6 +38,7 @@ from flambeau.trace.traces import TRACE_SLOTS
 from flambeau.trace.while_set import while_switched
 
 MOST_MISSES: Final = 8  # calls from one state that differ from the one before: then it remembers another only now and then
+MOST_KINDS: Final = 1024  # of arguments that are counted
 _REST: Final = 64 * TRACE_SLOTS  # generations: traces until it does
 _MOST_STEPS: Final = 24
 _ENTERED: Final = (IN, ALIAS)  # how tensors become known to a trace
@@ -86,7 +89,7 @@ class KnownCall:
 class Form:
     """A remembered function: its body, how its arguments come, and whether it writes to some of them."""
 
-    __slots__ = ("body", "defaults", "first", "marked", "name", "names", "numbers", "quick", "spread", "tensors", "writes")
+    __slots__ = ("body", "defaults", "first", "marked", "name", "names", "numbers", "quick", "recorded", "spread", "tensors", "writes")
 
     def __init__(self, body: Callable[..., Any], writes: bool) -> None:
         self.body = body
@@ -101,6 +104,7 @@ class Form:
         self.defaults = tuple([p.default for p in parameters])
         self.marked = marked(parameters)
         self.quick: tuple[tuple[int, frozenset[type]], ...] | None = None  # see ops/signatures.py; found when it is first wanted
+        self.recorded: dict[Any, int] = {}  # how often calls of these kinds of arguments were recorded where others are learned
         self.name = body.__name__ if body.__name__.startswith("__") else body.__name__.lstrip("_")
         if home(body.__module__) == "torch.nn.functional":
             self.name = f"nn.functional.{self.name}"
@@ -256,9 +260,10 @@ def _remember(tr: Trace, form: Form, expected: list[Any], made: list[Any], slots
             chain.append(state)
             state = state.parent
         chain.reverse()
-        while chain and chain[0].edge[0] in _ENTERED:
-            before = chain.pop(0)
-        if before.external or not _open(before, tr.gen):
+        inputs = list(takewhile(lambda s: s.edge[0] in _ENTERED, chain))
+        chain = chain[len(inputs) :]
+        before = inputs[-1] if inputs else before
+        if before.external or not _open(before, tr.gen) or (chain and is_learned(first, chain[0], inputs)):
             raise _Unknown
         edges = next((i for i, s in enumerate(chain) if s.edge[0] in _WRITTEN), len(chain))
         call = KnownCall(form.body, tuple(expected))
@@ -356,6 +361,28 @@ def _run_and_remember(form: Form, args: tuple[Any, ...]) -> Any:
     return result
 
 
+def _at_root(form: Form, tr: Trace, args: tuple[Any, ...]) -> Any:
+    """The function where calls are learned (trace/immediate.py): a learned one needs nothing but its body. One that has been recorded
+    a few times all the same is remembered."""
+    kinds = tuple([a._meta if a.__class__ is _TENSOR[0] else a.__class__ for a in args])
+    count = form.recorded.get(kinds, 0)
+    state = tr.state
+    if count == MOST_MISSES:
+        result = _run(form, args)
+    else:
+        try:
+            result = form._call(args)
+        except Exception as error:
+            return _again(form, error, args)
+    if tr.state is state:
+        form.recorded.pop(kinds, None)
+    elif count < MOST_MISSES:
+        if len(form.recorded) > MOST_KINDS:
+            form.recorded.clear()
+        form.recorded[kinds] = count + 1
+    return result
+
+
 def _again(form: Form, error: Exception, args: tuple[Any, ...]) -> Any:
     """A call that has failed, with its numbers as Python's, if some were not; else its error, which says what is wrong."""
     plain = form.plain(args) if isinstance(error, (AttributeError, TypeError)) else args
@@ -375,30 +402,32 @@ def _drawn() -> int:
     return default_generator.state.counter
 
 
-def remembered(function: Function, numpy: bool = False, writes: bool = False, nothing: bool = False, looks: bool = False) -> Function:
+def remembered(
+    function: Function, numpy: bool = False, writes: bool = False, nothing: bool = False, by_values: Callable[..., Any] | None = None
+) -> Function:
     """Decorator of a function that calls operations, and whose calls may be remembered.
 
     `numpy`: it takes `axis` for `dim` and `keepdims` for `keepdim`. `writes`: it ends by writing to some of its tensors, all of which it uses.
-    `nothing`: it returns None, which its body says by returning a tensor. `looks`: a value of its result is often looked at, so that
-    its calls are learned as those of operations (trace/immediate.py): this is asked first.
+    `nothing`: it returns None, which its body says by returning a tensor. `by_values`: answers calls that look at values, which cannot be
+    remembered, at once; None: it is another call.
     """
     signature = inspect.signature(function)
-    scope: dict[str, Any] = {"run": _run, "FORM": Form(function, writes), "OP": function, "again": _again, "step_": None, "LOCAL": local, "TRACE": Trace}
+    scope: dict[str, Any] = {"run": _run, "FORM": Form(function, writes), "OP": function, "at_root": _at_root, "step_": None, "LOCAL": local, "TRACE": Trace}
     name = function.__name__
     parameters = list(signature.parameters.values())
     head, named_otherwise = heading(name, parameters, scope, numpy)
     given = ", ".join(signature.parameters)
-    forms = {inspect.Parameter.VAR_POSITIONAL: "*{0}", inspect.Parameter.KEYWORD_ONLY: "{0}={0}"}
-    handed_on = ", ".join([forms.get(p.kind, "{0}").format(p.name) for p in parameters])
+    back = "" if nothing else "return "
     # Calls that are learned where the trace is now are looked for by the operations.
-    learned = ["    tr_ = LOCAL.trace", "    if tr_.__class__ is TRACE and tr_.state.immediate is not None:"]
-    learned += ["        try:", *([f"            OP({handed_on})", "            return"] if nothing else [f"            return OP({handed_on})"])]
-    learned += ["        except Exception as error:", f"            {'' if nothing else 'return '}again(FORM, error, ({given},))"]
-    learned += ["            return"] if nothing else []
-    source = [f"def {name}({head}):", *named_otherwise, *(learned if looks else ())]
+    learned = ["    tr_ = LOCAL.trace", "    if tr_.__class__ is TRACE and tr_.state.immediate is not None:", f"        {back}at_root(FORM, tr_, ({given},))"]
+    learned += ["        return"] if nothing else []
+    source = [f"def {name}({head}):", *named_otherwise]
     source += ["    if step_ is not None:", f"        t_ = step_({given})", f"        if t_ is not None: return{'' if nothing else ' t_'}"]
-    source += () if looks else learned
-    source.append(f"    {'' if nothing else 'return '}run(FORM, ({given},))")
+    if by_values is not None:
+        scope["by_values"] = by_values
+        source += [f"    t_ = by_values({given})", f"    if t_ is not None: return{'' if nothing else ' t_'}"]
+    source += learned
+    source.append(f"    {back}run(FORM, ({given},))")
     made = lazy("\n".join(source), name, scope)
     made.__doc__, made.__name__, made.__qualname__, made.__module__ = function.__doc__, name, function.__qualname__, function.__module__
     made.__annotations__ = dict(function.__annotations__)
@@ -411,16 +440,6 @@ def remembered_with_axis(function: Function) -> Function:
     return remembered(function, numpy=True)
 
 
-def remembered_look(function: Function) -> Function:
-    """`remembered` for a function whose result's values are often looked at."""
-    return remembered(function, looks=True)
-
-
 def remembered_writes(function: Function) -> Function:
     """`remembered` for a function that ends by writing."""
     return remembered(function, writes=True)
-
-
-def remembered_setter(function: Function) -> Function:
-    """`remembered` for a function that ends by writing, and returns nothing."""
-    return remembered(function, writes=True, nothing=True)

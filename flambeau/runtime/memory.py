@@ -132,7 +132,7 @@ def to_list(t: Tensor) -> Any:
     """Nested lists of Python numbers."""
     t = t._plain()
     m = t._meta
-    if m.ndim == 1 and m.is_contiguous and 0 < m.numel <= _SHORT and m.dtype in _ELEMENT:
+    if m.is_contiguous and 0 < m.numel <= _SHORT and m.dtype in _ELEMENT:
         from flambeau.trace.evaluate import observe
 
         buffer = observe(t).buffer
@@ -140,7 +140,10 @@ def to_list(t: Tensor) -> Any:
         kind = _arrays.get((m.dtype, m.numel))
         if kind is None:
             kind = _arrays[m.dtype, m.numel] = _ELEMENT[m.dtype] * m.numel
-        return kind.from_address(buffer.address + t.storage_offset() * m.dtype.itemsize)[:]
+        values = kind.from_address(buffer.address + t.storage_offset() * m.dtype.itemsize)[:]
+        for size in reversed(m.shape[1:]):
+            values = [values[i : i + size] for i in range(0, len(values), size)]
+        return values
     if m.dtype.numpy_name is None:
         if m.dtype is dtypes.float4_e2m1fn_x2:
             raise RuntimeError("load_scalar: invalid type: an element of float4_e2m1fn_x2 is two numbers; look at the bytes, .view(uint8)")
