@@ -21,6 +21,7 @@ from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_writes
 from flambeau.ops.shape import sizes_of
 from flambeau.ops.signatures import must_be, type_name, whole
+from flambeau.ops.wrapper import from_numpy_scalar
 from flambeau.queries import preserve_format
 from flambeau.runtime.buffers import allocate
 from flambeau.trace.existing import blank_tensor, from_buffer
@@ -100,6 +101,7 @@ def _filled(shape: tuple[int, ...], value: Any, d: dtype, strides: tuple[int, ..
     """A new tensor with a number in every element."""
     if hasattr(value, "_meta"):
         value = value.item()
+    value = from_numpy_scalar(value)
     check_memory(shape, d)
     if isinstance(value, (int, float, complex)):
         value = fit(value, d, "full")

@@ -181,7 +181,8 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 @in_float32
 def _logit(x: Any, eps: float | None) -> Any:
     if eps is not None and eps == eps:
-        x = prim.minimum(prim.maximum(x, eps), 1 - eps)
+        top = 1 - eps  # below eps where that is more than a half: the lower bound counts, as in PyTorch, and NaN goes on
+        x = prim.where(prim.lt(x, eps), eps, prim.where(prim.gt(x, top), top, x))
     if not x._meta.requires_grad or x.dtype.is_complex or (eps is not None and 0.0 < eps <= 0.5):
         return prim.log(prim.div(x, prim.sub(prim.constant(1, x.dtype), x)))
     inside = prim.bitwise_and(prim.gt(x, 0.0), prim.lt(x, 1.0))

@@ -14,6 +14,7 @@ from flambeau.dtypes import dtype
 from flambeau.ops.from_memory import check_array, dtype_of_array, finish, from_dlpack, frombuffer, is_array, over_array, over_storage
 from flambeau.runtime.buffers import allocate
 from flambeau.trace.existing import from_buffer
+from flambeau.trace.limits import fit
 from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
@@ -260,6 +261,8 @@ def tensor(
     quick = _packed(data, dtype)
     if quick is not None:
         return quick.requires_grad_() if requires_grad else quick
+    if dtype is not None and dtype.category == 1 and type(data).__module__ == "numpy" and not is_array(data) and data.dtype.kind == "f":
+        data = fit(float(data), dtype, "tensor")  # NumPy's own conversion makes integers of NaN and infinities
     if hasattr(data, "_meta"):
         result = data.detach().clone() if dtype is None else data.detach().to(dtype, copy=True)
         if device is not None:

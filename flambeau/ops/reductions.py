@@ -353,6 +353,8 @@ def _statistic(function: Any, name: str, text: str) -> Any:
     def call(input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, out: Any = None) -> Any:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
+        if unbiased is not None and not isinstance(unbiased, bool):
+            raise TypeError(f"{name}(): argument 'unbiased' must be bool, not {type(unbiased).__name__}")
         result = function(input, tuple(dim) if isinstance(dim, list) else dim, _correction(unbiased, correction), keepdim)
         if out is not None:
             from flambeau.trace.mutation import into

@@ -142,6 +142,11 @@ def _make(name: str, shifted: bool) -> Any:
 
     def function(input: Any, n: Any, *, out: Any = None) -> Any:
         refuse_dtype(one.operation.name, result_type(*[t for t in (input, n) if hasattr(t, "_meta")] or [input]))
+        for given in (input, n):
+            if isinstance(given, complex):
+                raise NotImplementedError(f'{name}(): "{full}_cpu" not implemented for complex numbers, got {given}')
+            if isinstance(given, int) and not -(2**63) <= given < 2**63:
+                raise OverflowError(f"{name}(): {given} is an int too big to convert: it must lie within 64 bits")
         if not hasattr(n, "_meta") and abs(n) < _LONG:
             result = one(input, math.trunc(n))
         else:

@@ -183,16 +183,22 @@ def logsigmoid(input: Tensor) -> Tensor:
 def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     if isinstance(min_val, complex) or isinstance(max_val, complex):
         raise TypeError(f"hardtanh(): arguments 'min_val' and 'max_val' must be float, not complex: got {min_val} and {max_val}")
+    if min_val > max_val:
+        raise ValueError("hardtanh(): min_val cannot be greater than max_val")
     if input.dtype is torch.uint8 and (min_val <= -1 or max_val <= -1):  # limits lose their fractions
         raise RuntimeError(f"hardtanh(): cannot do hardtanh on an unsigned type with negative limits: got {min_val} and {max_val}")
     if input.dtype is torch.uint8:
         min_val, max_val = (math.trunc(v) if math.isfinite(v) else v for v in (min_val, max_val))
     fitting("hardtanh", input.dtype, min_val, max_val)
-    if min_val > max_val:
-        raise ValueError("min_val cannot be greater than max_val")
     if min_val != min_val or max_val != max_val:
         return torch.full_like(input, math.nan)
-    return torch.where(input <= min_val, min_val, torch.where(input >= max_val, max_val, input)).to(input.dtype)
+    return _between(input, min_val, max_val).to(input.dtype)
+
+
+def _between(x: Tensor, low: Any, high: Any) -> Tensor:
+    """x clamped, inside a body: the gradient is 0 at both bounds, and at a bound of zero x keeps its sign."""
+    fixed = x.detach()
+    return torch.where(x <= low, torch.where(fixed < low, low, fixed), torch.where(x >= high, torch.where(fixed > high, high, fixed), x))
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
@@ -208,7 +214,7 @@ def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Ten
 @functional
 @like_input
 def _relu6(input: Tensor) -> Tensor:
-    return torch.where(input <= 0, 0, torch.where(input >= 6, 6, input))
+    return _between(input, 0, 6)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
