@@ -270,6 +270,8 @@ class Engine:
 
     def accumulate(self, t: Tensor, gradient: Tensor, given: bool) -> None:
         """Add to `.grad`, in its memory unless that takes part in differentiation. `given`: a program has (or may have) this gradient, so `.grad` is a copy."""
+        if gradient.shape != t.shape:  # an in-place view of the leaf without gradients came after its use: the gradient has to fit as it is
+            gradient, given = gradient.expand(t.shape), True
         if t.grad is None:
             t.grad = _own_copy(t, gradient) if given else gradient
         elif self.create or t.grad.layout is not gradient.layout:
@@ -572,7 +574,8 @@ def _remember(before: State, key: Any, end: State) -> None:
     _, stage, _, _, seed, _ = path[:6]
     modes = [path[i].edge[0] for i in (0, 2, 3, 5)]
     known = type(stage.info) is StageInfo and seed.plain and all(mode == GRAD_MODE for mode in modes)
-    if known and not any(local.trace.boundaries[slot].tensor._meta.bits for slot in stage.info.slots):
+    boundaries = local.trace.boundaries
+    if known and not any((m := boundaries[slot].tensor._meta).bits or m.shape != local.trace.value(slot).shape for slot in stage.info.slots):
         stage.info.seed, stage.info.end = seed, end
         before.children[key] = stage
 

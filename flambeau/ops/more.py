@@ -17,7 +17,7 @@ from flambeau.ops.linear import addbmm, addmm, mm
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
 from flambeau.trace.meta import CONJ, NEG
-from flambeau.trace.mutation import assign, refuse_leaf
+from flambeau.trace.mutation import assign, lead_others_anew, refuse_leaf
 from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     if self._history is not None:  # an earlier segment's value: the view must lead back to it, so it keeps its own name
         flush(local.main, "in-place view")
         source = twin(self)
+    if self.requires_grad and not self.is_leaf:
+        lead_others_anew(self)
     if self.requires_grad and self.is_leaf:
         self._replace(view(source))  # without gradients it stays a leaf
         return self

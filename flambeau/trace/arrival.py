@@ -44,6 +44,42 @@ def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
     return owner, slot
 
 
+def loses_gradients(tr: Trace, t: Tensor) -> bool:
+    """Whether `t` comes from an `as_strided` of a view: what of it lies outside of that view gets no gradient, as in PyTorch, until the memory is written to."""
+    owner: Any = tr
+    if t._gen == tr.gen:
+        slot = t._slot
+    elif t._history is not None:
+        owner, slot = t._history
+    else:
+        return False
+    while True:
+        boundary = owner.boundaries.get(slot)
+        if boundary is not None:
+            if not boundary.settled or boundary.history is None:
+                return False
+            owner, slot = boundary.history
+            continue
+        node = _producer(owner, slot)
+        base = value_at(owner, slot).base
+        if node is None or base is None:
+            return False
+        slot = node.inputs[0]
+        v = value_at(owner, slot)
+        if node.op == "as_strided" and v.base is not None and v.numel != value_at(owner, base).numel:
+            return True
+
+
+def _producer(owner: Any, slot: int) -> Any:
+    """The node that has made a slot of a trace or of a segment; None of inputs."""
+    if type(owner) is not Trace:
+        return owner.tape.producer.get(slot)
+    state: Any = owner.state
+    while state is not None and state.first_value > slot:
+        state = state.parent
+    return None if state is None else next((node for node in owner.nodes((state,)) if slot in node.outputs), None)
+
+
 def leave_hooks(t: Tensor, *places: dict[int, Tensor]) -> None:
     """The hooks of `t` stay with what it is now, by a twin in these dictionaries of hooked tensors; that it keeps its gradient goes with `t`."""
     from flambeau.tensor import twin

@@ -16,7 +16,7 @@ from flambeau.devices import META
 from flambeau.foreign import refuse
 from flambeau.runtime.untracked import record
 from flambeau.statistics import counters
-from flambeau.trace.arrival import arrival, leave_hooks
+from flambeau.trace.arrival import arrival, leave_hooks, loses_gradients
 from flambeau.trace.blank import no_data
 from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
@@ -296,17 +296,36 @@ def _make_ready(target: Tensor, args: Sequence[Any], name: str) -> None:
         if target._detached != 1 and _gives_history(tr, target, args):
             check_writable(target, name)
             _take_history(tr, target, storage)  # now: it ends the trace, and the operation keeps what it writes over in its own
-    elif tr.grad_enabled and is_view(target) and not target._meta.leaf and _has_hooks(tr, target, storage):
-        # As in PyTorch: gradients of the content go past the hooks of a view that it was written through.
+    elif tr.grad_enabled and is_view(target) and not target._meta.leaf and (_has_hooks(tr, target, storage) or loses_gradients(tr, target)):
+        # As in PyTorch: gradients of the content go past the hooks of a view that it was written through, and past the other views that it was made of.
         check_writable(target, name)  # a write that is refused changes nothing
-        source = storage.source()
-        if target._history is None:
-            leave_hooks(target, tr.hooked)
-        elif source is not None:
-            storage.cut, storage.history = next(ORDER), source
-        else:
-            return
-        target._gen = -1
+        lead_anew(tr, target, storage)
+
+
+def lead_anew(tr: Trace, target: Tensor, storage: Storage) -> None:
+    """Gradients of a view go to the memory's content from now on, past its hooks."""
+    source = storage.source()
+    if target._history is None:
+        leave_hooks(target, tr.hooked)
+    elif source is not None:
+        storage.cut, storage.history = next(ORDER), source
+    else:
+        return
+    target._gen = -1
+
+
+def lead_others_anew(target: Tensor) -> None:
+    """Before an in-place view, which is a write in the eyes of other views: of those that lose gradients until then."""
+    tr, storage = local.main, target._storage
+    if storage is None or len(TRACES) > 1:
+        return
+    source = storage.source()
+    if source is not None and target._detached == storage.family:
+        storage.cut, storage.history = next(ORDER), source
+    for t in [*tr.tensors, *tr.resolved]:
+        if t._storage is storage and t is not target and t._gen == tr.gen and is_view(t) and not t._meta.leaf and loses_gradients(tr, t):
+            lead_anew(tr, t, storage)
+            tr.resolve(t)  # at once: what is learned of the path knows it
 
 
 def _take_history(tr: Trace, target: Tensor, storage: Storage) -> None:
