@@ -45,7 +45,7 @@ def arrival(tr: Trace, t: Tensor) -> tuple[Any, int]:
 
 
 def loses_gradients(tr: Trace, t: Tensor) -> bool:
-    """Whether `t` comes from an `as_strided` of a view: what of it lies outside of that view gets no gradient, as in PyTorch, until the memory is written to."""
+    """Whether `t` comes from an `as_strided` of a view: what lies outside of that one gets no gradient, as in PyTorch, until a write."""
     owner: Any = tr
     if t._gen == tr.gen:
         slot = t._slot

@@ -1,5 +1,5 @@
-"""`as_strided` of a view that reaches beyond it: no gradient gets outside of the view until something is written to the memory (an in-place view is such a write),
-and all of it from then on. And leaves whose shape an in-place view without gradients has changed after their use. PyTorch is the reference."""
+"""`as_strided` of a view that reaches beyond it: no gradient gets outside of the view until the memory is written to (an in-place view is such a write),
+and all of it from then on. And leaves that an in-place view without gradients has given another shape after their use. PyTorch is the reference."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ import flambeau
 torch = pytest.importorskip("torch")
 
 VIEWS: list[Callable[[Any], Any]] = [
-    lambda y: y[..., 0], lambda y: y[1:], lambda y: y.t()[0], lambda y: y[:, ::2], lambda y: y.diagonal(), lambda y: y.reshape(-1)[3:7], lambda y: y.unsqueeze(0)[:, 1],
+    lambda y: y[..., 0], lambda y: y[1:], lambda y: y.t()[0], lambda y: y[:, ::2], lambda y: y.diagonal(),
+    lambda y: y.reshape(-1)[3:7], lambda y: y.unsqueeze(0)[:, 1],
 ]  # fmt: skip
 CHANGES: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
-    "nothing": lambda m, y, v, u: None, "view in place": lambda m, y, v, u: v.unsqueeze_(-1), "base in place": lambda m, y, v, u: y.unsqueeze_(0),
-    "write to the view": lambda m, y, v, u: v.mul_(2), "write to it": lambda m, y, v, u: u.mul_(3), "write to a view of it": lambda m, y, v, u: u[..., :1].mul_(3),
-    "copy into it": lambda m, y, v, u: u.copy_(u.detach() * 2), "write to the base": lambda m, y, v, u: y.mul_(2), "number": lambda m, y, v, u: v.__setitem__(0, 4.0),
+    "nothing": lambda m, y, v, u: None, "write to a view of it": lambda m, y, v, u: u[..., :1].mul_(3),
+    "view in place": lambda m, y, v, u: v.unsqueeze_(-1), "base in place": lambda m, y, v, u: y.unsqueeze_(0),
+    "write to the view": lambda m, y, v, u: v.mul_(2), "write to it": lambda m, y, v, u: u.mul_(3),
+    "copy into it": lambda m, y, v, u: u.copy_(u.detach() * 2), "write to the base": lambda m, y, v, u: y.mul_(2),
+    "number": lambda m, y, v, u: v.__setitem__(0, 4.0),
     "two": lambda m, y, v, u: (v.unsqueeze_(0), u.mul_(2)), "without gradients": lambda m, y, v, u: _without_gradients(m, v),
 }  # fmt: skip
 
