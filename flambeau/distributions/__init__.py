@@ -63,6 +63,10 @@ __all__ = [
     *transforms.__all__,
 ]  # fmt: skip
 
+for _name, _module in list(vars().items()):
+    if type(_module) is type(constraints) and _module.__name__.rpartition(".")[0].endswith(".distributions") and _name not in ("constraints", "kl"):
+        vars(_module).setdefault("Distribution", Distribution)  # programs import it from the modules of its families, where PyTorch's has it
+
 
 def __getattr__(name: str) -> object:
     from flambeau.names import missing

@@ -143,8 +143,9 @@ def section(results: list[dict[str, Any]], versions: dict[str, str]) -> str:
     lines = [
         compare.SUITES_HEADING, "",
         "Made by `scripts/ecosystem suites`: each package's own tests, from its repository, against the installed package. Those of the selection that pass",
-        "with PyTorch in the time given (40 to 120 s on a shared machine of two processors) are run with flambeau in two to four times that; what it did not",
-        "reach is counted apart. Seconds are of the whole processes; flambeau begins with what its cache of kernels happens to have.", "",
+        "with PyTorch in the time given (40 to 150 s) are run with flambeau in four times that; what it did not reach is counted apart. Seconds are of the",
+        "whole processes, on a machine of two processors that had five times as much to do; flambeau begins with what its cache of kernels happens to have.",
+        "A suite's tag is the newest that could be had, at most some releases older than the package.", "",
         "| package | what was run | pass with PyTorch | of them with flambeau | not reached | seconds: flambeau, PyTorch |", "|---|---|---|---|---|---|",
     ]  # fmt: skip
     reasons: list[str] = []
