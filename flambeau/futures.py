@@ -19,6 +19,7 @@ class Future(Generic[T]):
         self._result: Any = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future[T]], None]] = []
+        self._waiting: Callable[[Callable[[], bool]], None] | None = None  # what a thread may have to do itself that waits
 
     def done(self) -> bool:
         """Whether the result is there."""
@@ -26,6 +27,8 @@ class Future(Generic[T]):
 
     def wait(self) -> T:
         """The result, or its exception, once it is there."""
+        if self._waiting is not None:
+            self._waiting(self._ready.is_set)
         self._ready.wait()
         if self._error is not None:
             raise self._error
@@ -40,6 +43,7 @@ class Future(Generic[T]):
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
         """A future of `callback(self)`, called when this one is done."""
         made: Future[S] = Future()
+        made._waiting = self._waiting
         asked = threading.get_ident()
 
         def run(done: Future[T]) -> None:

@@ -58,6 +58,24 @@ def broadcast_all(tensors: Sequence[Tensor], root: int, group: ProcessGroup, asy
     return _swap(group, text, key, [], starts[-1], [(root, start, m) for start, m in zip(starts, memories, strict=False)], async_op, list(tensors))
 
 
+def share_rows(rows: Sequence[Sequence[Tensor]], group: ProcessGroup, name: str) -> None:
+    """The tensors of rows[r], of any dtypes, become those of rank r, in one go."""
+    if group.size() == 1 or not any(rows):
+        return
+    shapes = tuple([tuple([(t.dtype.name, *t.shape) for t in row]) for row in rows])
+    text, key = collective(name, f"of {sum(map(len, rows))} tensors", next(t for row in rows for t in row).dtype, shapes)
+    receives, total = [], 0
+    for rank, row in enumerate(rows):
+        memories = [Memory(t, rank != group.rank()) for t in row]
+        starts = [0, *accumulate(m.nbytes for m in memories)]
+        total = max(total, starts[-1])
+        if rank == group.rank():
+            sends = memories
+        else:
+            receives += [(rank, start, m) for start, m in zip(starts, memories, strict=False)]
+    _swap(group, text, key, sends, total, receives, False, None, [])
+
+
 def all_gather(tensor_list: list[Any], tensor: Any, group: Any = None, async_op: bool = False) -> Work | None:
     """tensor_list[r] becomes the tensor of rank r. Ranks may give tensors of different shapes; then each list has all of these shapes."""
     found = member(group)

@@ -170,15 +170,14 @@ class Reducer:
     def _by_hook(self, wanted: Sequence[int]) -> None:
         """By a communication hook: buckets of flat gradients, the last parameters' first."""
         assert self.hook is not None
-        started = []
         buckets = self.buckets(wanted)
         self.times.mark("comm_start")
         for number, places in enumerate(buckets):
             parameters = [self.parameters[i] for i in places]
             flat = flambeau.cat([p.grad.reshape(-1) for p in parameters])  # type: ignore[union-attr]
             bucket = GradBucket(number, parameters, flat, number == len(buckets) - 1)
-            started.append((parameters, self.hook(self.hook_state, bucket)))
-        for parameters, future in started:
+            future = self.hook(self.hook_state, bucket)
+            # One bucket after the other: what a hook's callbacks start has then the same place among the collectives on each rank.
             result = future.wait() if hasattr(future, "wait") else future
             flat = result[0] if isinstance(result, (list, tuple)) else result
             for part, p in zip(flat.split([p.numel() for p in parameters]), parameters, strict=True):

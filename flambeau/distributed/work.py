@@ -46,8 +46,12 @@ class Work:
         else:
             future.set_exception(self._error)
 
+    _lane: Lane | None = None  # what does it
+
     def wait(self, timeout: Any = None) -> bool:
         """Wait until it is done; True. Raises what it failed with, DistBackendError when the time is over."""
+        if self._lane is not None:
+            self._lane.go_on(self._finished.is_set)
         if not self._finished.wait(None if timeout is None or seconds(timeout) <= 0 else seconds(timeout)):
             raise DistBackendError(f"Timed out waiting {round(seconds(timeout) * 1000)}ms for {self._name}")
         if self._error is not None:
@@ -89,6 +93,7 @@ class Work:
         with self._lock:
             if self._future is None:
                 self._future = Future()
+                self._future._waiting = None if self._lane is None else self._lane.go_on
                 if not self._finished.is_set():
                     return self._future
                 done = self._future
@@ -103,7 +108,7 @@ class Lane:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.lock = threading.Lock()  # held by who does something
+        self.lock = threading.RLock()  # held by who does something
         self.changed = threading.Condition()
         self.works: deque[Work] = deque()
         self.pending = 0
@@ -119,6 +124,7 @@ class Lane:
 
     def later(self, work: Work) -> Work:
         """Do this beside the program."""
+        work._lane = self
         with self.changed:
             self.works.append(work)
             self.pending += 1
@@ -134,7 +140,19 @@ class Lane:
                 while not self.works:
                     self.changed.wait()
                 work = self.works.popleft()
-            with self.lock:
-                work._execute()
+            self._do(work)
+
+    def _do(self, work: Work) -> None:
+        with self.lock:
+            work._execute()
+        with self.changed:
+            self.pending -= 1
+
+    def go_on(self, enough: Callable[[], bool]) -> None:
+        """Somebody waits. If it is a callback in this lane's own thread, do what comes next until it is enough."""
+        while self.thread is threading.current_thread() and not enough():
             with self.changed:
-                self.pending -= 1
+                if not self.works:
+                    return
+                work = self.works.popleft()
+            self._do(work)

@@ -36,6 +36,14 @@ class PythonCode:
         self.globals = globals
 
 
+def _at(path: list[str]) -> Any:
+    """What is at a path of names under torch: a function may hide the module of its name (symbolic_trace)."""
+    found: Any = flambeau
+    for part in path:
+        found = getattr(found, part, None)
+    return found
+
+
 class _Names:
     """Names of one graph: no two nodes have the same, and none hides a builtin or a keyword."""
 
@@ -336,7 +344,7 @@ class Graph:
                 if getattr(builtins, name, None) is not function:
                     scope[name] = function
                 return name
-            if first == "torch":
+            if first == "torch" and _at(rest) is function:
                 return name
             own = name.replace(".", "_").replace("<", "_").replace(">", "_")
             while own in scope and scope[own] is not function:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from flambeau.distributed.algorithms.ddp_comm_hooks import default_hooks
-from flambeau.distributed.several import refuse
+from flambeau.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks, powerSGD_hook, quantization_hooks
 
 
 class BuiltinCommHookType(Enum):
@@ -33,8 +32,9 @@ class DDPCommHookType(Enum):
 
 
 def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Any, state: Any = None) -> None:
-    """model.register_comm_hook with a hook by name; NotImplementedError for those that are not there."""
-    hook = getattr(default_hooks, comm_hook_type.value, None)
-    if hook is None:
-        refuse(comm_hook_type.value)
+    """model.register_comm_hook with a hook by name."""
+    hook = next(vars(module)[comm_hook_type.value] for module in _MODULES if comm_hook_type.value in vars(module))
     model.register_comm_hook(state, hook)
+
+
+_MODULES = (default_hooks, powerSGD_hook, quantization_hooks, debugging_hooks)

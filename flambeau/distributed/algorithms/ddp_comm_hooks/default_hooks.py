@@ -20,6 +20,15 @@ def _mean(group: ProcessGroup | None, tensor: Any) -> Any:
     return work.get_future().then(lambda done: done.value()[0])
 
 
+def finished(value: Any) -> Any:
+    """A future that is done: of hooks that do all at once."""
+    from flambeau.futures import Future
+
+    future: Any = Future()
+    future.set_result(value)
+    return future
+
+
 def allreduce_hook(process_group: ProcessGroup | None, bucket: Any) -> Any:
     """The mean, as without a hook."""
     return _mean(process_group, bucket.buffer())

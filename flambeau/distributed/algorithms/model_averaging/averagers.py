@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from flambeau.distributed.algorithms.model_averaging.utils import average_parameters_or_parameter_groups
+
 
 class ModelAverager(ABC):
     """What averages parameters now and then."""
@@ -32,22 +34,5 @@ class PeriodicModelAverager(ModelAverager):
     def average_parameters(self, params: Any) -> None:
         """Count the step; average every `period` steps after `warmup_steps`. `params`: parameters, or an optimizer's parameter groups."""
         if self.step >= self.warmup_steps and (self.step - self.warmup_steps) % self.period == 0:
-            _average(params, self.process_group)
+            average_parameters_or_parameter_groups(params, self.process_group)
         self.step += 1
-
-
-def _average(params: Any, group: Any) -> None:
-    from flambeau.autograd.modes import no_grad
-    from flambeau.distributed.collectives import all_reduce_coalesced
-    from flambeau.distributed.group import member
-    from flambeau.distributed.reduce_op import ReduceOp
-
-    found = member(group)
-    if found is None or found.size() == 1:
-        return
-    chosen = []
-    for entry in params:
-        chosen += [p for p in entry["params"] if p.grad is not None] if isinstance(entry, dict) else [entry]
-    with no_grad():
-        for kind in dict.fromkeys(p.dtype for p in chosen):
-            all_reduce_coalesced([p.detach() for p in chosen if p.dtype is kind], ReduceOp.AVG, found)

@@ -1,0 +1,141 @@
+"""The orders in which the ranks of a pipeline take microbatches through their stages, as lists of actions.
+
+A rank does its list from first to last and waits only for what an action needs; what it hands on never waits. So an order is right if somebody can
+always go on, which tests simulate for many sizes.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Kind(StrEnum):
+    """What is done: forward, the whole backward pass, or its two parts: inputs' gradients and parameters'."""
+
+    FORWARD, FULL_BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
+
+
+class Action(NamedTuple):
+    """A microbatch in a stage."""
+
+    stage_index: int
+    computation_type: Kind
+    microbatch_index: int
+
+    def __str__(self) -> str:
+        return f"{self.stage_index}{self.computation_type}{self.microbatch_index}"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+F, B, I, W = Kind  # noqa: E741  # as schedules write them
+
+
+def looped(ranks: int, stages: int) -> list[int]:
+    """The rank of each stage, round and round."""
+    return [stage % ranks for stage in range(stages)]
+
+
+def v_shaped(ranks: int, stages: int) -> list[int]:
+    """The rank of each stage, there and back."""
+    return [stage % ranks if stage // ranks % 2 == 0 else ranks - 1 - stage % ranks for stage in range(stages)]
+
+
+def gpipe(rank: int, count: int) -> list[Action]:
+    """All forward, then all backward. One stage a rank."""
+    return [Action(rank, kind, i) for kind in (F, B) for i in range(count)]
+
+
+def one_forward_one_backward(rank: int, ranks: int, count: int) -> list[Action]:
+    """As many forward as there are stages from here on; then backward and forward in turn. One stage a rank."""
+    ahead = min(count, ranks - rank)
+    actions = [Action(rank, F, i) for i in range(ahead)]
+    for i in range(count):
+        actions.append(Action(rank, B, i))
+        if ahead + i < count:
+            actions.append(Action(rank, F, ahead + i))
+    return actions
+
+
+def looped_bfs(rank: int, ranks: int, local: int, count: int) -> list[Action]:
+    """All microbatches through a stage, then through the rank's next one; backward the other way round."""
+    own = [rank + i * ranks for i in range(local)]
+    forward = [Action(stage, F, i) for stage in own for i in range(count)]
+    return forward + [Action(stage, B, i) for stage in reversed(own) for i in reversed(range(count))]
+
+
+def rounds(ranks: int, count: int, name: str) -> int:
+    """How many microbatches go through a stage before the rank turns to its next one. ValueError unless they come out even."""
+    turns = max(1, count // ranks)
+    if count % turns:
+        raise ValueError(f"{name} requires the number of microbatches to be a multiple of the number of rounds ({turns}), but got {count}.")
+    return count // turns
+
+
+def interleaved(rank: int, ranks: int, local: int, count: int, each: int, zero_bubble: bool) -> list[Action]:
+    """Microbatches in rounds of `each` through the rank's stages: some forward, then forward and backward in turn, then the rest backward.
+
+    `zero_bubble`: parameters' gradients are an action of their own, which comes up to `rank` backward passes later.
+    """
+    total = local * count
+    ahead = min((local - 1) * each + (1 if zero_bubble else 2) * (ranks - 1 - rank), total)
+    done: dict[tuple[int, Kind], int] = {}
+
+    def next_of(stage: int, kind: Kind) -> Action:
+        done[stage, kind] = done.get((stage, kind), -1) + 1
+        return Action(stage, kind, done[stage, kind])
+
+    def stage_at(i: int) -> int:
+        return i // each % local * ranks + rank
+
+    actions = [next_of(stage_at(i), F) for i in range(ahead)]
+    waiting: list[int] = []
+    for i in range(total):
+        if ahead + i < total:
+            actions.append(next_of(stage_at(ahead + i), F))
+        stage = (local - 1 - i // each % local) * ranks + rank
+        actions.append(next_of(stage, I if zero_bubble else B))
+        if zero_bubble:
+            waiting.append(stage)
+            if len(waiting) > rank:
+                actions.append(next_of(waiting.pop(0), W))
+    return actions + [next_of(stage, W) for stage in waiting]
+
+
+def zero_bubble_v(rank: int, ranks: int, count: int) -> list[Action]:
+    """Two stages a rank, there and back (Qi and others, arXiv 2405.15362): a rank has the first and the last stages, so backward passes begin early."""
+    there, back = rank, 2 * ranks - 1 - rank
+    enough = max(2 * ranks - 1, count)  # the shape is that of so many; those that are not there are left out
+    actions: list[Action] = []
+    done: dict[tuple[int, Kind], int] = {}
+
+    def take(stage: int, *kinds: Kind) -> None:
+        for kind in kinds:
+            i = done.get((stage, kind), 0)
+            done[stage, kind] = i + 1
+            if i < count:
+                actions.append(Action(stage, kind, i))
+
+    for _ in range(2 * (ranks - rank) - 1):
+        take(there, F)
+    for _ in range(rank):
+        take(back, F)
+        take(there, F)
+    for _ in range(ranks - rank):
+        take(back, F, I, W)
+    while done[back, F] < done[there, F] or done[there, F] < enough:
+        if done[there, F] < enough:
+            take(there, F)
+        take(there, I, W)
+        take(back, F, I, W)
+    for _ in range(rank):
+        take(there, I)
+        take(back, I)
+    for _ in range(ranks - rank):
+        take(there, I, W)
+    for stage in (back, there):
+        while done.get((stage, W), 0) < done[stage, I]:
+            take(stage, W)
+    return actions
