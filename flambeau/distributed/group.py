@@ -48,7 +48,7 @@ class ProcessGroup:
         self.timeout = default_pg_timeout if timeout is None else timeout
         self.group_name = name
         self.group_desc = "undefined"
-        self.lane = Lane(f"flambeau group {name}")
+        self.lane = Lane(f"flambeau group {name}", name)
         self._window: Window | Bridge | None = None
         self._mail: Mail | None = None
         self._making = threading.Lock()

@@ -21,6 +21,7 @@ from typing import Any, Final
 from flambeau.compiler.kernels import window as code
 from flambeau.compiler.kernels import window_sums
 from flambeau.compiler.kernels.window import DONE, GONE, LINE, MISMATCH, SLOT, SMALL, WORDS, Word
+from flambeau.distributed import flight
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.peers import Peers
 from flambeau.distributed.store import Store, seconds
@@ -30,6 +31,8 @@ _TEXT: Final = 4096  # bytes in which a rank says what it came for, when ranks d
 RING: Final = 1 << 16  # bytes on their way from one rank to another
 _CHANNEL: Final = 128 + RING  # in front: how many bytes were written, and at 64 how many were read
 _STATE: Final = 128  # of a control block: 1 once the rank has left the group
+_BEGUN, _ASKED, _TOLD = 17, 18, 19  # numbers of a control block: collectives begun; how often it was asked where it is, and has told
+_ANSWER: Final = 1.0  # seconds that who has waited in vain waits for such an answer
 _SLICE: Final = 20_000_000  # nanoseconds that native code waits before Python looks after signals and ranks
 _HISTORY: Final = 32
 
@@ -73,6 +76,11 @@ class Window:
         self.peers = Peers({r: pid for r, pid in enumerate(processes) if r != rank})
         self._first = ctypes.c_char.from_buffer(self.block.mapping)
         self.base = ctypes.addressof(self._first)
+        self._begun = ctypes.c_int64.from_address(self.base + rank * LINE + 8 * _BEGUN)
+        self._answers: flight.Answers | None = None
+        if flight.answers():
+            line = self.base + rank * LINE
+            self._answers = flight.Answers(self.ranks[rank], line + 8 * _ASKED, line + 8 * _TOLD, self._text_at(rank), _TEXT, self.block)
         self._job = (ctypes.c_int64 * WORDS)()
         self._job_at = ctypes.addressof(self._job)
         for word, value in {
@@ -110,6 +118,9 @@ class Window:
             raise DistBackendError(f"{what}: group {self.name!r} is unusable since an earlier error: {self.broken}")
         self._job[Word.HASH] = key if self.checks else 0
         self._times += 1
+        self._begun.value = self._times
+        if flight.RECORDER is not None:
+            flight.RECORDER.begin(self.name, self.ranks, self._times, what)
         history = self._history
         history.append(what)
         if len(history) > _HISTORY:
@@ -167,7 +178,34 @@ class Window:
         return " and ".join(parts) + " without taking part"
 
     def _who_is_late(self, missing: list[int], limit: float) -> str:
-        return f"Timed out waiting {round(limit * 1000)}ms for {self.who(missing)}, which did not come; all others did"
+        for r in missing:
+            self._line(r)[_ASKED] += 1
+        end = time.monotonic() + _ANSWER
+        while flight.answers() and any(self._line(r)[_ASKED] != self._line(r)[_TOLD] for r in missing) and time.monotonic() < end:
+            time.sleep(0.01)
+        path = flight.dump_to_file(self.ranks[self.rank])
+        stand = "; ".join(self._standing(r) for r in missing)
+        written = f" (flight recorder: {path})" if path else ""
+        return f"Timed out waiting {round(limit * 1000)}ms for {self.who(missing)}, which did not come; all others did: {stand}{written}"
+
+    def _standing(self, rank: int) -> str:
+        """How far a rank has come, as far as its control block, the kernel, and the rank itself tell."""
+        line, parts = self._line(rank), []
+        behind = self._times - line[_BEGUN]
+        if behind <= 0:
+            parts.append("is in this collective")
+        elif not line[_BEGUN]:
+            parts.append(f"has begun none of these {self._times} collectives")
+        elif behind < len(self._history):
+            parts.append(f"is {behind} behind, its last one was {self._history[-1 - behind]}")
+        else:
+            parts.append(f"is {behind} collectives behind")
+        state = flight.state_of(self.peers.processes[rank]) if rank in self.peers.processes else ""
+        if state:
+            parts.append(f"its process {self.peers.processes[rank]} is {state}")
+        elif line[_TOLD] == line[_ASKED]:
+            parts.append(f"it is at {flight.read_text(self._text_at(rank))}")
+        return f"rank {self.ranks[rank]} " + ", ".join(parts)
 
     def _text_at(self, rank: int) -> int:
         return self.base + self.size * LINE + rank * _TEXT
@@ -176,17 +214,14 @@ class Window:
         """Ranks have come for different things: each tells what, then each raises."""
         from flambeau.distributed.blame import user_line
 
-        text = f"{self._history[-1]} at {user_line()}".encode()[: _TEXT - 8]
-        ctypes.c_int64.from_address(self._text_at(self.rank)).value = len(text)
-        ctypes.memmove(self._text_at(self.rank) + 8, text, len(text))
+        flight.write_text(self._text_at(self.rank), _TEXT, f"{self._history[-1]} at {user_line()}")
         self._job[Word.HASH] = 0
         status = self._meet(self._job_at)
         if status != DONE:
             self._go_on(self._meet, status, 10.0)
         texts: dict[str, list[int]] = {}
         for r in range(self.size):
-            length = ctypes.c_int64.from_address(self._text_at(r)).value
-            texts.setdefault(ctypes.string_at(self._text_at(r) + 8, length).decode(errors="replace"), []).append(r)
+            texts.setdefault(flight.read_text(self._text_at(r)), []).append(r)
         told = "; ".join(f"{self.who(ranks)}: {text}" for text, ranks in texts.items())
         self._job[Word.STAGE] = 0
         raise Disagreement(f"ranks do not agree on collective {self._times} of group {self.name!r}: {told}", told)
@@ -274,6 +309,8 @@ class Window:
 
     def close(self) -> None:
         """Leave the group."""
+        if self._answers is not None:
+            self._answers.stopped.set()
         self.abandon()
         self.peers.close()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from flambeau.distributed import flight
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.store import seconds
 
@@ -106,8 +108,8 @@ class Work:
 class Lane:
     """What is done in order: at once where nothing waits, else by a thread."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, group: str = "") -> None:
+        self.name, self.group = name, group
         self.lock = threading.RLock()  # held by who does something
         self.changed = threading.Condition()
         self.works: deque[Work] = deque()
@@ -118,7 +120,10 @@ class Lane:
         """Do this, after all that was started before."""
         if not self.pending:
             with self.lock:
-                run()
+                if flight.RECORDER is None:
+                    run()
+                else:
+                    flight.RECORDER.ends(self.group, run)
         else:
             self.later(Work(None, run)).wait()
 
@@ -143,6 +148,8 @@ class Lane:
             self._do(work)
 
     def _do(self, work: Work) -> None:
+        if flight.RECORDER is not None and work._run is not None:
+            work._run = partial(flight.RECORDER.ends, self.group, work._run)
         with self.lock:
             work._execute()
         with self.changed:
