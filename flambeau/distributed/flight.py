@@ -81,7 +81,8 @@ class Recorder:
         groups = {entry["process_group"][0]: entry["ranks"] for entry in entries}
         last: dict[str, dict[str, int]] = {}
         for entry in entries:
-            status = last.setdefault(entry["process_group"][0], {"last_enqueued_collective": -1, "last_started_collective": -1, "last_completed_collective": -1})
+            nothing = dict.fromkeys(("last_enqueued_collective", "last_started_collective", "last_completed_collective"), -1)
+            status = last.setdefault(entry["process_group"][0], nothing)
             status["last_enqueued_collective"] = status["last_started_collective"] = entry["collective_seq_id"]
             if entry["state"] == "completed":
                 status["last_completed_collective"] = entry["collective_seq_id"]
