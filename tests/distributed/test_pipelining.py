@@ -114,7 +114,7 @@ def test_as_one_process_and_as_gloo(machines, tmp_path):
         }.items():  # fmt: skip
             assert parts in told["errors"][name], (name, told["errors"].get(name))
     pytest.importorskip("torch")
-    if len(set(machines)) > 1:
+    if machines != "aa":
         return
     theirs = results("pipeline.py", ranks, tmp_path, ours=False)
     for rank in range(ranks):
