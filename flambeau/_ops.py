@@ -62,6 +62,9 @@ class OpOverloadPacket:
         return f"<OpOverloadPacket(op='{self}')>"
 
 
+_BITS = frozenset(f"__{n}__" for n in "and or xor lshift rshift iand ior ixor ilshift irshift".split())  # operators of aten with Python's names
+
+
 class _Namespace:
     """The operators of one namespace."""
 
@@ -69,7 +72,7 @@ class _Namespace:
         self.name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and name not in _BITS:
             raise AttributeError(name)
         import flambeau
         from flambeau import library

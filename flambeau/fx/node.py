@@ -61,8 +61,11 @@ _OF_TORCH = frozenset(
 
 def qualified_name(func: Callable[..., Any]) -> str:
     """How code names a function: "torch.add", "operator.mul", "getattr"."""
+    from flambeau._ops import OpOverload, OpOverloadPacket
     from flambeau.overrides import resolve_name
 
+    if isinstance(func, (OpOverload, OpOverloadPacket)):
+        return f"torch.ops.{func}"
     known = resolve_name(func)
     if known is not None:
         space, _, own = known.rpartition(".")

@@ -64,6 +64,16 @@ def lift_fresh(self: Any) -> Any:
     return self
 
 
+def lift_fresh_copy(self: Any) -> Any:
+    """A copy of the tensor."""
+    return self.clone()
+
+
+def copy(self: Any, src: Any, non_blocking: bool = False) -> Any:
+    """The values of `src` in a tensor like `self`."""
+    return src.to(self.dtype).expand(self.shape).clone()
+
+
 def embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
     """The rows of `weight` at `indices`."""
     padding = None if padding_idx < 0 else padding_idx
@@ -139,3 +149,152 @@ def _assert_tensor_metadata(a: Any, size: Any = None, stride: Any = None, dtype:
     for name, found, wanted in (("dtype", a.dtype, dtype), ("device", a.device, device), ("layout", a.layout, layout)):
         if wanted is not None and wanted != found:
             raise RuntimeError(f"Tensor {name} mismatch! Expected: {wanted}, Got: {found}")
+
+
+# -- what graphs of decomposed programs call ----------------------------------------------------------------------------------
+def numpy_T(self: Any) -> Any:
+    """All dims in the opposite order."""
+    return self.permute(*reversed(range(self.ndim)))
+
+
+def mT(self: Any) -> Any:
+    """The last two dims exchanged."""
+    return self.mT
+
+
+def matrix_H(self: Any) -> Any:
+    """The last two dims exchanged, and conjugated."""
+    return self.H
+
+
+def _native_batch_norm_legit_no_training(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> tuple[Any, Any, Any]:
+    """torch.native_batch_norm with the running statistics."""
+    return torch.native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)  # type: ignore[no-any-return]
+
+
+def _native_batch_norm_legit(input: Any, weight: Any, bias: Any, *rest: Any) -> tuple[Any, Any, Any]:
+    """torch.native_batch_norm; without running statistics if none are given."""
+    statistics = rest if len(rest) == 5 else (None, None, *rest)
+    return torch.native_batch_norm(input, weight, bias, *statistics)  # type: ignore[no-any-return]
+
+
+def _native_batch_norm_legit_functional(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float
+) -> tuple[Any, Any, Any, Any, Any]:
+    """torch.native_batch_norm, and the new running statistics as results."""
+    mean, var = running_mean.clone(), running_var.clone()
+    return (*torch.native_batch_norm(input, weight, bias, mean, var, training, momentum, eps), mean, var)
+
+
+def _adaptive_avg_pool2d(self: Any, output_size: Any) -> Any:
+    """nn.functional.adaptive_avg_pool2d."""
+    return torch.nn.functional.adaptive_avg_pool2d(self, output_size)
+
+
+def _adaptive_avg_pool3d(self: Any, output_size: Any) -> Any:
+    """nn.functional.adaptive_avg_pool3d."""
+    return torch.nn.functional.adaptive_avg_pool3d(self, output_size)
+
+
+def im2col(self: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    """nn.functional.unfold."""
+    return torch.nn.functional.unfold(self, kernel_size, dilation, padding, stride)
+
+
+def col2im(self: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    """nn.functional.fold."""
+    return torch.nn.functional.fold(self, output_size, kernel_size, dilation, padding, stride)
+
+
+def log_sigmoid(self: Any) -> Any:
+    """nn.functional.logsigmoid."""
+    return torch.nn.functional.logsigmoid(self)
+
+
+def _cdist_forward(x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:
+    """torch.cdist."""
+    return torch.cdist(x1, x2, p)
+
+
+def _pdist_forward(self: Any, p: float = 2.0) -> Any:
+    """nn.functional.pdist."""
+    return torch.nn.functional.pdist(self, p)
+
+
+def _embedding_bag(*args: Any, **named: Any) -> Any:
+    """torch.embedding_bag."""
+    return torch.embedding_bag(*args, **named)
+
+
+def _reduced(reduction: int) -> str:
+    return ("none", "mean", "sum")[reduction]
+
+
+def cross_entropy_loss(self: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100, label_smoothing: float = 0.0) -> Any:
+    """nn.functional.cross_entropy."""
+    return torch.nn.functional.cross_entropy(
+        self, target, weight, ignore_index=ignore_index, reduction=_reduced(reduction), label_smoothing=label_smoothing
+    )
+
+
+def nll_loss_nd(self: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
+    """nn.functional.nll_loss."""
+    return torch.nn.functional.nll_loss(self, target, weight, ignore_index=ignore_index, reduction=_reduced(reduction))
+
+
+def _loss(name: str) -> Any:
+    def loss(self: Any, target: Any, reduction: int = 1) -> Any:
+        return getattr(torch.nn.functional, name)(self, target, reduction=_reduced(reduction))
+
+    loss.__name__, loss.__doc__ = name, f"nn.functional.{name}, with the reduction as a number."
+    return loss
+
+
+mse_loss, l1_loss, soft_margin_loss = _loss("mse_loss"), _loss("l1_loss"), _loss("soft_margin_loss")
+
+
+def smooth_l1_loss(self: Any, target: Any, reduction: int = 1, beta: float = 1.0) -> Any:
+    """nn.functional.smooth_l1_loss."""
+    return torch.nn.functional.smooth_l1_loss(self, target, reduction=_reduced(reduction), beta=beta)
+
+
+def huber_loss(self: Any, target: Any, reduction: int = 1, delta: float = 1.0) -> Any:
+    """nn.functional.huber_loss."""
+    return torch.nn.functional.huber_loss(self, target, reduction=_reduced(reduction), delta=delta)
+
+
+def binary_cross_entropy(self: Any, target: Any, weight: Any = None, reduction: int = 1) -> Any:
+    """nn.functional.binary_cross_entropy."""
+    return torch.nn.functional.binary_cross_entropy(self, target, weight, reduction=_reduced(reduction))
+
+
+def _padding(mode: str) -> Any:
+    def padded(self: Any, padding: Any) -> Any:
+        return torch.nn.functional.pad(self, list(padding), mode)
+
+    padded.__doc__ = f"nn.functional.pad in mode {mode}."
+    return padded
+
+
+reflection_pad1d = reflection_pad2d = reflection_pad3d = _padding("reflect")
+replication_pad1d = replication_pad2d = replication_pad3d = _padding("replicate")
+
+
+def _upsample(mode: str, aligned: bool) -> Any:
+    """Both overloads: `vec` (output_size or scale_factors), and `default` (output_size and a scale for each dim, which only tells how it came about)."""
+    def upsample(input: Any, output_size: Any, *rest: Any, **named: Any) -> Any:
+        align = bool(rest[0] if rest else named.get("align_corners")) if aligned else None
+        after = rest[1:] if aligned else rest
+        factors = named.get("scale_factors", after[0] if after and isinstance(after[0], (list, tuple)) else None)
+        size = None if output_size is None else list(output_size)
+        return torch.nn.functional.interpolate(input, size, None if size is not None else factors, mode, align)
+
+    upsample.__doc__ = f"nn.functional.interpolate in mode {mode}."
+    return upsample
+
+
+upsample_nearest1d = upsample_nearest2d = upsample_nearest3d = _upsample("nearest", False)
+upsample_linear1d, upsample_bilinear2d = _upsample("linear", True), _upsample("bilinear", True)
+upsample_trilinear3d, upsample_bicubic2d = _upsample("trilinear", True), _upsample("bicubic", True)

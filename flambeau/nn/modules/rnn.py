@@ -14,6 +14,7 @@ from flambeau.nn.functional import recurrent
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 from flambeau.nn.utils.rnn import PackedSequence
+from flambeau.ops import dispatch
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import local
 
@@ -160,6 +161,12 @@ class RNNBase(Module):
         x = input if batched else input.unsqueeze(0 if self.batch_first else 1)
         if state is not None and not batched:
             state = tuple(s.unsqueeze(1) for s in state)
+        if dispatch.state.modes and not self.proj_size:  # who sees calls is shown the one that PyTorch makes
+            whole = self._native(x, state)
+            output, state = whole[0], whole[1:]
+            if not batched:
+                output, state = output.squeeze(0 if self.batch_first else 1), tuple(s.squeeze(1) for s in state)
+            return output, tuple(state) if lstm else state[0]
         if self.batch_first:
             x = x.transpose(0, 1)
         self.check_input(x, None)
@@ -176,6 +183,14 @@ class RNNBase(Module):
             output = output.squeeze(0 if self.batch_first else 1)
             state = tuple(s.squeeze(1) for s in state)
         return output, state if lstm else state[0]
+
+    def _native(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
+        """All layers as one call of torch.lstm, torch.gru, ..."""
+        state = self._zeros(x.shape[0 if self.batch_first else 1], x) if state is None else state
+        weights = [w for layer in self.all_weights for w in layer]
+        options = self.bias, self.num_layers, float(self.dropout), self.training, self.bidirectional, self.batch_first
+        found: tuple[Tensor, ...] = getattr(torch, self.mode.lower())(x, list(state) if self.mode == "LSTM" else state[0], weights, *options)
+        return found
 
     def _run(self, x: Tensor, state: tuple[Tensor, ...], sizes: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
         """All layers over packed rows; the final states stacked as (layers * directions, batch, size)."""

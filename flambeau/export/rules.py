@@ -1,0 +1,133 @@
+"""What results are like where the public function cannot be run over placeholders: it draws numbers, writes in place, or looks at sizes.
+
+Each rule takes the operator's arguments and gives the layout of its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import flambeau
+from flambeau import symbols
+from flambeau.dtypes import get_default_dtype
+from flambeau.export.errors import data_dependent
+from flambeau.export.shapes import layout_of
+from flambeau.symbols import Sym
+from flambeau.tensor import Tensor
+from flambeau.trace.meta import Meta, meta
+
+_END: Final = 9223372036854775807
+
+
+def _like(x: Tensor, *args: Any, dtype: Any = None, **_: Any) -> Meta:
+    m = layout_of(x)
+    return meta(m.shape, m.strides, dtype or m.dtype)
+
+
+def _normalised(x: Tensor, *args: Any) -> Meta:
+    m = layout_of(x)
+    return meta(m.shape, None, m.dtype)
+
+
+def _filled(size: Sequence[Any], *args: Any, dtype: Any = None, **_: Any) -> Meta:
+    return meta(tuple(size), None, dtype or get_default_dtype())
+
+
+def _full(size: Sequence[Any], value: Any, dtype: Any = None, **_: Any) -> Meta:
+    kind = flambeau.bool if isinstance(value, bool) else flambeau.int64 if isinstance(value, int) else get_default_dtype()
+    return meta(tuple(size), None, dtype or kind)
+
+
+def _randint(*args: Any, dtype: Any = None, **_: Any) -> Meta:
+    return meta(tuple(next(a for a in args if isinstance(a, (list, tuple)))), None, dtype or flambeau.int64)
+
+
+def _randperm(n: Any, dtype: Any = None, **_: Any) -> Meta:
+    return meta((n,), None, dtype or flambeau.int64)
+
+
+def _new(x: Tensor, size: Sequence[Any], *args: Any, dtype: Any = None, **_: Any) -> Meta:
+    return meta(tuple(size), None, dtype or layout_of(x).dtype)
+
+
+def _arange(*args: Any, dtype: Any = None, **_: Any) -> Meta:
+    start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if dtype is None:
+        dtype = flambeau.int64 if all(isinstance(a, int) for a in (start, end, step)) else get_default_dtype()
+    count = -((start - end) // step) if all(isinstance(a, int) for a in (start, end, step)) else -int((start - end) // step)
+    return meta((count,), None, dtype)
+
+
+def _eye(n: Any, m: Any = None, dtype: Any = None, **_: Any) -> Meta:
+    return meta((n, n if m is None else m), None, dtype or get_default_dtype())
+
+
+def _slice(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Meta:
+    m = layout_of(x)
+    dim = dim % m.ndim
+    n = m.shape[dim]
+    low = _place(0 if start is None else start, n)
+    high = n if end is None or (not isinstance(end, Sym) and end == _END) else _place(end, n)
+    size = high - low
+    if step != 1:
+        size = (size + step - 1) // step
+    if not isinstance(size, Sym):
+        size = max(size, 0)
+    shape = (*m.shape[:dim], size, *m.shape[dim + 1 :])
+    strides = (*m.strides[:dim], m.strides[dim] * step, *m.strides[dim + 1 :])
+    return meta(shape, strides, m.dtype, m.offset + low * m.strides[dim])
+
+
+def _place(i: Any, n: Any) -> Any:
+    """Where a start or an end is: from the end if it is negative, and within the size."""
+    if i < 0:
+        i = i + n
+        return 0 if i < 0 else i
+    if not isinstance(i, Sym) and i == 0:
+        return 0
+    if isinstance(i, Sym) and isinstance(n, Sym) and symbols.same(i, n):
+        return n
+    return n if i > n else i
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, *args: Any, **_: Any) -> Meta:
+    return meta((*layout_of(q).shape[:-1], layout_of(v).shape[-1]), None, layout_of(q).dtype)
+
+
+def _one_hot(x: Tensor, num_classes: int = -1) -> Meta:
+    if num_classes < 0:
+        raise data_dependent("one_hot without num_classes", (x,))
+    return meta((*layout_of(x).shape, num_classes), None, flambeau.int64)
+
+
+def _scalar(value: Any, dtype: Any = None, **_: Any) -> Meta:
+    return meta((), None, dtype or get_default_dtype())
+
+
+def _upsample(x: Tensor, size: Any, *rest: Any, **_: Any) -> Meta:
+    m = layout_of(x)
+    factors = next((r for r in rest if isinstance(r, (list, tuple))), None)
+    if size is None:
+        assert factors is not None
+        size = [n * int(f) if f == int(f) else int(n * f) for n, f in zip(m.shape[2:], factors, strict=True)]
+    return meta((*m.shape[:2], *size), None, m.dtype)
+
+
+def _assertion(*args: Any, **_: Any) -> None:
+    return None
+
+
+RULES: Final[dict[str, Callable[..., Any]]] = {
+    **dict.fromkeys("""dropout alpha_dropout feature_dropout feature_alpha_dropout bernoulli rand_like randn_like randint_like zeros_like ones_like
+                       empty_like full_like lift_fresh_copy lift_fresh detach alias""".split(), _like),
+    **{f"upsample_{kind}": _upsample for kind in (
+        "nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d",
+    )},
+    "one_hot": _one_hot, "scalar_tensor": _scalar, "roll": _like, "batch_norm": _normalised, "instance_norm": _normalised,
+    **dict.fromkeys(("zeros", "ones", "empty", "rand", "randn"), _filled),
+    "full": _full, "randint": _randint, "randperm": _randperm, "arange": _arange, "eye": _eye,
+    **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full"), _new),
+    "slice": _slice, "scaled_dot_product_attention": _attention,
+    "_assert_tensor_metadata": _assertion, "_assert_scalar": _assertion, "_assert_async": _assertion,
+}  # fmt: skip

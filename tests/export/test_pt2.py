@@ -1,0 +1,149 @@
+"""`.pt2` files both ways: what flambeau exports PyTorch loads and runs, what PyTorch exports flambeau loads and runs, with equal outputs."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import flambeau
+from tests.export.models import models
+
+OURS, THEIRS = models(flambeau), models(torch)
+
+
+def _both(array: Any) -> tuple[Any, Any]:
+    return flambeau.tensor(array), torch.tensor(array)
+
+
+def _inputs(name: str, batch: int, steps: int = 9) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    r = np.random.default_rng(batch)
+    if name in ("LSTM", "GPT"):
+        return (r.integers(0, 20, (batch, steps)),), {}
+    if name == "Tour":
+        return (r.standard_normal((batch, 4)).astype("f"), {"a": [np.ones(2, "f")]}), {"k": np.float32(3.0)}
+    shape = {"MLP": (12,), "CNN": (1, 8, 8), "ResNet": (3, 8, 8)}[name]
+    return (r.standard_normal((batch, *shape)).astype("f"),), {}
+
+
+def _of(package: Any, tree: Any) -> Any:
+    if isinstance(tree, (tuple, list)):
+        return type(tree)([_of(package, t) for t in tree])
+    return {k: _of(package, v) for k, v in tree.items()} if isinstance(tree, dict) else package.tensor(tree)
+
+
+def _dynamic(package: Any, name: str) -> Any:
+    batch = package.export.Dim("batch", min=3, max=64)
+    if name == "Tour":
+        return {"x": {0: batch}, "y": {"a": [None]}, "k": None}
+    if name == "GPT":
+        return {"ids": {0: batch, 1: package.export.Dim("steps", min=2, max=24)}}
+    return {"ids" if name == "LSTM" else "x": {0: batch}}
+
+
+def _leaves(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        return [leaf for v in tree.values() for leaf in _leaves(v)]
+    return [leaf for v in tree for leaf in _leaves(v)] if isinstance(tree, (tuple, list)) else [tree]
+
+
+def _equal(ours: Any, theirs: Any) -> None:
+    left, right = _leaves(ours), _leaves(theirs)
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right, strict=True):
+        x, y = [np.asarray(v.detach() if hasattr(v, "detach") else v) for v in (a, b)]
+        np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5)
+
+
+def _ours(name: str) -> Any:
+    flambeau.manual_seed(0)
+    return getattr(OURS, name)().eval()
+
+
+def _theirs(name: str, module: Any) -> Any:
+    made = getattr(THEIRS, name)().eval()
+    made.load_state_dict({k: torch.from_numpy(v.detach().numpy().copy()) for k, v in module.state_dict().items()})
+    return made
+
+
+NAMES = ["MLP", "CNN", "ResNet", "LSTM", "GPT", "Tour"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pytorch_runs_what_flambeau_exports(name: str) -> None:
+    module = _ours(name)
+    reference = _theirs(name, module)
+    args, kwargs = _inputs(name, 5)
+    program = flambeau.export.export(module, _of(flambeau, args), _of(flambeau, kwargs), dynamic_shapes=_dynamic(flambeau, name))
+    file = io.BytesIO()
+    flambeau.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file)
+    again = flambeau.export.load(io.BytesIO(file.getvalue()))
+    for batch in (5, 3, 11):
+        args, kwargs = _inputs(name, batch, steps=batch + 2 if name == "GPT" else 9)
+        wanted = reference(*_of(torch, args), **_of(torch, kwargs))
+        _equal(program.module()(*_of(flambeau, args), **_of(flambeau, kwargs)), wanted)
+        _equal(again.module()(*_of(flambeau, args), **_of(flambeau, kwargs)), wanted)
+        _equal(loaded.module()(*_of(torch, args), **_of(torch, kwargs)), wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_flambeau_runs_what_pytorch_exports(name: str, decomposed: bool) -> None:
+    module = _ours(name)
+    reference = _theirs(name, module)
+    args, kwargs = _inputs(name, 5)
+    program = torch.export.export(reference, _of(torch, args), _of(torch, kwargs), dynamic_shapes=_dynamic(torch, name))
+    if decomposed:
+        program = program.run_decompositions({})
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    loaded = flambeau.export.load(io.BytesIO(file.getvalue()))
+    for batch in (5, 3, 11):
+        args, kwargs = _inputs(name, batch, steps=batch + 2 if name == "GPT" else 9)
+        _equal(loaded.module()(*_of(flambeau, args), **_of(flambeau, kwargs)), reference(*_of(torch, args), **_of(torch, kwargs)))
+
+
+@pytest.mark.parametrize("name", ["MLP", "CNN", "ResNet", "LSTM", "GPT"])
+def test_graphs_have_pytorchs_operators(name: str) -> None:
+    """The same calls in the same order, but for assertions that PyTorch adds, and copies of what attention has laid out otherwise."""
+    module = _ours(name)
+    args, kwargs = _inputs(name, 5)
+    ours = flambeau.export.export(module, _of(flambeau, args), _of(flambeau, kwargs))
+    theirs = torch.export.export(_theirs(name, module), _of(torch, args), _of(torch, kwargs))
+
+    def calls(program: Any) -> list[str]:
+        found = [str(n.target) for n in program.graph.nodes if n.op == "call_function" and "aten" in str(n.target)]
+        return [t for t in found if "assert" not in t and "contiguous" not in t]
+
+    assert calls(ours) == calls(theirs)
+
+
+def test_a_program_that_is_trained_further_gives_the_same_gradients() -> None:
+    module = _ours("MLP")
+    args, _ = _inputs("MLP", 5)
+    file = io.BytesIO()
+    flambeau.export.save(flambeau.export.export(module, _of(flambeau, args)), file)
+    loaded = flambeau.export.load(io.BytesIO(file.getvalue())).module()
+    x, _ = _both(args[0])
+    module(x).sum().backward()
+    loaded(x).sum().backward()
+    for (n, p), (m, q) in zip(sorted(module.named_parameters()), sorted(loaded.named_parameters()), strict=True):
+        assert n == m
+        np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_buffers_change_in_the_loaded_program() -> None:
+    args, kwargs = _inputs("Tour", 5)
+    program = flambeau.export.export(_ours("Tour"), _of(flambeau, args), _of(flambeau, kwargs))
+    file = io.BytesIO()
+    flambeau.export.save(program, file)
+    loaded = flambeau.export.load(io.BytesIO(file.getvalue())).module()
+    for _ in range(3):
+        loaded(*_of(flambeau, args), **_of(flambeau, kwargs))
+    assert loaded.count.tolist() == [3.0] * 4
+    assert set(loaded.state_dict()) == {"w", "count"}
