@@ -107,11 +107,34 @@ def _alias(name: str, spec: importlib.machinery.ModuleSpec) -> importlib.machine
     return made
 
 
+class _Triton(Loader):
+    """Gives the tile language under a module name of Triton's."""
+
+    def create_module(self, spec: Any) -> ModuleType:
+        importlib.import_module("flambeau.tile")
+        from flambeau.tile.as_triton import modules
+
+        return modules()[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It is filled already."""
+
+
+def _triton(name: str) -> importlib.machinery.ModuleSpec | None:
+    """The spec of one of Triton's modules, if there is one here."""
+    importlib.import_module("flambeau.tile")
+    from flambeau.tile.as_triton import modules
+
+    return importlib.machinery.ModuleSpec(name, _Triton(), is_package=True) if name in modules() else None
+
+
 class TorchFinder:
-    """Finds `torch.x.y` as `flambeau.x.y`, and names each module of ours once it has been executed."""
+    """Finds `torch.x.y` as `flambeau.x.y`, and names each module of ours once it has been executed. `triton` is the tile language."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name == "triton" or name.startswith("triton."):
+            return _triton(name)
         if name.startswith("torch.") or name == "torch":
             own = under_flambeau(name)
             ours = find_spec(own)
@@ -233,7 +256,7 @@ def remove() -> None:
     while _changed:
         holder, attribute, value = _changed.pop()
         setattr(holder, attribute, value)
-    for name in [n for n in sys.modules if n == "torch" or n.startswith("torch.")]:
+    for name in [n for n in sys.modules if n.partition(".")[0] in ("torch", "triton")]:
         del sys.modules[name]
     AT_END.remove(explain_missing)
     del flambeau.torch  # type: ignore[attr-defined]

@@ -292,5 +292,10 @@ def impl(qualname: Any, types: Any, func: Callable[..., Any] | None = None, *, l
 
 
 def triton_op(name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: Any, schema: str | None = None) -> Any:
-    """RuntimeError: there is no Triton here."""
-    raise RuntimeError("torch.library.triton_op: Triton kernels run on GPUs; flambeau runs on the CPU so far")
+    """A decorator: an operator whose function launches kernels of the tile language (flambeau.tile). It has gradients by `register_autograd`."""
+    return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
+
+
+def wrap_triton(triton_kernel: Any, /) -> Any:
+    """The kernel: launches need nothing more here."""
+    return triton_kernel

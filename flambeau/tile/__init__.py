@@ -20,8 +20,11 @@ from typing import Any
 import flambeau
 from flambeau.tile import language, types
 from flambeau.tile import mathematics as math
+from flambeau.tile import testing as testing
+from flambeau.tile.descriptors import TensorDescriptor
 from flambeau.tile.errors import CompilationError, CompileTimeAssertionFailure, OutOfResources
 from flambeau.tile.functions import JITFunction, jit
+from flambeau.tile.tuning import Autotuner, Config, autotune, heuristics
 from flambeau.tile.values import constexpr, tensor
 
 # Names of the language that are names of Python's or of torch's dtypes here.
@@ -38,14 +41,26 @@ def cdiv(x: Any, y: Any) -> Any:
     return language.cdiv(x, y)
 
 
+_HOMES = ("flambeau.tile", "torch.tile")  # the second where flambeau is torch
+_RANDOM = ("philox", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "uint_to_uniform_float", "pair_uniform_to_normal")
+_DESCRIPTORS = ("make_tensor_descriptor", "make_block_ptr", "advance", "tensor_descriptor")
+
+
 def names() -> dict[str, Any]:
     """The names of the language (`tl.load`)."""
-    own = {n: v for n, v in vars(language).items() if not n.startswith("_") and getattr(v, "__module__", "").startswith("flambeau.tile")}
-    return {**own, **_DTYPES, "math": math, "tensor": tensor, "constexpr": constexpr, "dtype": types.dtype, "pi32_t": types.pointer_type(types.int32)}
+    from flambeau.tile import descriptors, random
+
+    own: dict[str, Any] = {}
+    for module, only in ((language, None), (random, _RANDOM), (descriptors, _DESCRIPTORS)):
+        for n, v in vars(module).items():
+            if not n.startswith("_") and getattr(v, "__module__", "").startswith(_HOMES) and (only is None or n in only):
+                own[n] = v
+    return {**own, **_DTYPES, "math": math, "tensor": tensor, "constexpr": constexpr, "dtype": types.dtype, "to_tensor": language.to_tensor_}
 
 
 _own = {
     "jit": jit, "JITFunction": JITFunction, "next_power_of_2": next_power_of_2, "CompilationError": CompilationError, "language": language,
+    "autotune": autotune, "heuristics": heuristics, "Config": Config, "testing": testing, "TensorDescriptor": TensorDescriptor,
     "CompileTimeAssertionFailure": CompileTimeAssertionFailure, "OutOfResources": OutOfResources,
 }  # fmt: skip
 for _name, _value in {**names(), **_own}.items():

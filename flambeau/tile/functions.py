@@ -8,6 +8,7 @@ import linecache
 import os
 import textwrap
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from flambeau.compiler.tile import interpret
@@ -18,7 +19,7 @@ from flambeau.compiler.tile.target import Target
 from flambeau.dtypes import BY_NAME, bool_, float32, int32, int64, uint64
 from flambeau.tensor import Tensor
 from flambeau.tile.errors import CompilationError
-from flambeau.tile.generator import Generator, flatten
+from flambeau.tile.generator import Generator
 from flambeau.tile.values import build, constexpr, set_build, tensor, unwrap
 
 # Arguments of a launch that say how a GPU shall run it: accepted, and change nothing here.
@@ -79,9 +80,6 @@ class JITFunction:
         kwargs = {k: v for k, v in kwargs.items() if k not in IGNORED or k in self.arg_names}
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        for name in self.constants:
-            if flatten(bound.arguments.get(name)):
-                raise TypeError(f"{self.__name__}: the parameter {name} is a constexpr, but a block was given for it")
         return Generator(self, {n: unwrap(v) for n, v in bound.arguments.items()}).run()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -273,6 +271,20 @@ class Launched:
             self._collect(name, v._tile_arguments(), given, False)
         elif isinstance(v, (Tensor, bool, int, float)) or hasattr(v, "data_ptr"):
             given.append(v)
+
+    # -- what programs ask of a compiled kernel, to choose a grid for a GPU ----------------------------------------------
+    n_regs, n_spills = 32, 0
+
+    def _init_handles(self) -> None:
+        """Nothing: the code is there when it is first run."""
+
+    @property
+    def metadata(self) -> SimpleNamespace:
+        """`shared`: the bytes of scratch memory of one thread."""
+        return SimpleNamespace(shared=max(self.kernel.lowered.scratch, 64), name=self.function.__name__, num_warps=1, num_stages=1)  # type: ignore[attr-defined]
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return self.function[grid]
 
     @property
     def asm(self) -> dict[str, str]:

@@ -122,6 +122,10 @@ def load(
     eviction_policy: Any = "", volatile: Any = False, _semantic: Any = None,
 ) -> tensor:  # fmt: skip
     """The elements at a pointer or a block of pointers. Where the mask is not set nothing is read, and the element is `other` (or 0)."""
+    if hasattr(pointer, "advanced"):
+        from flambeau.tile.descriptors import load_block
+
+        return load_block(pointer, boundary_check, padding_option)
     p, mask, other = number(pointer), unwrap(mask), unwrap(other)
     if not p.type.is_pointer:
         raise ValueError(f"load: takes a pointer or a block of pointers, got {p.type}")
@@ -147,6 +151,11 @@ def _like_pointer(what: str, p: Any, v: Any) -> tuple[Any, Any]:
 
 def store(pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (), cache_modifier: Any = "", eviction_policy: Any = "") -> None:
     """Write elements to a pointer or a block of pointers, where the mask is set."""
+    if hasattr(pointer, "advanced"):
+        from flambeau.tile.descriptors import store_block
+
+        store_block(pointer, value, boundary_check)
+        return
     p, mask = number(pointer), unwrap(mask)
     if not isinstance(p.type.element, Pointer):
         raise ValueError(f"store: takes a pointer or a block of pointers, got {p.type}")

@@ -13,8 +13,8 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.emit.lanes import Lanes
 
 # Multipliers and Weyl increments of the paper's table 2.
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_INCREMENTS = (0x9E3779B9, 0xBB67AE85)
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 
 
@@ -32,8 +32,8 @@ def block(seed: Lanes, counter: Lanes) -> tuple[Lanes, Lanes, Lanes, Lanes]:
     c2 = c3 = c0.like(0)
     for round_ in range(ROUNDS):
         if round_:
-            k0, k1 = k0 + _INCREMENTS[0], k1 + _INCREMENTS[1]
-        p0, p1 = (c0 & _WORD) * _MULTIPLIERS[0], (c2 & _WORD) * _MULTIPLIERS[1]
+            k0, k1 = k0 + INCREMENTS[0], k1 + INCREMENTS[1]
+        p0, p1 = (c0 & _WORD) * MULTIPLIERS[0], (c2 & _WORD) * MULTIPLIERS[1]
         c0, c1, c2, c3 = p1.logical_right(32) ^ c1 ^ k0, p1, p0.logical_right(32) ^ c3 ^ k1, p0
     return c0, c1, c2, c3
 
