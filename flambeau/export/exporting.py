@@ -141,7 +141,7 @@ class _Attempt:
                         shape[d] = rec.size(number) * factor + offset
                         if factor == 1 and offset == 0:
                             tracer.sources.setdefault(number, (node, d))
-                value = traced(meta(tuple(shape), _strides(m, shape), m.dtype, 0, device=m.device))
+                value: Any = traced(meta(tuple(shape), _strides(m, shape), m.dtype, 0, device=m.device))
                 tracer.name(value, node)
                 user.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name)))
             elif leaf is None or isinstance(leaf, (bool, int, float, str)):
@@ -197,8 +197,8 @@ class _Attempt:
                 if isinstance(what, _DerivedDim) and (i, d) in places:
                     number, factor, offset = places[i, d]
                     s = symbols[number]
-                    e = (rec.size(number) * factor + offset).expr
-                    ranges[str(e)] = ValueRange(s.low * factor + offset, None if s.high is None else s.high * factor + offset)
+                    derived: Any = rec.size(number) * factor + offset
+                    ranges[str(derived.expr)] = ValueRange(s.low * factor + offset, None if s.high is None else s.high * factor + offset)
         signature = ExportGraphSignature([*specs, *lifted, *user], output_specs)
         program = ExportedProgram(self.mod, tracer.graph, signature, state, ranges, modules, (self.args, self.kwargs), constants)
         program.validate()

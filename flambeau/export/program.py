@@ -28,7 +28,8 @@ class ValueRange(NamedTuple):
     def __str__(self) -> str:
         return f"VR[{self.lower}, {'int_oo' if self.upper is None else self.upper}]"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
 
 @dataclass
@@ -215,12 +216,12 @@ def _module(program: ExportedProgram, check: bool) -> GraphModule:
     for n in program.graph.nodes:
         if n.op == "output":
             results = map_arg(n.args[0], lambda x: copies[x])
-            user = []
-            for value, s in zip(results, signature.output_specs, strict=True):
-                if s.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION):
-                    where = next(c for p, c in copies.items() if p.op == "placeholder" and _target(p, s, signature))
+            user: list[Any] = []
+            for value, out in zip(results, signature.output_specs, strict=True):
+                if out.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+                    where = next(c for p, c in copies.items() if p.op == "placeholder" and _target(p, out, signature))
                     graph.call_function(flambeau.ops.aten.copy_.default, (where, value))
-                elif s.kind is OutputKind.USER_OUTPUT or s.kind is OutputKind.LOSS_OUTPUT:
+                elif out.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
                     user.append(value)
             graph.output(tuple(user))
         elif n not in copies:

@@ -142,8 +142,8 @@ class _Reader:
             args, kwargs = self._inputs(n["inputs"], schema(name, overload) if space == "aten" else None)
         outputs = n["outputs"]
         single = len(outputs) == 1 and _union(outputs[0])[0] not in ("as_tensors", "as_none")
-        name = n.get("name") or (_name(outputs[0]) if single else None)
-        node = self.graph.call_function(function, args, kwargs, name=name)
+        called = n.get("name") or (_name(outputs[0]) if single else None)
+        node = self.graph.call_function(function, args, kwargs, name=called)
         if single:
             own = _name(outputs[0])
             self._named(own, node)
@@ -151,12 +151,12 @@ class _Reader:
             return
         names = [a["name"] for a in outputs[0]["as_tensors"]] if len(outputs) == 1 and "as_tensors" in outputs[0] else [
             _name(o) if _union(o)[0] != "as_none" else None for o in outputs]  # fmt: skip
-        node.meta["val"] = tuple([None if own is None else self._value(own) for own in names]) or None
-        for i, own in enumerate(names):
-            if own is not None:
-                part = self.graph.call_function(operator.getitem, (node, i), name=own)
-                part.meta["val"] = self._value(own)
-                self._named(own, part)
+        node.meta["val"] = tuple([None if n is None else self._value(n) for n in names]) or None
+        for i, of_part in enumerate(names):
+            if of_part is not None:
+                part = self.graph.call_function(operator.getitem, (node, i), name=of_part)
+                part.meta["val"] = self._value(of_part)
+                self._named(of_part, part)
 
     def _inputs(self, inputs: list[Any], s: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = [], {}
@@ -233,8 +233,8 @@ class _Reader:
                  "loss_output": (OutputKind.LOSS_OUTPUT, ""), "parameter_mutation": (OutputKind.PARAMETER_MUTATION, "parameter_name")}  # fmt: skip
         if key not in kinds:
             raise NotImplementedError(f"torch.export.load: an output of kind {key} is not read")
-        kind, target = kinds[key]
-        return OutputSpec(kind, TensorArgument(v["arg"]["name"]), v.get(target))
+        role, target = kinds[key]
+        return OutputSpec(role, TensorArgument(v["arg"]["name"]), v.get(target))
 
 
 _DUNDER: Final = frozenset(f"__{n}__" for n in "and or xor lshift rshift iand ior ixor".split())

@@ -26,12 +26,12 @@ _NOT_FROM_PYTHON: Final = frozenset(
 
 
 class Parameter(NamedTuple):
-    """A parameter: `kind` without "?" and "[]"; `several`: a list of them, of `count` if one is enough; `none`: it may be None."""
+    """A parameter: `kind` without "?" and "[]"; `several`: a list of them, of `copies` if one is enough; `none`: it may be None."""
 
     name: str
     kind: str
     several: bool
-    count: int
+    copies: int
     none: bool
     none_inside: bool
     optional: bool
@@ -155,7 +155,7 @@ def fits(p: Parameter, v: Any, s: Schema) -> bool:
         return accept(v) or (p.kind == "Tensor" and s.name in NUMBER_AS_TENSOR and p.name == "other" and isinstance(v, (int, float, complex)))
     if isinstance(v, (list, tuple)):
         return all(accept(x) or (x is None and p.none_inside) for x in v)
-    return bool(p.count) and accept(v)
+    return bool(p.copies) and accept(v)
 
 
 def bound(s: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -167,7 +167,7 @@ def bound(s: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple
     given: dict[str, Any] = {}
     values = list(args)
     for i, p in enumerate(places[: len(values)]):
-        if p.several and p.kind == "int" and not p.count and _is_int(values[i]) and all(_is_int(v) for v in values[i:]):
+        if p.several and p.kind == "int" and not p.copies and _is_int(values[i]) and all(_is_int(v) for v in values[i:]):
             values[i:] = [values[i:]]  # x.view(2, 3)
         given[p.name] = values[i]
         if i + 1 == len(values):
@@ -223,7 +223,7 @@ def _as_list(p: Parameter, v: Any) -> Any:
         return float(v)
     if not p.several or v is None:
         return v
-    return list(v) if isinstance(v, (list, tuple)) else [v] * p.count
+    return list(v) if isinstance(v, (list, tuple)) else [v] * p.copies
 
 
 def _is_default(p: Parameter, v: Any) -> bool:
@@ -233,7 +233,7 @@ def _is_default(p: Parameter, v: Any) -> bool:
         return v is p.default
     if isinstance(v, Tensor) or isinstance(p.default, str) != isinstance(v, str):
         return False
-    default = [p.default] * p.count if p.several and not isinstance(p.default, list) else p.default
+    default = [p.default] * p.copies if p.several and not isinstance(p.default, list) else p.default
     return type(v) is type(default) and bool(v == default)
 
 

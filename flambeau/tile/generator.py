@@ -465,7 +465,8 @@ class Generator:
             return negated(x) if isinstance(x, tensor) else not x
         if isinstance(x, tensor):
             return unary({ast.USub: "neg", ast.Invert: "invert", ast.UAdd: "pos"}[type(node.op)], x)
-        return {ast.USub: operator.neg, ast.Invert: operator.invert, ast.UAdd: operator.pos}[type(node.op)](x)
+        plain: dict[Any, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.Invert: operator.invert, ast.UAdd: operator.pos}
+        return plain[type(node.op)](x)
 
     def _xCompare(self, node: ast.Compare) -> Any:
         left, result = self.value(node.left), None

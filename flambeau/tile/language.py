@@ -601,6 +601,8 @@ class range:
     """A loop of the kernel; the options say how a GPU shall pipeline it, and change nothing here."""
 
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, **_: Any) -> None:
+        self.start: Any
+        self.stop: Any
         self.start, self.stop = (0, arg1) if arg2 is None else (arg1, arg2)
         self.step = 1 if step is None else step
 

@@ -32,7 +32,7 @@ class constexpr:
     """A value that is known when a kernel is compiled; as an annotation, a parameter of which each value makes another kernel."""
 
     def __init__(self, value: Any) -> None:
-        self.value = value.value if isinstance(value, constexpr) else value
+        self.value: Any = value.value if isinstance(value, constexpr) else value
 
     def __repr__(self) -> str:
         return f"constexpr[{self.value}]"
