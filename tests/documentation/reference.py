@@ -175,7 +175,7 @@ def arguments(name: Name, findings: Findings | None) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    return value.__name__ if isinstance(value, (type, FunctionType)) else repr(value)
+    return value.__name__ if isinstance(value, (type, FunctionType)) else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 _GROUPS: Final = (
