@@ -434,7 +434,7 @@ def angle(input: Tensor) -> Tensor:
     if input.dtype.is_complex:
         return prim.atan2(prim.imag_part(input), prim.real_part(input))
     (x,) = promote_float(input)
-    return prim.where(prim.isnan(x), float("nan"), prim.where(prim.lt(x, 0), math.pi, prim.where(prim.lt(prim.abs(x), float("inf")), 0.0 * x, 0.0)))
+    return prim.where(prim.isnan(x), float("nan"), prim.where(prim.lt(x, 0), math.pi, 0.0 * prim.sgn(x)))  # `sgn`: its gradient is 0 whatever comes in
 
 
 @operation(method=True, inplace=True, out=True)

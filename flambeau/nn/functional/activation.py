@@ -266,7 +266,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     most = torch.finfo(input.dtype).max if input.is_floating_point() else math.inf
     if not 0 <= lambd <= most:
         raise RuntimeError(f"softshrink: lambda must be in range [0, {most:g}] for input dtype {input.dtype}, but found {lambd}")
-    return torch.where(input > lambd, input - lambd, torch.where(input < -lambd, input + lambd, input * 0))
+    return torch.where(input > lambd, input - lambd, torch.where(input < -lambd, input + lambd, torch.where(input.isnan(), input, 0.0)))
 
 
 @functional
