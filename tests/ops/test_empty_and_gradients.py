@@ -59,3 +59,32 @@ def test_attention_of_no_keys() -> None:
 def test_cat_of_empty_ones_has_the_common_dtype() -> None:
     for m in (ft, torch):
         assert m.cat([m.ones(0), m.ones(0, dtype=m.float64)]).dtype is m.float64
+
+
+def second(m: Any, name: str, shapes: Any, first: bool) -> Any:
+    """Whether the gradient of a call has gradients itself, and of which inputs."""
+    try:
+        a, b = (m.ones(*s, requires_grad=True) for s in shapes)
+        (g,) = m.autograd.grad(FUNCTIONS[name](m, a, b).sum(), [a if first else b], allow_unused=True, create_graph=True)
+        if g is None or not g.requires_grad:
+            return None if g is None else "a constant"
+        return [t is not None for t in m.autograd.grad(g.sum(), [a, b], allow_unused=True)]
+    except (RuntimeError, IndexError, ValueError, TypeError):
+        return "refused"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"cdist"}))  # PyTorch's cdist has no second gradient
+def test_second_gradients_of_empty_inputs(name: str) -> None:
+    for shapes, first in itertools.product(itertools.product(SHAPES, SHAPES), (True, False)):
+        assert second(ft, name, shapes, first) == second(torch, name, shapes, first), (shapes, first)
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_second_gradients_of_a_convolution(batch: int) -> None:
+    found = []
+    for m in (ft, torch):
+        x, w, b = m.ones(batch, 1, 7, requires_grad=True), m.ones(3, 1, 3, requires_grad=True), m.ones(3, requires_grad=True)
+        made = m.autograd.grad(m.nn.functional.conv1d(x, w, b, padding=1).sum(), [x, w], create_graph=True)
+        found.append([[None if t is None else t.tolist() for t in m.autograd.grad(g.sum(), [x, w], allow_unused=True, retain_graph=True)] for g in made])
+    assert found[0] == found[1]
