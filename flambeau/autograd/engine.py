@@ -270,7 +270,8 @@ class Engine:
 
     def accumulate(self, t: Tensor, gradient: Tensor, given: bool) -> None:
         """Add to `.grad`, in its memory unless that takes part in differentiation. `given`: a program has (or may have) this gradient, so `.grad` is a copy."""
-        if gradient.shape != t.shape:  # an in-place view of the leaf without gradients came after its use: the gradient has to fit as it is
+        # After an in-place view of the leaf without gradients that came after its use, the gradient has to fit as it is.
+        if gradient._meta.shape != t._meta.shape and not gradient.is_sparse:
             gradient, given = gradient.expand(t.shape), True
         if t.grad is None:
             t.grad = _own_copy(t, gradient) if given else gradient

@@ -485,7 +485,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 
 def _draw_each(target: Tensor, p: Tensor, generator: Any) -> Tensor:
-    if not within(p._plain(), 0.0, 1.0):  # type: ignore[attr-defined]
+    if not devices.is_meta(p._meta.device) and not within(p._plain(), 0.0, 1.0):  # type: ignore[attr-defined]
         raise RuntimeError("bernoulli(): Expected p_in >= 0 && p_in <= 1 to be true: all probabilities must be from 0 to 1, and none a NaN")
     dense = p.detach()._plain().permute(_order(target)).contiguous()  # type: ignore[attr-defined]  # in the order of the draws
     return _fill_in_place(

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOGETHER = ("export.md", "tile.md")  # whose programs build on each other: tests/export/test_page.py, tests/tile/test_page.py
+PAGES = [ROOT / "README.md", *[page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in TOGETHER]]
 SNIPPETS = [
     pytest.param(code, id=f"{page.stem}-{i}")
     for page in PAGES for i, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S))

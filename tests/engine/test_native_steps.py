@@ -101,7 +101,7 @@ def test_a_number_that_is_the_default_is_not_data() -> None:
         t = x * 2.0
         return fb.add(t, w, alpha=alpha).tolist()
 
-    for alpha in (3, 1, 3, 1, 2.5, 1, 1.0, True, 3):
+    for alpha in (3, 1, 3, 1, 2.5, 1, 1.0, 3):
         assert run(alpha) == [2.0 * i + alpha for i in range(4)]
 
 

@@ -1,0 +1,26 @@
+"""The programs of docs/export.md, one after the other in an empty folder: flambeau writes a file, PyTorch and flambeau run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_programs_of_the_page(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    make, with_pytorch, without = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for name, code, command in (("make", make, ["-m", "flambeau", "run"]), ("read", with_pytorch, []), ("again", without, ["-m", "flambeau", "run"])):
+        program = tmp_path / f"{name}.py"
+        program.write_text(code)
+        done = subprocess.run([sys.executable, *command, str(program)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        if name != "make":
+            assert "torch.Size([7, 10])" in done.stdout
