@@ -105,7 +105,7 @@ def test_what_a_process_leaves_is_made_for_the_next_one(fresh: Path) -> None:
     run = [sys.executable, "-c", PROGRAM]
     plain, _, *expected = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
     assert int(plain) > 3
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300  # its process has the lowest priority
     compiled = "1"
     while time.monotonic() < end:
         again, compiled, *results = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
