@@ -75,15 +75,8 @@ def _cropped(x: Any, shape: Sequence[int]) -> Any:
     return x
 
 
-def _over_nothing(c: Any) -> bool:
-    """Whether a gradient of a convolution is one of an empty batch: PyTorch gives it no gradients, not even zeros."""
-    return 0 in (*c.shape(0), *c.shape(1))
-
-
 @primitive("convolution_input_gradient", _shape_rule)
 def convolution_input_gradient(c, g):
-    if _over_nothing(c):
-        return None, None
     return (
         _cropped(convolution(g, c.input(1), **_window(c)), c.shape(0)) if c.needs(0) else None,
         convolution_weight_gradient(c.input(0), g, shape=tuple(c.shape(1)), **_window(c)) if c.needs(1) else None,
@@ -92,8 +85,6 @@ def convolution_input_gradient(c, g):
 
 @primitive("convolution_weight_gradient", _shape_rule)
 def convolution_weight_gradient(c, g):
-    if _over_nothing(c):
-        return None, None
     return (
         _cropped(convolution(c.input(1), g, **_window(c)), c.shape(0)) if c.needs(0) else None,
         convolution_input_gradient(c.input(0), g, shape=tuple(c.shape(1)), **_window(c)) if c.needs(1) else None,
