@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from flambeau.trace.recorder import Trace
     from flambeau.trace.state import State
 
 DEPTH: Final = 16  # calls, from which on a loop is cut
@@ -33,9 +34,15 @@ def begins_again(before: Iterable[Any], op: Any, least: int = 0) -> bool:
     return False
 
 
-def in_loop(state: State, op: Any, least: int = 0) -> bool:
-    """Whether the path ends in several rounds of a short loop, and a call of `op` begins the next one."""
-    return begins_again((call.edge[0] for call in state.calls()), op, least)
+def ends_round(tr: Trace, op: Any, least: int = DEPTH) -> bool:
+    """End a trace if a call of `op` begins another round of a short loop: what is known of so many rounds serves any number of them."""
+    state = tr.state
+    if tr.held or state.depth < least or not begins_again((call.edge[0] for call in state.calls()), op, least):
+        return False
+    from flambeau.trace.evaluate import flush
+
+    flush(tr, "loop")
+    return True
 
 
 def period_of(state: State) -> int:

@@ -21,7 +21,7 @@ from flambeau.trace.blank import no_data
 from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
-from flambeau.trace.loops import FAR, in_loop
+from flambeau.trace.loops import FAR, ends_round
 from flambeau.trace.meta import is_dense, meta, same_layout
 from flambeau.trace.overlap import is_assigned_to_itself, refuse_overlap, refuse_overlaps
 from flambeau.trace.place import here
@@ -186,7 +186,7 @@ def _assign(tr: Trace, target: Tensor, source: Tensor, name: str, fresh: bool, s
                 tr.tensors.append(target)
             flush(tr, "write without gradients")
             return assign(target, source, name, fresh)
-        if not fresh and _end_round(tr, ASSIGN):
+        if not fresh and _ends_round(tr, ASSIGN):
             return assign(target, source, name)
 
         def make(ints: tuple[Any, ...] = ()) -> State:
@@ -416,20 +416,15 @@ def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any]
     """Overwrite `target` with the new value `function(target, *args, **kwargs)`, whose gradient may use the old one."""
     refuse_overlaps(target, (*args, *kwargs.values()), name)
     _make_ready(target, (*args, *kwargs.values()), name)
-    _end_round(local.trace, getattr(function, "operation", None))
+    _ends_round(local.trace, getattr(function, "operation", None))
     # Held: what the result needs of the old values must be known before they are written over.
     result = while_set(local.trace, "held", True, function, target, *args, **kwargs)
     return assign(target, result, name, fresh=True)
 
 
-def _end_round(tr: Any, op: Any) -> bool:
-    """End the trace if a write that is not known here begins another round of a short loop, as `Trace.slow` does for other calls."""
-    if type(tr) is not Trace or tr.held or tr.state.depth < FAR or any(key[0] is op for key in tr.state.children) or not in_loop(tr.state, op, FAR):
-        return False
-    from flambeau.trace.evaluate import flush
-
-    flush(tr, "loop")
-    return True
+def _ends_round(tr: Any, op: Any) -> bool:
+    """Whether a write that is not known here has ended the trace, as it begins another round of a loop of writes."""
+    return type(tr) is Trace and tr.state.depth >= FAR and all(key[0] is not op for key in tr.state.children) and ends_round(tr, op, FAR)
 
 
 def assign_all(targets: Sequence[Tensor], sources: Sequence[Tensor], name: str = "copy_") -> None:

@@ -24,8 +24,7 @@ from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
 from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, Moved, OffsetNeeded, _new, casting_body
 from flambeau.trace.limits import look_at_numbers, words
-from flambeau.trace.loops import DEPTH as LOOP_DEPTH
-from flambeau.trace.loops import in_loop
+from flambeau.trace.loops import ends_round
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.place import here
 from flambeau.trace.state import ALIAS, IN, Out, State
@@ -602,12 +601,8 @@ class Trace:
             if known is not None:
                 _sort(_kinds(op, key), op, args, tensors, numbers)
                 return self._take(known, tensors, numbers)
-        if depth >= LOOP_DEPTH and not self.held:
-            from flambeau.trace.evaluate import flush
-
-            if in_loop(self.state, op):  # what is known of so many rounds serves any number of them
-                flush(self, "loop")
-                return op.call(args)
+        if ends_round(self, op):
+            return op.call(args)
         if tiers.may_cut(self) and not classes.foreseen(self.state, op, key, args, tiers.in_pieces(self)):
             from flambeau.trace.evaluate import has_plan
 
