@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import glob
 import os
 import random
+import subprocess
+import sys
 import time
 
 import numpy
@@ -177,10 +180,12 @@ class Images(our_data.Dataset):
 
 
 def segments():
-    return {name for name in os.listdir("/dev/shm") if name.startswith("flambeau-")} if os.path.isdir("/dev/shm") else set()
+    """The directories that this process's loaders have."""
+    return set(glob.glob(f"/dev/shm/flambeau-batches-{os.getpid()}-*"))
 
 
 def test_shared_memory_is_right_and_goes_away():
+    gc.collect()
     before = segments()
     loader = our_data.DataLoader(Images(), 4, num_workers=2, persistent_workers=True)
     for epoch in range(2):
@@ -188,6 +193,7 @@ def test_shared_memory_is_right_and_goes_away():
             assert images[:, 3, 4].tolist() == [float(n) for n in index.tolist()]
             if epoch == 0 and i == 5:
                 break  # a pass that is left early
+    assert not os.access("/dev/shm", os.W_OK) or len(segments() - before) == 1
     processes = [w.process for w in loader._iterator._workers]
     del loader
     gc.collect()
@@ -196,10 +202,31 @@ def test_shared_memory_is_right_and_goes_away():
     next(iterator)
     del iterator
     gc.collect()
-    end = time.monotonic() + 60  # those of another program that runs now go away, too; a lost one stays
-    while not segments() <= before and time.monotonic() < end:
-        time.sleep(0.5)
     assert segments() <= before
+
+
+KILLED = """
+import os, signal
+import flambeau
+from flambeau.utils.data import DataLoader
+from tests.data.test_dataloader import Images
+iterator = iter(DataLoader(Images(), 4, num_workers=1))
+next(iterator)
+print(os.getpid(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no /dev/shm")
+def test_segments_of_a_killed_program_are_removed_by_the_next_loader():
+    killed = subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, timeout=120).stdout.strip()
+    left = f"/dev/shm/flambeau-batches-{killed}-*"
+    end = time.monotonic() + 60  # its worker holds the lock, too, until it sees that its parent is gone
+    while glob.glob(left) and time.monotonic() < end:
+        mine = iter(our_data.DataLoader(Images(), 4, num_workers=1))
+        assert next(mine)[0].shape == (4, 100, 100)
+        time.sleep(0.2)
+    assert killed.isdecimal() and not glob.glob(left)
 
 
 def test_out_of_order_delivery():

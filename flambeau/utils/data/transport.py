@@ -3,20 +3,26 @@
 A segment is a file in a directory that the parent made in /dev/shm; the worker fills one for each batch, and the parent
 hands it back for reuse once it has copied the tensors out. Its space is reserved when it is made, so that a full /dev/shm is an
 error that can be handled (the bytes then go through the pipe), and not a bus error.
+
+A parent that is killed cannot remove its directory. It holds a lock on it, which the system takes away when the parent and its workers are gone:
+so the next loader of any program finds what has no owner any more, and removes it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import shutil
 import tempfile
 import weakref
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from flambeau.io.storage_bytes import NAMED, bytes_of, storage_of, tensor_from_bytes
 from flambeau.tensor import Tensor
 
+_PREFIX: Final = "flambeau-batches-"
 _ALIGNMENT = 64
 _SMALL = 16 << 10  # bytes in all, below which a segment is not worth its page faults
 
@@ -115,11 +121,12 @@ class Inbox:
     """The parent's side: owns the directory, and removes it in the end."""
 
     def __init__(self) -> None:
-        room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self.directory = tempfile.mkdtemp(prefix="flambeau-", dir=room)
+        room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+        _remove_unowned(room)
+        lock, self.directory = _locked_directory(room)
         self.maps: dict[str, mmap.mmap] = {}
         self._owner = os.getpid()
-        self._finalizer = weakref.finalize(self, _remove, self.directory, self._owner)
+        self._finalizer = weakref.finalize(self, _remove, self.directory, lock, self._owner)
 
     def unpack(self, name: str | None, batch: Any) -> Any:
         """The batch with its tensors, copied out of the segment."""
@@ -151,6 +158,33 @@ class Inbox:
         self._finalizer()
 
 
-def _remove(directory: str, owner: int) -> None:
+def _locked_directory(room: str) -> tuple[int, str]:
+    """A new directory whose name begins with this process's number, and the open file that holds its lock."""
+    while True:
+        path = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=room)
+        lock = os.open(path, os.O_RDONLY)
+        with suppress(OSError):  # a file system without locks: litter stays there
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.isdir(path):
+            return lock, path
+        os.close(lock)  # another program took it for litter before it was locked
+
+
+def _remove_unowned(room: str) -> None:
+    """Remove the directories of parents that are no longer there."""
+    for name in os.listdir(room):
+        path = os.path.join(room, name)
+        if name.startswith(_PREFIX):
+            with suppress(OSError):  # another user's, or gone meanwhile, or in use
+                lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+                finally:
+                    os.close(lock)
+
+
+def _remove(directory: str, lock: int, owner: int) -> None:
     if os.getpid() == owner:  # a forked child must not remove its parent's segments
         shutil.rmtree(directory, ignore_errors=True)
+        os.close(lock)

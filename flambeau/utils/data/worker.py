@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import queue
 import random
 import threading
 import traceback
-from typing import Any
+from multiprocessing import connection
+from typing import Any, Final
 
 import flambeau as torch
 from flambeau.utils.data.collate import Collate
@@ -15,6 +17,7 @@ from flambeau.utils.data.fetch import make_fetcher
 from flambeau.utils.data.transport import Outbox
 
 BATCH, ENDED, FAILED, RESUMED = "batch", "ended", "failed", "resumed"
+_LOOKS_FOR_PARENT: Final = 5.0  # seconds between two looks whether the parent is still there
 
 
 class WorkerInfo:
@@ -150,11 +153,23 @@ def _send(results: Any, message: Any) -> None:
 
 
 def _drain(tasks: Any, inbox: queue.SimpleQueue[Any]) -> None:
-    """Empty the pipe of tasks at once, so that the parent never waits for a worker that waits for the parent."""
+    """Empty the pipe of tasks at once, so that the parent never waits for a worker that waits for the parent. End with the parent.
+
+    A forked worker has copies of its parent's ends of the pipes, so it sees no end of them when the parent is killed. The parent's sentinel tells it,
+    and the number of the parent's process where a sibling or a child of the user's holds the sentinel open.
+    """
+    parent = multiprocessing.parent_process()
+    sentinel = [] if parent is None else [parent.sentinel]
+    started_by = os.getppid()
     try:
-        while (task := tasks.recv()) is not None:
-            inbox.put(task)
-        inbox.put(None)
+        while True:
+            ready = connection.wait([tasks, *sentinel], timeout=_LOOKS_FOR_PARENT)
+            if tasks in ready:
+                inbox.put(task := tasks.recv())
+                if task is None:
+                    return
+            elif ready or os.getppid() != started_by:
+                os._exit(0)
     except (EOFError, OSError):
         os._exit(0)
 
