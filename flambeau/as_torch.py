@@ -32,6 +32,11 @@ def is_ours(module: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] in ((_HOME, "torch") if _installed else (_HOME,))
 
 
+def is_installed() -> bool:
+    """Whether `import torch` gives flambeau in this process."""
+    return bool(_installed)
+
+
 def under_torch(module: str) -> str:
     """The name under torch of a module of ours; `torch.x` stays."""
     return "torch" + module[len(_HOME) :] if module.partition(".")[0] == _HOME else module

@@ -27,6 +27,9 @@ from flambeau.as_torch import install
 install(children=False)
 '''
 
+# PyTorch's command. It belongs to torch, not to flambeau: beside an installed PyTorch one would replace the other.
+_COMMAND = "torchrun = torch.distributed.run:main"
+
 
 class Refused(Exception):
     """Why the environment is left as it is, and what to do."""
@@ -60,10 +63,19 @@ def stubs() -> dict[str, str]:
     return found
 
 
-def _files(requires: list[str], more: dict[str, str]) -> dict[str, bytes]:
+def _script() -> tuple[str, bytes]:
+    """The command torchrun, which pip makes of a wheel's entry points: its path from site-packages, and its text."""
+    name, target = _COMMAND.split(" = ")
+    module, _, function = target.partition(":")
+    text = f"#!{sys.executable}\nimport sys\n\nfrom {module} import {function}\n\nif __name__ == \"__main__\":\n    sys.exit({function}())\n"
+    return os.path.relpath(_commands() / name, _site()), text.encode()
+
+
+def _files(requires: list[str], more: dict[str, str], scripts: dict[str, bytes]) -> dict[str, bytes]:
     """The files by their paths below site-packages, RECORD the last of them."""
+    more = {"entry_points.txt": f"[console_scripts]\n{_COMMAND}\n", **more}
     texts = {"torch/__init__.py": MODULE, **stubs(), **{f"{_name()}/{name}": text for name, text in (as_torch.metadata(requires) | more).items()}}
-    files = {path: text.encode() for path, text in texts.items()}
+    files = {path: text.encode() for path, text in texts.items()} | scripts
     record = "".join(f"{path},{_hashed(data)},{len(data)}\n" for path, data in files.items())
     return files | {f"{_name()}/RECORD": f"{record}{_name()}/RECORD,,\n".encode()}
 
@@ -102,6 +114,10 @@ def _site() -> Path:
     return Path(sysconfig.get_path("purelib"))
 
 
+def _commands() -> Path:
+    return Path(sysconfig.get_path("scripts"))
+
+
 def _requirement() -> list[str]:
     """flambeau itself, if pip knows of it; not of one that runs from its source by PYTHONPATH."""
     try:
@@ -115,7 +131,8 @@ def install() -> str:
     site = _site()
     _check(site)
     found = _distribution([str(site)])
-    files = _files(_requirement(), {"INSTALLER": "flambeau\n"})
+    command, text = _script()
+    files = _files(_requirement(), {"INSTALLER": "flambeau\n"}, {command: text})
     if found is not None and all((site / path).is_file() and (site / path).read_bytes() == data for path, data in files.items()):
         return f"`import torch` gives flambeau already: torch {found.version} in {site}"
     remove()  # another version, or what is left of an installation that was cut off
@@ -126,11 +143,15 @@ def install() -> str:
     moved: list[Path] = []
     try:
         for path, data in files.items():
-            (made / path).parent.mkdir(parents=True, exist_ok=True)
-            (made / path).write_bytes(data)
+            if path != command:
+                (made / path).parent.mkdir(parents=True, exist_ok=True)
+                (made / path).write_bytes(data)
         for name in ("torch", _name()):  # the distribution comes last: pip sees it when all is there
             os.rename(made / name, site / name)
             moved.append(site / name)
+        (site / command).parent.mkdir(parents=True, exist_ok=True)
+        (site / command).write_bytes(text)
+        (site / command).chmod(0o755)
     except BaseException:
         for folder in moved:
             shutil.rmtree(folder, ignore_errors=True)
@@ -146,6 +167,9 @@ def remove() -> str:
     gone = [folder for folder in site.glob("torch-*+flambeau*.dist-info") if folder.is_dir()]
     if _is_ours(site / "torch" / "__init__.py"):
         gone.append(site / "torch")
+    command, text = _script()
+    if gone and (site / command).is_file() and (site / command).read_bytes() == text:
+        (site / command).unlink()
     for folder in gone:
         shutil.rmtree(folder)
     return f"removed torch from {site}" if gone else f"nothing to remove: there is no torch of flambeau's in {site}"
@@ -172,7 +196,7 @@ def wheel(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"torch-{as_torch.version()}-py3-none-any.whl"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, data in _files([f"flambeau=={ours}"], tag).items():
+        for path, data in _files([f"flambeau=={ours}"], tag, {}).items():
             archive.writestr(path, data)
     return target
 

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlparse
 
 from flambeau.distributed.store import DEFAULT_TIMEOUT, PrefixStore, Store
 
+ROUND = "FLAMBEAU_LAUNCH_ROUND"  # the variable of `flambeau launch` that tells starts apart: machines that came later count restarts otherwise
 Found = tuple[Store, int, int]
 _handlers: dict[str, Callable[..., Iterator[Found]]] = {}
 
@@ -38,7 +39,7 @@ def tcp_store(host: str, port: int, rank: int, world_size: int, timeout: timedel
     from flambeau.distributed.tcp_store import TCPStore
 
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        attempt = os.environ.get(ROUND) or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return PrefixStore(f"/worker/attempt_{attempt}", TCPStore(host, port, world_size, False, timeout))
     return TCPStore(host, port, world_size, rank == 0, timeout, multi_tenant=True)
 

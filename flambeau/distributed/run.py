@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from flambeau.distributed.elastic.multiprocessing.errors import ChildFailedError
+from flambeau.distributed.elastic.multiprocessing.api import SignalException
+from flambeau.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from flambeau.distributed.launcher.arguments import config_from_args, determine_local_world_size, get_args_parser, parse_args, parse_min_max_nnodes
 
 __all__ = ["config_from_args", "determine_local_world_size", "get_args_parser", "main", "parse_args", "parse_min_max_nnodes", "run"]
@@ -15,19 +17,23 @@ __all__ = ["config_from_args", "determine_local_world_size", "get_args_parser", 
 def run(args: argparse.Namespace) -> None:
     """Start what the arguments say and wait for its end. ChildFailedError if a process failed and no restart was left."""
     from flambeau.distributed.launcher.agent import Agent
+    from flambeau.distributed.launcher.api import _get_entrypoint_name, check, python_command
 
-    config, command, arguments = config_from_args(args)
-    Agent(config, command, arguments).run()
+    config, program, arguments = config_from_args(args)
+    check(config)
+    command = python_command(arguments) if program == sys.executable else [program, *arguments]
+    Agent(config, command, _get_entrypoint_name(program, arguments)).run()
 
 
+@record
 def main(args: Sequence[str] | None = None) -> None:
     """The command: exits with 1 where a process failed, with 128 + N after signal N."""
-    from flambeau.distributed.launcher.agent import SignalException
-
     try:
         run(parse_args(args))
     except ChildFailedError as error:
         print(error.format_msg(), file=sys.stderr, flush=True)
+        if os.environ.get("TORCHELASTIC_ERROR_FILE"):  # this launcher was launched: `record` hands the failure on
+            raise
         sys.exit(1)
     except SignalException as told:
         sys.exit(128 + told.sigval)

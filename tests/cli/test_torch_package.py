@@ -200,6 +200,15 @@ def test_pytest_and_modules_as_programs(installed: Environment, tmp_path: Path) 
     assert done.returncode == 1 and "does not exist in flambeau" in done.stderr
 
 
+def test_torchrun_comes_with_torch(installed: Environment, tmp_path: Path) -> None:
+    text = "import os, sys, torch\nsys.stdout.write(torch.__name__ + ' ' + os.environ['RANK'] + ' of ' + os.environ['WORLD_SIZE'] + chr(10))\n"
+    (tmp_path / "script.py").write_text(text)
+    command = [str(installed.folder / "bin" / "torchrun"), "--nproc-per-node=2", "script.py"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP", "COVERAGE"))}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == ["torch 0 of 2", "torch 1 of 2"], done.stdout + done.stderr
+
+
 def _pip(place: Environment, *arguments: str) -> subprocess.CompletedProcess[str]:
     if not (place.site / "pip").exists():
         pytest.skip("pip is not installed")
@@ -222,18 +231,19 @@ def test_refused_where_another_torch_is(place: Environment, tmp_path: Path) -> N
 
 def test_status_remove_and_pip(place: Environment, installed: Environment, tmp_path: Path) -> None:
     """The last one that uses the environment: it takes torch away, and puts it back as a wheel."""
-    assert place.flambeau("status").returncode == 0
+    command = place.folder / "bin" / "torchrun"
+    assert place.flambeau("status").returncode == 0 and command.is_file()
     assert "already" in place.flambeau("install").stdout
     shown = _pip(place, "list")
     assert VERSION in shown.stdout and _pip(place, "check").returncode == 0, shown.stdout
     done = _pip(place, "uninstall", "-y", "torch")
     assert done.returncode == 0, done.stderr
-    assert not list(place.site.glob("torch*")) and place.flambeau("status").returncode == 1
+    assert not list(place.site.glob("torch*")) and not command.exists() and place.flambeau("status").returncode == 1
     # What is left of an installation that was cut off does not stop the next one.
     (place.site / f"torch-{VERSION}.dist-info").mkdir()
     assert place.flambeau("status").returncode == 1 and place.flambeau("install").returncode == 0 and place.flambeau("status").returncode == 0
     done = place.flambeau("remove")
-    assert done.returncode == 0 and not list(place.site.glob("*torch*")), done.stderr
+    assert done.returncode == 0 and not list(place.site.glob("*torch*")) and not command.exists(), done.stderr
     assert place.run("-c", "import torch").returncode == 1
     done = place.flambeau("wheel", "--out", str(tmp_path))
     wheel = Path(done.stdout.strip())
@@ -241,12 +251,14 @@ def test_status_remove_and_pip(place: Environment, installed: Environment, tmp_p
     done = _pip(place, "install", "--no-deps", str(wheel))
     assert done.returncode == 0, done.stderr
     assert place.code("import torch; print(torch.__version__)") == VERSION
+    assert command.is_file()  # which pip has made of the wheel's entry point
     assert "requires flambeau" in _pip(place, "check").stdout  # here it comes from its tree, and pip does not know of it
     assert _pip(place, "uninstall", "-y", "torch").returncode == 0 and not list(place.site.glob("torch*"))
 
 
 def test_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_package, "_site", lambda: tmp_path)
+    monkeypatch.setattr(torch_package, "_commands", lambda: tmp_path / "bin")
     monkeypatch.setattr(torch_package, "_check", lambda site: None)
     rename = os.rename
 

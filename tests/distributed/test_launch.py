@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -133,7 +132,8 @@ def test_other_programs_and_modules(tmp_path):
 
 @pytest.mark.parametrize("arguments, message", [
     (["--nnodes=a", "x.py"], 'not in "MIN:MAX" format'), (["--nproc-per-node=many", "x.py"], "Unsupported nproc_per_node value: many"),
-    (["--nproc-per-node=gpu", "x.py"], "runs on the CPU"), (["--rdzv-backend=etcd", "x.py"], "static or c10d"), (["--tee=7", "x.py"], "--tee must be"),
+    (["--nproc-per-node=gpu", "x.py"], "runs on the CPU"), (["--rdzv-backend=etcd", "x.py"], "static or c10d"),
+    (["--tee=7", "x.py"], "--tee: what is redirected"),
     (["-m", "--no-python", "x"], "at the same time"), (["--max-restarts=-1", "x.py"], "at least 0"),
 ])  # fmt: skip
 def test_wrong_arguments(arguments, message):
@@ -145,5 +145,115 @@ def test_arguments_from_the_environment(monkeypatch):
     monkeypatch.setenv("PET_NPROC_PER_NODE", "3")
     monkeypatch.setenv("PET_MAX_RESTARTS", "5")
     config, _, rest = config_from_args(parse_args(["script.py", "--nnodes", "7"]))
-    assert (config.nproc_per_node, config.max_restarts, config.max_nodes, rest) == (3, 5, 1, ["script.py", "--nnodes", "7"])
-    assert os.path.basename(rest[0]) == "script.py"
+    assert (config.nproc_per_node, config.max_restarts, config.max_nodes, rest) == (3, 5, 1, ["-u", "script.py", "--nnodes", "7"])
+
+
+FUNCTIONS = """
+import os, sys, time
+import flambeau.as_torch
+flambeau.as_torch.install()
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher import LaunchConfig, elastic_launch, launch_agent
+
+def total(factor, wait=0):
+    dist.init_process_group("gloo")
+    x = torch.full((3,), float(dist.get_rank() + 1))
+    dist.all_reduce(x)
+    print("from", dist.get_rank())
+    return x * factor
+
+def wrong(rank):
+    if int(os.environ["RANK"]) == rank:
+        raise ValueError(f"a mistake of rank {rank}")
+    time.sleep(30)
+
+def once(path):
+    if not os.path.exists(path) and os.environ["RANK"] == "1":
+        open(path, "w").close()
+        os.kill(os.getpid(), 9)
+    return os.environ["TORCHELASTIC_RESTART_COUNT"]
+
+def config(**more):
+    return LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2, rdzv_backend="c10d", rdzv_endpoint="localhost:0", shutdown_timeout=5,
+                        **{"max_restarts": 0, **more})
+
+if __name__ == "__main__":
+    folder = sys.argv[1]
+    found = elastic_launch(config(), total)(10)
+    assert sorted(found) == [0, 1] and all(value.tolist() == [30.0] * 3 for value in found.values()), found
+    assert launch_agent(config(max_restarts=1), once, [os.path.join(folder, "mark")]) == {0: "1", 1: "1"}
+    try:
+        elastic_launch(config(), wrong)(1)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        assert (rank, failure.local_rank, failure.exitcode) == (1, 1, 1) and "ValueError: a mistake of rank 1" in failure.message["message"], failure
+        assert error.name == "wrong" and 'raise ValueError(f"a mistake of rank {rank}")' in str(error), error
+    else:
+        raise AssertionError("nothing was raised")
+    script = os.path.join(folder, "script.py")
+    with open(script, "w") as file:
+        file.write("import sys, torch; print(torch.__version__, sys.argv[1:])")
+    logs = DefaultLogsSpecs(log_dir=os.path.join(folder, "logs"), redirects=Std.ALL)
+    assert elastic_launch(config(logs_specs=logs, run_id="scripts", virtual_local_rank=True), sys.executable)("-u", script, "--x") == {0: None, 1: None}
+    for rank in range(2):
+        text = open(os.path.join(folder, "logs", os.listdir(os.path.join(folder, "logs"))[0], "attempt_0", str(rank), "stdout.log")).read()
+        assert "flambeau" in text and "['--x']" in text, text
+    assert elastic_launch(config(), "sh")("-c", "exit 0") == {0: None, 1: None}
+    for wrong_one in (dict(rdzv_backend="etcd"), dict(rdzv_backend="static"), dict(nproc_per_node=0)):
+        try:
+            elastic_launch(LaunchConfig(**{**dict(min_nodes=1, max_nodes=1, nproc_per_node=1, rdzv_backend="c10d"), **wrong_one}), total)(1)
+        except ValueError:
+            continue
+        raise AssertionError(wrong_one)
+    print("all well")
+"""
+
+
+def test_functions_of_a_program(tmp_path):
+    path = tmp_path / "functions.py"
+    path.write_text(FUNCTIONS)
+    done = subprocess.run([sys.executable, str(path), str(tmp_path)], env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0 and done.stdout.endswith("all well\n"), done.stdout + done.stderr
+    assert "from 0" in done.stdout and "from 1" in done.stdout
+
+
+def waited_for(condition, what: str, limit: float = 120) -> None:
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def test_a_machine_that_joins_later_and_one_that_goes(tmp_path):
+    """--nnodes 1:2: one machine trains alone, a second one joins, is killed, and the first goes on alone, from the checkpoint each time."""
+    port = free_port()
+    common = [*LAUNCH, "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=2", "--shutdown-timeout=5", "--rdzv-backend=c10d",
+              f"--rdzv-endpoint=localhost:{port}", "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1",
+              str(HERE / "elastic.py"), str(tmp_path)]  # fmt: skip
+
+    def steps() -> list[dict]:
+        path = tmp_path / "steps"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    launchers = []
+    try:
+        launchers.append(subprocess.Popen(common, env=environment(), cwd=ROOT, stderr=subprocess.PIPE, text=True))
+        waited_for(lambda: len(steps()) > 3, "the first machine does not train")
+        launchers.append(subprocess.Popen(common, env=environment(), cwd=ROOT, stderr=subprocess.DEVNULL, text=True))
+        waited_for(lambda: any(step["world"] == 2 for step in steps()), "the second machine is not taken in")
+        launchers[1].kill()  # with its process, which the kernel ends
+        waited_for(lambda: steps()[-1]["world"] == 1, "the first machine does not go on alone")
+        (tmp_path / "stop").touch()
+        _, errors = launchers[0].communicate(timeout=120)
+        assert launchers[0].returncode == 0 and "machines have come" in errors, errors
+        found = steps()
+        # Nothing is lost: each start goes on at the step behind the last checkpoint, and joining is no failure.
+        assert [step["step"] for step in found] == list(range(len(found)))
+        assert next(step["restarts"] for step in found if step["world"] == 2) == "0" and found[-1]["restarts"] == "1"
+    finally:
+        for launcher in launchers:
+            launcher.kill()
+            launcher.communicate()

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from flambeau.distributed.launcher import api as api
-
-LaunchConfig, elastic_launch = vars(api)["LaunchConfig"], vars(api)["elastic_launch"]
+from flambeau.distributed.launcher.api import LaunchConfig as LaunchConfig
+from flambeau.distributed.launcher.api import elastic_launch as elastic_launch
+from flambeau.distributed.launcher.api import launch_agent as launch_agent

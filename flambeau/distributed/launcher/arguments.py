@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
+import sys
+import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from flambeau.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, LogsSpecs, Std, to_map
+from flambeau.distributed.launcher.api import LaunchConfig
 from flambeau.runtime.target import usable_processors
 
 
@@ -45,13 +49,13 @@ def get_args_parser() -> argparse.ArgumentParser:
     option("redirects", "0", short=("-r",), help="what goes to files in place of here: 0 nothing, 1 stdout, 2 stderr, 3 both; or LOCAL_RANK:WHAT,...")
     option("tee", "0", short=("-t",), help="what goes to files and here, as for --redirects")
     option("local-ranks-filter", "", help="local ranks whose output is shown: 0,1")
-    option("duplicate-stdout-filters", None, help="accepted")
-    option("duplicate-stderr-filters", None, help="accepted")
-    option("logs-specs", None, help="accepted")
+    option("duplicate-stdout-filters", None, type=_list, help="TEXT,...: lines of stdout with one of these also go to filtered_stdout.log")
+    option("duplicate-stderr-filters", None, type=_list, help="the same of stderr")
+    option("logs-specs", None, help="an entry point of the group torchrun.logs_specs: a class that says where output goes")
     option("numa-binding", None, help="accepted")
     option("signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", help="signals that are passed on")
-    option("shutdown-timeout", 30.0, type=float, help="seconds that processes have to end after a signal")
-    option("virtual-local-rank", action="store_true", help="accepted")
+    option("shutdown-timeout", None, type=int, help="seconds that processes have to end after a signal (30, or TORCH_ELASTIC_SHUTDOWN_TIMEOUT)")
+    option("virtual-local-rank", action="store_true", help="LOCAL_RANK is 0 in each process")
     option("node-rank", 0, type=int, help="the number of this machine (static)")
     option("master-addr", "127.0.0.1", help="the address of machine 0 (static)")
     option("master-port", None, type=int, help="its port (static); 29500, on one machine a free one")
@@ -59,6 +63,10 @@ def get_args_parser() -> argparse.ArgumentParser:
     parser.add_argument("training_script", help="the script, or module, or program")
     parser.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
     return parser
+
+
+def _list(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
 
 
 def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
@@ -89,60 +97,34 @@ def determine_local_world_size(nproc_per_node: str) -> int:
     return count
 
 
-def streams(given: str, count: int, option: str) -> dict[int, int]:
-    """For each local rank what is redirected: 1 stdout, 2 stderr, 3 both."""
-    try:
-        if given.isdigit():
-            found = dict.fromkeys(range(count), int(given))
-        else:
-            found = dict.fromkeys(range(count), 0) | {int(a): int(b) for a, b in (part.split(":") for part in given.split(","))}
-    except ValueError:
-        raise ValueError(f"--{option} must be 0, 1, 2, 3 or LOCAL_RANK:WHAT,..., got {given!r}") from None
-    if not all(0 <= what <= 3 for what in found.values()):
-        raise ValueError(f"--{option} must be 0, 1, 2, 3 or LOCAL_RANK:WHAT,..., got {given!r}")
-    return found
+def _logs(args: argparse.Namespace, count: int) -> LogsSpecs:
+    """Where output goes: as the options say, by the class that --logs-specs names, if one is named."""
+    kind: Any = DefaultLogsSpecs
+    if args.logs_specs is not None:
+        found = {point.name: point for point in importlib.metadata.entry_points(group="torchrun.logs_specs")}
+        if args.logs_specs not in found:
+            raise ValueError(f"--logs-specs: no entry point {args.logs_specs!r} in the group torchrun.logs_specs")
+        kind = found[args.logs_specs].load()
+    streams = []
+    for name in ("redirects", "tee"):
+        try:
+            streams.append(to_map(Std.from_str(getattr(args, name)), count))
+        except ValueError as error:
+            raise ValueError(f"--{name}: {error}") from None
+    shown = {int(part) for part in args.local_ranks_filter.split(",")} if args.local_ranks_filter else None
+    return kind(log_dir=args.log_dir, redirects=streams[0], tee=streams[1], local_ranks_filter=shown)
 
 
-@dataclass
-class LaunchConfig:
-    """How many processes are started, where they meet, and what happens when one fails."""
-
-    min_nodes: int
-    max_nodes: int
-    nproc_per_node: int
-    run_id: str = "none"
-    role: str = "default"
-    rdzv_endpoint: str = ""
-    rdzv_backend: str = "static"
-    rdzv_configs: dict[str, Any] = field(default_factory=dict)
-    rdzv_timeout: int = -1
-    max_restarts: int = 3
-    monitor_interval: float = 0.1
-    start_method: str = "spawn"
-    log_dir: str | None = None
-    redirects: dict[int, int] = field(default_factory=dict)
-    tee: dict[int, int] = field(default_factory=dict)
-    shown: tuple[int, ...] | None = None
-    signals: tuple[str, ...] = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
-    patience: float = 30.0
-    local_addr: str | None = None
-
-    def join_timeout(self) -> float:
-        """Seconds that machines wait for each other."""
-        return float(self.rdzv_timeout if self.rdzv_timeout >= 0 else self.rdzv_configs.get("join_timeout", self.rdzv_configs.get("timeout", 600)))
-
-
-def config_from_args(args: argparse.Namespace) -> tuple[LaunchConfig, list[str], list[str]]:
-    """(configuration, the command that starts a worker, its arguments)."""
+def config_from_args(args: argparse.Namespace) -> tuple[LaunchConfig, str, list[str]]:
+    """(configuration, the program that is started, its arguments)."""
     least, most = parse_min_max_nnodes(args.nnodes)
     if args.max_restarts < 0:
         raise ValueError(f"--max-restarts must be at least 0, got {args.max_restarts}")
     count = determine_local_world_size(str(args.nproc_per_node))
-    configs = dict(part.split("=", 1) for part in args.rdzv_conf.split(",") if "=" in part)
-    backend, endpoint, port = args.rdzv_backend.lower(), args.rdzv_endpoint, args.master_port
+    configs: dict[str, Any] = dict(part.split("=", 1) for part in args.rdzv_conf.split(",") if "=" in part)
+    backend, endpoint, port, run_id = args.rdzv_backend.lower(), args.rdzv_endpoint, args.master_port, args.rdzv_id
     if args.standalone:
-        backend, endpoint, least, most = "static", "127.0.0.1:0", 1, 1
-        configs["rank"] = 0
+        backend, endpoint, least, most, run_id = "c10d", "localhost:0", 1, 1, str(uuid.uuid4())
     elif backend == "static":
         if not endpoint:
             endpoint = f"{args.master_addr}:{port if port is not None else (0 if most == 1 else 29500)}"
@@ -150,16 +132,13 @@ def config_from_args(args: argparse.Namespace) -> tuple[LaunchConfig, list[str],
     elif backend != "c10d":
         raise ValueError(f"--rdzv-backend must be static or c10d, got {args.rdzv_backend!r}: there is no etcd here")
     config = LaunchConfig(
-        least, most, count, args.rdzv_id, args.role, endpoint, backend, configs, -1, args.max_restarts, args.monitor_interval, args.start_method, args.log_dir,
-        streams(args.redirects, count, "redirects"), streams(args.tee, count, "tee"),
-        tuple(int(part) for part in args.local_ranks_filter.split(",")) if args.local_ranks_filter else None,
-        tuple(name.strip() for name in args.signals_to_handle.split(",") if name.strip()), args.shutdown_timeout, args.local_addr,
+        least, most, count, _logs(args, count), run_id, args.role, endpoint, backend, configs, max_restarts=args.max_restarts,
+        monitor_interval=args.monitor_interval, start_method=args.start_method, local_addr=args.local_addr, event_log_handler=args.event_log_handler,
+        signals_to_handle=args.signals_to_handle, duplicate_stdout_filters=args.duplicate_stdout_filters,
+        duplicate_stderr_filters=args.duplicate_stderr_filters, virtual_local_rank=args.virtual_local_rank, shutdown_timeout=args.shutdown_timeout,
     )  # fmt: skip
     if args.no_python:
         if args.module:
             raise ValueError("Don't use both the '--no-python' flag and the '--module' flag at the same time.")
-        return config, [args.training_script], list(args.training_script_args)
-    import sys
-
-    command = [sys.executable, "-u", "-m", "flambeau.distributed.launcher.child"]
-    return config, command, [*(["-m"] if args.module else []), args.training_script, *args.training_script_args]
+        return config, args.training_script, list(args.training_script_args)
+    return config, sys.executable, ["-u", *(["-m"] if args.module else []), args.training_script, *args.training_script_args]

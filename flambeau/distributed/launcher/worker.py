@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
+
+from flambeau.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -29,36 +31,71 @@ def _end_with_parent() -> Callable[[], None] | None:
     return run
 
 
+@dataclass
+class Output:
+    """Where a stream of a process goes: to a file ("" for none), and here (behind a prefix, where it also goes to a file).
+
+    Lines with one of the filters' texts also go to the file `filtered`, which all processes share.
+    """
+
+    name: str  # stdout, stderr
+    path: str
+    shown: bool
+    prefix: str
+    filters: Sequence[str] = ()
+    filtered: str = ""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the launcher looks at the lines."""
+        return (self.shown and bool(self.path)) or bool(self.filters)
+
+    def copy(self, source: IO[bytes]) -> None:
+        """Hand on all lines."""
+        with contextlib.ExitStack() as files:
+            file = files.enter_context(open(self.path, "ab")) if self.path else None
+            matching = files.enter_context(open(self.filtered, "ab")) if self.filters and self.filtered else None
+            here = getattr(sys, self.name) if self.shown else None
+            prefix = self.prefix if self.path else ""
+            for line in source:
+                text = line.decode(errors="replace")
+                if file is not None:
+                    file.write(line)
+                    file.flush()
+                if matching is not None and any(wanted in text for wanted in self.filters):
+                    matching.write(line)
+                    matching.flush()
+                if here is not None:
+                    here.write(prefix + text.rstrip("\n") + "\n")
+                    here.flush()
+
+
 class Worker:
-    """One process. `redirect`, `tee`: which of its streams go to files (1 stdout, 2 stderr, 3 both), in place of here, or too."""
+    """One process of a command."""
 
     def __init__(
-        self, command: Sequence[str], variables: dict[str, str], rank: int, local_rank: int, folder: str, redirect: int, tee: int, role: str, shown: bool
+        self, command: Sequence[str], variables: dict[str, str], rank: int, local_rank: int, outputs: Sequence[Output], error_file: str
     ) -> None:
-        self.rank, self.local_rank = rank, local_rank
-        os.makedirs(folder, exist_ok=True)
-        self.error_file = os.path.join(folder, "error.json")
+        self.rank, self.local_rank, self.error_file = rank, local_rank, error_file
         self.ended: float | None = None
         self.files: list[IO[Any]] = []
-        targets = [self._target(folder, name, bit, redirect, tee, shown) for bit, name in ((1, "stdout"), (2, "stderr"))]
+        targets = [self._target(output) for output in outputs]
         self.process = subprocess.Popen(
-            list(command), env={**variables, "TORCHELASTIC_ERROR_FILE": self.error_file}, stdout=targets[0], stderr=targets[1],
-            start_new_session=True, preexec_fn=_end_with_parent(),
-        )  # fmt: skip
+            list(command), env=variables, stdout=targets[0], stderr=targets[1], start_new_session=True, preexec_fn=_end_with_parent()
+        )
         self.readers = []
-        for _bit, name, source in ((1, "stdout", self.process.stdout), (2, "stderr", self.process.stderr)):
+        for output, source in zip(outputs, (self.process.stdout, self.process.stderr), strict=True):
             if source is not None:
-                arguments = source, os.path.join(folder, f"{name}.log"), getattr(sys, name) if shown else None, f"[{role}{local_rank}]:"
-                self.readers.append(threading.Thread(target=_copy_lines, args=arguments, daemon=True))
+                self.readers.append(threading.Thread(target=output.copy, args=(source,), daemon=True))
                 self.readers[-1].start()
 
-    def _target(self, folder: str, name: str, bit: int, redirect: int, tee: int, shown: bool) -> Any:
-        if tee & bit:
+    def _target(self, output: Output) -> Any:
+        if output.is_read:
             return subprocess.PIPE
-        if redirect & bit:
-            self.files.append(open(os.path.join(folder, f"{name}.log"), "wb"))  # noqa: SIM115  # closed when the process has ended
+        if output.path and output.path != os.devnull:
+            self.files.append(open(output.path, "wb"))  # noqa: SIM115  # closed when the process has ended
             return self.files[-1]
-        return None if shown else subprocess.DEVNULL
+        return subprocess.DEVNULL if output.path or not output.shown else None
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
@@ -76,29 +113,12 @@ class Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
-    def failure(self) -> dict[str, Any]:
+    def failure(self) -> ProcessFailure:
         """What is known of its end: time, exit code, and what it wrote."""
-        found: dict[str, Any] = {
-            "rank": self.rank, "local_rank": self.local_rank, "exitcode": self.process.returncode, "pid": self.process.pid, "error_file": "<N/A>",
-            "at": self.ended or time.time(), "message": "", "callstack": "",
-        }  # fmt: skip
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            with open(self.error_file) as file:
-                message = json.load(file)["message"]
-            found |= {"error_file": self.error_file, "message": message["message"], "callstack": message["extraInfo"]["py_callstack"]}
-            found["at"] = float(message.get("at", found["at"]))
+        found = ProcessFailure(self.local_rank, self.process.pid, self.process.returncode, self.error_file)
+        if not isinstance(found.message, dict) and self.ended is not None:
+            found.timestamp, found.at = int(self.ended), self.ended
         return found
-
-
-def _copy_lines(source: IO[bytes], path: str, here: Any, prefix: str) -> None:
-    """Lines of a process to a file, and here behind a prefix."""
-    with open(path, "ab") as file:
-        for line in source:
-            file.write(line)
-            file.flush()
-            if here is not None:
-                here.write(prefix + line.decode(errors="replace").rstrip("\n") + "\n")
-                here.flush()
 
 
 def stop(workers: Sequence[Worker], number: int, patience: float) -> None:
