@@ -79,6 +79,11 @@ _REFUSED: Final = {
     "c": "deg2rad rad2deg isposinf isneginf pdist heaviside multinomial", "bc": "isin", "iu": "soft_margin_loss", "iuc": "kl_div",
     "bhB": "linalg.vander", "hB": "linalg_slogdet", "u": "gradient", "iubBc": "polar", "B": "complex view_as_complex",
 }  # fmt: skip
+# Where there is nothing to compute, PyTorch does not look for their kernels: any dtype passes.
+_UNLESS_EMPTY: Final = frozenset(
+    "softmax log_softmax addmm addmv addbmm baddbmm bmm mm mv matmul linear bilinear tensordot_dims cdist "
+    "searchsorted_values conv_transpose1d conv_transpose2d conv_transpose3d".split()
+)
 # Of whose operands the common dtype decides; elsewhere it is that of the first.
 _COMMON: Final = frozenset(
     "clamp pow addcmul logaddexp logaddexp2 hypot nextafter atan2 igamma igammac prelu mse_values smooth_l1_values huber_values".split()
@@ -168,9 +173,12 @@ def _is_cast_first(name: str) -> bool:
     return not LISTED.isdisjoint((plain, plain + "_values", f"linalg_{plain}_ex"))  # by the names of our operations
 
 
-def refuse_dtype(name: str, d: dtype) -> None:
-    """NotImplementedError or RuntimeError if PyTorch's function `name` has no kernel for a dtype."""
+def refuse_dtype(name: str, d: dtype, *tensors: Any) -> None:
+    """NotImplementedError or RuntimeError if PyTorch's function `name` has no kernel for a dtype. `tensors`: those that it is given, where it may be
+    that none is needed, as they are empty."""
     plain = name.removeprefix("nn.functional.")
+    if plain in _UNLESS_EMPTY and not all(t._meta.numel for t in tensors):
+        return
     for error, table in _errors:
         if d in table.get(name, table.get(plain, ())) and not _is_cast_first(plain):
             kind, shown = C_NAMES.get(d.name, d.name), name.replace("linalg_", "linalg.")
@@ -196,6 +204,8 @@ def refuse_dtypes(name: str, kinds: Sequence[str], args: Sequence[Any]) -> None:
             given.append(a)
     tensors = [t for t in given if hasattr(t, "_meta")]
     if not tensors:
+        return
+    if plain in _UNLESS_EMPTY and not all(t._meta.numel for t in tensors):
         return
     for a in args:  # cast before anything else: it is the dtype that counts
         wanted = of_type(a)

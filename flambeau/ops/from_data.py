@@ -153,7 +153,8 @@ def _from_list(data: Any, d: dtype) -> Tensor:
     work = d if d.numpy_name is not None else dtypes.complex64 if d.is_complex else dtypes.float32
     assert work.numpy_name is not None
     try:
-        array = numpy.array(data, dtype=numpy.dtype(work.numpy_name)).reshape(shape if isinstance(data, list) else ())
+        with numpy.errstate(all="ignore"):  # what a narrow float does not hold is infinite
+            array = numpy.array(data, dtype=numpy.dtype(work.numpy_name)).reshape(shape if isinstance(data, list) else ())
     except OverflowError as error:
         wide = numpy.array(data) if d is dtypes.uint8 else numpy.array(256)
         if wide.dtype.kind == "i" and wide.min() > -256 and wide.max() < 256:  # negative numbers wrap

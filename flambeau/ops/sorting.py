@@ -414,13 +414,16 @@ def _cdist(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     a = as_shape(x1, (*x1._meta.shape[:-1], 1, x1._meta.shape[-1]))
     b = as_shape(x2, (*x2._meta.shape[:-2], 1, *x2._meta.shape[-2:]))
     gap = prim.sub(a, b)
+    if p == 0:  # of NaN it is NaN, unlike a norm
+        gap = prim.where(prim.ne(gap, gap), prim.detach(gap), prim.where(prim.eq(gap, 0), prim.sgn(gap), 1.0))
+        return norm_of(gap, 1.0, (gap._meta.ndim - 1,))  # type: ignore[no-any-return]
     return norm_of(gap, p, (gap._meta.ndim - 1,))  # type: ignore[no-any-return]
 
 
 @remembered
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """Distances between all rows of x1 and all rows of x2, batched."""
-    refuse_dtype("cdist", x1.dtype)
+    refuse_dtype("cdist", x1.dtype, x1, x2)
     if x1.ndim < 2 or x2.ndim < 2:
         raise RuntimeError(f"cdist only supports at least 2D tensors, X1 got: {x1.ndim}D, X2 got: {x2.ndim}D")
     if x1.shape[-1] != x2.shape[-1]:

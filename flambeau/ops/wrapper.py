@@ -74,6 +74,9 @@ def heading(name: str, parameters: list[inspect.Parameter], scope: dict[str, Any
             optional.append(p.name)
             scope[f"D{i}"] = scope["MISSING"] = MISSING
         head.append(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name if scope[f"D{i}"] is p.empty else f"{p.name}=D{i}")
+    if not star and former_orders.has(name):
+        head.append("*former_")
+        star = True
     extra = (["out=None"] if out else []) + [f"{old}=None" for old, _ in aliases]
     head += ([] if star or not extra else ["*"]) + extra
     lines = [f"    if {old} is not None: {new} = {old}" for old, new in aliases]

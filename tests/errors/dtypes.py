@@ -71,6 +71,31 @@ def small_samples(label: str) -> Iterator[tuple[str, samples.Case]]:
             yield dtype, richest
 
 
+def emptied(x: Any, size: int) -> Any:
+    """An argument with all dims of one size made dims of size 0."""
+    if isinstance(x, Input):
+        values = x.values
+        for d, n in enumerate(values.shape):
+            values = np.take(values, [], axis=d) if n == size else values
+        return Input(values, x.dtype)
+    if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
+        return type(x)([emptied(y, size) for y in x])
+    return x
+
+
+def refused_empties(label: str) -> Iterator[str]:
+    """A line on each call with empty tensors of some dtype that PyTorch takes and flambeau refuses."""
+    for dtype, case in small_samples(label):
+        sizes = {n for a in case.args for x in (a if isinstance(a, (list, tuple)) else (a,)) if isinstance(x, Input) for n in x.values.shape}
+        for size in sorted(sizes):
+            for other in DTYPES:
+                args = tuple([emptied(as_dtype(a, dtype, other), size) for a in case.args])
+                kwargs = {k: emptied(as_dtype(v, dtype, other), size) for k, v in case.kwargs.items()}
+                ours = outcome(flambeau, case.function[0], args, kwargs)
+                if ours[1] and not outcome(torch, case.function[1], args, kwargs)[1]:
+                    yield f"{label} [{other}] size {size} -> 0 {case.text[:100]}\n    flambeau {': '.join(ours)}"
+
+
 def _is_number(x: Any) -> bool:
     return isinstance(x, (int, float, complex))
 

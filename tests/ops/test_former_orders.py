@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch")
 CALLS: dict[str, Callable[[Any], Any]] = {
     "add": lambda m: (m.add(m.ones(2), 2, m.arange(2.0)), m.ones(2).add(2, m.arange(2.0)), m.ones(2).add_(2.5, m.arange(2.0))),
     "sub": lambda m: (m.sub(m.ones(2), 2, m.arange(2.0)), m.ones(2).sub(2, m.arange(2.0)), m.ones(2).sub_(2.5, m.arange(2.0))),
+    "numbers alone": lambda m: (m.ones(2).add(2, 3), m.add(m.ones(2), 0.5, 3.0), m.ones(2).sub_(2, 3), m.ones(2).add(m.tensor(2.0), 1), m.rsub(m.ones(2), 2, 3)),
+    "dims one after the other": lambda m: (m.ones(1, 1, 2).squeeze(0, 1), m.ones(1, 2, 1).squeeze_(0, -1), m.ones(2, 1, 2).count_nonzero(0, 1)),
     "add out": lambda m: m.add(m.ones(2), 2, m.arange(2.0), out=m.empty(2)),
     "addcmul": lambda m: (m.addcmul(m.ones(2), 2, m.arange(2.0), m.ones(2)), m.ones(2).addcmul_(0.5, m.arange(2.0), m.ones(2))),
     "addcdiv": lambda m: (m.addcdiv(m.ones(2), 2, m.arange(2.0), m.ones(2)), m.ones(2).addcdiv_(-0.5, m.arange(2.0), m.ones(2))),
@@ -45,7 +47,11 @@ def test_as_pytorch(name: str) -> None:
 WRONG: dict[str, Callable[[Any], Any]] = {
     "number last": lambda m: m.add(m.ones(2), m.ones(2), 2),
     "four": lambda m: m.add(m.ones(2), 1, m.ones(2), m.ones(2)),
-    "numbers alone": lambda m: m.ones(2).addcmul_(1, 2, 3),
+    "addcmul of numbers alone": lambda m: m.ones(2).addcmul_(1, 2, 3),
+    "a summand that is none": lambda m: m.ones(2).add(1, "a"),
+    "alpha of two numbers": lambda m: m.ones(2).add(m.ones(2), 1),
+    "a dim that is none": lambda m: m.ones(1, 1).squeeze(0, None),
+    "a bool as the first of dims": lambda m: m.ones(1, 1).count_nonzero(True, 0),
     "in the middle": lambda m: m.addmm(m.eye(2), m.eye(2), 2, m.eye(2), 2),
     "max": lambda m: m.max(m.ones(2), "a", out=m.empty(2)),
 }

@@ -166,6 +166,12 @@ class _Lowering:
         shift = writer.compute(row, "div", d, (outs[0][0], n))
         mean = writer.compute(row, "add", d, (first, shift))
         square = writer.compute(row, "sub", d, (outs[1][0], writer.compute(row, "mul", d, (outs[0][0], shift))))
+        if values[r.node.inputs[0]].dtype is dtypes.float64:  # squares of finite numbers may overflow: infinite, not the NaN of two infinities
+            infinite = writer.compute(row, "constant", d, (), value=float("inf"))
+            finite = writer.compute(row, "lt", dtypes.bool_, (writer.compute(row, "abs", d, (outs[0][0],)), infinite))
+            over = writer.compute(row, "eq", dtypes.bool_, (outs[1][0], infinite))
+            over = writer.compute(row, "bitwise_and", dtypes.bool_, (over, finite))
+            square = writer.compute(row, "where", d, (over, infinite, square))
         zero = writer.compute(row, "constant", d, (), value=0.0)
         square = writer.compute(row, "maximum", d, (square, zero))
         correction = writer.compute(row, "constant", d, (), value=float(r.node.attr("correction")))

@@ -10,6 +10,7 @@ import flambeau as torch
 from flambeau.nn.functional.engine import Number, Tensor, checked, fitting, functional, functional_with_out, primitives, replace, widen, widened
 from flambeau.ops.random_rejection import rrelu_slopes
 from flambeau.ops.result_strides import like_input, over_tensors, row_major
+from flambeau.ops.shape import dim_of
 
 
 @functional
@@ -396,8 +397,11 @@ def _check_floating(name: str, x: Tensor) -> None:
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """exp(x) / sum of exp(x) along `dim`; computed in `dtype` if given."""
     x = input if dtype is None else input.to(dtype)
-    _check_floating("softmax", x)
     dim = _softmax_dim(x.ndim) if dim is None else dim
+    if not x._meta.numel and x.dtype.category < 2:  # PyTorch does not look for a kernel, so integers pass, too
+        dim_of(dim, x.ndim)
+        return x.clone()
+    _check_floating("softmax", x)
     wide = widen(x)
     e = primitives().exp_weight(wide - _shift(wide, dim))
     return (e / e.sum(dim, keepdim=True)).to(x.dtype)
@@ -421,8 +425,11 @@ def log_softmax_values(x: Tensor, dim: int) -> Tensor:
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """log(softmax(x)) along `dim`, without underflow; computed in `dtype` if given."""
     x = input if dtype is None else input.to(dtype)
-    _check_floating("log_softmax", x)
     dim = _softmax_dim(x.ndim) if dim is None else dim
+    if not x._meta.numel and x.dtype.category < 2:  # PyTorch does not look for a kernel, so integers pass, too
+        dim_of(dim, x.ndim)
+        return x.clone()
+    _check_floating("log_softmax", x)
     return log_softmax_values(widen(x), dim).to(x.dtype)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, functional_with_out, primitives, widen
 from flambeau.ops.dtype_rules import refuse_dtype
@@ -53,9 +55,10 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             else f"bilinear(): input2 size does not match weight size: got {input2.shape[-1]} but expected {j}"
         )
     batch = tuple(input1.shape[:-1])
-    x1 = input1.reshape(-1, i)
-    x2 = input2.reshape(-1, j)
-    left = torch.matmul(x1, weight.permute(1, 0, 2).reshape(i, k * j)).reshape(-1, k, j)
+    n = math.prod(batch)  # not -1: sizes of features may be 0
+    x1 = input1.reshape(n, i)
+    x2 = input2.reshape(n, j)
+    left = torch.matmul(x1, weight.permute(1, 0, 2).reshape(i, k * j)).reshape(n, k, j)
     y = torch.matmul(left, x2.unsqueeze(-1)).reshape(*batch, k)
     return y if bias is None else y + bias
 
@@ -246,10 +249,11 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise RuntimeError(f"pdist only supports non-negative p values, got p={p}")
     refuse_dtype("pdist", input.dtype)
     n = input.shape[0]
-    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
-    first = torch.tensor([i for i, _ in pairs], dtype=torch.int64)
-    second = torch.tensor([j for _, j in pairs], dtype=torch.int64)
-    return _norm(input[first] - input[second], p, -1, False)
+    first, second = torch.triu_indices(n, n, 1)
+    gap = input[first] - input[second]
+    if p == 0:  # of NaN it is NaN, unlike a norm
+        return torch.where(gap.isnan(), gap.detach(), gap.sgn().abs()).sum(-1)
+    return _norm(gap, p, -1, False)
 
 
 @remembered

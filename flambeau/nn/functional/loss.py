@@ -233,7 +233,7 @@ def linear_cross_entropy(
     if tuple(target.shape) == logits_shape and ignore_index is not None:
         raise RuntimeError("linear_cross_entropy(): ignore_index cannot be specified when target contains probabilities")
     bias = None if linear_bias is None else linear_bias.reshape(-1)
-    logits = torch.nn.functional.linear(input, linear_weight.reshape(-1, features), bias).reshape(logits_shape)
+    logits = torch.nn.functional.linear(input, linear_weight.flatten(0, -2), bias).reshape(logits_shape)
     ignored = -100 if ignore_index is None else ignore_index
     return cross_entropy(logits, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing)
 
