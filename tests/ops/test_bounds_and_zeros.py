@@ -58,3 +58,16 @@ def test_numbers(name: str, dtype: str) -> None:
         if not same:
             unlike.append((repr(v), theirs, ours))
     assert unlike == []
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_slopes_of_clamp_where_bounds_meet_and_cross(numbers: bool) -> None:
+    """Every order of x and two bounds with its ties: whose gradient is it? (Two equal bounds that both differ from x are documented.)"""
+    grid = [(x, a, b) for x in (0.0, 1.0, 2.0, 3.0) for a in (0.0, 1.0, 2.0, 3.0) for b in (0.0, 1.0, 2.0, 3.0) if a != b or a == x]
+    for x, a, b in grid:
+        slopes = []
+        for m in (flambeau, torch):
+            given = [m.tensor([v] * 3, requires_grad=True) for v in (x, a, b)]
+            m.clamp(given[0], *([a, b] if numbers else given[1:])).sum().backward()
+            slopes.append([None if t.grad is None else t.grad.tolist() for t in given])
+        assert slopes[0] == slopes[1], (x, a, b)
