@@ -16,7 +16,8 @@ torch = pytest.importorskip("torch")
 CALLS: dict[str, Callable[[Any], Any]] = {
     "add": lambda m: (m.add(m.ones(2), 2, m.arange(2.0)), m.ones(2).add(2, m.arange(2.0)), m.ones(2).add_(2.5, m.arange(2.0))),
     "sub": lambda m: (m.sub(m.ones(2), 2, m.arange(2.0)), m.ones(2).sub(2, m.arange(2.0)), m.ones(2).sub_(2.5, m.arange(2.0))),
-    "numbers alone": lambda m: (m.ones(2).add(2, 3), m.add(m.ones(2), 0.5, 3.0), m.ones(2).sub_(2, 3), m.ones(2).add(m.tensor(2.0), 1), m.rsub(m.ones(2), 2, 3)),
+    "numbers alone": lambda m: (m.ones(2).add(2, 3), m.add(m.ones(2), 0.5, 3.0), m.ones(2).sub_(2, 3), m.ones(2).add(m.tensor(2.0), 1)),
+    "rsub": lambda m: (m.rsub(m.ones(2), 2, 3),),
     "dims one after the other": lambda m: (m.ones(1, 1, 2).squeeze(0, 1), m.ones(1, 2, 1).squeeze_(0, -1), m.ones(2, 1, 2).count_nonzero(0, 1)),
     "add out": lambda m: m.add(m.ones(2), 2, m.arange(2.0), out=m.empty(2)),
     "addcmul": lambda m: (m.addcmul(m.ones(2), 2, m.arange(2.0), m.ones(2)), m.ones(2).addcmul_(0.5, m.arange(2.0), m.ones(2))),

@@ -13,7 +13,7 @@ import flambeau
 
 torch = pytest.importorskip("torch")
 NAN, INF = float("nan"), float("inf")
-ROWS = ([1e200, -1e200], [1e155, -1e155, 0.0], [1e154, 1e154, 1e154, -1e154], [INF, 1.0], [-INF, INF], [NAN, 1e300], [1e308, 1e308, 0.0], [3.0], [1.0, 2.0, 4.0])
+ROWS = ([1e200, -1e200], [1e155, -1e155, 0.0], [1e154, 1e154, 1e154, -1e154], [INF, 1.0], [-INF, INF], [NAN, 1e300], [1e308, 1e308, 0.0], [3.0], [1.0, 2.0])
 
 
 @pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
@@ -45,8 +45,8 @@ def test_counting_distances(value: float, n: int) -> None:
 
     for mine, other in zip(run(flambeau), run(torch), strict=True):
         np.testing.assert_array_equal(mine, other)
-    pairs = [flambeau.pdist(flambeau.tensor([[value] * n, [0.0] * n, [1.0] * n]), 0).numpy(), torch.pdist(torch.tensor([[value] * n, [0.0] * n, [1.0] * n]), 0).numpy()]
-    np.testing.assert_array_equal(pairs[0], pairs[1])
+    rows = [[value] * n, [0.0] * n, [1.0] * n]
+    np.testing.assert_array_equal(flambeau.pdist(flambeau.tensor(rows), 0).numpy(), torch.pdist(torch.tensor(rows), 0).numpy())
 
 
 def _arrays(x: Any) -> list[np.ndarray]:
