@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch
 from flambeau.runtime import jit, threads
 from flambeau.runtime.runner import Program, Task
+from flambeau.runtime.target import Target
 
 Array = np.ndarray[Any, Any]
 
@@ -53,11 +55,11 @@ def bind(graph: Graph, kernels: Sequence[Kernel], arrays: dict[int, Array]) -> t
                 keep.append(area)
                 words.append((area.ctypes.data + 63) // 64 * 64)
             elif isinstance(word, Function):
-                words.append(jit.function(word.key, word.emit))
+                words.append(jit.function(word.key, partial(word.emit, Target.host())))
             elif isinstance(word, int):
                 words.append(word)
             else:
                 raise TypeError(f"unexpected word {word!r}")
-        address = jit.function(kernel.key, kernel.emit)
+        address = jit.function(kernel.key, partial(kernel.emit, Target.host()))
         phases.append([Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread)])
     return Program(words, [], phases, 0), [*arrays.values(), *keep]

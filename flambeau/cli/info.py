@@ -14,7 +14,7 @@ def info() -> int:
     import flambeau
     from flambeau.compiler import graph
     from flambeau.ops.registry import OPERATIONS
-    from flambeau.runtime import object_cache, target, threads
+    from flambeau.runtime import object_cache, resources, target, threads
     from flambeau.trace import liveness
 
     facts = {
@@ -26,7 +26,7 @@ def info() -> int:
         "processor": f"{binding.get_host_cpu_name()}, {target.vector_bits()}-bit vectors",
         "caches": ", ".join(f"L{level} {target.cache_bytes(level) >> 10} KiB" for level in (1, 2, 3)),
         "threads": threads.get_num_threads(),
-        "memory": f"{target.physical_memory() >> 20} MiB",
+        "memory": f"{resources.physical_memory() >> 20} MiB",
         "primitives": len(graph.PRIMITIVES),
         "operations": len(OPERATIONS),
         "object cache": object_cache.directory(),

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from flambeau.devices import CPU, Device
 from flambeau.dtypes import dtype
+from flambeau.runtime.target import Target
 from flambeau.runtime.untracked import record
 
 Shape = tuple[int, ...]
@@ -210,7 +211,7 @@ class Graph:
     `outputs`: value ids (never views) that must stand in a buffer of their own after the run, dense in their strides.
     `updates`: (position in `inputs`, value id): that external storage must hold this value (same numel and dtype,
     materialised flat or of any dense shape) after the run, at the same address. `late` is for `fuse` alone: a pass that
-    changes `nodes` drops it.
+    changes `nodes` drops it. `target`: the machine that it is compiled for; `compile_graph` sets it.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -220,6 +221,7 @@ class Graph:
     outputs: list[int] = field(default_factory=list)
     updates: list[tuple[int, int]] = field(default_factory=list)
     late: frozenset[int] = frozenset()  # indices of nodes that compute a value again (recompute.py)
+    target: Target = field(default_factory=Target.host)
 
     def add_value(self, value: Value) -> int:
         self.values.append(value)

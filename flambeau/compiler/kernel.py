@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
 
+from flambeau.runtime.target import Target
 from flambeau.runtime.untracked import record
 
 # Added to an index (or taken from it) by who refuses it: outside of every range, and the error can still name the index.
@@ -74,7 +75,7 @@ class Function:
     """
 
     key: str
-    emit: Callable[[], str]
+    emit: Callable[[Target], str]
 
 
 Word = int | Address | Scratch | ErrorRecord | Function
@@ -87,12 +88,12 @@ class Kernel:
 
     `key` says everything the generated text depends on, and nothing else: no sizes (they are run-time words), unless a
     size is a fact that the code specialises on. Equal keys share one compiled function, in the process and on disk.
-    `emit` gives the whole module's IR text, defining the symbol `flambeau.runtime.jit.symbol(key)`.
+    `emit` gives the whole module's IR text for a target, defining the symbol `flambeau.runtime.jit.symbol(key)`.
     """
 
     name: str  # for people: "add_mul_tanh", "matmul_f32", "softmax"
     key: str
-    emit: Callable[[], str]
+    emit: Callable[[Target], str]
     words: list[Word]
     reads: tuple[int, ...]  # root value ids (and parameters)
     writes: tuple[int, ...]  # root value ids
@@ -117,5 +118,5 @@ class Kernel:
         self.words = [_functions.setdefault(w.key, w) if type(w) is Function else w for w in self.words]
 
 
-_emitters: Final[WeakValueDictionary[str, Callable[[], str]]] = WeakValueDictionary()
+_emitters: Final[WeakValueDictionary[str, Callable[[Target], str]]] = WeakValueDictionary()
 _functions: Final[WeakValueDictionary[str, Function]] = WeakValueDictionary()

@@ -31,6 +31,7 @@ from flambeau.compiler.place import place
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.recompute import recompute
 from flambeau.compiler.schedule import Step, schedule
+from flambeau.runtime.target import Target
 
 if TYPE_CHECKING:
     from flambeau.compiler.kernels.matmul_prepacked import Prepacked
@@ -66,25 +67,26 @@ def disabled(*names: str) -> Iterator[None]:
         _off.reset(token)
 
 
-def compile_graph(graph: Graph, *, fuse: bool = True, check_passes: bool | None = None, over_symbols: bool = False) -> Plan:
+def compile_graph(
+    graph: Graph, *, target: Target | None = None, fuse: bool = True, check_passes: bool | None = None, over_symbols: bool = False
+) -> Plan:  # fmt: skip
     """Compile a graph; `graph` itself is left as it is. `fuse=False` makes a kernel of every node (for tests). `over_symbols`: see `Plan`.
 
+    `target`: the machine that it is compiled for, by default this one. A plan for another cannot run here (compiler/objects.py has its code).
     Raises GraphError if checking is on (`check_passes`, by default FLAMBEAU_CHECK) and a pass made an illegal graph.
     """
+    graph = replace(graph, target=target or Target.host())
     checking = _CHECK if check_passes is None else check_passes
     off = _off.get()
     if over_symbols:
         return assemble(*_lowered(graph, fuse, checking, off), over_symbols)
-    if checking or off or not fuse or layout.CHECK[0] or not USE_STORED[0]:
+    if checking or off or not fuse or layout.CHECK[0] or not USE_STORED[0] or not graph.target.is_host:
         return assemble(*_lowered(graph, fuse, checking, off))
-    from flambeau.runtime import threads
-
-    workers = threads.count()
-    key = stored_plan.key_of(graph, workers)
+    key = stored_plan.key_of(graph)
     if key is None:
         return assemble(*_lowered(graph))
     start = perf_counter()
-    stored = stored_plan.load(key, graph, stored_plan.Lowered(partial(_lowered, graph), workers))
+    stored = stored_plan.load(key, graph, stored_plan.Lowered(partial(_lowered, graph)))
     _count("load", start)
     if stored is not None:
         return stored
@@ -123,14 +125,12 @@ def _lowered(
 
 def assemble(graph: Graph, steps: list[list[Step]], over_symbols: bool = False) -> Plan:
     """Schedule, place and number the steps of all groups."""
-    from flambeau.runtime import threads
-
     start = perf_counter()
     for step in [step for group in steps for step in group if isinstance(step, Kernel)]:
         step.share()
     order = schedule(graph, steps)
     start = _count("schedule", start)
-    placement = place(graph, order, threads.count())
+    placement = place(graph, order, graph.target.workers)
     start = _count("place", start)
     plan = Plan(graph, order, placement, over_symbols=over_symbols)
     _count("assemble", start)
@@ -163,7 +163,7 @@ def _one_by_one(graph: Graph) -> tuple[list[fusion.Group], list[list[Step]]]:
     for index, node in enumerate(graph.nodes):
         if node.op in g.VIEWS:
             continue
-        alone = Graph(graph.values, [node], graph.inputs, graph.parameters, list(node.outputs))
+        alone = Graph(graph.values, [node], graph.inputs, graph.parameters, list(node.outputs), target=graph.target)
         for group in fusion.fuse(alone):
             lowered = lower_group(alone, group)
             for step in lowered:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import perf_counter
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -26,6 +26,7 @@ from flambeau.symbols import Sym, at_hints, at_most, maximum
 
 if TYPE_CHECKING:
     from flambeau.runtime.buffers import Buffer
+    from flambeau.runtime.costs import Costs
     from flambeau.runtime.runner import Program, Relocation, Task
 
 # An arena up to this size stays with its plan between runs; a larger one goes back to the pool.
@@ -34,9 +35,6 @@ KEPT_ARENA_BYTES: Final = 1 << 16  # a process may have thousands of plans; taki
 # (some microseconds on one core's first-level cache): it keeps it.
 SMALL_BYTES: Final = 1 << 16
 SMALL_OPERATIONS: Final = 1 << 18
-# What one core does at most, roughly: weighs the kernels of a phase against each other, nothing else.
-BYTES_PER_NANOSECOND: Final = 10.0
-OPERATIONS_PER_NANOSECOND: Final = 100.0
 
 Number = int | float | bool
 Run = Callable[[Sequence["Buffer"], Sequence[Number]], "list[Buffer]"]
@@ -57,7 +55,8 @@ class Plan:
     ) -> None:  # fmt: skip
         """`graph` after all passes; or, with `final`, which gives that one, any with the same inputs, parameters and outputs.
 
-        `over_symbols`: its sizes are symbols (symbols.py): it has no `run`; trace/class_plans.py makes one for given sizes.
+        `over_symbols`: its sizes are symbols (symbols.py): it has no `run`; trace/class_plans.py makes one for given sizes. Of a plan for
+        another machine than this one `run` raises a RuntimeError; compiler/objects.py has its code.
         """
         self.interface = graph
         self._final = final
@@ -80,7 +79,9 @@ class Plan:
         }  # fmt: skip
         self.direct: dict[str, Any] | None = None  # what makes its only result, if it is one small program (trace/immediate.py)
         self.run: Run
-        if not over_symbols:
+        if not graph.target.is_host:
+            self.run = partial(_elsewhere, graph.target.name)
+        elif not over_symbols:
             self.run, self.direct = Assembly(self).make_run()
 
     @property
@@ -117,6 +118,10 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan of {self.kernel_count} kernels, {len(self.steps)} tasks, arena {self.arena_bytes} bytes>"
+
+
+def _elsewhere(name: str, inputs: Sequence[Buffer], parameters: Sequence[Number]) -> list[Buffer]:
+    raise RuntimeError(f"run(): this plan is compiled for {name}, another machine than this one; objects(plan) gives its code")
 
 
 def time_steps(plan: Plan, inputs: Sequence[Buffer], parameters: Sequence[Number], repeat: int = 5) -> list[float]:
@@ -221,12 +226,14 @@ class Assembly:
         from flambeau.runtime import jit, twice
         from flambeau.runtime.runner import Relocation, Task
 
-        plan = self.plan
+        plan, costs = self.plan, self.plan.interface.target.costs
         kernels: list[Kernel] = [k for k in [plan.steps[i] for i in indices] if isinstance(k, Kernel)]
         shared = [word for k in kernels for word in k.words if isinstance(word, Function)]
-        heavy = {key for k in kernels if at_hints(_nanoseconds(k)) > twice.LONGEST_NANOSECONDS for key in _keys(k)}
+        heavy = {key for k in kernels if at_hints(_nanoseconds(k, costs)) > twice.LONGEST_NANOSECONDS for key in _keys(k)}
         light = frozenset([key for k in kernels for key in _keys(k)]) - heavy
-        addresses = jit.functions([(k.key, k.emit) for k in kernels] + [(f.key, f.emit) for f in shared], light=light)
+        used: list[Kernel | Function] = [*kernels, *shared]
+        wanted = [(x.key, partial(x.emit, plan.interface.target)) for x in used]
+        addresses = jit.functions(wanted, light=light)
         shared_addresses = {f.key: address for f, address in zip(shared, addresses[len(kernels) :], strict=True)}
         words: list[int] = []
         relocations: list[Relocation] = []
@@ -268,7 +275,7 @@ class Assembly:
                 last = plan.phases[index]
                 phases.append([])
             phases[-1].append(
-                Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread, _nanoseconds(kernel))
+                Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread, _nanoseconds(kernel, costs))
             )
         traffic, operations = sum([k.bytes for k in kernels]), sum([k.operations for k in kernels])
         small = at_most(traffic, SMALL_BYTES) * at_most(operations, SMALL_OPERATIONS)
@@ -382,9 +389,9 @@ class Assembly:
         return run
 
 
-def _nanoseconds(kernel: Kernel) -> Any:
-    """What one core needs for a kernel at least."""
-    return maximum(kernel.bytes / BYTES_PER_NANOSECOND, kernel.operations / OPERATIONS_PER_NANOSECOND)
+def _nanoseconds(kernel: Kernel, costs: Costs) -> Any:
+    """What one core needs for a kernel at least: weighs the kernels of a phase against each other, and says whose code may be plain at first."""
+    return maximum(kernel.bytes / costs.bytes_per_nanosecond, kernel.operations / costs.operations_per_nanosecond)
 
 
 def _keys(kernel: Kernel) -> list[str]:

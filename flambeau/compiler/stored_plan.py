@@ -1,7 +1,7 @@
 """Plans on disk, beside the compiled code: a large graph that was compiled by an earlier process is not fused and lowered again.
 
 An entry is named by what a plan depends on: the graph (values by shape, dtype and layout; nodes with their attributes), the
-number of threads, the sizes of the caches, the units that may be used; its folder is that of the processor and of the generators' version
+target (threads, caches, the units that may be used, costs); its folder is that of the processor and of the generators' version
 (runtime/object_cache.py). It holds the schedule, the memory's places and the kernels as JSON: numbers, strings and lists, so that
 reading one runs nothing. Emitters are not in it: code that is missing is made by lowering the graph again (`Lowered`).
 """
@@ -22,7 +22,8 @@ from flambeau.compiler.plan import Plan
 from flambeau.compiler.schedule import Schedule, Step
 from flambeau.dtypes import dtype
 from flambeau.exact import exact
-from flambeau.runtime import object_cache, target, threads, tiles
+from flambeau.runtime import object_cache
+from flambeau.runtime.target import Target
 from flambeau.statistics import counters
 
 # Fewer nodes are planned in little more than the time that it takes to find and read an entry (measured: 0.06 to 0.07 ms a
@@ -38,15 +39,13 @@ Front = Callable[[], tuple[Graph, list[list[Step]]]]
 class Lowered:
     """The first half of the pipeline, run when somebody asks for the graph after all passes, or for missing code."""
 
-    def __init__(self, front: Front, workers: int) -> None:
+    def __init__(self, front: Front) -> None:
         self._front = front
-        self._workers = workers  # the threads that the plan is for
-        self._made: tuple[Graph, dict[str, Callable[[], str]]] | None = None
+        self._made: tuple[Graph, dict[str, Callable[[Target], str]]] | None = None
 
-    def _get(self) -> tuple[Graph, dict[str, Callable[[], str]]]:
+    def _get(self) -> tuple[Graph, dict[str, Callable[[Target], str]]]:
         if self._made is None:
-            with threads.counted_as(self._workers):
-                graph, steps = self._front()
+            graph, steps = self._front()
             kernels = [step for group in steps for step in group if isinstance(step, Kernel)]
             used: list[Kernel | Function] = [*kernels, *[word for kernel in kernels for word in kernel.words if isinstance(word, Function)]]
             self._made = graph, {x.key: x.emit for x in used}
@@ -56,17 +55,17 @@ class Lowered:
         """The graph after all passes."""
         return self._get()[0]
 
-    def emit(self, key: str) -> str:
+    def emit(self, key: str, target: Target) -> str:
         """The IR text of a kernel or a shared function."""
-        return self._get()[1][key]()
+        return self._get()[1][key](target)
 
 
-def key_of(graph: Graph, workers: int) -> str | None:
+def key_of(graph: Graph) -> str | None:
     """The name of the graph's plan; None if it is too small, or has attributes that are no plain numbers and names."""
     if len(graph.nodes) < FEWEST_NODES or not all(_is_plain(node.attrs) for node in graph.nodes if node.attrs):
         return None
     facts = (
-        workers, target.vector_bits(), [target.cache_bytes(level) for level in (1, 2, 3)], sorted(tiles.dtypes()),
+        graph.target.key(),
         graph.inputs, graph.parameters, graph.outputs, graph.updates,
         [(v.shape, v.dtype.name, v.strides, v.offset, v.base, v.dynamic) for v in graph.values],
         [(node.op, node.inputs, node.outputs, exact(node.attrs)) for node in graph.nodes],

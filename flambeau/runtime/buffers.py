@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from flambeau.runtime import target
+from flambeau.runtime import resources
 from flambeau.statistics import counters
 
 ALIGNMENT: Final = 64
@@ -25,7 +25,7 @@ _SMALL_KEPT: Final = 64 << 20  # bytes that a small class keeps at most
 _SLACK: Final = 256  # bytes after the end of a block that may be read (a vector that straddles the end)
 _HUGE_PAGE: Final = 2 << 20  # bytes, on x86-64 and on AArch64 with 4 KiB pages
 _LOOK_FROM: Final = 256 << 20  # from this size on, look first whether the kept blocks must make room
-_KEEP_LIMIT: Final = target.physical_memory() // 3
+_KEEP_LIMIT: Final = resources.physical_memory() // 3
 _KEPT_ALWAYS: Final = 256 << 20  # bytes of large blocks
 _WINDOW: Final = 10_000  # large blocks that come back: what is "lately" (several steps of a large network)
 
@@ -264,7 +264,7 @@ def _from_system(size: int, nbytes: int) -> _Block:
         block = ctypes.create_string_buffer(size + ALIGNMENT + _SLACK)
         return (ctypes.addressof(block) + ALIGNMENT - 1) & -ALIGNMENT, block
     check_available(nbytes)
-    if size >= _LOOK_FROM and size > target.available_memory():
+    if size >= _LOOK_FROM and size > resources.available_memory():
         empty_pool()
     alignment = _HUGE_PAGE if size >= 2 * _HUGE_PAGE else mmap.PAGESIZE
     length = size + _SLACK + alignment
@@ -290,14 +290,14 @@ def _map(length: int) -> mmap.mmap:
 def _out_of_memory(nbytes: int) -> RuntimeError:
     return RuntimeError(
         f"[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate {nbytes} bytes. Error "
-        f"code 12 (Cannot allocate memory): the process may use {target.physical_memory()} bytes in all; use a smaller "
+        f"code 12 (Cannot allocate memory): the process may use {resources.physical_memory()} bytes in all; use a smaller "
         "tensor, batch or dtype"
     )
 
 
 def check_available(nbytes: int) -> None:
     """RuntimeError (PyTorch's) if the machine can never hold so many bytes."""
-    if nbytes > target.physical_memory():
+    if nbytes > resources.physical_memory():
         raise _out_of_memory(nbytes)
 
 

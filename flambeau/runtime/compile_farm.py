@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Final
 
-from flambeau.runtime import target
+from flambeau.runtime import resources
 
 # A worker needs 0.4 s of processor time before its first object; a module takes 50 ms (measured). Fewer are not worth it.
 FEWEST_MODULES: Final = 10
@@ -42,7 +42,7 @@ def workers_for(modules: int) -> int:
 def processes_allowed() -> int:
     """How many processes may compile, this one included: FLAMBEAU_COMPILE_PROCESSES, or as many as there are processors."""
     given = os.environ.get("FLAMBEAU_COMPILE_PROCESSES", "")
-    return int(given) if given.isdigit() else target.usable_processors()
+    return int(given) if given.isdigit() else resources.usable_processors()
 
 
 class Worker:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from flambeau.runtime import compile_farm, object_cache, target, twice
+from flambeau.runtime import compile_farm, object_cache, twice
+from flambeau.runtime.target import Target, code_level
 from flambeau.statistics import counters
 
 Emit = Callable[[], str]
@@ -104,19 +105,19 @@ def unload(keys: Iterable[str]) -> None:
             _libraries.pop(key, None)
 
 
-def compile_text(text: str, plain: bool = False) -> bytes:
-    """IR text -> object code, optimised for this machine. RuntimeError with the text if LLVM refuses it.
+def compile_text(text: str, plain: bool = False, target: Target | None = None) -> bytes:
+    """IR text -> object code, optimised for this machine or for `target`. RuntimeError with the text if LLVM refuses it.
 
     `plain`: in a quarter of the time, hardly optimised, with the same bits as results.
     """
-    machine = _plain_machine() if plain else _machine()
+    machine = _machine_of(target) if target is not None else _plain_machine() if plain else _machine()
     content: bytes = machine.emit_object(_optimised(text, machine, plain))
     return content
 
 
-def assembly(text: str) -> str:
+def assembly(text: str, target: Target | None = None) -> str:
     """IR text -> assembly, as `compile_text` would have it: for people and tests."""
-    machine = _machine()
+    machine = _machine() if target is None else _machine_of(target)
     result: str = machine.emit_assembly(_optimised(text, machine))
     return result
 
@@ -239,9 +240,22 @@ def _new_machine(level: int | None = None) -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     return binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=target.code_level() if level is None else level, reloc="pic",
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=code_level() if level is None else level, reloc="pic",
         codemodel="default", jit=True,
     )  # fmt: skip
+
+
+@cache
+def _machine_of(target: Target) -> Any:
+    """LLVM's target machine for a target. RuntimeError if this LLVM does not know it."""
+    if target.is_host:
+        return _machine()
+    from llvmlite import binding
+
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    found = binding.Target.from_triple(target.triple)
+    return found.create_target_machine(cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="default")
 
 
 def target_description() -> dict[str, str]:

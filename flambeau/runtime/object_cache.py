@@ -87,7 +87,7 @@ def version() -> str:
     digest = hashlib.sha256(llvmlite.__version__.encode())
     for path in (compiler, compiler / "emit", compiler / "kernels", compiler / "lower", root / "runtime"):
         for name in sorted(os.listdir(path)):
-            if name.endswith(".py") and (path.name != "runtime" or name in ("jit.py", "native.py")):
+            if name.endswith(".py") and (path.name != "runtime" or name in ("jit.py", "native.py", "target.py")):
                 content = (path / name).read_bytes()
                 digest.update(f"\n{path.name}/{name} {len(content)}\n".encode())
                 digest.update(content)

@@ -1,18 +1,20 @@
-"""The machine: instruction sets, cache sizes, usable processors, memory. Read from the system, without loading LLVM."""
+"""What code is compiled for: `Target`, a record that goes through the whole compiler; this machine's by default, others by name.
+
+What is known of this machine's processor is read from the system, without loading LLVM: what runs code of the cache needs none.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 import platform
-from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from flambeau.runtime.costs import DEFAULT, Costs, calibrated
+
 _CPUINFO: Final = Path("/proc/cpuinfo")
-_CGROUPS: Final = Path("/sys/fs/cgroup")
-_OWN_GROUPS: Final = Path("/proc/self/cgroup")
 # What names a processor's model on x86 and on ARM: LLVM chooses its instruction timings by it.
 _MODEL: Final = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
 
@@ -87,70 +89,119 @@ def cache_bytes(level: int) -> int:
     return {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}[level]
 
 
-def _group_folders(controller: str) -> Iterator[Path]:
-    """Folders of the process's control group and of all above it: version 2's, then a version 1 controller's."""
-    groups = {"": "/"}
-    try:
-        for line in _OWN_GROUPS.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            groups.update(dict.fromkeys(controllers.split(","), path))
-    except (OSError, ValueError):
-        pass
-    for name in ("", controller):
-        root = _CGROUPS / name
-        own = root / groups.get(name, "/").lstrip("/")
-        yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
+# -- Targets ----------------------------------------------------------------------------------------------------------
+
+# Of the matrix unit's dtypes: how many of them stand in one 64-byte row of a tile.
+_IN_A_ROW: Final = {"bfloat16": 32, "float16": 32, "int8": 64, "uint8": 64, "bool": 64}
+_ARM: Final = ("aarch64", "arm64")
 
 
-def _limit(path: Path) -> float:
-    """The number in a control group's file; infinity if there is no file, or no limit."""
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return math.inf
-    return int(text) if text.isdigit() else math.inf  # "max" in version 2, -1 in version 1
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A multiply-add of the machine: sums[m, n] += a[m, k] * b[k, n] of one instruction, elements of `dtype`, sums of `sums`."""
+
+    name: str
+    dtype: str
+    sums: str
+    m: int
+    n: int
+    k: int
 
 
-def _quota() -> float:
-    """Processors that the control groups allow (infinity: no limit)."""
-    least = math.inf
-    for folder in _group_folders("cpu"):
-        try:
-            quota, period = (folder / "cpu.max").read_text().split()
-            least = min(least, int(quota) / int(period) if quota.isdigit() else math.inf)
-        except (OSError, ValueError):
-            quota_us = _limit(folder / "cpu.cfs_quota_us")
-            if quota_us < math.inf:
-                least = min(least, quota_us / _limit(folder / "cpu.cfs_period_us"))
-    return least
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A machine that code is compiled for. Everything that a generator or a planner wants to know of it is here.
 
+    `triple`, `cpu` and `features` are LLVM's names; of the host they are empty, and LLVM looks itself. `matrix`: dtypes of the matrix
+    unit; None: this machine's, which are asked for when a product wants to know (runtime/tiles.py), since that loads LLVM.
+    """
 
-def usable_processors() -> int:
-    """The least of affinity and control group's quota, unless FLAMBEAU_NUM_THREADS or OMP_NUM_THREADS says how many."""
-    for name in ("FLAMBEAU_NUM_THREADS", "OMP_NUM_THREADS"):
-        text = os.environ.get(name, "").split(",")[0].strip()  # OpenMP's variable may list a number for each nesting level
-        if text.isdigit() and int(text) > 0:
-            return int(text)
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, math.floor(min(affinity, _quota())))
+    name: str
+    architecture: str  # as platform.machine() says it
+    vector_bits: int
+    caches: tuple[int, int, int]  # bytes: a core's first- and second-level data caches, the shared third
+    triple: str = ""
+    cpu: str = ""
+    features: str = ""
+    matrix: frozenset[str] | None = frozenset()
+    workers: int = 1  # threads that may take part
+    costs: Costs = DEFAULT
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is this machine, whose code can be run here."""
+        return self.name == "host"
+
+    @property
+    def registers(self) -> int:
+        """Vector registers that code can name."""
+        return 32 if self.vector_bits == 512 or self.architecture in _ARM else 16
+
+    @property
+    def lanes(self) -> int:
+        """Elements of 32 bits in a vector."""
+        return self.vector_bits // 32
+
+    @property
+    def matrix_dtypes(self) -> frozenset[str]:
+        """Names of the dtypes whose products the matrix unit does; empty where there is none."""
+        if self.matrix is not None:
+            return self.matrix
+        from flambeau.runtime import tiles
+
+        return tiles.dtypes()
+
+    @property
+    def atoms(self) -> tuple[Atom, ...]:
+        """The multiply-adds that kernels are made of: of vectors, and of the matrix unit."""
+        vectors = [Atom(f"vector_{name}", name, name, 1, self.vector_bits // bits, 1) for name, bits in (("float32", 32), ("float64", 64))]
+        sums = {name: "float32" if "float" in name else "int32" for name in _IN_A_ROW}
+        units = [Atom(f"matrix_{name}", name, sums[name], 16, 16, count) for name, count in _IN_A_ROW.items() if name in self.matrix_dtypes]
+        return (*vectors, *units)
+
+    def key(self) -> str:
+        """Names it in keys of what is kept beyond a compilation, with all that plans and kernels depend on."""
+        unit = ",".join(sorted(self.matrix_dtypes))
+        processor = fingerprint() if self.is_host else f"{self.name}:{self.triple}:{self.cpu}:{self.features}"
+        return f"{processor}:{self.vector_bits}:{self.caches}:{unit}:{self.workers}:{self.costs.key()}"
+
+    @classmethod
+    def host(cls) -> Target:
+        """This machine, and the threads that it lends us now."""
+        from flambeau.runtime import threads
+
+        return _host(threads.count())
+
+    @classmethod
+    def named(cls, name: str, workers: int = 1) -> Target:
+        """A machine by name: "host", or one of `NAMED`."""
+        if name == "host":
+            return replace(cls.host(), workers=workers)
+        if name not in NAMED:
+            raise ValueError(f"there is no target {name!r}; there are {', '.join(['host', *NAMED])}")
+        return replace(NAMED[name], workers=workers)
 
 
 @cache
-def physical_memory() -> int:
-    """Bytes of memory that the process may use: the machine's, or the control groups' limit if that is lower."""
-    total: float = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for folder in _group_folders("memory"):
-        total = min(total, _limit(folder / "memory.max"), _limit(folder / "memory.limit_in_bytes"))
-    return int(total)
+def _host(workers: int) -> Target:
+    caches = (cache_bytes(1), cache_bytes(2), cache_bytes(3))
+    return Target("host", platform.machine(), vector_bits(), caches, matrix=None, workers=workers, costs=calibrated(fingerprint()))
 
 
-def available_memory() -> int:
-    """Bytes that can be had now without swapping, as the system estimates; all of them where it gives no estimate."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return min(int(line.split()[1]) << 10, physical_memory())
-    except (OSError, ValueError):
-        pass
-    return physical_memory()
+_KIB: Final = 1 << 10
+_MIB: Final = 1 << 20
+_LINUX: Final = "unknown-linux-gnu"
+
+NAMED: Final = {
+    target.name: target
+    for target in (
+        Target("x86-64-v3", "x86_64", 256, (32 * _KIB, 512 * _KIB, 8 * _MIB), f"x86_64-{_LINUX}", "x86-64-v3"),
+        Target("znver4", "x86_64", 512, (32 * _KIB, _MIB, 32 * _MIB), f"x86_64-{_LINUX}", "znver4"),
+        Target(
+            "sapphirerapids", "x86_64", 512, (48 * _KIB, 2 * _MIB, 32 * _MIB), f"x86_64-{_LINUX}", "sapphirerapids",
+            matrix=frozenset(("bfloat16", "int8", "uint8", "bool")),
+        ),
+        Target("aarch64-linux", "aarch64", 128, (64 * _KIB, 512 * _KIB, 8 * _MIB), f"aarch64-{_LINUX}", "generic", "+neon"),
+        Target("apple-m1", "arm64", 128, (128 * _KIB, 12 * _MIB, 8 * _MIB), "arm64-apple-macosx11.0.0", "apple-m1"),
+    )
+}  # fmt: skip

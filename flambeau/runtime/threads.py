@@ -11,19 +11,18 @@ import os
 import platform
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from flambeau.runtime import native, target
+from flambeau.runtime import native, resources
 
 # Spin-wait hints before a thread sleeps: about 100 us where a hint takes 11 ns (measured on Granite Rapids), 350 us
 # where it takes 45 ns (Skylake; Intel, Optimization Reference Manual, PAUSE). To be woken costs some 20 us; the
 # serial phases between parallel ones are shorter than that, too.
 SPINS: Final = 8000
 
-_count = min(target.usable_processors(), native.MOST_LANES)
+_count = min(resources.usable_processors(), native.MOST_LANES)
 _team: Team | None = None
 _lock = threading.Lock()
 
@@ -34,17 +33,6 @@ def count() -> int:
 
 
 get_num_threads = count
-
-
-@contextmanager
-def counted_as(n: int) -> Iterator[None]:
-    """`count()` is `n` inside the block: for what plans and runs nothing. No thread starts or stops."""
-    global _count
-    before, _count = _count, n
-    try:
-        yield
-    finally:
-        _count = before
 
 
 def set_num_threads(n: int) -> None:

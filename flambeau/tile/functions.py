@@ -15,8 +15,8 @@ from flambeau.compiler.tile import interpret
 from flambeau.compiler.tile.build import Build
 from flambeau.compiler.tile.ir import Op, Pointer, TileError, Type
 from flambeau.compiler.tile.kernel import Kernel
-from flambeau.compiler.tile.target import Target
 from flambeau.dtypes import BY_NAME, bool_, float32, int32, int64, uint64
+from flambeau.runtime.target import Target
 from flambeau.tensor import Tensor
 from flambeau.tile.errors import CompilationError
 from flambeau.tile.generator import Generator

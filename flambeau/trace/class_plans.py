@@ -180,4 +180,4 @@ def graph_at(graph: Graph, sizes: tuple[int, ...]) -> Graph:
     """A graph over symbols at given sizes."""
     plain = at_sizes(sizes)
     values, nodes = [v.mapped(plain) for v in graph.values], [n.mapped(plain) for n in graph.nodes]
-    return Graph(values, nodes, list(graph.inputs), list(graph.parameters), list(graph.outputs), list(graph.updates))
+    return Graph(values, nodes, list(graph.inputs), list(graph.parameters), list(graph.outputs), list(graph.updates), target=graph.target)

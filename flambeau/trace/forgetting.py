@@ -24,7 +24,7 @@ _held = 0
 @cache
 def limit() -> int:
     """How many values and nodes all plans may have together."""
-    from flambeau.runtime.target import physical_memory
+    from flambeau.runtime.resources import physical_memory
 
     return int(physical_memory() * SHARE) // BYTES
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from flambeau.compiler.emit.builder import Builder
+from flambeau.runtime.target import Target
 
 # Functions of the interpreter, and the table's words, which end with them.
 FUNCTIONS: Final = (
@@ -34,7 +35,7 @@ class ObjectCode(Builder):
     """The body of one function; its parameters are %table, the shared words, and what its header says."""
 
     def __init__(self, places: Mapping[str, int]) -> None:
-        super().__init__()
+        super().__init__(Target.host())
         self.places = places
 
     # -- control --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from flambeau.compiler.kernel import Address, ErrorRecord, Kernel
 from flambeau.compiler.pipeline import assemble, compile_graph, disabled
 from flambeau.compiler.plan import time_steps
 from flambeau.runtime.jit import symbol
+from flambeau.runtime.target import Target
 from tests.graphs import FLOAT32, FLOAT64, INT64, GraphBuilder
 from tests.native import array_of, buffer_of, check_graph
 
@@ -152,7 +153,7 @@ def test_singular_matrix() -> None:
 def hand_written(b: GraphBuilder, body: str, name: str, words: list[Any], writes: tuple[int, ...], **more: Any) -> Kernel:
     key = f"test:{name}"
 
-    def emit() -> str:
+    def emit(target: Target) -> str:
         return f"define i64 @{symbol(key)}(ptr %args, i64 %begin, i64 %end, i64 %worker) {{\nentry:\n{body}\n}}\n"
 
     return Kernel(name, key, emit, words, tuple(b.graph.inputs), writes, units=1, bytes=8, **more)

@@ -48,13 +48,13 @@ def fake_kernels(graph: Graph, scratch: int = 0) -> list[list[Step]]:
                 whole = graph.values[from_].numel == graph.values[i].numel
                 moves = (from_, node.outputs[0], at) if whole else None
                 copy = (graph.values[i].offset * out.dtype.itemsize, at, nbytes)
-                pieces.append(Kernel("piece", "piece", lambda: "", list(copy), (from_,), node.outputs, 1, 0, nodes=(index,), moves=moves))
+                pieces.append(Kernel("piece", "piece", lambda target: "", list(copy), (from_,), node.outputs, 1, 0, nodes=(index,), moves=moves))
                 at += nbytes
             groups.append(pieces)
             continue
         starts = ((node.outputs[0], node.inputs[0]),) if node.op in STARTS else ()
         groups.append([Kernel(
-            node.op, node.op, lambda: "", [Scratch(scratch)] if scratch else [], reads, node.outputs, 1, 0, nodes=(index,),
+            node.op, node.op, lambda target: "", [Scratch(scratch)] if scratch else [], reads, node.outputs, 1, 0, nodes=(index,),
             in_place=tuple(pairs), starts_as=starts, fails="bad {value}" if node.op in ("take", "take_rows") else None,
         )])  # fmt: skip
     return groups

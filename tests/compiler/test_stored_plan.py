@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from flambeau import dtypes
 from flambeau.compiler import pipeline, stored_plan
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.compiler.kernel import Function, Kernel
-from flambeau.runtime import buffers, memory, object_cache, threads
+from flambeau.runtime import buffers, memory, object_cache
+from flambeau.runtime.costs import Costs
+from flambeau.runtime.target import Target
 from flambeau.statistics import counters
 
 ROWS, COLUMNS = 48, 40
@@ -79,7 +82,7 @@ def facts(plan: Any) -> Any:
 
 
 def entry(graph: Graph) -> Path:
-    key = stored_plan.key_of(graph, threads.count())
+    key = stored_plan.key_of(graph)
     assert key is not None
     return Path(object_cache._path(key, ".plan"))
 
@@ -92,7 +95,7 @@ def test_the_same_plan_comes_back_and_gives_the_same_bits() -> None:
     assert facts(again) == facts(made)
     assert run(again) == run(made)
     assert str(again.graph) == text  # made anew when it is asked for
-    assert [k.emit() for k in again.kernels] == [k.emit() for k in made.kernels]
+    assert [k.emit(Target.host()) for k in again.kernels] == [k.emit(Target.host()) for k in made.kernels]
 
 
 def test_missing_code_is_made_again(own_folder: Path) -> None:
@@ -113,7 +116,7 @@ def test_missing_code_is_made_again(own_folder: Path) -> None:
 def test_what_cannot_be_read_is_a_miss(damage: str) -> None:
     made = pipeline.compile_graph(chain())
     path = entry(chain())
-    key = stored_plan.key_of(chain(), threads.count())
+    key = stored_plan.key_of(chain())
     assert key is not None
     content = path.read_bytes()
     if damage == "cut":
@@ -133,19 +136,24 @@ def test_what_cannot_be_read_is_a_miss(damage: str) -> None:
 
 
 def test_the_name_tells_what_the_plan_depends_on() -> None:
+    def key_of(graph: Graph, **facts: Any) -> str | None:
+        return stored_plan.key_of(replace(graph, target=replace(graph.target, workers=1, **facts)))
+
     base = chain()
-    names = {stored_plan.key_of(base, 1), stored_plan.key_of(base, 2), stored_plan.key_of(chain(last=-0.5), 1)}
-    names |= {stored_plan.key_of(chain(last=0.0), 1), stored_plan.key_of(chain(last=-0.0), 1), stored_plan.key_of(chain(last=1), 1)}
+    names = {key_of(base), stored_plan.key_of(replace(base, target=Target.named("host", 2))), key_of(chain(last=-0.5))}
+    names |= {key_of(chain(last=0.0)), key_of(chain(last=-0.0)), key_of(chain(last=1))}
     base.outputs = base.outputs[:1]
-    assert len(names | {stored_plan.key_of(base, 1)}) == 7
-    assert stored_plan.key_of(chain(), 1) == stored_plan.key_of(chain(), 1)
+    assert len(names | {key_of(base)}) == 7
+    assert key_of(chain()) == key_of(chain())
+    others = [{"vector_bits": 64}, {"caches": (1, 2, 3)}, {"matrix": frozenset(("none",))}, {"costs": Costs(stream_bytes=7)}, {"name": "other"}]
+    assert len({key_of(chain()), *[key_of(chain(), **facts) for facts in others]}) == 6
 
 
 def test_small_graphs_and_attributes_of_unknown_kinds_have_no_name() -> None:
     graph = chain()
     graph.nodes.append(Node("sum", graph.nodes[-1].inputs, graph.nodes[-1].outputs, (("dims", object()),)))
-    assert stored_plan.key_of(graph, 1) is None
-    assert stored_plan.key_of(chain(4), 1) is None
+    assert stored_plan.key_of(graph) is None
+    assert stored_plan.key_of(chain(4)) is None
 
 
 def test_the_cache_counts_deletes_and_limits_plans(monkeypatch: pytest.MonkeyPatch) -> None:

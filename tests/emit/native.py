@@ -15,6 +15,7 @@ from flambeau.compiler.emit.scalar import Value
 from flambeau.compiler.graph import COMPARE, UNARY_TO_BOOL
 from flambeau.dtypes import bool_, dtype
 from flambeau.runtime import jit
+from flambeau.runtime.target import Target
 from tests.emit.samples import kind
 
 Array = np.ndarray[Any, Any]
@@ -27,9 +28,9 @@ def kernel(write: Callable[[Builder], None]) -> Callable[[Sequence[Array], int],
 
     In the body `%end` is `count` and word i of `%args` the address of array i (see `address`).
     """
-    b = Builder()
+    b = Builder(Target.host())
     write(b)
-    text = module([b.function(KERNEL_HEADER, "ret i64 0")], b.declarations)
+    text = module([b.function(KERNEL_HEADER, "ret i64 0")], b.declarations, b.target)
     key = "test_emit_" + hashlib.sha256(text.encode()).hexdigest()
     call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     native = call(jit.function(key, lambda: text.replace("{name}", jit.symbol(key))))

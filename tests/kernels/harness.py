@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch, Word
+from flambeau.runtime.target import Target
 
 # i64 kernel(ptr args, i64 begin, i64 end, i64 worker)
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -42,7 +44,7 @@ class Runner:
                     self.keep.append(buffers[root])
         self.words = [np.array([self._word(word, workers) for word in kernel.words], np.int64) for kernel in kernels]
         self.addresses = [words.ctypes.data for words in self.words]
-        self.functions: list[Callable[..., int]] = [SIGNATURE(jit.function(k.key, k.emit)) for k in kernels]
+        self.functions: list[Callable[..., int]] = [SIGNATURE(jit.function(k.key, partial(k.emit, Target.host()))) for k in kernels]
 
     def _word(self, word: Word, workers: int) -> int:
         if isinstance(word, Address):
@@ -54,7 +56,7 @@ class Runner:
         if isinstance(word, Function):
             from flambeau.runtime import jit
 
-            return jit.function(word.key, word.emit)
+            return jit.function(word.key, partial(word.emit, Target.host()))
         if isinstance(word, ErrorRecord):
             return int(self.error.ctypes.data)
         return word

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 from flambeau.compiler.kernel import Address, ErrorRecord, Kernel, Scratch, Word
 from flambeau.compiler.kernels.move import make_move
 from flambeau.runtime import jit
+from flambeau.runtime.target import Target
 from tests import reference
 from tests.kernels.harness import SIGNATURE, aligned
 
@@ -59,7 +61,7 @@ class Move:
                 self.buffers[i] = aligned(value.numel * value.dtype.itemsize + GUARD, FILL)
         self.workers = workers
         self.words = [np.array([self._word(w) for w in k.words], np.int64) for k in self.kernels]
-        self.functions = [SIGNATURE(jit.function(k.key, k.emit)) for k in self.kernels]
+        self.functions = [SIGNATURE(jit.function(k.key, partial(k.emit, Target.host()))) for k in self.kernels]
 
     def _operand(self, x: Array, d: dtypes.dtype, layout: str) -> int:
         """A value with the numbers of x in the wanted layout."""

@@ -10,6 +10,7 @@ import pytest
 from flambeau.compiler.emit.builder import Builder, module, vector
 from flambeau.compiler.kernels import bfloat_parts
 from flambeau.runtime import jit
+from flambeau.runtime.target import Target
 
 COUNT = 4096
 
@@ -33,11 +34,11 @@ def widened(words: np.ndarray) -> np.ndarray:
 
 def call(name: str, write: object, outputs: list[np.ndarray], x: np.ndarray) -> None:
     """Run `write(b, i)` for every lane group of x."""
-    b = Builder()
+    b = Builder(Target.host())
     write(b)  # type: ignore[operator]
     text = b.function(f"define i64 @{jit.symbol(name)}(ptr %x, ptr %out0, ptr %out1, ptr %out2) #0", "ret i64 0")
     pointers = [a.ctypes.data for a in (x, *outputs, *[outputs[0]] * (3 - len(outputs)))]
-    ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4)(jit.function(name, lambda: module([text], b.declarations)))(*pointers)
+    ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4)(jit.function(name, lambda: module([text], b.declarations, b.target)))(*pointers)
 
 
 @pytest.mark.parametrize("lanes", [1, 4, 16])

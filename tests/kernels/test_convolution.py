@@ -15,6 +15,7 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.convolution import make_convolution
+from flambeau.runtime.target import Target
 from tests.kernels.harness import Runner, aligned
 from tests.kernels.images import Case, operand
 
@@ -183,8 +184,8 @@ class Increment:
     def __init__(self, out: int, shape: tuple[int, ...]) -> None:
         self.words: list[Word] = [Address(out), shape[1], shape[2] * shape[3]]
 
-    def emit(self, name: str, first_word: int) -> str:
-        b = Builder()
+    def emit(self, name: str, first_word: int, target: Target) -> str:
+        b = Builder(target)
         out = b.load("ptr", b.gep("i64", "%args", first_word), 8)
         rows, columns = (b.load("i64", b.gep("i64", "%args", first_word + i), 8) for i in (1, 2))
 
@@ -202,7 +203,7 @@ class Increment:
             f"define internal void @{name}(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0"
         )
 
-    def declarations(self) -> list[str]:
+    def declarations(self, target: Target) -> list[str]:
         return []
 
 

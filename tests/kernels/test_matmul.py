@@ -13,6 +13,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 from flambeau.compiler.kernels.matmul import make_matmul
 from flambeau.runtime import tiles
+from flambeau.runtime.target import Target
 from tests.kernels.harness import Runner, aligned
 
 REAL = [d for d in dtypes.ALL if not d.is_complex and d is not dtypes.bool_ and d is not dtypes.bfloat16]
@@ -274,13 +275,13 @@ class DoubleIt:
 
         self.words: list[Word] = [Address(product), Address(other), rows, columns]
 
-    def declarations(self) -> list[str]:
+    def declarations(self, target: Target) -> list[str]:
         return []
 
-    def emit(self, name: str, first_word: int) -> str:
+    def emit(self, name: str, first_word: int, target: Target) -> str:
         from flambeau.compiler.emit.builder import Builder
 
-        b = Builder()
+        b = Builder(target)
         product, other = (b.load("ptr", b.gep("i64", "%args", first_word + i), 8) for i in (0, 1))
         rows, columns = (b.load("i64", b.gep("i64", "%args", first_word + i), 8) for i in (2, 3))
 

@@ -13,6 +13,7 @@ from flambeau.compiler.kernels.matmul import make_matmul
 from flambeau.compiler.kernels.matmul_halves import HALVES, LEAST_K, form_of
 from flambeau.compiler.kernels.matmul_parts import PARTS, Form
 from flambeau.runtime import tiles
+from flambeau.runtime.target import Target
 from tests.kernels.test_matmul import Case, permuted
 
 pytestmark = pytest.mark.skipif(
@@ -28,14 +29,14 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> For
     if request.param is HALVES and "float16" not in tiles.dtypes():
         pytest.skip("this machine's matrix unit has no float16")
     monkeypatch.setattr(matmul, "parts_pay", lambda m, n, k: True)
-    monkeypatch.setattr(matmul, "form_of", lambda k: request.param)
+    monkeypatch.setattr(matmul, "form_of", lambda target, k: request.param)
     return request.param
 
 
 def case_of(m: int, n: int, k: int, orders: tuple[int, int, int] = (0, 0, 0)) -> Case:
     strides = [permuted(s, (1, 0) if o else (0, 1)) for s, o in zip(((m, k), (k, n), (m, n)), orders, strict=True)]
     case = Case((m, k), (k, n), a_strides=strides[0], b_strides=strides[1], c_strides=strides[2])
-    assert make_matmul(case.graph, 2)[0].key.startswith(f"matmul:{matmul.form_of(k).name}:")
+    assert make_matmul(case.graph, 2)[0].key.startswith(f"matmul:{matmul.form_of(case.graph.target, k).name}:")
     return case
 
 
@@ -102,7 +103,7 @@ def test_errors_are_no_larger_than_those_of_pytorch(fill: Fill, k: int, form: Fo
 @pytest.mark.parametrize("k", [1, 2, 3, 8])
 def test_errors_of_short_sums(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the bound of a chain of k multiply-adds, of which the first one rounds already. (Halves are not used for them.)"""
-    assert form_of(k) is PARTS
+    assert form_of(Target.host(), k) is PARTS
     monkeypatch.setattr(matmul, "form_of", form_of)
     case = case_of(64, 64, k)
     case.check()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 from flambeau import dtypes
+from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels import matmul
-from flambeau.compiler.kernels.matmul_blocking import Machine
-from flambeau.runtime import target, tiles
+from flambeau.runtime import jit, tiles
+from flambeau.runtime.target import Target
 from tests.kernels.test_matmul import Case
 
 SHORT = [dtypes.float16, dtypes.int8, dtypes.uint8]
@@ -79,55 +78,27 @@ def _check(d: dtypes.dtype, size: tuple[int, int, int], transposed: tuple[bool, 
     return case
 
 
-OTHERS = [
-    # triple, processor, features, machine, what its vectors are called, its multiply-add
-    ("x86_64-unknown-linux-gnu", "haswell", "", Machine(256, 16, 32 << 10, 256 << 10, 4), "ymm", "vfmadd"),
-    ("aarch64-unknown-linux-gnu", "neoverse-n1", "", Machine(128, 32, 64 << 10, 1 << 20, 4), "\tv", "fmla"),
-]
+OTHERS = [("x86-64-v3", "ymm", "vfmadd"), ("aarch64-linux", "\tv", "fmla")]  # target, what its vectors are called, its multiply-add
 
 
-@pytest.fixture(params=OTHERS, ids=lambda other: other[1])
-def other(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[object, Machine, str, str]]:
-    from llvmlite import binding
-
-    triple, processor, features, host, register, multiply_add = request.param
-    binding.initialize_all_targets()
-    binding.initialize_all_asmprinters()
-    try:
-        machine = binding.Target.from_triple(triple).create_target_machine(cpu=processor, features=features, opt=3, reloc="pic")
-    except RuntimeError:
-        pytest.skip(f"this LLVM has no {triple}")
-    monkeypatch.setattr(matmul, "machine", lambda: host)
-    monkeypatch.setattr(target, "vector_bits", lambda: host.vector_bits)
-    monkeypatch.setattr(tiles, "dtypes", frozenset)
-    yield machine, host, register, multiply_add
-
-
+@pytest.mark.parametrize("name, register, multiply_add", OTHERS, ids=lambda x: x)
 @pytest.mark.parametrize(
     "size", [(1, 300, 300), (4, 300, 300), (20, 300, 300), (100, 100, 300), (500, 600, 300), (64, 64, 9000), (6, 13, 7, 40)], ids=str
 )
 @pytest.mark.parametrize("d", [dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.int8], ids=lambda d: d.name)
-def test_texts_compile_for_other_machines(
-    other: tuple[object, Machine, str, str], size: tuple[int, ...], d: dtypes.dtype
-) -> None:  # fmt: skip
-    from llvmlite import binding
-
-    from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
-
-    machine, host, register, multiply_add = other
+def test_texts_compile_for_other_machines(size: tuple[int, ...], d: dtypes.dtype, name: str, register: str, multiply_add: str) -> None:
+    target = Target.named(name, 4)
     m, n, k, *items = size
-    graph = Graph()
+    graph = Graph(target=target)
     shapes = [(*items, *shape) for shape in ((m, k), (k, n), (m, n))]
     ids = [graph.add_value(Value(shape, d, contiguous_strides(shape))) for shape in shapes]
     graph.nodes.append(Node("matmul", (ids[0], ids[1]), (ids[2],)))
     multiplied = False
     for kernel in matmul.make_matmul(graph, 0):
         assert "matmul:tiles" not in kernel.key
-        for text in (kernel.emit(), *(word.emit() for word in kernel.words if isinstance(word, Function))):
-            assert f'"prefer-vector-width"="{host.vector_bits}"' in text
-            module = binding.parse_assembly(text, binding.create_context())
-            module.verify()
-            assembly = machine.emit_assembly(module)  # type: ignore[attr-defined]
+        for text in (kernel.emit(target), *(word.emit(target) for word in kernel.words if isinstance(word, Function))):
+            assert f'"prefer-vector-width"="{target.vector_bits}"' in text
+            assembly = jit.assembly(text, target)
             assert "zmm" not in assembly and "llvm." not in assembly.replace(".llvm.", "")
             multiplied = multiplied or (multiply_add in assembly and register in assembly)
     assert multiplied or not d.is_floating_point

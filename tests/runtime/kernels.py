@@ -9,14 +9,15 @@ import numpy as np
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
 from flambeau.runtime import jit
+from flambeau.runtime.target import Target
 
 
 def text(key: str, write: Callable[[Builder], None], result: str = "ret i64 0") -> str:
     """A module with one kernel, whose body `write` emits."""
-    b = Builder()
+    b = Builder(Target.host())
     write(b)
     header = KERNEL_HEADER.replace("{name}", jit.symbol(key))
-    return module([b.function(header, result)], b.declarations)
+    return module([b.function(header, result)], b.declarations, b.target)
 
 
 def compiled(key: str, write: Callable[[Builder], None], result: str = "ret i64 0") -> int:

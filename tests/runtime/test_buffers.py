@@ -12,7 +12,7 @@ import weakref
 import numpy as np
 import pytest
 
-from flambeau.runtime import buffers, target
+from flambeau.runtime import buffers, resources
 from flambeau.statistics import counters
 
 SIZES = [0, 1, 63, 64, 65, 1000, 4096, 1 << 20, (1 << 20) + 1, 3_000_000, 5 << 20, (64 << 20) + 12]
@@ -185,7 +185,7 @@ def test_a_refused_mapping_empties_the_pool_and_is_tried_again(monkeypatch: pyte
 
 
 def test_memory_known_to_the_system_makes_sense() -> None:
-    assert 0 < target.available_memory() <= target.physical_memory()
+    assert 0 < resources.available_memory() <= resources.physical_memory()
 
 
 def test_several_threads() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from flambeau.compiler.emit.builder import Builder
-from flambeau.runtime import jit, object_cache, target, twice
+from flambeau.runtime import jit, object_cache, resources, target, twice
 from flambeau.statistics import counters
 from tests.runtime import kernels
 
@@ -226,7 +226,7 @@ def test_vectors_are_as_wide_as_the_machine_says() -> None:
 
 def test_the_machine_is_described() -> None:
     assert target.vector_bits() in (128, 256, 512)
-    assert 1 <= target.usable_processors() <= 4096
+    assert 1 <= resources.usable_processors() <= 4096
     assert 4 << 10 <= target.cache_bytes(1) <= target.cache_bytes(2)
     assert object_cache._FOLDER.fullmatch(object_cache.folder().name)
 
@@ -250,16 +250,16 @@ def test_control_groups_limit_processors_and_memory(
         (tmp_path / name).write_text(content + "\n")
     groups = tmp_path / "groups"
     groups.write_text("7:memory:/deep\n3:cpu,cpuacct:/old\n0::/box\n")
-    monkeypatch.setattr(target, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(target, "_OWN_GROUPS", groups)
+    monkeypatch.setattr(resources, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(resources, "_OWN_GROUPS", groups)
     for name in ("FLAMBEAU_NUM_THREADS", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    assert target._quota() == expected[0]
-    assert 1 <= target.usable_processors() <= max(1, expected[0])
-    memory = target.physical_memory.__wrapped__()
+    assert resources._quota() == expected[0]
+    assert 1 <= resources.usable_processors() <= max(1, expected[0])
+    memory = resources.physical_memory.__wrapped__()
     assert memory == expected[1] if expected[1] else memory > 1 << 20
     monkeypatch.setenv("FLAMBEAU_NUM_THREADS", "3")
-    assert target.usable_processors() == 3
+    assert resources.usable_processors() == 3
 
 
 HOLES = """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import flambeau as torch
-from flambeau.runtime import target, threads
+from flambeau.runtime import resources, threads
 from flambeau.statistics import counters
 
 
@@ -115,7 +115,7 @@ def test_quota_of_a_control_group(text: str, expected: int | None, tmp_path: Pat
     (tmp_path / "self").write_text("0::/outer/inner\n")
     (own / "cpu.max").write_text("max 100000\n")
     (own.parent / "cpu.max").write_text(text + "\n")
-    monkeypatch.setattr(target, "_CGROUPS", tmp_path / "groups")
-    monkeypatch.setattr(target, "_OWN_GROUPS", tmp_path / "self")
+    monkeypatch.setattr(resources, "_CGROUPS", tmp_path / "groups")
+    monkeypatch.setattr(resources, "_OWN_GROUPS", tmp_path / "self")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    assert target.usable_processors() == (8 if expected is None else expected)
+    assert resources.usable_processors() == (8 if expected is None else expected)

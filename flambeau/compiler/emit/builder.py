@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from flambeau.runtime.target import Target
 from flambeau.small_floats import FORMATS
 
 # dtype name -> LLVM type of one element in memory. bool is a byte (0 or 1); bfloat16 and float16 are loaded as i16/half.
@@ -23,9 +24,10 @@ def vector(element: str, width: int) -> str:
 
 
 class Builder:
-    """The body of one function. `declarations` collects what the module must declare (intrinsics, libc functions)."""
+    """The body of one function, written for `target`. `declarations` collects what the module must declare (intrinsics, libc functions)."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
+        self.target = target
         self.lines: list[str] = []
         self.allocas: list[str] = []  # go to the entry block
         self.declarations: set[str] = set()
@@ -215,7 +217,7 @@ def _suffix(element: str) -> str:
 KERNEL_HEADER = "define i64 @{name}(ptr noalias %args, i64 %begin, i64 %end, i64 %worker) #0"
 
 
-def module(functions: Iterable[str], declarations: Iterable[str], vector_bits: int = 512) -> str:
+def module(functions: Iterable[str], declarations: Iterable[str], target: Target) -> str:
     """A whole module: functions, sorted declarations, and the attribute group #0."""
-    attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{vector_bits}" "no-trapping-math"="true" }}'
+    attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{target.vector_bits}" "no-trapping-math"="true" }}'
     return "\n\n".join([*functions, *sorted(set(declarations)), attributes]) + "\n"

@@ -4,7 +4,7 @@ selection, random numbers.
 Values are `Lanes` (emit/lanes.py). A `Cell` is a mutable local variable (a stack slot that LLVM's SROA pass turns into
 a register); an `Array` is typed memory at an address. Control flow takes Python functions as bodies:
 
-    c = Code(["source", "to", "count"])          # names the argument words, in order
+    c = Code(["source", "to", "count"], target)  # names the argument words, in order
     source, to = c.array("source", "i32"), c.array("to", "i32")
     c.for_(0, c.word("count"), lambda i: to.store(i, source[i]))
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.emit.lanes import Lanes, Number, literal
+from flambeau.runtime.target import Target
 
 # Bytes of one element in memory; "i128" stands for 16 opaque bytes (complex128 when it is only moved).
 ELEMENT_BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "i128": 16, "half": 2, "float": 4, "double": 8}
@@ -119,8 +120,8 @@ class Code:
     `names` are the 8-byte words that `%args` points to, in order; they are loaded once, at the entry.
     """
 
-    def __init__(self, names: Sequence[str] = ()) -> None:
-        self.b = Builder()
+    def __init__(self, names: Sequence[str], target: Target) -> None:
+        self.b = Builder(target)
         self._words: dict[str, str] = {}
         self._slots = {name: i for i, name in enumerate(names)}
         self._helpers: list[str] = []
@@ -308,9 +309,9 @@ class Code:
         self._helpers.append(text)
         self.b.declarations |= declarations
 
-    def kernel(self, name: str, vector_bits: int = 512, result: Lanes | None = None) -> str:
+    def kernel(self, name: str, result: Lanes | None = None) -> str:
         """The module's text, with this body as kernel `name`; at its end it returns `result` (an i64), or 0."""
         text = self.b.function(KERNEL_HEADER.format(name=name), f"ret i64 {result.name if result else 0}")
         # Branch weights of `return_if`: leaving is rare.
         weights = '!0 = !{!"branch_weights", i32 1, i32 100000}'
-        return module([*self._helpers, text], self.b.declarations, vector_bits) + weights + "\n"
+        return module([*self._helpers, text], self.b.declarations, self.b.target) + weights + "\n"

@@ -31,6 +31,7 @@ from flambeau.compiler.lower.spec import (
     outputs_of,
     words_of,
 )
+from flambeau.runtime.target import Target
 
 Register = Any  # what emit/scalar.py calls a value: an operand, or a pair of them for complex
 
@@ -47,18 +48,18 @@ class _Context:
     accumulators: dict[tuple[int, int], list[Register]] = field(default_factory=dict)  # (statement, copy)
 
 
-def emit_nest(nest: Nest, name: str) -> str:
+def emit_nest(nest: Nest, name: str, target: Target) -> str:
     """The module's text: a kernel `name` that runs the units [begin, end) of the nest."""
-    return _Emitter(nest).module(name)
+    return _Emitter(nest, target).module(name)
 
 
 def emit_epilogue(
-    nest: Nest, groups: tuple[int, int], by_rows: bool, name: str, first_word: int
+    nest: Nest, groups: tuple[int, int], by_rows: bool, name: str, first_word: int, target: Target
 ) -> tuple[str, list[str]]:
     """An internal function that runs a nest on a rectangle, and its declarations. The nest's loops are `groups[0]` of
     the batch, `groups[1]` of the rows, and one of the columns (`by_rows`: of the columns, and one of the rows); its
     words start at word `first_word` of %args."""
-    return _Emitter(nest).rectangle(groups, by_rows, name, first_word)
+    return _Emitter(nest, target).rectangle(groups, by_rows, name, first_word)
 
 
 # How far ahead of the load a nest asks for what comes from memory: the hardware's own look ahead ends at a page of 4 KiB, and
@@ -68,9 +69,9 @@ FAR_BYTES = 4096
 
 
 class _Emitter:
-    def __init__(self, nest: Nest) -> None:
+    def __init__(self, nest: Nest, target: Target) -> None:
         self.nest = nest
-        self.b = Builder()
+        self.b = Builder(target)
         self.dtype = [dtypes.BY_NAME[name] for name in nest.dtypes]
         self.word: dict[tuple[str | int, ...], str] = {}
         self.scopes: list[dict[Any, Any]] = [{}]
@@ -706,4 +707,4 @@ class _Emitter:
         if nest.stream:
             b.emit("fence seq_cst")  # non-temporal stores are not ordered with the barrier between phases
         text = b.function(builder.KERNEL_HEADER.format(name=name), f"ret i64 {result}")
-        return builder.module([text], b.declarations) + ("\n!0 = !{i32 1}\n" if nest.stream else "")
+        return builder.module([text], b.declarations, b.target) + ("\n!0 = !{i32 1}\n" if nest.stream else "")

@@ -11,7 +11,7 @@ import math
 from functools import cache
 
 from flambeau.compiler.emit.lanes import Lanes, polynomial
-from flambeau.runtime import target
+from flambeau.runtime.target import Target
 
 LOG2_E = math.log2(math.e)
 # ln 2 = high + low, the high part rounded to the type (no trailing zeros are needed: products are fused).
@@ -74,17 +74,17 @@ def nearest(x: Lanes, factor: float) -> tuple[Lanes, Lanes]:
 
 
 @cache
-def _scales_in_one_instruction() -> bool:
-    """Whether llvm.ldexp is vscalefps here: AVX-512 and LLVM 22. Elsewhere it would call libm, lane by lane."""
+def _scales_in_one_instruction(target: Target) -> bool:
+    """Whether llvm.ldexp is vscalefps there: AVX-512 and LLVM 22. Elsewhere it would call libm, lane by lane."""
     from llvmlite import binding
 
-    return target.vector_bits() == 512 and binding.llvm_version_info[0] >= 22
+    return target.vector_bits == 512 and binding.llvm_version_info[0] >= 22
 
 
 def scale(x: Lanes, n: Lanes, rounded: Lanes | None = None) -> Lanes:
     """x * 2^n, rounded once, for x of size near 1 and |n| below twice the exponent range: the same bits both ways. `rounded`: n as a
     float, where the caller has it."""
-    if _scales_in_one_instruction():
+    if _scales_in_one_instruction(x.b.target):
         if rounded is not None and x.width == (16 if x.element == "float" else 8):  # ldexp would make a float of n again
             suffix, mask = ("ps", "i16") if x.element == "float" else ("pd", "i8")
             # Intel intrinsics guide: _mm512_mask_scalef; rounding 4 is the current one.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.emit.lanes import Lanes, literal
+from flambeau.runtime.target import Target
 
 # 64 zero bits, then the first 1280 bits of 2/pi (computed in 1600-bit arithmetic).
 _TWO_OVER_PI = (
@@ -27,13 +28,13 @@ def _table() -> str:
     return f"@{_TABLE} = internal constant [{len(_TWO_OVER_PI)} x i64] [{words}]"
 
 
-def _helper() -> tuple[str, set[str]]:
+def _helper(target: Target) -> tuple[str, set[str]]:
     """For each of `count` doubles at %x: x = quadrant pi/2 + high + low, |high| <= pi/4; NaN for infinities and NaN.
 
     x = M 2^e with a 53-bit M. Bits of 2/pi worth 4 or more after the product drop out; the 192 bits that follow give
     the quadrant (2 bits) and 190 bits of fraction, of which at most 62 cancel.
     """
-    b = Builder()
+    b = Builder(target)
 
     def one(index: str) -> None:
         x = b.load("double", b.gep("double", "%x", index), 8)
@@ -101,7 +102,7 @@ def large_reduction(x: Lanes, huge: Lanes, high: Lanes, low: Lanes, quadrant: La
     Huge means 2^17 at least. float lanes are reduced as doubles, and the result is split into two floats again.
     """
     b, width = x.b, x.width
-    text, needed = _helper()
+    text, needed = _helper(b.target)
     b.declarations.update((_table(), text, *needed))
     slots = [b.fresh("huge") for _ in range(4)]
     b.allocas.extend(f"  {slot} = alloca [{width} x i64], align 64" for slot in slots)

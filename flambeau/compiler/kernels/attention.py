@@ -7,7 +7,7 @@ parts: the parts' shares of q's gradient are then added in their order.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
@@ -32,11 +32,12 @@ from flambeau.compiler.kernels.attention_unit_forward import unit_forward_module
 from flambeau.compiler.kernels.bfloat_parts import PARTS
 from flambeau.compiler.kernels.convolution_problem import Operand, operand
 from flambeau.compiler.kernels.convolution_tile_pack import parts_of
-from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_pack import SLACK_VECTORS
 from flambeau.compiler.kernels.matmul_parts import blocks_function
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum
 
 # Keys of a block: scores, keys and values of a block must share the first- and second-level cache.
@@ -67,7 +68,7 @@ class _Problem:
         self.source, self.value = v.shape[-2:]
         self.batch = self._merge(q.shape[:-2])
         self.heads = prod(q.shape[:-2])
-        host = machine()
+        host = graph.target
         dtype = graph.values[node.inputs[0]].dtype
         element = element_of(dtype)
         mask = self.values.get("mask")
@@ -89,9 +90,7 @@ class _Problem:
         least = LEAST_OF_UNIT.get(element.name)
         if least is None or min(self.length, self.source) < least[0] or min(self.head, self.value) < least[1]:
             return 0
-        from flambeau.runtime import tiles
-
-        return parts_of(element) if "bfloat16" in tiles.dtypes() else 0
+        return parts_of(element) if "bfloat16" in self.graph.target.matrix_dtypes else 0
 
     def _merge(self, sizes: Sequence[int]) -> list[tuple[int, dict[str, int]]]:
         merged: list[tuple[int, dict[str, int]]] = []
@@ -170,10 +169,10 @@ def make_attention(graph: Graph, node_index: int) -> list[Kernel]:
     return _backward(graph, node, node_index)
 
 
-def _emit(write: object, facts: Facts, key: str) -> str:
+def _emit(write: Callable[[Facts, str, Target], str], facts: Facts, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return str(write(facts, symbol(key)))  # type: ignore[operator]
+    return write(facts, symbol(key), target)
 
 
 def _optional(node: Node, at: int) -> dict[str, int]:

@@ -19,6 +19,7 @@ from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.kernels.attention_body import Body
 from flambeau.compiler.kernels.attention_tiles import Facts, store_rows
 from flambeau.compiler.kernels.matmul_micro import store_part
+from flambeau.runtime.target import Target
 
 OPERANDS = ("q", "k", "v", "g", "lse", "delta", "mask", "kept", "dq", "dk", "dv")
 OFFSETS = (
@@ -34,8 +35,8 @@ class Backward(Body):
     offsets: ClassVar[list[str]] = OFFSETS
     holds_all: ClassVar[bool] = True  # keys and values of the part are in scratch, and not only those of a block
 
-    def __init__(self, facts: Facts) -> None:
-        super().__init__(facts, OPERANDS, self.offsets)
+    def __init__(self, facts: Facts, target: Target) -> None:
+        super().__init__(facts, OPERANDS, self.offsets, target)
         c = self.c
         self.areas = {name: self.area(name) for name in OFFSETS[:11]}
         self.length, self.source, self.head_size = c.word("length"), c.word("source"), c.word("head")
@@ -48,7 +49,7 @@ class Backward(Body):
         self.define(lambda b: store_part(b, facts.element, facts.tile, "row"))
         self.define(lambda b: store_rows(b, facts))
         c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), self.part)
-        return c.kernel(symbol, facts.vector_bits)
+        return c.kernel(symbol)
 
     def part(self, unit: Lanes) -> None:
         """All queries of a head with a part of its keys."""
@@ -220,16 +221,16 @@ class Backward(Body):
         self.in_tiles(rows, self.plain_rows(v, q0, k0, rows, keys), tile, group)
 
 
-def backward_module(facts: Facts, symbol: str) -> str:
+def backward_module(facts: Facts, symbol: str, target: Target) -> str:
     """The whole module's text."""
-    return Backward(facts).write(symbol)
+    return Backward(facts, target).write(symbol)
 
 
-def sum_module(facts: Facts, symbol: str) -> str:
+def sum_module(facts: Facts, symbol: str, target: Target) -> str:
     """A kernel that adds `parts` arrays of `count` elements, which follow each other, in their order."""
-    c = Code(["source", "target", "parts", "count"])
+    c = Code(["source", "target", "parts", "count"], target)
     element, width = facts.element, facts.width
-    source, target = c.array("source", element.memory), c.array("target", element.memory)
+    source, to = c.array("source", element.memory), c.array("target", element.memory)
 
     def each(at: Lanes, lanes: int, mask: str | None) -> None:
         total = c.cell(element.compute, 0.0, lanes)
@@ -240,8 +241,8 @@ def sum_module(facts: Facts, symbol: str) -> str:
 
         c.for_(0, c.word("parts"), add)
         narrow = element.narrow(c.b, lanes, total.get().name)
-        target.store(at, Lanes(c.b, element.memory, lanes, narrow), mask)
+        to.store(at, Lanes(c.b, element.memory, lanes, narrow), mask)
 
     end = c.min(c.named("i64", "%end") * SUM_ELEMENTS, c.word("count"))
     c.blocks(c.named("i64", "%begin") * SUM_ELEMENTS, end, width, each)
-    return c.kernel(symbol, facts.vector_bits)
+    return c.kernel(symbol)

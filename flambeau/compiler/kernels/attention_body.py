@@ -20,6 +20,7 @@ from flambeau.compiler.emit.math_exp import exp_split, scale
 from flambeau.compiler.kernels.attention_tiles import PRODUCT_ARGUMENTS, VECTORS, Facts, copy_rows, product
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_pack import pack
+from flambeau.runtime.target import Target
 
 SIZES = "length source head value heads blocks key_block scratch scratch_bytes scale keep_scale".split()
 
@@ -43,10 +44,10 @@ class Body:
 
     stands_in: ClassVar[bool] = False  # multiply-adds only do what the matrix unit cannot: little code rather than speed
 
-    def __init__(self, facts: Facts, operands: Sequence[str], offsets: Sequence[str]) -> None:
+    def __init__(self, facts: Facts, operands: Sequence[str], offsets: Sequence[str], target: Target) -> None:
         self.facts = facts
         self.operands = operands
-        self.c = Code(word_names(facts, operands, offsets))
+        self.c = Code(word_names(facts, operands, offsets), target)
         c = self.c
         worker = c.named("i64", "%worker") * c.word("scratch_bytes")
         self._scratch = c.array("scratch", "i8").after_bytes(worker)
@@ -89,7 +90,7 @@ class Body:
 
     # -- functions of the module ------------------------------------------------------------------------------------
     def define(self, write: Callable[[Builder], str]) -> None:
-        b = Builder()
+        b = Builder(self.c.b.target)
         text = write(b)
         self.c.helper(text, b.declarations)
 

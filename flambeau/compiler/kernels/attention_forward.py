@@ -20,6 +20,7 @@ from flambeau.compiler.emit.math_log import log
 from flambeau.compiler.kernels.attention_body import Body
 from flambeau.compiler.kernels.attention_tiles import Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
+from flambeau.runtime.target import Target
 
 OPERANDS = ("q", "k", "v", "out", "lse", "mask", "kept")
 OFFSETS = "keys values queries scores result statistics panel kept_panel resident head_pitch value_pitch".split()
@@ -30,8 +31,8 @@ class Forward(Body):
 
     offsets: ClassVar[list[str]] = OFFSETS
 
-    def __init__(self, facts: Facts) -> None:
-        super().__init__(facts, OPERANDS, self.offsets)
+    def __init__(self, facts: Facts, target: Target) -> None:
+        super().__init__(facts, OPERANDS, self.offsets, target)
         c = self.c
         self.keys, self.values, self.queries = (self.area(n) for n in ("keys", "values", "queries"))
         self.scores, self.result = self.area("scores"), self.area("result")
@@ -48,7 +49,7 @@ class Forward(Body):
         self.define(lambda b: store_part(b, facts.element, facts.tile, "row"))
         begin, end, blocks = c.named("i64", "%begin"), c.named("i64", "%end"), c.word("blocks")
         c.for_(c.divide(begin, blocks), c.divide(end + blocks - 1, blocks), lambda head: self.head(head, begin, end))
-        return c.kernel(symbol, facts.vector_bits)
+        return c.kernel(symbol)
 
     def head(self, head: Lanes, begin: Lanes, end: Lanes) -> None:
         """The blocks of queries [begin, end) that belong to this head."""
@@ -217,6 +218,6 @@ class Forward(Body):
         arrays["lse"].store(q0 + lane, saved, c.tail_mask(count - lane, width))
 
 
-def forward_module(facts: Facts, symbol: str) -> str:
+def forward_module(facts: Facts, symbol: str, target: Target) -> str:
     """The whole module's text."""
-    return Forward(facts).write(symbol)
+    return Forward(facts, target).write(symbol)

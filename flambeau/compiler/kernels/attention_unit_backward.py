@@ -22,6 +22,7 @@ from flambeau.compiler.kernels.attention_panels import BLOCK, WIDTH, add_sums
 from flambeau.compiler.kernels.attention_tiles import Facts, store_rows
 from flambeau.compiler.kernels.attention_unit import Unit
 from flambeau.compiler.kernels.matmul_micro import store_part
+from flambeau.runtime.target import Target
 
 _TILES = (
     "key_panels key_turned value_panels query_panels query_steps gradient_panels gradient_steps weight_steps slope_steps "
@@ -54,7 +55,7 @@ class UnitBackward(Unit, Backward):
         self.block_sums, self.query_sums = self.area("block_sums"), self.areas["query_sums"]
         c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), self.part)
         self.release()
-        return c.kernel(symbol, facts.vector_bits)
+        return c.kernel(symbol)
 
     def steps_at(self, name: str, number: Operand) -> Array:
         """Step `number` of an area of tiles."""
@@ -288,6 +289,6 @@ class UnitBackward(Unit, Backward):
         c.for_(plain, panels, lambda p: panel(p, True))
 
 
-def unit_backward_module(facts: Facts, symbol: str) -> str:
+def unit_backward_module(facts: Facts, symbol: str, target: Target) -> str:
     """The whole module's text."""
-    return UnitBackward(facts).write(symbol)
+    return UnitBackward(facts, target).write(symbol)

@@ -18,6 +18,7 @@ from flambeau.compiler.kernels.attention_panels import BLOCK, WIDTH
 from flambeau.compiler.kernels.attention_tiles import Facts
 from flambeau.compiler.kernels.attention_unit import Unit
 from flambeau.compiler.kernels.matmul_micro import store_part
+from flambeau.runtime.target import Target
 
 UNIT_OFFSETS = [*OFFSETS, *"tiles group key_panels value_panels query_panels weight_panel block_sums staging extents".split()]
 _LINES = 4  # of weights at once: eight exponentials side by side
@@ -44,7 +45,7 @@ class UnitForward(Unit, Forward):
         begin, end, blocks = c.named("i64", "%begin"), c.named("i64", "%end"), c.word("blocks")
         c.for_(c.divide(begin, blocks), c.divide(end + blocks - 1, blocks), lambda head: self.head(head, begin, end))
         self.release()
-        return c.kernel(symbol, facts.vector_bits)
+        return c.kernel(symbol)
 
     # -- keys ---------------------------------------------------------------------------------------------------------
     def head(self, head: Lanes, begin: Lanes, end: Lanes) -> None:
@@ -225,6 +226,6 @@ class UnitForward(Unit, Forward):
         return total.get()
 
 
-def unit_forward_module(facts: Facts, symbol: str) -> str:
+def unit_forward_module(facts: Facts, symbol: str, target: Target) -> str:
     """The whole module's text."""
-    return UnitForward(facts).write(symbol)
+    return UnitForward(facts, target).write(symbol)

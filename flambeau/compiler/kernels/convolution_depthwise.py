@@ -23,9 +23,10 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
 from flambeau.compiler.kernels.convolution_patches import bit_mask, masked_read, read_kind
 from flambeau.compiler.kernels.convolution_problem import Operand, Problem, load_words, numel
-from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 _VECTORS = 4  # results computed together: their four sums hide the latency of a multiply-add
@@ -99,7 +100,7 @@ def _gradient_plane(p: Problem, width: int) -> tuple[Plane, list[int]]:
 
 def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue: Epilogue | None) -> list[Kernel]:
     """Kernels of any of the three convolution nodes, for groups with one input channel."""
-    host = machine()
+    host = graph.target
     element = element_of(p.dtype)
     width = max(1, host.vector_bits // (8 * element.compute_bytes))
     size = element.compute_bytes
@@ -279,11 +280,11 @@ _PLANES_NAMES = [
 ]
 
 
-def _emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) -> str:
+def _emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
     """Forward and input gradient: a unit is one plane of the result."""
     from flambeau.runtime.jit import symbol
 
-    b = Builder()
+    b = Builder(target)
     element, width = facts.element, facts.width
     compute, size, memory = element.compute, element.compute_bytes, element.memory
     type_ = vector(compute, width)
@@ -370,9 +371,9 @@ def _emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: 
     functions = [b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")]
     declarations = set(b.declarations)
     if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", first_word))
-        declarations.update(epilogue.declarations())
-    return module(functions, declarations, facts.vector_bits)
+        functions.append(epilogue.emit("epilogue", first_word, target))
+        declarations.update(epilogue.declarations(target))
+    return module(functions, declarations, target)
 
 
 _WEIGHT_NAMES = [
@@ -401,11 +402,11 @@ _WEIGHT_NAMES = [
 ]
 
 
-def _emit_weight(facts: Facts, g_kind: str, key: str) -> str:
+def _emit_weight(facts: Facts, g_kind: str, key: str, target: Target) -> str:
     """Weight gradient: a unit is one output channel, all its images in order."""
     from flambeau.runtime.jit import symbol
 
-    b = Builder()
+    b = Builder(target)
     element, width = facts.element, facts.width
     compute, size, memory = element.compute, element.compute_bytes, element.memory
     type_ = vector(compute, width)
@@ -467,4 +468,4 @@ def _emit_weight(facts: Facts, g_kind: str, key: str) -> str:
 
     b.loop("%begin", "%end", 1, unit)
     text = b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")
-    return module([text], b.declarations, facts.vector_bits)
+    return module([text], b.declarations, target)

@@ -44,10 +44,11 @@ from flambeau.compiler.kernels.convolution_planes import (
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, call_epilogue, decode_unit, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_weights import pack_weights
-from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.dtypes import BY_NAME
+from flambeau.runtime.target import Target
 from flambeau.symbols import Sym, maximum, minimum, roughly_over
 
 # Rows of weights used together, whose products one accumulator sums: 128 give sums a little more exact than oneDNN's
@@ -108,7 +109,7 @@ def direct_tile(element: Element, vector_bits: int, registers: int, short_rows: 
 def lanes_are_filled(p: Problem, gradient: bool) -> bool:
     """True where output channels fill more than half a vector; fewer are better served as rows of a product."""
     element = element_of(p.dtype)
-    host = machine()
+    host = p.target
     return (p.group_inputs if gradient else p.group_outputs) > direct_tile(
         element, host.vector_bits, host.registers
     ).width // 2
@@ -118,7 +119,7 @@ def make_direct_convolution(
     graph: Graph, p: Problem, gradient: bool, phases: list[Geometry], node_index: int, epilogue: Epilogue | None
 ) -> list[Kernel]:  # fmt: skip
     """Kernels of `convolution`, or with `gradient` of `convolution_input_gradient`; `phases` lack their blocking."""
-    host = machine()
+    host = p.target
     element = element_of(p.dtype)
     size = element.compute_bytes
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
@@ -170,7 +171,7 @@ def make_direct_convolution(
         images = balanced(p.batch, max(1, min(fitting, p.batch * p.groups // 4)))
     blocks = ceil_div(p.batch, images) * p.groups * blocks_y * blocks_x
     panels = ceil_div(rows, tile.columns)
-    split_panels = ceil_div(panels, maximum(1, minimum(panels, _UNITS_PER_THREAD * host.threads // blocks)))
+    split_panels = ceil_div(panels, maximum(1, minimum(panels, _UNITS_PER_THREAD * host.workers // blocks)))
     splits = ceil_div(panels, split_panels)
     # Even heights, as equal as can be: 26 pixels are 14 + 12, 24 are 12 + 12.
     # Of sizes that are symbols the height is one for all.
@@ -247,14 +248,14 @@ def _reads_in_place(element: Element, phases: list[Geometry], channel: int, out_
     return one and row and out_width % 2 == 0 and channel >= out_width and not element.converts
 
 
-def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) -> str:
+def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     functions: list[str] = []
     declarations: set[str] = set()
 
     def define(write: Callable[[Builder], str]) -> None:
-        b = Builder()
+        b = Builder(target)
         functions.append(write(b))
         declarations.update(b.declarations)
 
@@ -269,9 +270,9 @@ def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) ->
     define(partial(_store_sums, facts))
     define(partial(_driver, facts, epilogue is not None, symbol(key)))
     if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", first_word))
-        declarations.update(epilogue.declarations())
-    return module(functions, declarations, facts.vector_bits)
+        functions.append(epilogue.emit("epilogue", first_word, target))
+        declarations.update(epilogue.declarations(target))
+    return module(functions, declarations, target)
 
 
 _MICRO = "i64 %k, ptr noalias %table, ptr noalias %pixels, ptr noalias %weights, ptr noalias %sums, i1 %add, i64 %count"

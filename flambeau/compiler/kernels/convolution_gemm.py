@@ -32,12 +32,13 @@ from flambeau.compiler.kernels.convolution_patches import (
 from flambeau.compiler.kernels.convolution_planes import balanced
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_weights import pack_weights
-from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
 from flambeau.compiler.kernels.matmul_packed import tile_dispatch
 from flambeau.dtypes import BY_NAME
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Rows of P that a panel of pixels has, and one accumulator sums: more are less exact than PyTorch's sums
@@ -120,7 +121,7 @@ def make_gemm_convolution(
     graph: Graph, p: Problem, gradient: bool, node_index: int, epilogue: Epilogue | None
 ) -> list[Kernel]:  # fmt: skip
     """Kernels of `convolution`, or with `gradient` of `convolution_input_gradient`."""
-    host = machine()
+    host = graph.target
     element = element_of(p.dtype)
     tile = convolution_tile(element, host.vector_bits, host.registers)
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
@@ -193,19 +194,19 @@ def make_gemm_convolution(
     ]  # fmt: skip
 
 
-def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str) -> str:
+def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return gemm_module(facts, epilogue, first_word, symbol(key))
+    return gemm_module(facts, epilogue, first_word, symbol(key), target)
 
 
-def gemm_module(facts: Facts, epilogue: Epilogue | None, first_word: int, symbol: str) -> str:
+def gemm_module(facts: Facts, epilogue: Epilogue | None, first_word: int, symbol: str, target: Target) -> str:
     element, tile = facts.element, facts.tile
     functions: list[str] = []
     declarations: set[str] = set()
 
     def define(write: Callable[[Builder], str]) -> None:
-        b = Builder()
+        b = Builder(target)
         functions.append(write(b))
         declarations.update(b.declarations)
 
@@ -218,9 +219,9 @@ def gemm_module(facts: Facts, epilogue: Epilogue | None, first_word: int, symbol
     define(lambda b: pack_patches(b, element, tile.width, tile.columns, facts.kind))
     define(lambda b: _driver(b, facts, epilogue is not None, symbol))
     if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", first_word))
-        declarations.update(epilogue.declarations())
-    return module(functions, declarations, facts.vector_bits)
+        functions.append(epilogue.emit("epilogue", first_word, target))
+        declarations.update(epilogue.declarations(target))
+    return module(functions, declarations, target)
 
 
 def _micro(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:

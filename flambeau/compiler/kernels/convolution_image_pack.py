@@ -52,6 +52,7 @@ from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.dtypes import uint8
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 NOTE_BYTES: Final = 32
@@ -204,10 +205,10 @@ def whole_note(b: Builder, packed: str, at: str, first: str, count: str) -> list
     return b.loop(0, count, 1, include, [("i32", "1000"), *[("i32", "0")] * 4])
 
 
-def _emit_look(counts: bool, key: str) -> str:
+def _emit_look(counts: bool, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_look_kernel, counts, symbol(key))], 512)
+    return module_of([partial(_look_kernel, counts, symbol(key))], target)
 
 
 class _Unit:
@@ -271,11 +272,11 @@ def _look_kernel(counts: bool, name: str, b: Builder) -> str:
     return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
 
 
-def _emit(left: bool, neighbours: bool, partner: str, key: str) -> str:
+def _emit(left: bool, neighbours: bool, partner: str, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     forms = ("parts", "halves") if partner else ("parts",)
-    return module_of([*(partial(_chunk, left, neighbours, form) for form in forms), partial(_kernel, partner, symbol(key))], 512)
+    return module_of([*(partial(_chunk, left, neighbours, form) for form in forms), partial(_kernel, partner, symbol(key))], target)
 
 
 def _kernel(partner: str, name: str, b: Builder) -> str:

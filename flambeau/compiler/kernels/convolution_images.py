@@ -52,6 +52,7 @@ from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
 from flambeau.dtypes import uint8
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 _WIDTH: Final = 16
@@ -75,9 +76,7 @@ _ENTRY: Final = 24  # bytes of a tap in a list: offset of its weights and of its
 
 def images_apply(p: Problem, gradient: bool) -> bool:
     """True where the matrix unit is there, its 32 images by 32 x 32 channels are filled well, and the images are small."""
-    from flambeau.runtime import tiles
-
-    if p.dtype.name != "float32" or "bfloat16" not in tiles.dtypes() or not (is_flat(p.x) and is_flat(p.y)):
+    if p.dtype.name != "float32" or "bfloat16" not in p.target.matrix_dtypes or not (is_flat(p.x) and is_flat(p.y)):
         return False
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
@@ -100,7 +99,7 @@ def make_image_convolution(
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
     taps = p.w.shape[2] * p.w.shape[3]
-    form = form_of(channels * taps).name
+    form = form_of(p.target, channels * taps).name
     steps = lay_out_steps(
         graph, source, p.groups, (p.batch, source.strides[0]), (channels, source.strides[1]), channels * source.strides[1], form, node_index
     )
@@ -200,10 +199,10 @@ def _weights_again(p: Problem, gradient: bool, steps: Steps, weights: Partner, p
     )  # fmt: skip
 
 
-def _emit_again(key: str) -> str:
+def _emit_again(key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_again, symbol(key))], 512)
+    return module_of([partial(_again, symbol(key))], target)
 
 
 def _again(name: str, b: Builder) -> str:
@@ -227,14 +226,14 @@ def _again(name: str, b: Builder) -> str:
     return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
 
 
-def _emit(form: str, epilogue: Epilogue | None, key: str) -> str:
+def _emit(form: str, epilogue: Epilogue | None, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     others, declarations = [configuration()], []
     if epilogue is not None:
-        others.append(epilogue.emit("epilogue", len(_NAMES)))
-        declarations = epilogue.declarations()
-    return module_of([_store, partial(_driver, form, epilogue is not None, symbol(key))], 512, others, declarations)
+        others.append(epilogue.emit("epilogue", len(_NAMES), target))
+        declarations = epilogue.declarations(target)
+    return module_of([_store, partial(_driver, form, epilogue is not None, symbol(key))], target, others, declarations)
 
 
 def _store(b: Builder) -> str:
@@ -428,10 +427,10 @@ def _exact_function() -> Function:
     return Function(key, partial(_exact_module, key))
 
 
-def _exact_module(key: str) -> str:
+def _exact_module(key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_exact, symbol(key))], 512)
+    return module_of([partial(_exact, symbol(key))], target)
 
 
 def _exact(name: str, b: Builder) -> str:

@@ -20,6 +20,7 @@ from flambeau.compiler.kernels.bfloat_parts import Extent
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.float_halves import RANGE, kind, power, scale_exponent
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.runtime.target import Target
 
 NOTES: Final = 320
 FAR: Final = 40  # lo is a normal float16 down to there, and what hi has lost is in it
@@ -80,10 +81,10 @@ def look_function() -> Function:
     return Function(key, partial(_look_module, key))
 
 
-def _look_module(key: str) -> str:
+def _look_module(key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_look, symbol(key))], 512)
+    return module_of([partial(_look, symbol(key))], target)
 
 
 def _look(name: str, b: Builder) -> str:

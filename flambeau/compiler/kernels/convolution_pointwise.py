@@ -27,7 +27,7 @@ def pointwise_applies(p: Problem, gradient: bool) -> bool:
     return (
         p.dtype.name == "float32" and p.groups == 1 and p.w.shape[2:] == (1, 1) and p.stride == (1, 1) and p.padding == (0, 0)
         and p.x.shape[2] == 1 and pixels >= _FEWEST_PIXELS and rows >= _FEWEST_ROWS
-        and form_of(channels) is HALVES and parts_pay(rows, pixels, channels)
+        and form_of(p.target, channels) is HALVES and parts_pay(rows, pixels, channels)
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address
 from flambeau.dtypes import dtype
+from flambeau.runtime.target import Target
 
 # LLVM type of an accumulator -> dtype of packed weights and partial sums.
 COMPUTE_DTYPE = {"float": "float32", "double": "float64", "i32": "int32", "i64": "int64"}
@@ -54,6 +55,7 @@ class Problem:
     dilation: tuple[int, int]
     groups: int
     dtype: dtype
+    target: Target
 
     @property
     def batch(self) -> int:
@@ -92,7 +94,7 @@ def problem(graph: Graph, node_index: int) -> Problem:
     kind = graph.values[node.outputs[0]].dtype
     if kind.is_complex:
         raise TypeError(f"{node.op}: the kernels are real, got {kind!r}; split a complex convolution into its real parts")
-    return _simplified(Problem(x, w, y, (sy, sx), (py, px), (dy, dx), node.attr("groups"), kind))
+    return _simplified(Problem(x, w, y, (sy, sx), (py, px), (dy, dx), node.attr("groups"), kind, graph.target))
 
 
 def _simplified(p: Problem) -> Problem:
@@ -109,10 +111,10 @@ def _simplified(p: Problem) -> Problem:
         and all(i.strides[2] == i.shape[3] * i.strides[3] for i in images)
     ):
         x, y = (_reshaped(i, (1, i.shape[2] * i.shape[3]), (0, i.strides[3])) for i in images)
-        return Problem(x, p.w, y, p.stride, p.padding, p.dilation, p.groups, p.dtype)
+        return Problem(x, p.w, y, p.stride, p.padding, p.dilation, p.groups, p.dtype, p.target)
     if p.y.shape[3] == 1 and p.x.shape[3] == 1 and (p.y.shape[2] > 1 or p.x.shape[2] > 1):
         x, w, y = (_reshaped(i, (i.shape[3], i.shape[2]), (i.strides[3], i.strides[2])) for i in operands)
-        return Problem(x, w, y, p.stride[::-1], p.padding[::-1], p.dilation[::-1], p.groups, p.dtype)
+        return Problem(x, w, y, p.stride[::-1], p.padding[::-1], p.dilation[::-1], p.groups, p.dtype, p.target)
     return p
 
 

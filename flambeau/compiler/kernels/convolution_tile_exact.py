@@ -15,6 +15,7 @@ from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.convolution_tile_pack import SHAPE, WIDTH, lanes_inside
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.runtime.target import Target
 
 _CHANNELS = 8  # output channels that use a vector
 
@@ -25,10 +26,10 @@ def exact_function(element: Element, kind: str) -> Function:
     return Function(key, partial(_module, element, kind, key))
 
 
-def _module(element: Element, kind: str, key: str) -> str:
+def _module(element: Element, kind: str, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([lambda b: _exact(b, element, kind, symbol(key))], 512)
+    return module_of([lambda b: _exact(b, element, kind, symbol(key))], target)
 
 
 def _exact(b: Builder, element: Element, kind: str, name: str) -> str:

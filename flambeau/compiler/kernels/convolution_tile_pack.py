@@ -23,6 +23,7 @@ from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.float_halves import halves_pairs
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.runtime.target import Target
 
 ROWS = 32  # output channels of a panel
 DEEP = 32  # channels of a step
@@ -91,10 +92,10 @@ def copy_function(element: Element, kind: str, form: str) -> Function:
     return Function(key, partial(_copy_module, element, kind, form, key))
 
 
-def _copy_module(element: Element, kind: str, form: str, key: str) -> str:
+def _copy_module(element: Element, kind: str, form: str, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([lambda b: _copy(b, element, kind, form, symbol(key))], 512)
+    return module_of([lambda b: _copy(b, element, kind, form, symbol(key))], target)
 
 
 def _copy(b: Builder, element: Element, kind: str, form: str, name: str) -> str:

@@ -18,6 +18,7 @@ from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
 from flambeau.compiler.kernels.float_halves import LOW_BITS
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.runtime.target import Target
 
 
 def _order(parts: int) -> list[tuple[str, int] | tuple[int, int]]:
@@ -50,7 +51,7 @@ _ARGUMENTS = (
 )  # fmt: skip
 
 
-def _products_module(parts: int, key: str) -> str:
+def _products_module(parts: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     text = ", ".join(f"{type_} {value}" for type_, value in _ARGUMENTS)
@@ -70,7 +71,7 @@ def _products_module(parts: int, key: str) -> str:
         return b.function(f"define void @{symbol(key)}({text}, i64 %which) noinline #0")
 
     writers: list[Callable[[Builder], str]] = [partial(_products, parts, r, c, text) for r, c in variants]
-    return module_of([*writers, choose], 512)
+    return module_of([*writers, choose], target)
 
 
 def fetch_panel(b: Builder, s: str) -> None:
@@ -97,7 +98,7 @@ def halves_function() -> Function:
     return Function(key, partial(_halves_module, key))
 
 
-def _halves_module(key: str) -> str:
+def _halves_module(key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     text = ", ".join(f"{type_} {value}" for type_, value in _HALVES)
@@ -122,7 +123,7 @@ def _halves_module(key: str) -> str:
         b.loop(0, b.add(broad, 1), 1, column)
         return b.function(f"define void @{symbol(key)}({text}, i64 %which) noinline #0")
 
-    return module_of([partial(_halves, 1, text), partial(_halves, 2, text), choose], 512)
+    return module_of([partial(_halves, 1, text), partial(_halves, 2, text), choose], target)
 
 
 def _halves(rows: int, arguments: str, b: Builder) -> str:

@@ -31,6 +31,7 @@ from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, configuration
+from flambeau.runtime.target import Target
 
 PLACES: Final = 32  # places of a pass: two tiles
 # Words of every kernel. Of halves, `copy` and `products` are those of halves, and then come HALVES_NAMES.
@@ -46,7 +47,7 @@ NAMES: Final = (
 HALVES_NAMES: Final = (*_OTHERWISE, "weights_at", "parts_block_steps", "panel_at", "copied_at")
 
 
-def units_module(element: Element, form: str, epilogue: Callable[[str], str] | None, declarations: list[str], name: str) -> str:
+def units_module(element: Element, form: str, epilogue: Callable[[str], str] | None, declarations: list[str], name: str, target: Target) -> str:
     """The kernel's text."""
     others = [configuration()]
     if epilogue is not None:
@@ -54,7 +55,7 @@ def units_module(element: Element, form: str, epilogue: Callable[[str], str] | N
     writers: list[Callable[[Builder], str]] = [
         partial(_store_sums, element, form), lambda b: Units(b, element, form, epilogue is not None).kernel(name),
     ]  # fmt: skip
-    return module_of(writers, 512, others, declarations)
+    return module_of(writers, target, others, declarations)
 
 
 def otherwise_function(element: Element) -> Function:
@@ -63,13 +64,13 @@ def otherwise_function(element: Element) -> Function:
     return Function(key, partial(_otherwise_module, element, key))
 
 
-def _otherwise_module(element: Element, key: str) -> str:
+def _otherwise_module(element: Element, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     writers: list[Callable[[Builder], str]] = [
         partial(_store_sums, element, "parts"), lambda b: Units(b, element, "otherwise", False).otherwise(symbol(key)),
     ]  # fmt: skip
-    return module_of(writers, 512)
+    return module_of(writers, target)
 
 
 def _store_sums(element: Element, form: str, b: Builder) -> str:

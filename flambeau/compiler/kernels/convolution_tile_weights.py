@@ -39,6 +39,7 @@ from flambeau.compiler.kernels.float_halves import halves_in_order
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 _LINES = 4  # lines in registers: two vectors each
@@ -84,10 +85,10 @@ def pack_tile_weights(p: Problem, gradient: bool, element: Element, packed: int,
     )  # fmt: skip
 
 
-def _emit(key: str) -> str:
+def _emit(key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_kernel, symbol(key))], 512)
+    return module_of([partial(_kernel, symbol(key))], target)
 
 
 def _kernel(name: str, b: Builder) -> str:
@@ -110,12 +111,12 @@ def panel_function(element: Element, form: str) -> Function:
     return Function(key, partial(_panel_module, element, form, key))
 
 
-def _panel_module(element: Element, form: str, key: str) -> str:
+def _panel_module(element: Element, form: str, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     writers = [partial(_copy, element), partial(_copy_tap, element)]
     writers += [partial(write, form) for write in (_pack_rows, _pack_channels)]
-    return module_of([*writers, partial(_panel, element, form, symbol(key))], 512)
+    return module_of([*writers, partial(_panel, element, form, symbol(key))], target)
 
 
 def _store_bits(b: Builder, element: Element, value: str, to: str) -> None:

@@ -48,11 +48,12 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
 from flambeau.compiler.kernels.convolution_tile_products import halves_function, products_function
 from flambeau.compiler.kernels.convolution_tile_units import HALVES_NAMES, NAMES, PLACES, otherwise_function, units_module
 from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights, panel_function, panel_words
-from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_halves import form_of as form_of_product
 from flambeau.dtypes import BY_NAME
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum
 
 MOST_TERMS = 1 << 15  # of a sum whose overflow `are_safe` excludes
@@ -69,16 +70,14 @@ _UNITS = 32  # blocks get smaller until there are as many
 _UNITS_PER_THREAD = 4  # ... and channels are split until there are as many; each split packs the planes again
 
 
-def form_of(element: Element, terms: int) -> str:
+def form_of(target: Target, element: Element, terms: int) -> str:
     """How the elements of sums of so many terms are split: a key of convolution_tile_pack.COUNTS."""
-    return form_of_product(terms).name if element.name == "float32" else "plain"
+    return form_of_product(target, terms).name if element.name == "float32" else "plain"
 
 
 def tiles_apply(p: Problem, gradient: bool, phases: list[Geometry]) -> bool:
     """True where the matrix unit is there and faster (measured), and the output has rows of neighbours."""
-    from flambeau.runtime import tiles
-
-    if p.dtype.name not in ("float32", "bfloat16") or "bfloat16" not in tiles.dtypes() or len(phases) > 1:
+    if p.dtype.name not in ("float32", "bfloat16") or "bfloat16" not in p.target.matrix_dtypes or len(phases) > 1:
         return False
     g = phases[0]
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
@@ -154,7 +153,7 @@ def make_tile_convolution(
     graph: Graph, p: Problem, gradient: bool, g: Geometry, node_index: int, epilogue: Epilogue | None
 ) -> list[Kernel]:  # fmt: skip
     """Kernels of `convolution`, or with `gradient` of `convolution_input_gradient`, of one phase."""
-    host = machine()
+    host = p.target
     element = element_of(p.dtype)
     kind = read_kind(g.step_x, g.stride_x)
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
@@ -168,7 +167,7 @@ def make_tile_convolution(
     images, pitch = block.images, block.pitch
     blocks = ceil_div(p.batch, images) * p.groups * block.blocks_y * block.blocks_x
     panels = ceil_div(rows, ROWS)
-    split_panels = ceil_div(panels, maximum(1, minimum(panels, _UNITS_PER_THREAD * host.threads // blocks)))
+    split_panels = ceil_div(panels, maximum(1, minimum(panels, _UNITS_PER_THREAD * host.workers // blocks)))
     splits = ceil_div(panels, split_panels)
 
     image_places = block.image_rows * pitch
@@ -183,7 +182,7 @@ def make_tile_convolution(
         for x in axis_x.places
     ]
     steps = pairs * 2 // DEEP * g.taps
-    form = form_of(element, channels * g.taps)
+    form = form_of(p.target, element, channels * g.taps)
     least, longest = _BLOCK_STEPS
     parts_block_steps = balanced(steps, max(least, min(longest, ceil_div(steps, 6))))
     block_steps = {"plain": steps, "parts": parts_block_steps, "halves": balanced(steps, _VISIT_STEPS)}[form]
@@ -253,9 +252,9 @@ def make_tile_convolution(
     ]  # fmt: skip
 
 
-def _emit(element: Element, form: str, epilogue: Epilogue | None, first_word: int, key: str) -> str:
+def _emit(element: Element, form: str, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     if epilogue is None:
-        return units_module(element, form, None, [], symbol(key))
-    return units_module(element, form, lambda symbol_: epilogue.emit(symbol_, first_word), epilogue.declarations(), symbol(key))
+        return units_module(element, form, None, [], symbol(key), target)
+    return units_module(element, form, lambda symbol_: epilogue.emit(symbol_, first_word, target), epilogue.declarations(target), symbol(key), target)

@@ -43,10 +43,11 @@ from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_weight_planes import plane_weight_gradient, weight_planes_apply
 from flambeau.compiler.kernels.convolution_weight_tiles import tile_weight_gradient, weight_tiles_apply
-from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.dtypes import BY_NAME
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum
 
 CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first-level cache of 48 KiB with the planes
@@ -106,7 +107,7 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         raise ValueError(
             "convolution_weight_gradient: no epilogue can be applied, its result is not made in rectangles"
         )
-    host = machine()
+    host = graph.target
     element = element_of(p.dtype)
     sums_dtype = BY_NAME[COMPUTE_DTYPE[element.compute]]
     sums = element_of(sums_dtype)
@@ -164,7 +165,7 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     blocks = ceil_div(p.batch, images) * blocks_y * blocks_x
 
     partials = maximum(1, minimum(blocks, p.batch * pixels // 2048, _PARTIALS, (64 << 20) // bytes_each)) if blocks else 0
-    splits = maximum(1, minimum(channels, k // 64, _UNITS_PER_THREAD * host.threads // maximum(1, partials * p.groups)))
+    splits = maximum(1, minimum(channels, k // 64, _UNITS_PER_THREAD * host.workers // maximum(1, partials * p.groups)))
     split_channels = ceil_div(channels, splits)
     splits = ceil_div(channels, split_channels)
     sub_rows, pitch = block_rows + side_y.reach, block_columns + side_x.reach
@@ -230,14 +231,14 @@ def _sum_kernel(p: Problem, facts: Facts, temporary_id: int, partials: int, node
     )  # fmt: skip
 
 
-def _emit_products(facts: Facts, key: str) -> str:
+def _emit_products(facts: Facts, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     functions: list[str] = []
     declarations: set[str] = set()
 
     def define(write: Callable[[Builder], str]) -> None:
-        b = Builder()
+        b = Builder(target)
         functions.append(write(b))
         declarations.update(b.declarations)
 
@@ -251,7 +252,7 @@ def _emit_products(facts: Facts, key: str) -> str:
         define(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.g_kind, "copy_gradient"))
     define(lambda b: _transpose_chunk(b, facts.sums, tile))
     define(lambda b: _driver(b, facts, symbol(key)))
-    return module(functions, declarations, facts.vector_bits)
+    return module(functions, declarations, target)
 
 
 _MICRO = (
@@ -510,17 +511,17 @@ def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
     )
 
 
-def _emit_sum(facts: Facts, dense: bool, key: str) -> str:
+def _emit_sum(facts: Facts, dense: bool, key: str, target: Target) -> str:
     """The second kernel: out[o][k] = sum over partials of partial[k][o]. A unit is `width` rows k of one group."""
     from flambeau.runtime.jit import symbol
 
     if dense:
-        b = Builder()
+        b = Builder(target)
         text = _dense_sum(facts, symbol(key), b)
-        return module([text], b.declarations, facts.vector_bits)
+        return module([text], b.declarations, target)
     element, sums, width = facts.element, facts.sums, facts.tile.width
     compute, size, type_ = sums.compute, sums.compute_bytes, vector(sums.compute, width)
-    b = Builder()
+    b = Builder(target)
     w = load_words(b, "%args", len(_SUM_POINTERS), _SUM_NAMES)
     b.allocas.append(f"  %buffer = alloca [{width * width} x {compute}], align 64")
     step = b.mul(b.mul(w["groups"], w["k"]), w["padded"])
@@ -565,7 +566,7 @@ def _emit_sum(facts: Facts, dense: bool, key: str) -> str:
 
     b.loop("%begin", "%end", 1, unit)
     text = b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")
-    return module([text], b.declarations, facts.vector_bits)
+    return module([text], b.declarations, target)
 
 
 def _dense_sum(facts: Facts, name: str, b: Builder) -> str:

@@ -18,6 +18,7 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+from flambeau.runtime.target import Target
 
 _WIDTH: Final = 16
 _EXACT_OUTPUTS: Final = 8  # output channels that use a vector of x in multiply-adds
@@ -127,10 +128,10 @@ def _exact_function() -> Function:
     return Function(key, partial(_exact_module, key))
 
 
-def _exact_module(key: str) -> str:
+def _exact_module(key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_exact, symbol(key))], 512)
+    return module_of([partial(_exact, symbol(key))], target)
 
 
 def _exact(name: str, b: Builder) -> str:

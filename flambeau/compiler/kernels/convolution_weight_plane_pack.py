@@ -23,6 +23,7 @@ from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.float_halves import halves_in_order
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
+from flambeau.runtime.target import Target
 
 SLACK: Final = 64  # places behind a plane that are set to zero: tiles reach up to 47 beyond the last row
 SHAPE: Final = (
@@ -41,10 +42,10 @@ def copy_function(form: str) -> Function:
     return Function(key, partial(_copy_module, form, key))
 
 
-def _copy_module(form: str, key: str) -> str:
+def _copy_module(form: str, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_copy, form, symbol(key))], 512)
+    return module_of([partial(_copy, form, symbol(key))], target)
 
 
 def _copy(form: str, name: str, b: Builder) -> str:
@@ -126,10 +127,10 @@ def turn_function(form: str) -> Function:
     return Function(key, partial(_turn_module, form, key))
 
 
-def _turn_module(form: str, key: str) -> str:
+def _turn_module(form: str, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_turn, form, symbol(key))], 512)
+    return module_of([partial(_turn, form, symbol(key))], target)
 
 
 def _turn(form: str, name: str, b: Builder) -> str:

@@ -46,6 +46,7 @@ from flambeau.compiler.kernels.matmul_parts import multiply_parts
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum
 
 _WIDTH: Final = 16
@@ -123,9 +124,7 @@ def weight_planes_apply(p: Problem) -> bool:
     (Measured, 3x3, times of the multiply-adds' speed: 64 channels of 32 x 32 to 56 x 56 1.2 to 1.6, 128 of 28 x 28 1.35, 32 of
     28 x 28 1.15; 256 of 14 x 14 in batches of 8, whose steps leave the cache, 1.0; blocks of 10 steps 0.9; with a stride of 2,
     for which a plane is used by a quarter of the products, 0.9 to 1.05. 1x1 of 64 channels 1.0, and less exact than PyTorch's.)"""
-    from flambeau.runtime import tiles
-
-    if p.dtype.name != "float32" or p.stride != (1, 1) or "bfloat16" not in tiles.dtypes() or not (is_flat(p.x) and is_flat(p.y)):
+    if p.dtype.name != "float32" or p.stride != (1, 1) or "bfloat16" not in p.target.matrix_dtypes or not (is_flat(p.x) and is_flat(p.y)):
         return False
     if min(p.batch, p.y.shape[2], p.y.shape[3]) == 0 or p.y.shape[3] > _BLOCK_PLACES:
         return False
@@ -163,7 +162,7 @@ def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Ca
     sums_at = acc_at + split_panels * o_panels * taps * SUMS_BYTES
     extents_at = sums_at + 2 * SUMS_BYTES
     scratch = extents_at + 2 * NOTES
-    form = form_of(p.batch * p.y.shape[2] * p.y.shape[3]).name
+    form = form_of(p.target, p.batch * p.y.shape[2] * p.y.shape[3]).name
     of_halves: list[Word] = [look_function(), copy_function("halves"), turn_function("halves"), _micro("halves")]
     shifts = [2 * (y * plan.pitch + x) for y in axis_y.places for x in axis_x.places]
     out_height, out_width = p.y.shape[2:]
@@ -227,10 +226,10 @@ def _products(b: Builder, high: int, broad: int, form: str) -> None:
     b.loop(0, "%steps", 1, step)
 
 
-def _emit(form: str, key: str) -> str:
+def _emit(form: str, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_driver, form, symbol(key))], 512, [configuration()])
+    return module_of([partial(_driver, form, symbol(key))], target, [configuration()])
 
 
 def _driver(form: str, name: str, b: Builder) -> str:

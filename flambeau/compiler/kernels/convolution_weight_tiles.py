@@ -44,6 +44,7 @@ from flambeau.compiler.kernels.matmul_halves import form_of
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 _WIDTH: Final = 16
@@ -63,9 +64,7 @@ _NAMES: Final = (
 
 def weight_tiles_apply(p: Problem) -> bool:
     """True where the matrix unit is there, and its 32 images by 32 x 32 channels are filled well."""
-    from flambeau.runtime import tiles
-
-    if p.dtype.name != "float32" or "bfloat16" not in tiles.dtypes() or not (is_flat(p.x) and is_flat(p.y)):
+    if p.dtype.name != "float32" or "bfloat16" not in p.target.matrix_dtypes or not (is_flat(p.x) and is_flat(p.y)):
         return False
     filled = [p.batch / round_up(max(p.batch, 1), LANES)]
     filled += [count / round_up(count, _WIDTH) for count in (p.group_inputs, p.group_outputs)]
@@ -83,7 +82,7 @@ def tile_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Cal
     out_height, out_width = p.y.shape[2:]
     kernel_y, kernel_x = p.w.shape[2:]
     taps = kernel_y * kernel_x
-    form = form_of(p.batch * out_height * out_width).name
+    form = form_of(p.target, p.batch * out_height * out_width).name
     x, g = (
         lay_out_steps(graph, o, groups, (count, o.strides[1]), (p.batch, o.strides[0]), count * o.strides[1], form, node)
         for o, count in ((p.x, channels), (p.y, outputs))
@@ -137,10 +136,10 @@ def _micro(form: str) -> Function:
     return micro_function("weight_tiles", form, _MICRO, body)
 
 
-def _emit(form: str, key: str) -> str:
+def _emit(form: str, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([partial(_driver, form, symbol(key))], 512, [configuration()])
+    return module_of([partial(_driver, form, symbol(key))], target, [configuration()])
 
 
 def _driver(form: str, name: str, b: Builder) -> str:

@@ -15,8 +15,9 @@ from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vecto
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.convolution_patches import GATHER, WORDS, Geometry, load_word, masked_read, word_of
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
-from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine
+from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 _WEIGHTS_NAMES = (
@@ -39,7 +40,7 @@ def pack_weights(
     ]  # fmt: skip
     for g in phases:
         words += g.words()
-    bits = machine().vector_bits
+    bits = p.target.vector_bits
     lanes = gcd(height, max(1, bits // (8 * element.compute_bytes)))
     key = f"convolution:weights:{element.name}:{height}:{lanes}:{bits}:{'rows' if by_rows else 'channels'}"
     count = numel(p.w)
@@ -51,11 +52,11 @@ def pack_weights(
     )  # fmt: skip
 
 
-def _emit_weights(element: Element, height: int, lanes: int, bits: int, by_rows: bool, key: str) -> str:
+def _emit_weights(element: Element, height: int, lanes: int, bits: int, by_rows: bool, key: str, target: Target) -> str:
     """`lanes` rows are gathered at a time, all their K: the rows of a whole panel would share a few sets of the cache."""
     from flambeau.runtime.jit import symbol
 
-    b = Builder()
+    b = Builder(target)
     w = load_words(b, "%args", 2, _WEIGHTS_NAMES)
     geometries = b.gep("i64", "%args", len(_WEIGHTS_NAMES))
 
@@ -128,4 +129,4 @@ def _emit_weights(element: Element, height: int, lanes: int, bits: int, by_rows:
 
     b.loop("%begin", "%end", 1, unit)
     text = b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")
-    return module([text], b.declarations, bits)
+    return module([text], b.declarations, target)

@@ -13,6 +13,7 @@ from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Word
 from flambeau.compiler.kernels.move_layout import Group, address, group, is_whole, reads
+from flambeau.runtime.target import Target
 
 # Elements that a thread should have to copy before a further one is worth starting.
 THREAD_ELEMENTS = 1 << 14
@@ -42,10 +43,10 @@ def strided_copy(graph: Graph, source: int, to: int, node_index: int) -> Kernel:
     )  # fmt: skip
 
 
-def _emit(key: str, names: list[str], itemsize: int, dims: Group) -> str:
+def _emit(key: str, names: list[str], itemsize: int, dims: Group, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    c = Code(names)
+    c = Code(names, target)
     source, to = c.array("source", OF_BYTES[itemsize]), c.array("to", OF_BYTES[itemsize])
     begin, end = c.named("i64", "%begin"), c.named("i64", "%end")
     if len(dims.sizes) < 2:

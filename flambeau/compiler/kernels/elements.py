@@ -18,7 +18,6 @@ from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import ErrorRecord, Kernel, Word
 from flambeau.compiler.kernels.copies import dense_base, strided_copy
 from flambeau.compiler.kernels.element import Element, element_of
-from flambeau.compiler.kernels.matmul_blocking import machine
 from flambeau.compiler.kernels.move_layout import (
     INDEX_ERROR,
     Group,
@@ -30,6 +29,7 @@ from flambeau.compiler.kernels.move_layout import (
 )  # fmt: skip
 from flambeau.compiler.kernels.rows import put_kernels
 from flambeau.dtypes import BY_NAME
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Elements that a thread should have before a further one is worth starting (about 2 ns each).
@@ -62,7 +62,7 @@ def gather_kernels(graph: Graph, node_index: int, size: int, step: int, along: S
         "to": address(graph, node.outputs[0]), "error": ErrorRecord(), "size": size, "step": step, **dims.words(),
     }  # fmt: skip
     itemsize = x.dtype.itemsize
-    bits = machine().vector_bits
+    bits = graph.target.vector_bits
     key = f"gather:{itemsize}:{dims.fact}:{'u' if step == 1 else 's'}:{bits}"
     return [
         Kernel(
@@ -74,10 +74,10 @@ def gather_kernels(graph: Graph, node_index: int, size: int, step: int, along: S
     ]  # fmt: skip
 
 
-def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group, unit: bool, bits: int) -> str:
+def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group, unit: bool, bits: int, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    c = Code(names)
+    c = Code(names, target)
     element = OF_BYTES[itemsize]
     x, to = c.array("x", element), c.array("to", element)
     index, error = c.array("index", "i64"), c.array("error", "i64")
@@ -118,7 +118,7 @@ def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group, unit: b
     last = len(dims.sizes) - 1
     if last < 1:
         run(c.i64(0), c.i64(0), c.i64(0), begin, end)
-        return c.kernel(symbol(key), bits)
+        return c.kernel(symbol(key))
     count = c.word(f"dims_size{last}")
 
     def row(r: Lanes) -> None:
@@ -127,7 +127,7 @@ def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group, unit: b
         run(first, start_x, start_index, c.max(begin - first, 0), c.min(end - first, count))
 
     c.for_(c.divide(begin, count), c.divide(end - 1, count) + 1, row)
-    return c.kernel(symbol(key), bits)
+    return c.kernel(symbol(key))
 
 
 def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
@@ -175,11 +175,11 @@ def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
 
 
 def _emit_scatter(
-    key: str, names: list[str], element: Element, mode: str, outer: Group, inner: Group, unit_index: bool
+    key: str, names: list[str], element: Element, mode: str, outer: Group, inner: Group, unit_index: bool, target: Target,
 ) -> str:
     from flambeau.runtime.jit import symbol
 
-    c = Code(names)
+    c = Code(names, target)
     to, source = c.array("to", "i8"), c.array("source", "i8")
     index, error = c.array("index", "i64"), c.array("error", "i64")
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from flambeau.compiler.emit.code import OF_BYTES, Code
 from flambeau.compiler.emit.lanes import Lanes
-from flambeau.compiler.kernels.matmul_blocking import machine
 from flambeau.dtypes import dtype
+from flambeau.runtime.target import Target
 
 LANES: Final = 8  # i64s: a vector of the widest units
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -18,7 +18,7 @@ def emit_extent(key: str, d: dtype, skips: bool) -> str:
     greatest and the least i64 where there is no element. With `skips`, elements that are `skip` do not count."""
     from flambeau.runtime.jit import symbol
 
-    c = Code(["x", "to", "step", "count", "skip"])
+    c = Code(["x", "to", "step", "count", "skip"], Target.host())
     element = OF_BYTES[d.itemsize]
     x, to, count, skip = c.array("x", element), c.array("to", "i64"), c.word("count"), c.word("skip")
 
@@ -49,4 +49,4 @@ def emit_extent(key: str, d: dtype, skips: bool) -> str:
             value = c.extract(many.get(), lane)
             one.set(c.max(one.get(), value) if place else c.min(one.get(), value))
         to.store(place, one.get())
-    return c.kernel(symbol(key), machine().vector_bits)
+    return c.kernel(symbol(key))

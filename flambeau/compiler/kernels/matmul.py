@@ -14,7 +14,7 @@ from functools import partial
 
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.matmul_blocking import Machine, block, ceil_div, machine, round_up
+from flambeau.compiler.kernels.matmul_blocking import block, ceil_div, round_up
 from flambeau.compiler.kernels.matmul_driver import word_names
 from flambeau.compiler.kernels.matmul_element import FEW_ROWS, Element, Tile, element_of, few_rows_tile, register_tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
@@ -35,10 +35,11 @@ from flambeau.compiler.kernels.matrix_vector import (
     vector_word_names,
 )
 from flambeau.dtypes import dtype
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, roughly, roughly_less, roughly_over
 
 _FEW_UNTURNED = 128
-Writer = Callable[[Facts, Epilogue | None, str], str]
+Writer = Callable[[Facts, Epilogue | None, str, Target], str]
 
 
 @dataclass(slots=True)
@@ -115,7 +116,7 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int, exchange: bool | No
     turned = k * m * a_transposes + m * n * (c.row != 1)
     if exchange is not None:
         exchanged = exchange
-    elif _in_parts(va.dtype.name, m, n, k):
+    elif _in_parts(graph.target, va.dtype.name, m, n, k):
         # Both operands are packed anyway. Few rows times a transposed matrix: the larger operand is not turned while it is
         # packed then, which is worth more than a c that is (measured: 7 to 30 %).
         few_rows = c.column == 1 and a.column == 1 and b.row == 1 and m <= _FEW_UNTURNED <= n
@@ -134,11 +135,9 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int, exchange: bool | No
     return Product(m, n, k, a, b, c, batch, rows_per_batch, exchanged)
 
 
-def _in_parts(dtype_name: str, m: int, n: int, k: int) -> bool:
+def _in_parts(target: Target, dtype_name: str, m: int, n: int, k: int) -> bool:
     """Whether a product of float32 is computed as products of bfloat16 parts."""
-    from flambeau.runtime import tiles
-
-    return dtype_name == "float32" and "bfloat16" in tiles.dtypes() and parts_pay(m, n, k)
+    return dtype_name == "float32" and "bfloat16" in target.matrix_dtypes and parts_pay(m, n, k)
 
 
 def unit_stride(lane: int, k_stride: int, lanes: int, k: int) -> str:
@@ -169,7 +168,7 @@ def make_matmul(
     if graph.values[node.outputs[0]].numel == 0:
         return []
     element = element_of(dtype)
-    host = machine()
+    host = graph.target
     tile = register_tile(element, host.vector_bits, host.registers)
     if prepacked is not None and exchange is not None:
         panels, packing = prepacked.panels(node_index, product.b)
@@ -198,7 +197,7 @@ def make_matmul(
     return [first, second]
 
 
-def _facts(product: Product, element: Element, tile: Tile, host: Machine) -> Facts:
+def _facts(product: Product, element: Element, tile: Tile, host: Target) -> Facts:
     return Facts(
         element, tile, host.vector_bits,
         a_unit=unit_stride(product.a.row, product.a.column, product.m, product.k),
@@ -220,17 +219,15 @@ def _vector_way(product: Product, facts: Facts) -> str:
 
 def product_kernel(graph: Graph, product: Product, kind: dtype, node_index: int, epilogue: Epilogue | None) -> Kernel:
     """The kernel of a product that another node is made of."""
-    host, element = machine(), element_of(kind)
+    host, element = graph.target, element_of(kind)
     return _product_kernel(product, element, register_tile(element, host.vector_bits, host.registers), host, epilogue, node_index)
 
 
 def _product_kernel(
-    product: Product, element: Element, tile: Tile, host: Machine, epilogue: Epilogue | None, node_index: int,
+    product: Product, element: Element, tile: Tile, host: Target, epilogue: Epilogue | None, node_index: int,
     panels: Panels | None = None,
 ) -> Kernel:  # fmt: skip
     """The kernel of a product in normal form."""
-    from flambeau.runtime import tiles
-
     facts = replace(_facts(product, element, tile, host), prepacked=panels is not None)
     way = _vector_way(product, facts) if panels is None else ""
     if way == "dot":
@@ -245,14 +242,14 @@ def _product_kernel(
         return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
     sizes = product.m, product.n, product.k, product.batches
     plain = epilogue is None and panels is None and product.splits == 1
-    if plain and is_small(element, facts, *sizes) and not _in_parts(element.name, *sizes[:3]):
+    if plain and is_small(element, facts, *sizes) and not _in_parts(host, element.name, *sizes[:3]):
         return _small_kernel(product, facts, host, node_index)
-    by_tiles = element.name in tiles.dtypes()
-    by_parts = element.name == "float32" and (panels is not None or _in_parts("float32", product.m, product.n, product.k))
+    by_tiles = element.name in host.matrix_dtypes
+    by_parts = element.name == "float32" and (panels is not None or _in_parts(host, "float32", product.m, product.n, product.k))
     names = word_names(facts)
     writer: Writer
     if by_parts:
-        form = form_of(product.k)
+        form = form_of(host, product.k)
         blocking, regions = parts_block(form, *sizes, host, tile.rows, panels is not None)
         if form is PARTS:
             facts, functions = parts_words(facts, regions)
@@ -306,7 +303,7 @@ def _vector_kernel(
     return _kernel(key, write, facts, epilogue, words, names, product, node_index, units * product.batches, min_units)
 
 
-def _small_kernel(product: Product, facts: Facts, host: Machine, node_index: int) -> Kernel:
+def _small_kernel(product: Product, facts: Facts, host: Target, node_index: int) -> Kernel:
     """The kernel of many small products (matmul_small.py)."""
     facts = replace(facts, batch_dims=max(1, len(product.batch)), tile=replace(facts.tile, rows=1, vectors=1))
     vectors = ceil_div(product.n, facts.tile.width)
@@ -350,7 +347,7 @@ def _kernel(
     )  # fmt: skip
 
 
-def _emit(write: Writer, facts: Facts, epilogue: Epilogue | None, key: str) -> str:
+def _emit(write: Writer, facts: Facts, epilogue: Epilogue | None, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return write(facts, epilogue, symbol(key))
+    return write(facts, epilogue, symbol(key), target)

@@ -10,18 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flambeau.compiler.kernels.matmul_element import Element, Tile, register_tile
+from flambeau.runtime.target import Target
 from flambeau.symbols import Sym, least, maximum, minimum, roughly_over
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """`vector_bits` and `registers` of the vector unit; data caches in bytes; threads that may take part."""
-
-    vector_bits: int
-    registers: int
-    l1_bytes: int
-    l2_bytes: int
-    threads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +33,6 @@ class Blocking:
     row_step: int  # rows of a panel
 
 
-def machine() -> Machine:
-    """The machine that kernels are compiled for, and the threads that it lends us now."""
-    import platform
-
-    from flambeau.runtime import target, threads
-
-    bits = target.vector_bits()
-    registers = 32 if bits == 512 or platform.machine() in ("aarch64", "arm64") else 16
-    return Machine(bits, registers, target.cache_bytes(1), target.cache_bytes(2), threads.count())
-
-
 def ceil_div(x: int, y: int) -> int:
     return -(-x // y)
 
@@ -62,14 +41,14 @@ def round_up(x: int, to: int) -> int:
     return ceil_div(x, to) * to
 
 
-def k_block(element: Element, k: int, host: Machine) -> int:
+def k_block(element: Element, k: int, host: Target) -> int:
     """kc. Depends on K, the element and the machine only: whichever tile computes a product, its bits are the same."""
     if element.converts or k <= 0:
         return maximum(k, 1)
     tile = register_tile(element, host.vector_bits, host.registers)
     # 256 float32 at 48 KiB: the panels of a and b together just fit (192 to 512 differ by 5 %). Longer blocks, where
     # tiles are narrower, would be less accurate.
-    fits = host.l1_bytes // ((tile.columns + tile.rows) * element.compute_bytes * element.parts) // 16 * 16
+    fits = host.caches[0] // ((tile.columns + tile.rows) * element.compute_bytes * element.parts) // 16 * 16
     longest = min(256, max(64, fits))
     blocks = ceil_div(k, longest)
     return round_up(ceil_div(k, blocks), 16)
@@ -111,31 +90,31 @@ def grid(step: int, columns: int, m: int, n: int, threads: int, widest: int) -> 
 
 
 def block(
-    element: Element, tile: Tile, m: int, n: int, k: int, batches: int, host: Machine, few_rows: bool = False
+    element: Element, tile: Tile, m: int, n: int, k: int, batches: int, host: Target, few_rows: bool = False
 ) -> Blocking:  # fmt: skip
     """Blocks of an m x n x k product for `host`. `few_rows`: b is read where it lies."""
     size = element.compute_bytes * element.parts
     kc = k_block(element, k, host)
     # Packing an element costs as much as 16 to 64 multiply-adds of it; rows far apart also crowd the caches. (Nothing
     # is packed for k <= 16: bound by writing c.)
-    many = roughly_over(n, 384) or (roughly_over(n, 64) and roughly_over(m * k * size, host.l2_bytes // 4))
+    many = roughly_over(n, 384) or (roughly_over(n, 64) and roughly_over(m * k * size, host.caches[1] // 4))
     short = not roughly_over(k, 16)
     direct = element.parts == 1 and not element.converts and (short or few_rows or not many)
-    pack_b = not short and not few_rows and (roughly_over(m, 64) or roughly_over(k * n * size, host.l2_bytes // 2))
+    pack_b = not short and not few_rows and (roughly_over(m, 64) or roughly_over(k * n * size, host.caches[1] // 2))
     step = row_step(tile, m) if direct else tile.rows
-    mc = maximum(1, host.l2_bytes // 2 // (kc * size) // step) * step
+    mc = maximum(1, host.caches[1] // 2 // (kc * size) // step) * step
     mc = round_up(ceil_div(m, ceil_div(m, mc + mc // 4)), step)  # equal blocks: no thin last one
     if short:  # run along the rows of c
         mc = step
     # Measured with 2 MiB: a quarter of the second level; a half and an eighth are up to 5 % slower.
-    widest = maximum(1, host.l2_bytes // 4 // (kc * size) // tile.columns) * tile.columns
+    widest = maximum(1, host.caches[1] // 4 // (kc * size) // tile.columns) * tile.columns
     widest += widest // 4  # no thin last block
     nc, column_blocks, row_panels, grain = grid(
-        step, tile.columns, m, n, ceil_div(host.threads, batches), maximum(n, 1) if direct else widest
+        step, tile.columns, m, n, ceil_div(host.workers, batches), maximum(n, 1) if direct else widest
     )
     slack = 2 * tile.width * element.compute_bytes
     if direct:
-        b_columns = maximum(1, host.l2_bytes // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
+        b_columns = maximum(1, host.caches[1] // 4 // (mc * element.itemsize) // tile.columns) * tile.columns
         panels = 1
     else:
         b_columns = round_up(ceil_div(nc, ceil_div(nc, widest)), tile.columns)

@@ -8,6 +8,7 @@ from typing import Protocol
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Word
 from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.runtime.target import Target
 
 # Words that are addresses; from "tile" on, of functions.
 POINTERS = frozenset((
@@ -22,11 +23,11 @@ class Epilogue(Protocol):
     key: str
     words: list[Word]
 
-    def emit(self, name: str, first_word: int) -> str:
+    def emit(self, name: str, first_word: int, target: Target) -> str:
         """Text of `void @name(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1)`."""
         ...
 
-    def declarations(self) -> list[str]:
+    def declarations(self, target: Target) -> list[str]:
         """What the text needs declared."""
         ...
 

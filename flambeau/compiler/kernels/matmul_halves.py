@@ -41,6 +41,7 @@ from flambeau.compiler.kernels.matmul_parts import (
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES as PARTS_STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+from flambeau.runtime.target import Target
 
 if TYPE_CHECKING:
     from flambeau.compiler.kernels.matmul_facts import Epilogue
@@ -60,11 +61,9 @@ _TYPES = dict.fromkeys(("scratch", "a", "source_b", "left_slot", "right_slot", "
 _REGIONS = ("panels_a", "panels_b", "spare")
 
 
-def form_of(k: int) -> Form:
-    """How a float32 product of length k is split on this machine. Depends on k only."""
-    from flambeau.runtime import tiles
-
-    return HALVES if "float16" in tiles.dtypes() and k >= LEAST_K else PARTS
+def form_of(target: Target, k: int) -> Form:
+    """How a float32 product of length k is split on a machine. Depends on k only."""
+    return HALVES if "float16" in target.matrix_dtypes and k >= LEAST_K else PARTS
 
 
 def halves_word_names(facts: Facts) -> list[str]:
@@ -158,7 +157,7 @@ def _otherwise_function(facts: Facts) -> Function:
     return Function(key, partial(_otherwise_module, facts, key))
 
 
-def _otherwise_module(facts: Facts, key: str) -> str:
+def _otherwise_module(facts: Facts, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     names = (*_OF_DRIVER, *_OF_VISIT, "plain")
@@ -173,7 +172,7 @@ def _otherwise_module(facts: Facts, key: str) -> str:
         text = ", ".join(f"{_TYPES.get(name, 'i64')} %{name}" for name in names)
         return b.function(f"define void @{symbol(key)}(ptr %args, i64 %worker, {text}) noinline #0")
 
-    return module_of([write], facts.vector_bits)
+    return module_of([write], target)
 
 
 def multiply_halves(b: Builder, count: int, across: bool, load: Callable[[int, str, int, int], None]) -> None:
@@ -261,6 +260,6 @@ def dispatch(b: Builder, name: str) -> str:
     return choose_tiles(b, name, "halves", [("i64", "%steps"), ("ptr", "%a"), ("ptr", "%b"), ("ptr", "%sums"), ("i1", "%add")])
 
 
-def halves_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+def halves_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
     """The kernel's text: the loops and the epilogue."""
-    return parts_module(facts, epilogue, symbol, HalvesDriver, halves_word_names)
+    return parts_module(facts, epilogue, symbol, target, HalvesDriver, halves_word_names)

@@ -38,7 +38,7 @@ def halves_pack_function(facts: Facts, operand: str) -> Function:
 
 def pack_halves(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
     """Text of `name(source, lane_stride, k_stride, count, k, panels, extents)`: as matmul_parts_pack.pack_parts."""
-    inner = Builder()
+    inner = Builder(b.target)
     splitting = _Halves(inner, unit, by_lanes)
     splitting.each_panel(lambda panel: splitting.put_seen(panel, [value for _, value in splitting.start()]))
     splitting.walk()

@@ -17,6 +17,7 @@ from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
 from flambeau.compiler.kernels.matmul_pack import pack
+from flambeau.runtime.target import Target
 
 
 def tile_dispatch(
@@ -84,7 +85,7 @@ def tile_function(facts: Facts) -> Function:
     return Function(key, partial(_tile_module, facts, key))
 
 
-def _tile_module(facts: Facts, key: str) -> str:
+def _tile_module(facts: Facts, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     element, tile = facts.element, facts.tile
@@ -102,7 +103,7 @@ def _tile_module(facts: Facts, key: str) -> str:
     writers.append(
         lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name, symbol(key), "", facts.fetches_b)
     )
-    return module_of(writers, facts.vector_bits)
+    return module_of(writers, target)
 
 
 def pack_function(facts: Facts, operand: str) -> Function:
@@ -113,30 +114,30 @@ def pack_function(facts: Facts, operand: str) -> Function:
     return Function(key, partial(_pack_module, element, tile.width, lanes, unit, facts.vector_bits, key))
 
 
-def _pack_module(element: Element, width: int, lanes: int, unit: str, vector_bits: int, key: str) -> str:
+def _pack_module(element: Element, width: int, lanes: int, unit: str, vector_bits: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([lambda b: pack(b, element, width, lanes, unit, symbol(key), linkage="")], vector_bits)
+    return module_of([lambda b: pack(b, element, width, lanes, unit, symbol(key), linkage="")], target)
 
 
 def module_of(
-    writers: Iterable[Callable[[Builder], str]], vector_bits: int, others: Iterable[str] = (),
+    writers: Iterable[Callable[[Builder], str]], target: Target, others: Iterable[str] = (),
     declarations: Iterable[str] = (),
 ) -> str:  # fmt: skip
     """A module of the functions that `writers` write with a fresh builder each, and of `others` (text, which needs
     `declarations`)."""
     functions, declared = list(others), set(declarations)
     for write in writers:
-        b = Builder()
+        b = Builder(target)
         functions.append(write(b))
         declared.update(b.declarations)
-    return module(functions, declared, vector_bits)
+    return module(functions, declared, target)
 
 
-def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
     """The kernel's text: the loops and the epilogue."""
-    others = [] if epilogue is None else [epilogue.emit("epilogue", len(word_names(facts)))]
-    declarations = [] if epilogue is None else epilogue.declarations()
+    others = [] if epilogue is None else [epilogue.emit("epilogue", len(word_names(facts)), target)]
+    declarations = [] if epilogue is None else epilogue.declarations(target)
     return module_of(
-        [lambda b: Driver(b, facts, epilogue is not None).write(symbol)], facts.vector_bits, others, declarations,
+        [lambda b: Driver(b, facts, epilogue is not None).write(symbol)], target, others, declarations,
     )  # fmt: skip

@@ -33,7 +33,7 @@ from functools import partial
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function, Word
 from flambeau.compiler.kernels.bfloat_parts import PRODUCTS, are_safe
-from flambeau.compiler.kernels.matmul_blocking import Blocking, Machine, ceil_div, grid, round_up
+from flambeau.compiler.kernels.matmul_blocking import Blocking, ceil_div, grid, round_up
 from flambeau.compiler.kernels.matmul_driver import word_names
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
@@ -41,6 +41,7 @@ from flambeau.compiler.kernels.matmul_packed import module_of, shared
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT, STEP, STEP_BYTES, parts_pack_function
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import A_ROWS, SUMS_BYTES, TileDriver, configuration, prepacked_grid, waiting_rows
+from flambeau.runtime.target import Target
 from flambeau.symbols import at_most, maximum, minimum
 
 # Both panels may come from the second-level cache: the micro-kernel alone runs at 405 to 418 GFLOP/s then, from the
@@ -98,18 +99,18 @@ def parts_k_block(k: int) -> int:
 
 
 def parts_block(
-    form: Form, m: int, n: int, k: int, batches: int, host: Machine, tile_rows: int, prepacked: bool = False
+    form: Form, m: int, n: int, k: int, batches: int, host: Target, tile_rows: int, prepacked: bool = False
 ) -> tuple[Blocking, Regions]:  # fmt: skip
     """Blocks of an m x n x k product."""
     panel_bytes = parts_k_block(k) // STEP * form.step_bytes
     whole = round_up(maximum(k, 1), STEP)
     kc = parts_k_block(k)
-    widest = maximum(1, int(host.l2_bytes * form.cache_share) // panel_bytes) * LANES
+    widest = maximum(1, int(host.caches[1] * form.cache_share) // panel_bytes) * LANES
     widest += widest // 4  # no thin last block
     if prepacked:
-        nc, column_blocks, row_panels, grain = prepacked_grid(m, n, host.threads)
+        nc, column_blocks, row_panels, grain = prepacked_grid(m, n, host.workers)
     else:
-        nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
+        nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.workers, batches), widest)
     b_columns = minimum(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
     rows = minimum(grain * LANES, round_up(m, LANES))
     mc, buffers = waiting_rows(rows, at_most(whole, kc))
@@ -170,12 +171,12 @@ def blocks_function(parts: int, vector_bits: int, exchanged: bool = False) -> Fu
     return tiles_function(kind, partial(micro, parts=parts, exchanged=exchanged and parts == 3), dispatch, vector_bits)
 
 
-def _tiles_module(write: Callable[..., str], choose: Callable[..., str], vector_bits: int, key: str) -> str:
+def _tiles_module(write: Callable[..., str], choose: Callable[..., str], vector_bits: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     writers: list[Callable[[Builder], str]] = [partial(write, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
     writers.append(partial(choose, name=symbol(key)))
-    return module_of(writers, vector_bits)
+    return module_of(writers, target)
 
 
 def _store_function(facts: Facts) -> Function:
@@ -184,11 +185,11 @@ def _store_function(facts: Facts) -> Function:
     return Function(key, partial(_store_module, facts, key))
 
 
-def _store_module(facts: Facts, key: str) -> str:
+def _store_module(facts: Facts, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     write = partial(store_part, element=facts.element, tile=facts.tile, c_unit=facts.c_unit)
-    return module_of([lambda b: write(b).replace("define internal void @store_part", f"define void @{symbol(key)}")], facts.vector_bits)
+    return module_of([lambda b: write(b).replace("define internal void @store_part", f"define void @{symbol(key)}")], target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,12 +502,12 @@ def choose_tiles(b: Builder, name: str, stem: str, types: Sequence[tuple[str, st
 
 
 def parts_module(
-    facts: Facts, epilogue: Epilogue | None, symbol: str, driver: type[PartsDriver] = PartsDriver,
+    facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target, driver: type[PartsDriver] = PartsDriver,
     names: Callable[[Facts], list[str]] = parts_word_names,
 ) -> str:  # fmt: skip
     """The kernel's text: the loops and the epilogue."""
     others, declarations = [configuration()], []
     if epilogue is not None:
-        others.append(epilogue.emit("epilogue", len(names(facts))))
-        declarations = epilogue.declarations()
-    return module_of([lambda b: driver(b, facts, epilogue is not None).write(symbol)], facts.vector_bits, others, declarations)
+        others.append(epilogue.emit("epilogue", len(names(facts)), target))
+        declarations = epilogue.declarations(target)
+    return module_of([lambda b: driver(b, facts, epilogue is not None).write(symbol)], target, others, declarations)

@@ -25,6 +25,7 @@ from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_pack import transpose
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
+from flambeau.runtime.target import Target
 
 STEP = 32  # of k
 PART_BYTES = 2048  # two tiles
@@ -50,10 +51,10 @@ def pack_function(kind: str, write: Callable[[Builder, str, bool, str], str], fa
     return Function(key, partial(_pack_module, write, unit, operand == "a", facts.vector_bits, key))
 
 
-def _pack_module(write: Callable[[Builder, str, bool, str], str], unit: str, by_lanes: bool, vector_bits: int, key: str) -> str:
+def _pack_module(write: Callable[[Builder, str, bool, str], str], unit: str, by_lanes: bool, vector_bits: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([lambda b: write(b, unit, by_lanes, symbol(key))], vector_bits)
+    return module_of([lambda b: write(b, unit, by_lanes, symbol(key))], target)
 
 
 def pack_parts(b: Builder, unit: str, by_lanes: bool, name: str) -> str:

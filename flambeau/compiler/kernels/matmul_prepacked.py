@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.compiler.kernel import Address, Kernel, Word
-from flambeau.compiler.kernels.matmul_blocking import ceil_div, machine
+from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import element_of, register_tile
 from flambeau.compiler.kernels.matmul_facts import Facts, load_words
 from flambeau.compiler.kernels.matmul_halves import form_of
@@ -27,6 +27,7 @@ from flambeau.compiler.kernels.matmul_parts_pack import STEP as PARTS_STEP
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
 from flambeau.compiler.kernels.matmul_tiles import tile_k_block
 from flambeau.dtypes import uint8
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 if TYPE_CHECKING:
@@ -55,10 +56,8 @@ class Prepacked:
     """The operands of a graph's products that several products share, and their panels."""
 
     def __init__(self, graph: Graph) -> None:
-        from flambeau.runtime import tiles
-
         self._graph = graph
-        self._units = tiles.dtypes()
+        self._units = graph.target.matrix_dtypes
         self._panels: dict[_Key, Panels] = {}
         self._operands: dict[int, tuple[_Key, bool]] = {}  # node: its shared operand, and whether it is the left one
         operands = {i: [(key, left) for left in (False, True) if (key := self._key(node.inputs, left)) is not None] for i, node in self._products()}
@@ -99,7 +98,7 @@ class Prepacked:
         if values[inputs[0]].dtype.name != "float32":
             return True
         output = self._graph.nodes[node].outputs[0]
-        return parts_pay(rows, n, k) and (form_of(k).is_exact or normalise(self._graph, inputs[0], inputs[1], output).exchanged is left)
+        return parts_pay(rows, n, k) and (form_of(self._graph.target, k).is_exact or normalise(self._graph, inputs[0], inputs[1], output).exchanged is left)
 
     def _key(self, inputs: tuple[int, ...], left: bool) -> _Key | None:
         """What the panels of an operand depend on; None if it is of a kind that has none."""
@@ -136,10 +135,10 @@ def pack_kernel(graph: Graph, node: int, operand: Operand, k: int, n: int, along
     from flambeau.compiler.kernels.matmul import unit_stride
 
     element = element_of(graph.values[operand.root].dtype)
-    host = machine()
+    host = graph.target
     unit = unit_stride(along_n, along_k, n, k)
     facts = Facts(element, register_tile(element, host.vector_bits, host.registers), host.vector_bits, "any", unit, "any", 2, False)
-    form = form_of(k) if element.name == "float32" else None
+    form = form_of(host, k) if element.name == "float32" else None
     step, step_bytes = (64 // element.itemsize, STEP_BYTES) if form is None else (PARTS_STEP, form.step_bytes)
     kc = tile_k_block(element, k) if form is None else parts_k_block(k)
     count = ceil_div(n, LANES)
@@ -164,11 +163,11 @@ def _names() -> list[str]:
     return ["b", "packed", "b_row", "b_column", "n", "k", "kc", "panels", "extents", "pack_b"]
 
 
-def _emit(facts: Facts, step: int, step_bytes: int, slot_bytes: int, key: str) -> str:
+def _emit(facts: Facts, step: int, step_bytes: int, slot_bytes: int, key: str, target: Target) -> str:
     """The kernel's text."""
     from flambeau.runtime.jit import symbol
 
-    b = Builder()
+    b = Builder(target)
     w = load_words(b, _names())
     memory = facts.element.memory
     first = b.mul("%begin", LANES)
@@ -190,7 +189,7 @@ def _emit(facts: Facts, step: int, step_bytes: int, slot_bytes: int, key: str) -
         b.call_address(w["pack_b"], arguments)
 
     b.loop(0, w["k"], w["kc"], k_block)
-    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, facts.vector_bits)
+    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, target)
 
 
 __all__ = ["FEWEST_USES", "ROWS", "Panels", "Prepacked", "pack_kernel"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, batch_addresses, batch_names, load_words
+from flambeau.runtime.target import Target
 from flambeau.symbols import roughly_over
 
 LEAST_ITEMS = 16  # batch items: fewer are spread over threads by the blocked product
@@ -43,10 +44,10 @@ def small_word_names(facts: Facts) -> list[str]:
     return "a b c m n k a_row a_column b_row c_row".split() + batch_names(facts)
 
 
-def small_module(facts: Facts, epilogue: Epilogue | None, symbol: str, vectors: int, height: int) -> str:
+def small_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target, vectors: int, height: int) -> str:
     """The module's text for rows of c of `vectors` vectors, the last one masked, `height` at a time."""
     assert epilogue is None
-    b = Builder()
+    b = Builder(target)
     element, width = facts.element, facts.tile.width
     memory, size = element.memory, element.memory_bytes
     w = load_words(b, small_word_names(facts))
@@ -84,4 +85,4 @@ def small_module(facts: Facts, epilogue: Epilogue | None, symbol: str, vectors: 
         b.loop(0, w["m"], height, rows)
 
     b.loop("%begin", "%end", 1, item)
-    return module([b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")], set(b.declarations), facts.vector_bits)
+    return module([b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")], set(b.declarations), target)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, call_epilogue, load_words
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum
 
 MOST_PARTS = 16
@@ -42,9 +43,9 @@ def sum_word_names() -> list[str]:
     return ["a", "c", "m", "n", "splits", "c_row", "c_column", "rows_per_batch"]
 
 
-def sum_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+def sum_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
     """The module's text: c = the sum of the parts, from the first to the last. A unit is a row."""
-    b = Builder()
+    b = Builder(target)
     element, width = facts.element, facts.tile.width
     type_, size = vector(element.compute, width), element.compute_bytes
     w = load_words(b, sum_word_names())
@@ -91,6 +92,6 @@ def sum_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
     functions = [b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")]
     declarations = set(b.declarations)
     if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", len(sum_word_names())))
-        declarations.update(epilogue.declarations())
-    return module(functions, declarations, facts.vector_bits)
+        functions.append(epilogue.emit("epilogue", len(sum_word_names()), target))
+        declarations.update(epilogue.declarations(target))
+    return module(functions, declarations, target)

@@ -14,6 +14,7 @@ from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_pack import transpose
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.runtime.target import Target
 
 LANES = 32  # rows of a panel of a, columns of a panel of b
 STEP_BYTES = 2048  # two tiles: what 64 bytes of k take in a panel
@@ -26,10 +27,10 @@ def tile_pack_function(facts: Facts, operand: str) -> Function:
     return Function(key, partial(_pack_module, element, unit, operand == "a", facts.vector_bits, key))
 
 
-def _pack_module(element: Element, unit: str, by_lanes: bool, vector_bits: int, key: str) -> str:
+def _pack_module(element: Element, unit: str, by_lanes: bool, vector_bits: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([lambda b: pack_tiles(b, element, unit, by_lanes, symbol(key))], vector_bits)
+    return module_of([lambda b: pack_tiles(b, element, unit, by_lanes, symbol(key))], target)
 
 
 def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: str) -> str:

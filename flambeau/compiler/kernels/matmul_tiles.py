@@ -31,13 +31,14 @@ from functools import partial
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernel import Word
-from flambeau.compiler.kernels.matmul_blocking import Blocking, Machine, ceil_div, grid, round_up
+from flambeau.compiler.kernels.matmul_blocking import Blocking, ceil_div, grid, round_up
 from flambeau.compiler.kernels.matmul_driver import Driver, word_names
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
+from flambeau.runtime.target import Target
 from flambeau.symbols import at_most, least, maximum, minimum
 
 # Steps between two visits of a column panel, about: a's part of the panel takes 16 KiB of a first-level cache of 48. The
@@ -87,16 +88,16 @@ def waiting_rows(rows: int, one_block: int) -> tuple[int, int]:
     return mc, 1 + (1 - one_block) * (ceil_div(mc, LANES) - 1)
 
 
-def tile_block(element: Element, m: int, n: int, k: int, batches: int, host: Machine, prepacked: bool = False) -> Blocking:
+def tile_block(element: Element, m: int, n: int, k: int, batches: int, host: Target, prepacked: bool = False) -> Blocking:
     """Blocks of an m x n x k product."""
     step = 64 // element.itemsize
     whole = round_up(maximum(k, 1), step)
     kc = tile_k_block(element, k)
-    widest = maximum(1, host.l2_bytes // 2 // (kc * element.itemsize) // LANES) * LANES
+    widest = maximum(1, host.caches[1] // 2 // (kc * element.itemsize) // LANES) * LANES
     if prepacked:
-        nc, column_blocks, row_panels, grain = prepacked_grid(m, n, host.threads)
+        nc, column_blocks, row_panels, grain = prepacked_grid(m, n, host.workers)
     else:
-        nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.threads, batches), widest)
+        nc, column_blocks, row_panels, grain = grid(LANES, LANES, m, n, ceil_div(host.workers, batches), widest)
     b_columns = minimum(nc, round_up(ceil_div(nc, ceil_div(nc, widest)), LANES))
     rows = minimum(grain * LANES, round_up(m, LANES))
     mc, buffers = waiting_rows(rows, at_most(whole, kc))
@@ -331,7 +332,7 @@ def shared_tiles(facts: Facts) -> tuple[Facts, dict[str, Word]]:
     return replace(facts, a_unit="any", b_unit="any"), words | {"tile": 0}
 
 
-def tile_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+def tile_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
     """The whole module's text."""
     element = facts.element
     others = [configuration()]
@@ -340,6 +341,6 @@ def tile_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
     writers.append(lambda b: TileDriver(b, facts, epilogue is not None).write(symbol))
     declarations: list[str] = []
     if epilogue is not None:
-        others.append(epilogue.emit("epilogue", len(word_names(facts))))
-        declarations = epilogue.declarations()
-    return module_of(writers, facts.vector_bits, others, declarations)
+        others.append(epilogue.emit("epilogue", len(word_names(facts)), target))
+        declarations = epilogue.declarations(target)
+    return module_of(writers, target, others, declarations)

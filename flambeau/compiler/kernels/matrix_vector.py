@@ -27,6 +27,7 @@ from flambeau.compiler.kernels.matmul_facts import (
     k_of_batch,
     load_words,
 )
+from flambeau.runtime.target import Target
 
 BLOCK = 256  # terms that are added up before their sum is added to the total: as in the blocked product's blocks of K
 DOT_ROWS = 4  # rows of a up to which dot products beat the blocked product
@@ -64,9 +65,9 @@ def _split_units(b: Builder, w: dict[str, str], body: Callable[[str, str, str], 
     b.loop(b.op(f"udiv i64 %begin, {per}"), last, 1, item)
 
 
-def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, shape: tuple[int, int, int]) -> str:
+def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target, shape: tuple[int, int, int]) -> str:
     """The module's text for dot products of rows of a with columns of b, `shape` (see `dot_shape`) at a time."""
-    b = Builder()
+    b = Builder(target)
     element, width = facts.element, facts.tile.width
     memory = element.memory
     w = load_words(b, vector_word_names(facts))
@@ -151,9 +152,9 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, shape: tupl
     return _finish(b, facts, epilogue, symbol)
 
 
-def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
     """The module's text for one row times a matrix whose columns lie next to each other."""
-    b = Builder()
+    b = Builder(target)
     element, width = facts.element, facts.tile.width
     memory, compute, size = element.memory, element.compute, element.compute_bytes
     type_ = vector(compute, width)
@@ -268,6 +269,6 @@ def _finish(b: Builder, facts: Facts, epilogue: Epilogue | None, symbol: str) ->
     functions = [b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")]
     declarations = set(b.declarations)
     if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", len(vector_word_names(facts))))
-        declarations.update(epilogue.declarations())
-    return module(functions, declarations, facts.vector_bits)
+        functions.append(epilogue.emit("epilogue", len(vector_word_names(facts)), b.target))
+        declarations.update(epilogue.declarations(b.target))
+    return module(functions, declarations, b.target)

@@ -8,6 +8,7 @@ from typing import Final
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel
+from flambeau.runtime.target import Target
 
 BLOCK: Final = 4096  # bytes of a unit: a page
 
@@ -36,20 +37,20 @@ def _nbytes(graph: Graph, root: int) -> int:
     return value.numel * value.dtype.itemsize
 
 
-def _emit(key: str) -> str:
+def _emit(key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     copies = key == "memory:copy"
-    b = Builder()
+    b = Builder(target)
     to = b.load("ptr", "%args", 8)
     source = b.load("ptr", b.gep("i64", "%args", 1), 8) if copies else ""
     nbytes = b.load("i64", b.gep("i64", "%args", 2 if copies else 1), 8)
     first = b.mul("%begin", BLOCK)
     count = b.sub(b.min(b.mul("%end", BLOCK), nbytes), first)
-    target = b.gep("i8", to, first)
+    start = b.gep("i8", to, first)
     if copies:
-        arguments = [("ptr", target), ("ptr", b.gep("i8", source, first)), ("i64", count), ("i1", "false")]
+        arguments = [("ptr", start), ("ptr", b.gep("i8", source, first)), ("i64", count), ("i1", "false")]
         b.call("void", "llvm.memcpy.p0.p0.i64", arguments)
     else:
-        b.call("void", "llvm.memset.p0.i64", [("ptr", target), ("i8", "0"), ("i64", count), ("i1", "false")])
-    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations)
+        b.call("void", "llvm.memset.p0.i64", [("ptr", start), ("i8", "0"), ("i64", count), ("i1", "false")])
+    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, target)

@@ -27,7 +27,7 @@ class Narrowed:
         self.r = r
         self.bits = bits
         self.narrow = Records(int32, False)
-        c.helper(*sort_function(self.narrow, bits))
+        c.helper(*sort_function(self.narrow, c.b.target))
         self.least, self.most = c.cell("i64"), c.cell("i64")
         self.steps, self.place, self.done = c.cell("i64"), c.cell("i64"), c.cell("i1")
 

@@ -20,8 +20,9 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
 from flambeau.compiler.kernels.convolution_patches import GATHER, PAIR, bit_mask, masked_read, read_kind
 from flambeau.compiler.kernels.convolution_problem import numel, operand
-from flambeau.compiler.kernels.matmul_blocking import machine, round_up
+from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 _UNROLLED_TAPS = 9  # windows up to 3x3 are unrolled: their size becomes a fact
@@ -90,7 +91,7 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
     large = operand(graph, node.outputs[0] if gradient else node.inputs[0])  # the side of the image
     if numel(large if gradient else small) == 0:
         return []
-    host = machine()
+    host = graph.target
     dtype = graph.values[node.outputs[0]].dtype
     element = element_of(dtype)
     width = max(1, host.vector_bits // (8 * element.compute_bytes))
@@ -161,10 +162,10 @@ def _is_read(graph: Graph, value_id: int) -> bool:
     return graph.root(value_id) in read
 
 
-def _emit(facts: Facts, key: str) -> str:
+def _emit(facts: Facts, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    b = Builder()
+    b = Builder(target)
     w = {"source": b.load("ptr", "%args", 8), "out": b.load("ptr", b.gep("i64", "%args", 1), 8)}
     for at, name in enumerate(_SIZES):
         w[name] = b.load("i64", b.gep("i64", "%args", 2 + at), 8)
@@ -192,7 +193,7 @@ def _emit(facts: Facts, key: str) -> str:
         plane(b, facts, w, source, out, indices)
 
     b.loop("%begin", "%end", 1, unit)
-    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, facts.vector_bits)
+    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, target)
 
 
 def _taps(b: Builder, count: str, fact: int, body: Any, carry: list[tuple[str, str]]) -> list[str]:

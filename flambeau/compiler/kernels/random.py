@@ -22,8 +22,8 @@ from flambeau.compiler.emit import convert
 from flambeau.compiler.emit.builder import module
 from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes, polynomial
-from flambeau.compiler.kernels.matmul_blocking import machine
 from flambeau.dtypes import BY_NAME, dtype
+from flambeau.runtime.target import Target
 
 WORDS = 624  # Matsumoto and Nishimura 1998, "Mersenne Twister", table II: n, m and the masks of MT19937
 SHIFT = 397
@@ -66,8 +66,8 @@ def emit_draw(key: str) -> str:
     address."""
     from flambeau.runtime.jit import symbol
 
-    width = machine().vector_bits // 32
-    c = Code()
+    c = Code([], Target.host())
+    width = c.b.target.lanes
     words, to = Array(c, "%state", "i32"), Array(c, "%to", "i32")
     left = words.after_bytes(c.i64(LEFT))
     position = words.after_bytes(c.i64(NEXT))
@@ -93,15 +93,15 @@ def emit_draw(key: str) -> str:
 
     c.while_(lambda: done.get().lt(count), some)
     header = f"define void @{symbol(key)}(ptr %state, ptr noalias %to, i64 %count) #0"
-    return module([c.b.function(header)], c.b.declarations, machine().vector_bits)
+    return module([c.b.function(header)], c.b.declarations, c.b.target)
 
 
 class Stream:
     """Code of one fill: `draw` words to a stage, then use them."""
 
     def __init__(self, names: list[str]) -> None:
-        self.bits = machine().vector_bits
-        self.c = Code(["state", "to", "draw", *names])
+        self.c = Code(["state", "to", "draw", *names], Target.host())
+        self.bits = self.c.b.target.vector_bits
         self.state = self.c.array("state", "i32")
         self.to = self.c.array("to", "i8")
         self.draw_function = self.c.array("draw", "i8").pointer
@@ -214,7 +214,7 @@ class Stream:
     def finish(self, key: str) -> str:
         from flambeau.runtime.jit import symbol
 
-        return self.c.kernel(symbol(key), self.bits)
+        return self.c.kernel(symbol(key))
 
 
 def library(function: str, x: Lanes) -> Lanes:

@@ -21,6 +21,7 @@ from flambeau.compiler.emit import convert
 from flambeau.compiler.emit.code import OF_BYTES, Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.dtypes import dtype, int64
+from flambeau.runtime.target import Target
 
 # Up to this many records counting beats the radix sort (measured with float32 keys: equal at about 100).
 SMALL = 96
@@ -169,16 +170,16 @@ def write_sorted(
     c.blocks(0, count, lanes, some)
 
 
-def sort_function(r: Records, bits: int) -> tuple[str, set[str]]:
+def sort_function(r: Records, target: Target) -> tuple[str, set[str]]:
     """`void sort_records_<element>(ptr a, ptr b, i64 count)`: the records at `a` in ascending order; `b` is as much
     space."""
-    c = Code()
+    c = Code([], target)
     a, spare = Array(c, "%a", r.element), Array(c, "%b", r.element)
     count = c.named("i64", "%count")
 
     def small() -> None:
         if r.element == "i64":
-            _comparison_counting(c, a, spare, count, bits // 64)
+            _comparison_counting(c, a, spare, count, target.vector_bits // 64)
         else:
             _insertion(c, a, count)
 

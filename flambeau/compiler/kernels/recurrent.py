@@ -14,7 +14,7 @@ from functools import partial
 
 from flambeau.compiler.graph import GATES, Graph, recurrent_operands
 from flambeau.compiler.kernel import Kernel, Scratch, Word
-from flambeau.compiler.kernels.matmul_blocking import machine, round_up
+from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.move_layout import address, reads
 from flambeau.compiler.kernels.recurrent_product import ROWS, Facts, copy_to_panels
 from flambeau.compiler.kernels.recurrent_steps import backward, forward
@@ -26,7 +26,7 @@ THREAD_OPERATIONS = 1 << 20  # that a further thread should have: some 10 micros
 def make_recurrent(graph: Graph, node_index: int) -> list[Kernel]:
     """Kernels of a `recurrent` or `recurrent_gradient` node: one that copies the weights, one that takes all steps."""
     node = graph.nodes[node_index]
-    host = machine()
+    host = graph.target
     gradient = node.op == "recurrent_gradient"
     mode = node.attr("mode")
     h = graph.values[node.inputs[1]]

@@ -11,6 +11,7 @@ from flambeau.compiler.graph import Graph, Value, contiguous_strides
 from flambeau.compiler.kernel import Kernel, Word
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.move_layout import address, reads
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 ROWS = 4  # states of a product: with four vectors of columns 16 sums in registers, two instructions for each number that is read
@@ -67,10 +68,10 @@ def copy_to_panels(graph: Graph, node_index: int, w: int, facts: Facts, columns:
     return kernel, panels
 
 
-def _emit_panels(key: str, element: str, panel: int, turned: bool, bits: int, names: list[str]) -> str:
+def _emit_panels(key: str, element: str, panel: int, turned: bool, bits: int, names: list[str], target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    c = Code(names)
+    c = Code(names, target)
     w, to = c.array("w", element), c.array("to", element)
     columns, depth = c.word("columns"), c.word("depth")
 
@@ -94,7 +95,7 @@ def _emit_panels(key: str, element: str, panel: int, turned: bool, bits: int, na
         c.for_(0, depth, lambda k: c.for_(inside, panel, lambda j: target.store(k * panel + j, 0.0)))
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), one)
-    return c.kernel(symbol(key), bits)
+    return c.kernel(symbol(key))
 
 
 def product(c: Code, f: Facts, sources: list[Array], panels: Array, depth: Lanes, columns: Lanes, pitch: Lanes, to: Array) -> None:

@@ -8,6 +8,7 @@ from flambeau.compiler.emit import math as m
 from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.kernels.recurrent_product import ROWS, Facts, product
+from flambeau.runtime.target import Target
 
 _NUMBERS = frozenset(("rows", "batch", "steps", "hidden", "width", "pitch", "area"))
 
@@ -15,9 +16,9 @@ _NUMBERS = frozenset(("rows", "batch", "steps", "hidden", "width", "pitch", "are
 class _Walk:
     """Rows of the batch through all steps, in the order of time or against it."""
 
-    def __init__(self, f: Facts, names: list[str]) -> None:
+    def __init__(self, f: Facts, names: list[str], target: Target) -> None:
         self.f = f
-        c = self.c = Code(names)
+        c = self.c = Code(names, target)
         self.arrays = {name: c.array(name, f.element) for name in names if name not in _NUMBERS and name not in ("sizes", "scratch")}
         self.sizes = c.array("sizes", "i64") if f.packed else None
         self.rows, self.batch, self.steps = c.word("rows"), c.word("batch"), c.word("steps")
@@ -55,7 +56,7 @@ class _Walk:
             c.for_(0, self.steps, each)
 
         c.for_(c.named("i64", "%begin"), end, block, ROWS)
-        return c.kernel(symbol(key), self.f.bits)
+        return c.kernel(symbol(key))
 
     def multiply(self, source: Array, pitch: Lanes, active: Lanes, depth: Lanes, columns: Lanes) -> None:
         """The product of the first `active` rows of `source` with the weights, to the scratch memory. Rows that are missing are the last one again."""
@@ -84,9 +85,9 @@ class _Walk:
         self.arrays[name].store(at, value, mask)
 
 
-def forward(key: str, f: Facts, names: list[str]) -> str:
+def forward(key: str, f: Facts, names: list[str], target: Target) -> str:
     """Words: the operands of `recurrent` by name, and sizes. The running states are the last states' memory."""
-    walk = _Walk(f, names)
+    walk = _Walk(f, names, target)
     a, hidden, width, pitch = walk.arrays, walk.hidden, walk.width, walk.pitch
     lstm = f.mode == "lstm"
 
@@ -136,9 +137,9 @@ def forward(key: str, f: Facts, names: list[str]) -> str:
     return walk.run(False, begin, step, key)
 
 
-def backward(key: str, f: Facts, names: list[str]) -> str:
+def backward(key: str, f: Facts, names: list[str], target: Target) -> str:
     """Words: the operands of `recurrent_gradient` by name, and sizes. The running gradients of the states are the memory of h's and c's."""
-    walk = _Walk(f, names)
+    walk = _Walk(f, names, target)
     c, a, hidden, width, pitch = walk.c, walk.arrays, walk.hidden, walk.width, walk.pitch
     lstm, gru = f.mode == "lstm", f.mode == "gru"
     source = a["to_hidden" if gru else "to_gates"]

@@ -21,8 +21,8 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import ErrorRecord, Kernel, Word
 from flambeau.compiler.kernels.copies import dense_base, strided_copy
 from flambeau.compiler.kernels.element import Element, element_of
-from flambeau.compiler.kernels.matmul_blocking import machine
 from flambeau.compiler.kernels.move_layout import INDEX_ERROR, Group, address, checked_index, group, reads
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Bytes of a column block. Narrower ones would leave the hardware prefetcher nothing to run after.
@@ -51,7 +51,7 @@ def make_take_rows(graph: Graph, node_index: int) -> list[Kernel]:
     }  # fmt: skip
     for g in (outer, points, inner):
         words |= g.words()
-    bits = machine().vector_bits
+    bits = graph.target.vector_bits
     key = f"take_rows:{bytes_}:{way}:{outer.fact}:{points.fact}:{inner.fact}:{bits}"
     return [
         Kernel(
@@ -63,11 +63,11 @@ def make_take_rows(graph: Graph, node_index: int) -> list[Kernel]:
     ]  # fmt: skip
 
 
-def _emit_take(key: str, names: list[str], nbytes: int, way: str, groups: tuple[Group, Group, Group], bits: int) -> str:
+def _emit_take(key: str, names: list[str], nbytes: int, way: str, groups: tuple[Group, Group, Group], bits: int, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
     outer, points, inner = groups
-    c = Code(names)
+    c = Code(names, target)
     element = OF_BYTES[nbytes]
     x, to = c.array("x", element), c.array("to", element)
     index, error = c.array("index", "i64"), c.array("error", "i64")
@@ -89,7 +89,7 @@ def _emit_take(key: str, names: list[str], nbytes: int, way: str, groups: tuple[
             c.for_(0, c.word("inner"), lambda i: target.store(i, source[inner.offsets(c, i)[0]]))
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)
-    return c.kernel(symbol(key), bits)
+    return c.kernel(symbol(key))
 
 
 def copy_run(c: Code, to: Array, source: Array, count: Lanes, bits: int) -> None:
@@ -141,7 +141,7 @@ def put_kernels(graph: Graph, node_index: int, size: int, outer: Group, points: 
     }  # fmt: skip
     for g in (outer, points, inner):
         words |= g.words()
-    bits = machine().vector_bits
+    bits = graph.target.vector_bits
     partition = "columns" if columns else "destinations"
     key = f"put_rows:{element.name}:{mode}:{partition}:{way}:{outer.fact}:{points.fact}:{inner.fact}:{bits}"
     moved = points.count * inner.count * itemsize * outer.count
@@ -155,7 +155,7 @@ def put_kernels(graph: Graph, node_index: int, size: int, outer: Group, points: 
             (node.outputs[0],), units=units, bytes=3 * moved + points.count * 8, nodes=(node_index,), fails=INDEX_ERROR,
             min_units_per_thread=maximum(1, units * THREAD_BYTES // maximum(3 * moved, 1)), starts_as=starts_as,
             # A call goes through all indices, so no more calls than threads.
-            grain=-(-units // machine().threads) if outer.count == 1 else 1,
+            grain=-(-units // graph.target.workers) if outer.count == 1 else 1,
         )
     )  # fmt: skip
     return kernels
@@ -163,12 +163,12 @@ def put_kernels(graph: Graph, node_index: int, size: int, outer: Group, points: 
 
 def _emit_put(
     key: str, names: list[str], element: Element, mode: str, columns: bool, way: str,
-    groups: tuple[Group, Group, Group], bits: int,
+    groups: tuple[Group, Group, Group], bits: int, target: Target,
 ) -> str:  # fmt: skip
     from flambeau.runtime.jit import symbol
 
     outer, points, inner = groups
-    c = Code(names)
+    c = Code(names, target)
     index, error = c.array("index", "i64"), c.array("error", "i64")
     to, source = c.array("to", "i8"), c.array("source", "i8")
     begin, end = c.named("i64", "%begin"), c.named("i64", "%end")
@@ -209,4 +209,4 @@ def _emit_put(
         c.for_(c.divide(begin, blocks), c.divide(end - 1, blocks) + 1, part)
     else:
         part(c.i64(0))
-    return c.kernel(symbol(key), bits)
+    return c.kernel(symbol(key))

@@ -23,6 +23,7 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.move_layout import address, reads
 from flambeau.compiler.kernels.records import Records, call_sort, load_keys, make_records, sort_function, write_sorted
 from flambeau.dtypes import dtype, int64, uint8
+from flambeau.runtime.target import Target
 
 BUCKETS: Final = 256
 # Elements of the sample for each bucket: with 16 the largest of 256 buckets is seldom twice the average.
@@ -73,17 +74,17 @@ def sample_sort_kernels(graph: Graph, node_index: int, r: Records, count: int, s
     return kernels
 
 
-def _emit(name: str, key: str, names: list[str], r: Records, unit: bool, bits: int) -> str:
+def _emit(name: str, key: str, names: list[str], r: Records, unit: bool, bits: int, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    c = Code(names)
+    c = Code(names, target)
     parts = {"sample": _sample, "classify": _classify, "deal": _deal, "finish": _finish}
     parts[name](c, r, c.word("step") if "step" in names and not unit else None, bits)
-    return c.kernel(symbol(key), bits)
+    return c.kernel(symbol(key))
 
 
 def _sample(c: Code, r: Records, step: Lanes | None, bits: int) -> None:
-    c.helper(*sort_function(r, bits))
+    c.helper(*sort_function(r, c.b.target))
     x, count = c.array("x", r.memory), c.word("count")
     size = BUCKETS * OVERSAMPLING
     sample, splitters = c.array("sample", "i64"), c.array("splitters", "i64")
@@ -165,7 +166,7 @@ def _column(c: Code, counts: Array, bucket: Lanes, low: Lanes, high: Lanes) -> L
 
 
 def _finish(c: Code, r: Records, step: Lanes | None, bits: int) -> None:
-    c.helper(*sort_function(r, bits))
+    c.helper(*sort_function(r, c.b.target))
     x, values, numbers = c.array("x", r.memory), c.array("values", r.memory), c.array("numbers", "i64")
     blocks, counts = c.word("blocks"), c.array("counts", "i64")
     records, dealt = c.array("records", "i64"), c.array("dealt", "i64")

@@ -21,8 +21,8 @@ from flambeau.compiler.emit.convert import Value
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Word
-from flambeau.compiler.kernels.matmul_blocking import machine
 from flambeau.compiler.kernels.move_layout import Group, address, group, reads
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Columns of a unit: four vectors of float32, so that each step of the scan touches whole cache lines.
@@ -67,7 +67,7 @@ def make_scan(graph: Graph, node_index: int) -> list[Kernel]:
     shape, strides = x.shape or (1,), x.strides or (1,)
     outer = group("outer", shape[:dim], strides[:dim])
     inner = group("inner", shape[dim + 1 :], strides[dim + 1 :])
-    facts = _Facts(node.op, x.dtype, outer, inner, strides[dim] == 1, machine().vector_bits)
+    facts = _Facts(node.op, x.dtype, outer, inner, strides[dim] == 1, graph.target.vector_bits)
     blocks = -(-inner.count // BLOCK)
     words: dict[str, Word] = {
         "x": address(graph, node.inputs[0]), "to": address(graph, node.outputs[0]), "count": shape[dim],
@@ -86,10 +86,10 @@ def make_scan(graph: Graph, node_index: int) -> list[Kernel]:
     ]  # fmt: skip
 
 
-def _emit(facts: _Facts, names: list[str]) -> str:
+def _emit(facts: _Facts, names: list[str], target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    c = Code(names)
+    c = Code(names, target)
     d, outer, inner = facts.dtype, facts.outer, facts.inner
     x, to = c.array("x", "i8"), c.array("to", "i8")
     indices = c.array("indices", "i64") if "indices" in names else None
@@ -122,7 +122,7 @@ def _emit(facts: _Facts, names: list[str]) -> str:
         c.blocks(low, high, lanes, columns)
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), unit)
-    return c.kernel(symbol(facts.key), facts.bits)
+    return c.kernel(symbol(facts.key))
 
 
 class _Scan:

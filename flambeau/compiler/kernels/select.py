@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from flambeau.compiler.emit import convert
 from flambeau.compiler.emit.code import OF_BYTES, Array, Code
 from flambeau.compiler.emit.lanes import Lanes
-from flambeau.compiler.kernels.matmul_blocking import machine
 from flambeau.compiler.kernels.records import Records, call_sort, sort_function
 from flambeau.dtypes import BY_NAME, dtype
+from flambeau.runtime.target import Target
 
 # Lanes of a truth test: the words of set bits are i64s.
 TEST_LANES = 16
@@ -23,8 +23,7 @@ class _Selection:
     """Code of one function."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.bits = machine().vector_bits
-        self.c = Code(names)
+        self.c = Code(names, Target.host())
         self.count = self.c.named("i64", "%end")
 
     def truth(self, x: Array, d: dtype, i: Lanes, lanes: int, mask: str | None) -> Lanes:
@@ -41,7 +40,7 @@ class _Selection:
     def finish(self, key: str, result: Lanes | None = None) -> str:
         from flambeau.runtime.jit import symbol
 
-        return self.c.kernel(symbol(key), self.bits, result)
+        return self.c.kernel(symbol(key), result)
 
 
 def emit_count(key: str, d: dtype) -> str:
@@ -134,7 +133,7 @@ def emit_order(key: str, d: dtype) -> str:
     1, 2, ...), sorted by element x[row * step] (stable). `a` and `b` are space for as many records."""
     s = _Selection(["x", "step", "order", "next", "a", "b"])
     c, r = s.c, Records(d, False)
-    c.helper(*sort_function(r, s.bits))
+    c.helper(*sort_function(r, c.b.target))
     x, order, following = c.array("x", r.memory), c.array("order", "i64"), c.array("next", "i64")
     a, b = c.array("a", r.element), c.array("b", r.element)
     natural = order[0].lt(0)

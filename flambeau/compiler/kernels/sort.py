@@ -9,11 +9,12 @@ from flambeau.compiler.emit.code import Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
-from flambeau.compiler.kernels.matmul_blocking import machine, round_up
+from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.move_layout import Group, address, group, reads
 from flambeau.compiler.kernels.narrowed import Narrowed
 from flambeau.compiler.kernels.records import Records, call_sort, make_records, sort_function, write_sorted
 from flambeau.compiler.kernels.sample_sort import LONG, THREADS, sample_sort_kernels
+from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Elements that a thread should have to sort before a further one is worth starting (about 10 ns each).
@@ -48,9 +49,9 @@ def row_kernels(graph: Graph, node_index: int, name: str, r: Records, keep: int 
     inner = 1
     for size in x.shape[dim + 1 :]:
         inner *= size
-    host = machine()
+    host = graph.target
     bits = host.vector_bits
-    if rows.count == 1 and keep is None and count >= LONG and r.element == "i64" and host.threads >= THREADS:
+    if rows.count == 1 and keep is None and count >= LONG and r.element == "i64" and host.workers >= THREADS:
         return sample_sort_kernels(graph, node_index, r, count, step, bits)
     words: dict[str, Word] = {
         "x": address(graph, node.inputs[0]), "values": address(graph, node.outputs[0]),
@@ -74,11 +75,11 @@ def row_kernels(graph: Graph, node_index: int, name: str, r: Records, keep: int 
     ]  # fmt: skip
 
 
-def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense: bool, bits: int) -> str:
+def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense: bool, bits: int, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    c = Code(names)
-    c.helper(*sort_function(r, bits))
+    c = Code(names, target)
+    c.helper(*sort_function(r, c.b.target))
     narrowed = Narrowed(c, r, bits) if r.element == "i128" else None
     x, values, numbers = c.array("x", r.memory), c.array("values", r.memory), c.array("numbers", "i64")
     count, keep, inner = c.word("count"), c.word("keep"), c.word("inner")
@@ -104,7 +105,7 @@ def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense
             c.when(done ^ 1, whole)
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)
-    return c.kernel(symbol(key), bits)
+    return c.kernel(symbol(key))
 
 
 def row_start(c: Code, row: Lanes, count: Lanes, inner: Lanes, dense: bool) -> Lanes:

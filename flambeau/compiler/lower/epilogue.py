@@ -14,7 +14,7 @@ from flambeau.compiler.kernel import Address, Word
 from flambeau.compiler.lower import layout
 from flambeau.compiler.lower.spec import Block, Compute, Nest, check, words_of
 from flambeau.compiler.lower.statements import Writer, weight
-from flambeau.runtime import target
+from flambeau.runtime.target import Target
 
 
 class Epilogue:
@@ -24,29 +24,29 @@ class Epilogue:
 
     def __init__(
         self, nest: Nest, groups: tuple[int, int], by_rows: bool, words: list[Word],
-        in_place: tuple[tuple[int, int], ...],
+        in_place: tuple[tuple[int, int], ...], vector_bits: int,
     ) -> None:  # fmt: skip
         self.nest = nest
         self.groups = groups
         self.by_rows = by_rows
         self.words = words
         self.in_place = in_place
-        self.key = f"epilogue:{target.vector_bits()}:{groups[0]},{groups[1]},{int(by_rows)}:{layout.key_of(nest)}"
-        self._declarations: list[str] | None = None
+        self.key = f"epilogue:{vector_bits}:{groups[0]},{groups[1]},{int(by_rows)}:{layout.key_of(nest)}"
+        self._declarations: dict[Target, list[str]] = {}
 
-    def emit(self, name: str, first_word: int) -> str:
+    def emit(self, name: str, first_word: int, target: Target) -> str:
         """Text of `define internal void @name(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1)`; the
         epilogue's words start at word `first_word` of %args."""
         from flambeau.compiler.emit.loops import emit_epilogue
 
-        text, self._declarations = emit_epilogue(self.nest, self.groups, self.by_rows, name, first_word)
+        text, self._declarations[target] = emit_epilogue(self.nest, self.groups, self.by_rows, name, first_word, target)
         return text
 
-    def declarations(self) -> list[str]:
-        """What the emitted text needs declared (call `emit` first)."""
-        if self._declarations is None:
-            self.emit("unused", 0)
-        return self._declarations or []
+    def declarations(self, target: Target) -> list[str]:
+        """What the emitted text needs declared."""
+        if target not in self._declarations:
+            self.emit("unused", 0, target)
+        return self._declarations[target]
 
 
 def make_epilogue(graph: Graph, group: Group) -> Epilogue:
@@ -81,7 +81,7 @@ def make_epilogue(graph: Graph, group: Group) -> Epilogue:
         sizes[column] = 1
         loops.append(column)
     total = sum(weight(s.op) for block in body.blocks for s in block.body if isinstance(s, Compute))
-    width = layout.lanes_of(body.accesses)
+    width = layout.lanes_of(body.accesses, graph.target)
     nest = Nest(
         len(loops), 0, len(loops) - 1, width, 4 if total <= 6 else 2 if total <= 40 else 1,
         tuple(layout.access_class(a, loops, sizes) for a in body.accesses),
@@ -108,7 +108,7 @@ def make_epilogue(graph: Graph, group: Group) -> Epilogue:
             case _:
                 raise RuntimeError(f"no word {word} in an epilogue")
     shared = _shared(graph, group, head, layout.in_place_pairs(graph, body))
-    return Epilogue(nest, (counts[0], counts[1]), by_rows, words, shared)
+    return Epilogue(nest, (counts[0], counts[1]), by_rows, words, shared, graph.target.vector_bits)
 
 
 def _shared(

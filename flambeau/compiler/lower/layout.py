@@ -33,7 +33,7 @@ from flambeau.compiler.lower.spec import (
 )
 from flambeau.compiler.lower.statements import Body, RawAccess, weight
 from flambeau.compiler.summation import SHOWN
-from flambeau.runtime import target
+from flambeau.runtime.target import Target
 from flambeau.symbols import as_int, at_most, maximum, roughly_over, same
 
 CHECK: list[bool] = [False]  # prove every nest legal after lowering (tests switch it on)
@@ -46,12 +46,6 @@ SHORT_ROW: Final = 8
 # Vectors side by side in a reduction of columns: what is read of each row must be long enough for the memory to stream
 # (4096 x 4096 float32, 2 threads: sum(0) takes 4.5 ms with 4, 2.7 ms with 16; amax(0) 4.7 and 2.4 ms).
 WIDE_COLUMNS: Final = 16
-# Results of this size leave the cache before anything reads them; smaller ones may be read there by the next kernel.
-STREAM_BYTES: Final = 1 << 24
-# A thread is worth starting for this many nanoseconds of work (a barrier costs 1 to 3 microseconds; measured).
-THREAD_NANOSECONDS: Final = 8000
-BYTES_PER_NANOSECOND: Final = 10.0  # of one core, from memory
-NANOSECONDS_PER_WEIGHT: Final = 0.025  # one vector instruction for each 16 elements, at 2.5 GHz
 
 
 def order(loops: set[int], sizes: dict[int, int], accesses: Sequence[RawAccess], stores_first: bool) -> list[int]:
@@ -86,9 +80,9 @@ def join(loops: list[int], sizes: dict[int, int], accesses: Sequence[RawAccess])
 SHOWN_UNROLL = 2
 
 
-def lanes_of(accesses: Sequence[RawAccess]) -> int:
+def lanes_of(accesses: Sequence[RawAccess], target: Target) -> int:
     """Vector width in elements: a whole register of the kernel's main dtype (narrow floats are computed as float32)."""
-    bits = target.vector_bits()
+    bits = target.vector_bits
     sizes = {a.dtype.to_real().itemsize for a in accesses if a.role in ("load", "store") and a.strides}
     if 4 in sizes or 2 in sizes:
         return bits // 32
@@ -137,7 +131,7 @@ def make_kernel(
         row = [_one_point(sizes, accesses)]
     columns = prefers_columns(accesses, row, reduced_loops, sizes)
     points = prod(sizes[loop] for loop in (*row, *reduced_loops))
-    width = 1 if points <= 1 and not reduced_loops else lanes_of(accesses)
+    width = 1 if points <= 1 and not reduced_loops else lanes_of(accesses, graph.target)
     weights = [
         sum(weight(s.op) if isinstance(s, Compute) else 0 for s in block.body) for block in body.blocks
     ]
@@ -175,7 +169,7 @@ def make_kernel(
         tuple(d.name for d in body.dtypes),
         loops.index(split) if split >= 0 else -1, outer.index(blocks_loop) if split >= 0 else -1,
         outer.index(tile_loop) if tile_loop >= 0 else -1, transposed,
-        _streams(graph, body, sizes, loops[vector]), not reduced_loops and _is_far(body, sizes, loops[vector]),
+        _streams(graph, body, sizes, loops[vector]), not reduced_loops and _is_far(graph, body, sizes, loops[vector]),
     )  # fmt: skip
     if CHECK[0]:
         check(nest, sizes_of(graph, body, sizes, loops))
@@ -190,7 +184,7 @@ def _streams(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> bo
     """Whether the stores should bypass the cache: the results are large and every vector of them is aligned."""
     updated = {value for _, value in graph.updates}
     stores = [a for a in body.accesses if a.role == "store" and a.strides.get(vector)]
-    if not roughly_over(sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in stores]), STREAM_BYTES - 1):
+    if not roughly_over(sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in stores]), graph.target.costs.stream_bytes - 1):
         return False
     for a in stores:
         size = a.dtype.itemsize
@@ -201,10 +195,10 @@ def _streams(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> bo
     return True
 
 
-def _is_far(body: Body, sizes: dict[int, int], vector: int) -> bool:
+def _is_far(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> bool:
     """Whether what the vectors read is too much for the caches to have it."""
     loads = [a for a in body.accesses if a.role == "load" and a.strides.get(vector) == 1]
-    return roughly_over(sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in loads]), STREAM_BYTES - 1)
+    return roughly_over(sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in loads]), graph.target.costs.stream_bytes - 1)
 
 
 def _find_tile(
@@ -324,17 +318,18 @@ def _kernel(
     spanned = [loop for position, loop in enumerate(loops) if position != nest.split_by]
     points = prod(sizes[loop] for loop in spanned)
     row_points = prod(sizes[loop] for loop in spanned if loop in body.row_loops)
-    traffic, operations, nanoseconds = _work(body, sizes, nest, points, row_points)
-    memory = traffic / BYTES_PER_NANOSECOND
+    traffic, operations, nanoseconds = _work(graph, body, sizes, nest, points, row_points)
+    costs = graph.target.costs
+    memory = traffic / costs.bytes_per_nanosecond
     per_unit = maximum(memory, nanoseconds) / maximum(units, 1)
     reads = tuple(dict.fromkeys(_reads(body)))
     writes = tuple(dict.fromkeys(a.value for a in body.accesses if a.role == "store" and a.value is not None))
-    key = "loops:" + str(target.vector_bits()) + ":" + key_of(nest)
+    key = "loops:" + str(graph.target.vector_bits) + ":" + key_of(nest)
     return Kernel(
         name, key, _emitter(nest, key), words, reads, writes, units, traffic, operations, nodes,
         in_place_pairs(graph, body),
         "index {value} is out of bounds for dimension with size {bound}" if nest.can_fail else None,
-        min_units_per_thread=maximum(1, as_int(THREAD_NANOSECONDS / maximum(per_unit, 1e-3))),
+        min_units_per_thread=maximum(1, as_int(costs.thread_nanoseconds / maximum(per_unit, 1e-3))),
     )  # fmt: skip
 
 
@@ -360,12 +355,12 @@ def key_of(nest: Nest) -> str:
     return "|".join(parts).replace(" ", "")
 
 
-def _emitter(nest: Nest, key: str) -> Callable[[], str]:
-    def emit() -> str:
+def _emitter(nest: Nest, key: str) -> Callable[[Target], str]:
+    def emit(target: Target) -> str:
         from flambeau.compiler.emit.loops import emit_nest
         from flambeau.runtime import jit
 
-        return emit_nest(nest, jit.symbol(key))
+        return emit_nest(nest, jit.symbol(key), target)
 
     return emit
 
@@ -389,7 +384,7 @@ def _reads(body: Body) -> list[int]:
 
 
 def _work(
-    body: Body, sizes: dict[int, int], nest: Nest, points: int, row_points: int
+    graph: Graph, body: Body, sizes: dict[int, int], nest: Nest, points: int, row_points: int
 ) -> tuple[int, int, float]:
     """Bytes of memory traffic, operations, and nanoseconds of arithmetic of one core."""
     traffic = 0
@@ -409,7 +404,7 @@ def _work(
                 total += count * weight(s.op)
             else:
                 total += count // 2
-    return traffic, operations, total * NANOSECONDS_PER_WEIGHT * 16 / max(nest.width, 1)
+    return traffic, operations, total * graph.target.costs.nanoseconds_per_weight * 16 / max(nest.width, 1)
 
 
 def in_place_pairs(graph: Graph, body: Body) -> tuple[tuple[int, int], ...]:

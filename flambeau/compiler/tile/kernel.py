@@ -14,10 +14,10 @@ from flambeau.compiler.tile.build import without_dead
 from flambeau.compiler.tile.check import check
 from flambeau.compiler.tile.ir import Op, Program, walk
 from flambeau.compiler.tile.lower import WORDS, lower, written
-from flambeau.compiler.tile.target import Target
 from flambeau.runtime import buffers, jit, threads
 from flambeau.runtime.runner import THREAD_NANOSECONDS, Relocation, Task
 from flambeau.runtime.runner import Program as Runnable
+from flambeau.runtime.target import Target
 
 _KEPT: Final = 64  # grids whose runnable programs are kept
 _ROUNDS: Final = 8  # of a loop, where nobody knows

@@ -18,8 +18,8 @@ from flambeau.compiler.tile.products import multiply
 from flambeau.compiler.tile.reading import Reading
 from flambeau.compiler.tile.regions import identity
 from flambeau.compiler.tile.segment import Nest, Segment, fill
-from flambeau.compiler.tile.target import Target
 from flambeau.dtypes import dtype, float32
+from flambeau.runtime.target import Target
 
 _JOINING = ("pointwise", "bitcast", "load", "store", "reduce")
 # The words after the parameters.
@@ -43,7 +43,7 @@ def lower(program: Program, target: Target, symbol: str) -> Lowered:
 class _Lowering:
     def __init__(self, program: Program, target: Target) -> None:
         self.program, self.target = program, target
-        self.c = Code([*(f"p{i}" for i in range(len(program.params))), *WORDS])
+        self.c = Code([*(f"p{i}" for i in range(len(program.params))), *WORDS], target)
         self.r = Reading(self.c)
         self.forms = self.r.forms
         self.used = 0  # bytes of scratch memory
@@ -83,7 +83,7 @@ class _Lowering:
             self.region(self.program.body)
 
         c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), one)
-        return Lowered(c.kernel(symbol, self.target.vector_bits), self.used, tuple(self.messages))
+        return Lowered(c.kernel(symbol), self.used, tuple(self.messages))
 
     def _argument(self, word: Lanes, t: Type) -> Lanes:
         element = element_of(t.element)

@@ -21,6 +21,7 @@ from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.tile.infer import COMPARISONS
 from flambeau.compiler.tile.ir import Element, Pointer
 from flambeau.dtypes import BY_NAME, bool_, dtype, float32
+from flambeau.runtime.target import Target
 
 Array = Any  # numpy.ndarray
 
@@ -94,7 +95,7 @@ def _emit(key: str, op: str, d: dtype, to: dtype, count: int) -> str:
     from flambeau.runtime.jit import symbol
 
     names = [f"x{i}" for i in range(count)]
-    c = Code([*names, "to"])
+    c = Code([*names, "to"], Target.host())
     held, target = register_dtype(d), register_dtype(to)
 
     def one(i: Lanes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.tile.forms import Buffer
-from flambeau.compiler.tile.target import Target
+from flambeau.runtime.target import Target
 
 
 def multiply(c: Code, target: Target, a: Buffer, b: Buffer, acc: Buffer, m: int, n: int, k: int) -> None:

@@ -25,8 +25,8 @@ from flambeau.compiler.tile.interpret import PARTIALS
 from flambeau.compiler.tile.ir import Op, Pointer, Value
 from flambeau.compiler.tile.reading import Reading
 from flambeau.compiler.tile.regions import combined, identity
-from flambeau.compiler.tile.target import Target
 from flambeau.dtypes import dtype, int64
+from flambeau.runtime.target import Target
 
 VECTORS: Final = 4  # of the last dim, in one round of its loop
 

@@ -29,7 +29,7 @@ from flambeau.distributed.launcher.worker import Output, Worker, stop
 from flambeau.distributed.rendezvous import ROUND
 from flambeau.distributed.store import PrefixStore, Store, wait_for_count
 from flambeau.distributed.tcp_store import TCPStore
-from flambeau.runtime.target import usable_processors
+from flambeau.runtime.resources import usable_processors
 
 
 @dataclass

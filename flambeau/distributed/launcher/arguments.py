@@ -12,7 +12,7 @@ from typing import Any
 
 from flambeau.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, LogsSpecs, Std, to_map
 from flambeau.distributed.launcher.api import LaunchConfig
-from flambeau.runtime.target import usable_processors
+from flambeau.runtime.resources import usable_processors
 
 
 def get_args_parser() -> argparse.ArgumentParser:
