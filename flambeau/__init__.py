@@ -282,6 +282,10 @@ _LAZY_NAMES |= dict.fromkeys(
     "is_autocast_ipu_enabled set_autocast_ipu_enabled get_autocast_ipu_dtype set_autocast_ipu_dtype is_autocast_xla_enabled "
     "set_autocast_xla_enabled get_autocast_xla_dtype set_autocast_xla_dtype".split(), "flambeau.settings"
 ) | {"thread_safe_generator": "flambeau.random"}  # fmt: skip
+_LAZY_NAMES |= dict.fromkeys(
+    "AnyType BoolType ComplexType DeviceObjType DictType FloatType FutureType IntType ListType NoneType NumberType OptionalType RRefType StreamObjType "
+    "StringType TensorType TupleType Type UnionType".split(), "flambeau.jit.types"
+)  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys("ScriptModule ScriptFunction CompilationUnit fork wait".split(), "flambeau.jit") | {"Future": "flambeau.futures"}
 _LAZY_NAMES |= dict.fromkeys(("DisableTorchFunction", "DisableTorchFunctionSubclass"), "flambeau.ops.dispatch")
 _LAZY_NAMES |= dict.fromkeys(

@@ -425,9 +425,9 @@ class Tensor(Methods):
             if force is not False:
                 _must_be("numpy", "force bool", force)
             if self.requires_grad:
-                if not force:
+                if not force and local.trace.grad_enabled:
                     raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-                return self.detach().numpy(force=True)
+                return self.detach().numpy(force=force)
             if self._meta.bits:
                 if force:
                     return self._plain().numpy()

@@ -110,10 +110,15 @@ class GraphAppendingTracer(TracerBase):
         self.graph = graph
 
 
+# Its own attributes before they are there, and those by which a wrapper knows a tensor of ours (ops/wrapper.py).
+_NOT_ANSWERED = frozenset(("node", "tracer", "_gen", "_slot", "_meta"))
+
+
 class Proxy:
     """Stands for the result of `node`."""
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
+        instrument.functions()  # a proxy answers outside of a trace, too: e3nn writes graphs with it
         self.tracer = tracer if tracer is not None else GraphAppendingTracer(node.graph)
         self.node = node
 
@@ -121,7 +126,7 @@ class Proxy:
         return f"Proxy({self.node.name})"
 
     def __getattr__(self, k: str) -> Any:
-        if k in ("node", "tracer") or (k.startswith("__") and k.endswith("__")):
+        if k in _NOT_ANSWERED or (k.startswith("__") and k.endswith("__")):
             raise AttributeError(f"'Proxy' object has no attribute {k!r}")
         return Attribute(self, k)
 

@@ -109,7 +109,13 @@ PLAIN = {Tensor, int, float, bool, complex, str, type(None), Device, dtype, Size
 
 
 def ask(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What the first of the arguments answers that does not decline (NotImplemented); TypeError where all do."""
+    """What the first of the arguments answers that does not decline (NotImplemented); TypeError where all do.
+
+    A function's `asked_as` makes of the arguments those that PyTorch asks with.
+    """
+    spelled = getattr(function, "asked_as", None)
+    if spelled is not None:
+        args = spelled(args)
     types = tuple(type(a) for a in relevant)
     for a in relevant:
         if isinstance(a, Dispatched) and (type(a).__torch_function__ in _IGNORED or getattr(type(a).__torch_function__, "__func__", None) is _OWN):

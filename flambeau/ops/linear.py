@@ -460,18 +460,24 @@ def _equation(arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     return equation, arguments[::2]
 
 
+def _spread(args: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of einsum with its operands one by one, where they came as one list."""
+    return (args[0], *args[1]) if len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], (list, tuple)) else args
+
+
 def einsum(*args: Any) -> Tensor:
     """Sums of products in Einstein's notation: "bik,bkj->bij" and the operands, or each operand followed by the list of its dims' numbers.
 
     Pairs are contracted from left to right.
     """
     equation, operands = (args[0], args[1:]) if args and isinstance(args[0], str) else _equation(args)
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = tuple(operands[0])
+    _, *operands = _spread((equation, *operands))
     if not operands:
         raise ValueError("einsum(): must provide at least one operand")
-    return _einsum(list(operands), equation)  # type: ignore[no-any-return]
+    return _einsum(operands, equation)  # type: ignore[no-any-return]
 
+
+einsum.asked_as = _spread  # type: ignore[attr-defined]
 
 @operation(method=True)
 def trace(input: Tensor) -> Tensor:

@@ -9,4 +9,4 @@ from flambeau.ops.from_memory import from_dlpack as from_dlpack
 
 def to_dlpack(tensor: Any) -> Any:
     """A capsule by which another library can read the tensor's memory."""
-    return tensor.__dlpack__()
+    return tensor.detach().__dlpack__()

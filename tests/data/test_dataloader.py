@@ -252,3 +252,38 @@ def test_argument_errors(kwargs):
     for _, data in BOTH:
         with pytest.raises(ValueError):
             data.DataLoader([1, 2], **kwargs)
+
+
+class LoaderLike:
+    """No DataLoader, with the attributes that PyTorch's iterators read of one, as fastai's loader makes it."""
+
+    _IterableDataset_len_called, _auto_collation, drop_last, in_order = None, False, False, True
+    generator, prefetch_factor, timeout, pin_memory, pin_memory_device, persistent_workers = None, 2, 0, False, "", False
+    multiprocessing_context = worker_init_fn = None
+
+    def __init__(self, module, data, workers):
+        self.module, self.num_workers, self.dataset = module, workers, self
+        self._dataset_kind = data.dataloader._DatasetKind.Iterable
+        self._index_sampler = iter(range(100))
+        self.multiprocessing_context = module.multiprocessing if workers else None
+
+    def _get_shared_seed(self):
+        return None
+
+    def collate_fn(self, samples):
+        return samples
+
+    def __iter__(self):
+        worker = self.module.utils.data.get_worker_info()
+        return iter([self.module.full((2,), i) for i in range(5) if worker is None or i % worker.num_workers == worker.id])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_iterators_take_what_is_like_a_loader(workers):
+    """By the attributes that PyTorch's iterators read: each of ours reads no other without having something in its place."""
+    found = []
+    for module, data in BOTH:
+        kind = data.dataloader._MultiProcessingDataLoaderIter if workers else data.dataloader._SingleProcessDataLoaderIter
+        iterator = kind(LoaderLike(module, data, workers))
+        found.append([plain(batch) for batch in iterator])
+    assert found[0] == found[1] and len(found[0]) == 5

@@ -1,7 +1,8 @@
 """`scripts/ecosystem scan`: which `torch.*` names the installed packages' sources use and flambeau lacks, by number of packages.
 
-Sources are read, not executed. A name counts where it is imported from torch or reached from an imported module of torch by attributes. Names that
-PyTorch (`--torch PYTHON`, an interpreter that has it) lacks too are left out: packages ask for older and newer ones behind `hasattr`.
+Sources are read, not executed. A name counts where it is imported from torch, reached from an imported module of torch by attributes, or asked of itself
+by a class that derives from one of torch's. Names that PyTorch (`--torch PYTHON`, an interpreter that has it) lacks too are left out: packages ask for
+older and newer ones behind `hasattr`.
 """
 
 from __future__ import annotations
@@ -42,15 +43,35 @@ class _Uses(ast.NodeVisitor):
                     self.known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        parts = [node.attr]
-        inner: ast.expr = node.value
-        while isinstance(inner, ast.Attribute):
-            parts.append(inner.attr)
-            inner = inner.value
-        if isinstance(inner, ast.Name) and inner.id in self.known:
-            self.found.add(".".join([self.known[inner.id], *reversed(parts)]))
+        name, inner = self._dotted(node)
+        if name is not None:
+            self.found.add(name)
         else:
             self.visit(inner)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """What a class asks of itself (`self.x`, `super().x`) it may have from its bases in torch."""
+        bases = [name for name, _ in map(self._dotted, node.bases) if name is not None]
+        for inner in ast.walk(node) if bases else ():
+            if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Load) and _is_self(inner.value):
+                self.found.update(f"{base}.{inner.attr}" for base in bases)
+        self.generic_visit(node)
+
+    def _dotted(self, node: ast.expr) -> tuple[str | None, ast.expr]:
+        """The dotted name under torch, if it is one; and the expression that its attributes are of."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        known = self.known.get(node.id) if isinstance(node, ast.Name) else None
+        return None if known is None else ".".join([known, *reversed(parts)]), node
+
+
+def _is_self(node: ast.expr) -> bool:
+    """Whether an expression is `self` or `super()`."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "super"
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def uses(source: str) -> set[str]:

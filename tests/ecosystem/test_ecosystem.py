@@ -41,3 +41,11 @@ def test_programs_say_what_they_use(program: Path) -> None:
     packages, what = compare.head(program)
     assert packages and what
     compile(program.read_text(), str(program), "exec")
+
+
+def test_what_classes_ask_of_themselves_counts() -> None:
+    """Inner names of torch's classes that packages' subclasses call."""
+    lines = ["import torch.nn as nn", "class A(nn.Linear):", "    def f(self):", "        self.x = super()._inner() + self._other(self.y.z)"]
+    found = scan.uses("\n".join(lines))
+    assert {"torch.nn.Linear._inner", "torch.nn.Linear._other", "torch.nn.Linear.y"} <= found
+    assert not any(name.endswith((".x", ".z")) for name in found)

@@ -219,6 +219,33 @@ def test_numpy_refusals() -> None:
         ft.from_numpy(np.arange(4)[::-1])
 
 
+def test_numpy_of_what_requires_grad_without_grad_mode() -> None:
+    """Each way to an array looks at the mode as PyTorch does: without gradients the array shares the memory."""
+    torch = pytest.importorskip("torch")
+    ways = {
+        "numpy": lambda m, t: t.numpy(), "forced": lambda m, t: t.numpy(force=True), "array": lambda m, t: t.__array__(),
+        "asarray": lambda m, t: np.asarray(t), "from_dlpack": lambda m, t: np.from_dlpack(t),
+        "capsule": lambda m, t: m.from_dlpack(m.utils.dlpack.to_dlpack(t)),
+    }  # fmt: skip
+    for name, way in ways.items():
+        for enabled in (True, False):
+            for inner in (True, False):
+                outcomes = []
+                for module in (ft, torch):
+                    x = module.ones(3, requires_grad=True)
+                    t = x * 2 if inner else x
+                    with module.set_grad_enabled(enabled):
+                        try:
+                            made = way(module, t)
+                        except (RuntimeError, BufferError) as error:
+                            outcomes.append(type(error))
+                            continue
+                    with module.no_grad():
+                        made[0] = 7
+                        outcomes.append(t.tolist())
+                assert outcomes[0] == outcomes[1], (name, enabled, inner)
+
+
 def test_dlpack_both_ways() -> None:
     torch = pytest.importorskip("torch")
     for dtype in ("float32", "float64", "int64", "int32", "uint8", "bool", "float16", "complex64"):

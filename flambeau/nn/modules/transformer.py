@@ -34,12 +34,9 @@ def _clones(module: Module, count: int) -> ModuleList:
 
 
 class _Layer(Module):
-    """What encoder and decoder layers share: self-attention, the feed-forward block, dropout."""
+    """What encoder and decoder layers share. Their blocks have PyTorch's inner names: subclasses call them in a `forward` of their own."""
 
     __constants__ = ["norm_first"]
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))  # type: ignore[no-any-return]
 
     def _attend(
         self, attention: MultiheadAttention, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None, causal: bool
@@ -86,13 +83,16 @@ class TransformerEncoderLayer(_Layer):
         _refuse_mask("TransformerEncoderLayer", "src_mask", src_mask)
         x = src
         if self.norm_first:
-            x = x + self._attention(self.norm1(x), src_mask, src_key_padding_mask, is_causal)
-            return x + self.dropout2(self._feed_forward(self.norm2(x)))  # type: ignore[no-any-return]
-        x = self.norm1(x + self._attention(x, src_mask, src_key_padding_mask, is_causal))
-        return self.norm2(x + self.dropout2(self._feed_forward(x)))  # type: ignore[no-any-return]
+            x = x + self._sa_block(self.norm1(x), src_mask, src_key_padding_mask, is_causal=is_causal)
+            return x + self._ff_block(self.norm2(x))
+        x = self.norm1(x + self._sa_block(x, src_mask, src_key_padding_mask, is_causal=is_causal))
+        return self.norm2(x + self._ff_block(x))  # type: ignore[no-any-return]
 
-    def _attention(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor:
-        return self.dropout1(self._attend(self.self_attn, x, x, mask, padding, causal))  # type: ignore[no-any-return]
+    def _sa_block(self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False) -> Tensor:
+        return self.dropout1(self._attend(self.self_attn, x, x, attn_mask, key_padding_mask, is_causal))  # type: ignore[no-any-return]
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]
 
 
 class TransformerDecoderLayer(_Layer):
@@ -125,24 +125,25 @@ class TransformerDecoderLayer(_Layer):
         tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False, memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        def own(x: Tensor) -> Tensor:
-            attended = self._attend(self.self_attn, x, x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
-            return self.dropout1(attended)  # type: ignore[no-any-return]
-
-        def other(x: Tensor) -> Tensor:
-            attended = self._attend(
-                self.multihead_attn, x, memory, memory_mask, memory_key_padding_mask, memory_is_causal
-            )
-            return self.dropout2(attended)  # type: ignore[no-any-return]
-
         x = tgt
         if self.norm_first:
-            x = x + own(self.norm1(x))
-            x = x + other(self.norm2(x))
-            return x + self.dropout3(self._feed_forward(self.norm3(x)))  # type: ignore[no-any-return]
-        x = self.norm1(x + own(x))
-        x = self.norm2(x + other(x))
-        return self.norm3(x + self.dropout3(self._feed_forward(x)))  # type: ignore[no-any-return]
+            x = x + self._sa_block(self.norm1(x), tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+            x = x + self._mha_block(self.norm2(x), memory, memory_mask, memory_key_padding_mask, memory_is_causal)
+            return x + self._ff_block(self.norm3(x))
+        x = self.norm1(x + self._sa_block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
+        x = self.norm2(x + self._mha_block(x, memory, memory_mask, memory_key_padding_mask, memory_is_causal))
+        return self.norm3(x + self._ff_block(x))  # type: ignore[no-any-return]
+
+    def _sa_block(self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False) -> Tensor:
+        return self.dropout1(self._attend(self.self_attn, x, x, attn_mask, key_padding_mask, is_causal))  # type: ignore[no-any-return]
+
+    def _mha_block(
+        self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        return self.dropout2(self._attend(self.multihead_attn, x, mem, attn_mask, key_padding_mask, is_causal))  # type: ignore[no-any-return]
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]
 
 
 class TransformerEncoder(Module):

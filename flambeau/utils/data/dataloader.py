@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import flambeau as torch
 from flambeau.utils.data.collate import default_collate, default_convert
@@ -227,6 +227,34 @@ def _context(context: Any, workers: int) -> Any:
     return context
 
 
+class _LoaderLike:
+    """What is no DataLoader and has the attributes that PyTorch's iterators read of one (fastai's loader makes such): it has all else that ours read."""
+
+    _DEFAULTS: ClassVar[dict[str, Any]] = {
+        "batch_size": None, "_length_told": None, "num_workers": 0, "prefetch_factor": 2, "persistent_workers": False, "in_order": True,
+        "worker_init_fn": None, "multiprocessing_context": None, "generator": None,
+    }  # fmt: skip
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._position = Position()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name, self._DEFAULTS[name]) if name in self._DEFAULTS else getattr(self._loader, name)
+
+    @property
+    def _iterable(self) -> bool:
+        return bool(self._loader._dataset_kind == _DatasetKind.Iterable)
+
+    def _seed_pipes(self) -> None:
+        """It has no data pipes."""
+
+
+def as_loader(loader: Any) -> Any:
+    """A DataLoader as it is, anything else as one."""
+    return loader if isinstance(loader, DataLoader) else _LoaderLike(loader)
+
+
 class _BaseDataLoaderIter:
     """The base of iterators over a loader."""
 
@@ -234,7 +262,8 @@ class _BaseDataLoaderIter:
 class SingleProcess(_BaseDataLoaderIter):
     """Makes each batch when it is asked for."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: Any) -> None:
+        loader = as_loader(loader)
         if loader.timeout != 0:
             raise ValueError("timeout must be 0 without workers")
         self._position = position = loader._position.begin(loader)

@@ -17,7 +17,7 @@ import warnings
 import weakref
 from typing import Any
 
-from flambeau.utils.data.dataloader import _BaseDataLoaderIter, warn_of_length
+from flambeau.utils.data.dataloader import _BaseDataLoaderIter, as_loader, warn_of_length
 from flambeau.utils.data.sampler import draw_seed
 from flambeau.utils.data.transport import Inbox
 from flambeau.utils.data.worker import BATCH, ENDED, FAILED, RESUMED, Job, run
@@ -92,6 +92,7 @@ class MultiProcess(_BaseDataLoaderIter):
     """The iterator."""
 
     def __init__(self, loader: Any) -> None:
+        loader = as_loader(loader)
         self._index_sampler = loader._index_sampler  # not the loader, which holds this object with persistent_workers
         self._prefetch: int = loader.prefetch_factor
         self._timeout: float = loader.timeout
