@@ -38,6 +38,7 @@ cfloat, cdouble = complex64, complex128
 from flambeau.ops import arithmetic, creation, elementwise, indexing, linear, reductions, shape
 from flambeau.ops import attributes as _attributes
 from flambeau.ops import more as _more
+from flambeau.ops import placing as _placing  # for `with torch.device(...)`
 from flambeau.ops import random as _random
 from flambeau.ops import sorting as _sorting
 from flambeau.ops.arithmetic import where_or_nonzero as where

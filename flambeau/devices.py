@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flambeau.foreign import refuse
@@ -70,18 +71,22 @@ class Device:
 
     def __enter__(self) -> Device:
         """From here on new tensors of this thread are on this device, unless a call says otherwise."""
-        from flambeau.ops import placing
-
-        placing.enter(self)
+        _blocks[0](self)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        from flambeau.ops import placing
-
-        placing.leave()
+        _blocks[1]()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Device, (str(self),))
+
+
+_blocks: list[Any] = []  # what the beginning of a `with` block does, and its end
+
+
+def on_blocks(enter: Callable[[Device], None], leave: Callable[[], None]) -> None:
+    """What `with torch.device(...)` does at its beginning and its end: ops/placing.py says it, which is above this file."""
+    _blocks[:] = enter, leave
 
 
 Device.__name__ = Device.__qualname__ = "device"  # as it is called in texts and pickles

@@ -11,7 +11,7 @@ from flambeau.devices import CPU, META, Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 from flambeau.runtime import memory
-from flambeau.trace import recorder
+from flambeau.trace import reading, recorder
 from flambeau.trace.blank import refuse_read
 from flambeau.trace.debugging import in_a_trace_function
 from flambeau.trace.evaluate import observe, observed
@@ -414,7 +414,7 @@ class Tensor(Methods):
             if self._meta.ndim == 0:
                 refuse_read(self)
                 return self.item()
-            return memory.to_list(self)
+            return reading.to_list(self)
         except BaseException as error:
             shorten_bare(error)
             raise
@@ -435,7 +435,7 @@ class Tensor(Methods):
                 raise RuntimeError(f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.resolve_{name}().numpy() instead.")
             if self._meta.device is not CPU:
                 raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
-            return memory.to_numpy(self)
+            return reading.to_numpy(self)
         except BaseException as error:
             shorten_bare(error)
             raise
@@ -468,8 +468,8 @@ class Tensor(Methods):
         if self.dtype is dtypes.bfloat16:
             from flambeau.ops.from_memory import as_bfloat16
 
-            return as_bfloat16(memory.to_numpy(self.view(dtypes.int16)).__dlpack__())  # type: ignore[attr-defined]
-        return memory.to_numpy(self).__dlpack__()
+            return as_bfloat16(reading.to_numpy(self.view(dtypes.int16)).__dlpack__())  # type: ignore[attr-defined]
+        return reading.to_numpy(self).__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)

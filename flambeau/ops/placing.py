@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from flambeau.as_torch import under_flambeau
-from flambeau.devices import CPU, Device, check
+from flambeau.devices import CPU, Device, check, on_blocks
 from flambeau.ops.instrument import Entry
 from flambeau.trace.recorder import Fragment, local
 
@@ -93,6 +93,9 @@ def leave() -> None:
     """The end of the innermost block."""
     if _places.blocks.pop().type != CPU.type:
         _want(-1)
+
+
+on_blocks(enter, leave)
 
 
 def set_default(device: Any) -> None:

@@ -14,8 +14,7 @@ import flambeau
 from flambeau.autograd import engine
 from flambeau.compiler import pipeline
 from flambeau.optim import sgd
-from flambeau.runtime import memory
-from flambeau.trace import classes, evaluate
+from flambeau.trace import classes, evaluate, reading
 
 FAULTS: dict[str, type[Exception]] = {
     "no_such_name": NameError, "len(local); local = 1": UnboundLocalError, "None.nothing": AttributeError, "1 + 'a'": TypeError, "{}['key']": KeyError,
@@ -54,8 +53,8 @@ PLACES: dict[str, tuple[ModuleType, str, Callable[[], Any], bool]] = {
     "repr, plan": (evaluate, "make_plan", lambda: repr(made()), False),
     "bool, compiler": (pipeline, "lower_group", lambda: bool(made().sum() > 0), False),
     "numpy, compiler": (pipeline, "lower_group", lambda: made().numpy(), False),
-    "numpy, the function": (memory, "to_numpy", lambda: made().numpy(), False),
-    "tolist, the function": (memory, "to_list", lambda: made().tolist(), False),
+    "numpy, the function": (reading, "to_numpy", lambda: made().numpy(), False),
+    "tolist, the function": (reading, "to_list", lambda: made().tolist(), False),
     "backward, engine": (engine, "differentiate", lambda: learned(False), True),
     "step": (sgd, "assign", lambda: learned(True), True),
 }
