@@ -49,4 +49,6 @@ class device_index:
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.accelerator' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.accelerator", name, globals())

@@ -15,7 +15,9 @@ _NAMES = frozenset((
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(_torch, name)
-    raise AttributeError(f"module 'torch.functional' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.functional", name, globals())
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 

@@ -115,3 +115,8 @@ def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:
 def wait_all(futures: list[Future[Any]]) -> list[Any]:
     """The results of all futures."""
     return [future.wait() for future in futures]
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.futures", globals())

@@ -111,7 +111,9 @@ def __getattr__(name: str) -> Any:
         except ImportError:
             return _NoBar
         return tqdm
-    raise AttributeError(f"module 'torch.hub' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.hub", name, globals())
 
 
 @contextlib.contextmanager

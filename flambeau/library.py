@@ -299,3 +299,8 @@ def triton_op(name: str, fn: Callable[..., Any] | None = None, /, *, mutates_arg
 def wrap_triton(triton_kernel: Any, /) -> Any:
     """The kernel: launches need nothing more here."""
     return triton_kernel
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.library", globals())

@@ -233,3 +233,6 @@ from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names 
 _guard("masked", globals())
 
 from flambeau.masked_tensor import MaskedTensor, as_masked_tensor, is_masked_tensor, masked_tensor  # noqa: E402, F401
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.masked", globals())

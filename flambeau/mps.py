@@ -28,4 +28,6 @@ _CLASSES = _absent.classes(globals(), ("Event",), _refuse, "MPS")
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.mps' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.mps", name, globals())

@@ -47,4 +47,6 @@ _CLASSES = _absent.classes(globals(), "MTIAGraph device graph".split(), _refuse,
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.mtia' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.mtia", name, globals())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -73,11 +74,12 @@ class MissingName(AttributeError):
         why = left_out(space, name)
         if why is not None:
             return f"flambeau leaves out {space}.{name}: {why}."
-        found = near(space, name, self.known)
+        module = sys.modules.get(space.replace("torch", "flambeau", 1))
+        found = near(space, name, {*self.known, *dir(module), *getattr(module, "__all__", ())})
         hint = f" Near it there {'is' if len(found) == 1 else 'are'}: {', '.join(found)}." if found else ""
         if name in torch_names().get(space, ()):
             return f"PyTorch has {space}.{name}, flambeau has it not yet.{hint}"
-        if name.startswith("_"):  # the list has PyTorch's public names only
+        if name.startswith("_") or space not in torch_names():  # the list has PyTorch's public names only, and not of all namespaces
             return f"{space} has no attribute {name!r} in flambeau.{hint}"
         return f"{space} has no attribute {name!r}, neither in PyTorch nor in flambeau.{hint}"
 

@@ -203,14 +203,22 @@ class TorchFunctionMode:
         raise NotImplementedError
 
     def __enter__(self) -> Any:
+        before = list(dispatch.state.modes)
         self._stubs = instrument.everything()
         self._stubs.__enter__()
-        dispatch.state.modes.append(self)
-        return self
+        try:
+            dispatch.state.modes.append(self)
+            return self
+        except BaseException:  # an interrupt: no `__exit__` will come
+            dispatch.state.modes[:] = before
+            self._stubs.__exit__()
+            raise
 
     def __exit__(self, *exception: Any) -> None:
-        dispatch.state.modes.pop()
-        self._stubs.__exit__()
+        try:
+            dispatch.state.modes.pop()
+        finally:
+            self._stubs.__exit__()
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Any:
@@ -238,3 +246,8 @@ def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
 def _get_overloaded_args(relevant_args: Iterable[Any], get_type_fn: Callable[[Any], type] | None = None) -> list[Any]:
     """Those arguments that answer, one for each class, subclasses first."""
     return dispatch.overloaded(relevant_args)
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.overrides", globals())

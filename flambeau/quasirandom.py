@@ -91,3 +91,8 @@ class SobolEngine:
         if self.seed is not None:
             parts.append(f"seed={self.seed}")
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.quasirandom", globals())

@@ -45,3 +45,7 @@ def _seed_custom_device(seed: int) -> None:
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("random", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.random", globals())

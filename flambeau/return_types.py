@@ -22,7 +22,9 @@ def __getattr__(name: str) -> Any:
     if name == "all_return_types":
         return [return_type(each, *fields.split()) for each, fields in _FIELDS.items()]
     if name not in _FIELDS:
-        raise AttributeError(f"module 'torch.return_types' has no attribute {name!r}: no function returns such a tuple")
+        from flambeau.names import missing
+
+    raise missing("torch.return_types", name, globals())
     return return_type(name, *_FIELDS[name].split())
 
 

@@ -55,3 +55,8 @@ __all__ = [
     "set_crc32_options", "set_default_load_endianness", "set_default_mmap_options", "skip_data", "storage_to_tensor_type",
     "validate_cuda_device", "validate_hpu_device",
 ]  # fmt: skip
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.serialization", globals())

@@ -636,3 +636,8 @@ def from_file(
     devices.check(device)
     d = dtypes.get_default_dtype() if dtype is None else dtype
     return tensor_over(UntypedStorage.from_file(filename, bool(shared), (size or 0) * d.itemsize), d, (size or 0,))
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.storage", globals())

@@ -69,3 +69,8 @@ class Storage:
     def data_ptr(self) -> int:
         """The address of the first element."""
         raise NotImplementedError
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.types", globals())

@@ -68,4 +68,6 @@ default_generators: tuple[Any, ...] = ()
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.xpu' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.xpu", name, globals())

@@ -10,3 +10,7 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_av
 from flambeau.ops.guard import guard as _guard
 
 _guard("amp", globals())
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.amp", globals())

@@ -175,11 +175,7 @@ class autocast(Block):
     def _begin(self) -> None:
         s, device = _settings, self.device
         s.enabled[device], s.dtype[device], s.cache_enabled, s.nesting = self._enabled, self.fast_dtype, self._cache_enabled, s.nesting + 1
-        try:
-            _apply()
-        except BaseException:  # the block is not entered
-            self._end(self._before.pop())
-            raise
+        _apply()
 
     def _end(self, before: tuple[bool, dtypes.dtype, bool, int]) -> None:
         s, device = _settings, self.device

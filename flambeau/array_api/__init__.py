@@ -30,3 +30,7 @@ from flambeau.array_api.types import *
 from flambeau.array_api.types import __array_namespace_info__
 
 __array_api_version__ = "2024.12"
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.array_api", globals())

@@ -19,6 +19,7 @@ from flambeau.ops import dispatch, instrument
 from flambeau.ops.signatures import must_be
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import Trace, local
+from flambeau.trace.while_set import begun
 
 
 class _State(threading.local):
@@ -190,17 +191,26 @@ def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
     """Turn anomaly detection on or off in this thread."""
     must_be("set_anomaly_enabled", "enabled bool", mode)
     must_be("set_anomaly_enabled", "check_nan bool", check_nan)
-    _state.check_nan = check_nan
     if mode and _state.mode is None:
-        _state.mode = _Mode()
+        before = _state.check_nan
         _stubs.__enter__()
-        dispatch.state.modes.insert(0, _state.mode)
-        Function.apply = classmethod(_apply)  # type: ignore[method-assign, assignment]
+        begun(_begin, lambda: _end(before))
     elif not mode and _state.mode is not None:
-        dispatch.state.modes.remove(_state.mode)
-        _stubs.__exit__()
-        _state.mode = None
-        Function.apply = _plain_apply  # type: ignore[method-assign]
+        _end(check_nan)
+    _state.check_nan = check_nan
+
+
+def _begin() -> None:
+    _state.mode = _Mode()
+    dispatch.state.modes.insert(0, _state.mode)
+    Function.apply = classmethod(_apply)  # type: ignore[method-assign, assignment]
+
+
+def _end(check_nan: bool) -> None:
+    mode, _state.mode, _state.check_nan = _state.mode, None, check_nan
+    dispatch.state.modes[:] = [m for m in dispatch.state.modes if m is not mode]
+    Function.apply = _plain_apply  # type: ignore[method-assign]
+    _stubs.__exit__()
 
 
 class detect_anomaly:

@@ -31,9 +31,14 @@ def enter_dual_level() -> int:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
     level = JvpLevel()
     level.remembered = []
-    level.__enter__()
-    _active.level = level
-    return 0
+    try:
+        level.__enter__()
+        _active.level = level
+        return 0
+    except BaseException:  # an interrupt: nobody will leave it
+        _active.level = None
+        level.__exit__()
+        raise
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
@@ -81,7 +86,13 @@ class dual_level(_Mode):
         super().__init__(True)
 
     def __enter__(self) -> int:  # type: ignore[override]
-        return enter_dual_level()
+        before = _active.level
+        try:
+            return enter_dual_level()
+        except BaseException:
+            if before is None and _active.level is not None:
+                exit_dual_level()
+            raise
 
     def __exit__(self, *_: Any) -> None:
         exit_dual_level()
@@ -92,3 +103,7 @@ class dual_level(_Mode):
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("autograd.forward_ad", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.autograd.forward_ad", globals())

@@ -324,3 +324,7 @@ def hvp(func: Callable[..., Any], inputs: Tensors, v: Tensors | None = None, cre
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("autograd.functional", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.autograd.functional", globals())

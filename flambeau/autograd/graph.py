@@ -205,3 +205,7 @@ def set_override_stale_capture_stream(enabled: bool) -> None:
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("autograd.graph", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.autograd.graph", globals())

@@ -105,3 +105,8 @@ class emit_itt(emit_nvtx):
     """Marks for Intel's profilers: RuntimeError where it is entered, unless `enabled=False`."""
 
     _what = "ITT"
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.autograd.profiler", globals())

@@ -6,7 +6,7 @@ the saved values; values that were not saved are computed again from them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
@@ -370,7 +370,13 @@ def keep_history(
     segment.hooked = hooked or {}
     segment.params = [params[tape.parameters[slot]] for slot in tape.entered]
     if history.saved or custom:
-        _save(plan, history, segment, tensors, inputs, buffers)
+        living = {output: tensors[position]._storage for position, output in plan.assign}
+
+        def holder(slot: int, index: int) -> tuple[Storage, bool]:
+            storage = inputs[-1 - index] if index < 0 else living.get(index)
+            return (Storage(buffers[index]), False) if storage is None else (storage, True)
+
+        save(history, segment, holder, plan.input_slots())
     for position, slot in history.tensors:
         tensors[position]._history = (segment, slot)
     for is_input, index, slot in history.storages:
@@ -385,22 +391,24 @@ def keep_history(
         hooks.unpacked.append((segment, hooks.saved[-1]))  # hooks are user code: not while a trace is being ended
 
 
-def _save(plan: TracePlan, history: History, segment: Segment, tensors: list[Tensor], inputs: list[Storage], buffers: list[Buffer]) -> None:
-    """Give a segment the values that its gradients need."""
+def save(history: History, segment: Segment, holder: Callable[[int, int], tuple[Storage, bool] | None], input_slots: Sequence[int]) -> None:
+    """Give a segment the values that its gradients need. `holder(root slot, index)`: what holds one, and whether others can write to it; None: nothing."""
     from flambeau.tensor import from_storage
 
     tape = segment.tape
-    living = {output: tensors[position]._storage for position, output in plan.assign}
     for slot, index in history.saved:
+        found = holder(slot, index)
+        if found is None:
+            continue
+        storage, shared = found
         v = tape.values[slot]
         needs = slot in tape.requires
-        storage = inputs[-1 - index] if index < 0 else living.get(index)
-        if storage is not None:  # others can write to it
+        if shared:
             segment.versions[slot] = storage.version
-        if index < 0 and slot == plan.input_slots()[-1 - index]:
+        if index < 0 and slot == input_slots[-1 - index]:
             needs = False
         m = meta(v.shape, v.strides, v.dtype, 0, needs, not needs, device=v.device)
-        t = from_storage(storage or Storage(buffers[index]), m)
+        t = from_storage(storage, m)
         if needs:
             t._history = (segment, slot)
         segment.saved[slot] = t

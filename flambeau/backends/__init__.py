@@ -52,4 +52,6 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"flambeau.backends.{name}")
-    raise AttributeError(f"module 'torch.backends' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.backends", name, globals())

@@ -25,4 +25,6 @@ def __getattr__(name: str) -> Any:
         from flambeau import compiling
 
         return getattr(compiling, name)
-    raise AttributeError(f"module 'torch.compiler' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.compiler", name, globals())

@@ -100,17 +100,28 @@ class Plan:
 
     def finish_run(self, run: Run, interrupt: BaseException, inputs: Sequence[Buffer], parameters: Sequence[Number]) -> list[Buffer] | None:
         """`finish` of a `run` that was made from this plan."""
-        at, inside = interrupt.__traceback__, None
-        while at is not None:
-            if at.tb_frame.f_code is run.__code__:  # type: ignore[attr-defined]
-                inside = at.tb_frame.f_locals
-            at = at.tb_next
+        inside = _locals_of(run, interrupt)
         returned = self.schedule.returned
         if inside is None or not self.interface.updates or not (inside.get("ran") or self.calls_host()):
             return run(inputs, parameters)
         if self.calls_host() or inside["ran"][0]:
             return None  # which of its parts have run is not known, or one of them has failed
         return [inputs[returned[j]] if j in returned else inside[f"o{j}"] for j in range(len(self.interface.outputs))]
+
+    def outputs_of_failed(self, run: Run, error: Exception) -> dict[int, Buffer]:
+        """The outputs (by root) that a `run` made from this plan had computed when it failed."""
+        failed = getattr(error, "step", None)
+        inside = _locals_of(run, error)
+        if failed is None or inside is None:
+            return {}
+        last: dict[Any, int] = {}  # by home: the phase of its last step
+        for step, phase in zip(self.steps, self.phases, strict=True):
+            for root in step.writes:
+                home = self.placement.places[root]
+                last[home] = max(last.get(home, 0), phase)
+        now, returned = self.phases[failed], self.schedule.returned
+        outputs = enumerate(self.interface.outputs)
+        return {root: inside[f"o{j}"] for j, root in outputs if j not in returned and ("output", j) in last and last["output", j] < now}
 
     def calls_host(self) -> bool:
         """Whether some of its steps are host calls."""
@@ -122,6 +133,16 @@ class Plan:
 
 def _elsewhere(name: str, inputs: Sequence[Buffer], parameters: Sequence[Number]) -> list[Buffer]:
     raise RuntimeError(f"run(): this plan is compiled for {name}, another machine than this one; objects(plan) gives its code")
+
+
+def _locals_of(run: Run, error: BaseException) -> dict[str, Any] | None:
+    """The variables of a `run` that an exception has come through; None if it has not."""
+    at, inside = error.__traceback__, None
+    while at is not None:
+        if at.tb_frame.f_code is run.__code__:  # type: ignore[attr-defined]
+            inside = at.tb_frame.f_locals
+        at = at.tb_next
+    return inside
 
 
 def time_steps(plan: Plan, inputs: Sequence[Buffer], parameters: Sequence[Number], repeat: int = 5) -> list[float]:

@@ -112,3 +112,7 @@ def get_capabilities() -> dict[str, Any]:
 
 
 _THE_STREAM = Stream()
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.cpu", globals())

@@ -18,4 +18,6 @@ __all__ = absent.define(globals(), _TABLE, absent.refusal(AssertionError, "Torch
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.cuda.comm' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.cuda.comm", name, globals())

@@ -17,4 +17,6 @@ _CLASSES = absent.classes(globals(), ("CUDAGraph", "GreenContext", "graph"), _re
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.cuda.graphs' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.cuda.graphs", name, globals())

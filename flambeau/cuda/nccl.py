@@ -20,4 +20,6 @@ __all__ = absent.define(globals(), _TABLE, absent.refusal(RuntimeError, "NCCL re
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.cuda.nccl' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.cuda.nccl", name, globals())

@@ -19,4 +19,6 @@ __all__ = absent.define(globals(), _TABLE, absent.refusal(RuntimeError, _MESSAGE
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.cuda.nvtx' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.cuda.nvtx", name, globals())

@@ -16,4 +16,6 @@ __all__ = absent.define(globals(), _TABLE, absent.refusal(AssertionError, "Torch
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.cuda.profiler' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.cuda.profiler", name, globals())

@@ -40,4 +40,6 @@ def set_stream(stream: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.cuda.streams' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.cuda.streams", name, globals())

@@ -138,4 +138,6 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"flambeau.distributed.{_LAZY_NAMES[name]}"), name)
     if name in ("DeviceMesh", "init_device_mesh"):
         return getattr(importlib.import_module("flambeau.distributed.device_mesh"), name)
-    raise AttributeError(f"module 'torch.distributed' has no attribute {name!r} in flambeau", name=name)
+    from flambeau.names import missing
+
+    raise missing("torch.distributed", name, globals())

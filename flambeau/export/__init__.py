@@ -18,3 +18,7 @@ __all__ = [
     "Dim", "ExportGraphSignature", "ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection", "dims", "draft_export", "export",
     "graph_signature", "load", "register_dataclass", "save",
 ]  # fmt: skip
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.export", globals())

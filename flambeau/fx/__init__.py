@@ -20,3 +20,7 @@ __all__ = [
     "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "Tracer", "Transformer", "has_side_effect", "map_arg", "replace_pattern",
     "symbolic_trace", "wrap",
 ]  # fmt: skip
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.fx", globals())

@@ -59,4 +59,6 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module("flambeau.jit.script")
-    raise AttributeError(f"module 'torch.jit' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.jit", name, globals())

@@ -57,11 +57,18 @@ from flambeau.multiprocessing.spawn import (
     start_processes,
 )  # fmt: skip
 
+_MISSING: _Any = object()
+
 
 def __getattr__(name: str) -> _Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    return getattr(_multiprocessing, name)
+    found = getattr(_multiprocessing, name, _MISSING)
+    if found is _MISSING:
+        from flambeau.names import missing
+
+        raise missing("torch.multiprocessing", name, dir(_multiprocessing))
+    return found
 
 
 reductions.init_reductions()

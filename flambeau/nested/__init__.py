@@ -126,3 +126,7 @@ def _rebuild_njt(constructor_kwargs: dict[str, Any]) -> NestedTensor:
     """What PyTorch's pickles of jagged tensors call."""
     made = nested_tensor_from_jagged(constructor_kwargs["values"], constructor_kwargs["offsets"], constructor_kwargs.get("lengths"))
     return packed(made)
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.nested", globals())

@@ -51,4 +51,6 @@ _MODULES = frozenset("operators symbolic_helper symbolic_opset9 symbolic_opset11
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"flambeau.onnx.{name}")
-    raise AttributeError(f"module 'torch.onnx' has no attribute {name!r}: torch.onnx is not there")
+    from flambeau.names import missing
+
+    raise missing("torch.onnx", name, globals())

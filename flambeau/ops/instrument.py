@@ -14,6 +14,7 @@ from typing import Any
 from flambeau.as_torch import is_ours, under_flambeau
 from flambeau.ops import dispatch
 from flambeau.ops.guard import handing, settle
+from flambeau.trace.while_set import begun
 
 # The modules whose functions can be overridden. Of `torch.nn` the functions are in nn.functional and nn.init.
 NAMESPACES = (
@@ -136,18 +137,22 @@ def functions() -> None:
                 _entries[function] = Entry(function)
 
 
+def _exchange_all() -> None:
+    for _, _, function in overridable(creation=True):
+        if function not in _entries:
+            _entries[function] = Entry(function)
+    for function in _tensor_methods():
+        if function not in _entries:
+            _entries[function] = Entry(function)
+
+
 class everything:
     """A block in which every public function and every method of Tensor has a stub."""
 
     def __enter__(self) -> None:
         _wanted["all"] += 1
         if _wanted["all"] == 1:
-            for _, _, function in overridable(creation=True):
-                if function not in _entries:
-                    _entries[function] = Entry(function)
-            for function in _tensor_methods():
-                if function not in _entries:
-                    _entries[function] = Entry(function)
+            begun(_exchange_all, self.__exit__)
 
     def __exit__(self, *_: Any) -> None:
         _wanted["all"] -= 1

@@ -15,6 +15,7 @@ from flambeau.as_torch import under_flambeau
 from flambeau.devices import CPU, Device, check, on_blocks
 from flambeau.ops.instrument import Entry
 from flambeau.trace.recorder import Fragment, local
+from flambeau.trace.while_set import begun
 
 # PyTorch's list (torch.utils._device): names in the torch namespace, then in others.
 NAMES: Final = (
@@ -84,9 +85,21 @@ def _want(change: int) -> None:
 def enter(device: Device) -> None:
     """A block of this thread in which new tensors are on `device`. RuntimeError if there are no tensors there."""
     check(device)
-    _places.blocks.append(device)
-    if device.type != CPU.type:
+    if device.type == CPU.type:
+        _places.blocks.append(device)
+        return
+    blocks, wanted = list(_places.blocks), _wanted[0]
+
+    def begin() -> None:
+        _places.blocks.append(device)
         _want(1)
+
+    def undo() -> None:
+        _places.blocks[:] = blocks
+        if _wanted[0] != wanted:
+            _want(-1)
+
+    begun(begin, undo)
 
 
 def leave() -> None:
@@ -101,6 +114,16 @@ on_blocks(enter, leave)
 def set_default(device: Any) -> None:
     """The device of new tensors outside of blocks; None: the CPU. RuntimeError if there are no tensors there."""
     check(device)
-    before = _default[0]
-    _default[0] = None if device is None or Device(device).type == CPU.type else Device(device)
-    _want((_default[0] is not None) - (before is not None))
+    before, wanted = _default[0], _wanted[0]
+    after = None if device is None or Device(device).type == CPU.type else Device(device)
+
+    def begin() -> None:
+        _default[0] = after
+        _want((after is not None) - (before is not None))
+
+    def undo() -> None:
+        _default[0] = before
+        if _wanted[0] != wanted:
+            _want(wanted - _wanted[0])
+
+    begun(begin, undo)

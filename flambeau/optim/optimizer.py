@@ -476,4 +476,6 @@ def __getattr__(name: str) -> Any:
 
     if name.startswith("_") and not name.startswith("__") and hasattr(parts, name):
         return getattr(parts, name)
-    raise AttributeError(f"module 'torch.optim.optimizer' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.optim.optimizer", name, globals())

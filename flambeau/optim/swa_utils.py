@@ -194,3 +194,7 @@ __all__ = ["SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("optim.swa_utils", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.optim.swa_utils", globals())

@@ -19,3 +19,7 @@ __all__ = [
     "DeviceType", "ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "kineto_available", "profile", "record_function", "schedule",
     "supported_activities", "tensorboard_trace_handler",
 ]  # fmt: skip
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.profiler", globals())

@@ -85,6 +85,11 @@ class Collector:
         self._before = evaluate.PROFILER  # `flambeau explain --html` stands there, too
         evaluate.set_profiler(self)
 
+    def abandon(self) -> None:
+        """Collect no more: it may have been interrupted while it began."""
+        if evaluate.PROFILER is self:
+            evaluate.set_profiler(self._before)
+
     def restart(self) -> None:
         """Throw away what was collected, but keep the plans that were made ready for being timed."""
         evaluate.synchronize("profiler")

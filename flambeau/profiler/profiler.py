@@ -172,8 +172,14 @@ class profile:
 
     # -- life -------------------------------------------------------------------------------------------------------
     def __enter__(self) -> profile:
-        self.start()
-        return self
+        try:
+            self.start()
+            return self
+        except BaseException:  # no `__exit__` will come
+            collector, self._collector = self._collector, None
+            if collector is not None:
+                collector.abandon()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()

@@ -170,3 +170,7 @@ __all__ = [
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("signal.windows", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.signal.windows", globals())

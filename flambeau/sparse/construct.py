@@ -37,9 +37,14 @@ class check_sparse_tensor_invariants(AbstractContextManager["check_sparse_tensor
         _CHECK[0] = False
 
     def __enter__(self) -> check_sparse_tensor_invariants:
-        self._before.append(_CHECK[0])
-        _CHECK[0] = self._wanted
-        return self
+        before = _CHECK[0]
+        try:
+            self._before.append(before)
+            _CHECK[0] = self._wanted
+            return self
+        except BaseException:  # no `__exit__` will come
+            _CHECK[0] = before
+            raise
 
     def __exit__(self, *error: Any) -> None:
         _CHECK[0] = self._before.pop()

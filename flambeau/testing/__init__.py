@@ -6,3 +6,7 @@ from flambeau.testing.creation import make_tensor
 from flambeau.testing.file_check import FileCheck
 
 __all__ = ["Difference", "FileCheck", "Input", "assert_allclose", "assert_close", "compare", "describe", "make_tensor"]
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.testing", globals())

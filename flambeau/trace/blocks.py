@@ -37,8 +37,12 @@ class Block:
         frame = sys._getframe(1)
         self._entered = frame.f_code, frame.f_lasti, get_ident()
         self._before.append(self._now())  # first: from here on the finalizer knows what to go back to
-        self._begin()
-        return self if self.gives_itself else None
+        try:
+            self._begin()
+            return self if self.gives_itself else None
+        except BaseException:  # no `__exit__` will come
+            Block.__exit__(self)
+            raise
 
     def __exit__(self, *_: Any) -> None:
         surely(self._end, self._before[-1])

@@ -33,6 +33,7 @@ from flambeau.trace.traces import TRACE_SLOTS, TRACES, release
 from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
+    from flambeau.autograd.salvaged import Salvage
     from flambeau.autograd.segment import History
     from flambeau.runtime.buffers import Buffer
     from flambeau.tensor import Tensor
@@ -116,10 +117,14 @@ class TracePlan:
         """The slots of its graph's inputs."""
         return (self.graph if self.variant is None else self.variant.plan.graph).inputs
 
+    @property
+    def made_from(self) -> Any:
+        """The compiler's plan whose steps `run` takes; of a plan by class it is over symbols."""
+        return self.own_plan if self.variant is None else self.variant.plan.plan
+
     def finish(self, interrupt: BaseException, inputs: Any, parameters: Any) -> list[Buffer] | None:
         """See compiler/plan.py."""
-        made_from = self.own_plan if self.variant is None else self.variant.plan.plan
-        return made_from.finish_run(self.run, interrupt, inputs, parameters)  # type: ignore[no-any-return]
+        return self.made_from.finish_run(self.run, interrupt, inputs, parameters)  # type: ignore[no-any-return]
 
 
 def set_profiler(profiler: Any) -> None:
@@ -239,12 +244,9 @@ def _flush(tr: Trace, reason: str) -> None:
         try:
             plan = _new_plan(tr, state, tensors, alive, reason)
         except Exception as error:
-            graph = graph_of(state)
-            final = final_roots(state)
-            external = set(graph.inputs) | {final[slot] for slot in graph.inputs if slot in final}
-            wanted = results_of(gen, graph.values, external, tensors, alive)
+            wanted, histories = _unplanned(tr, state, tensors, alive)
             tr.reset()  # what cannot be compiled must not stand in the way of what comes next
-            _fail(error, None, state, tensors, wanted, collect(inputs, gen), params)
+            _fail(error, None, state, tensors, wanted, collect(inputs, gen), inputs, histories)
             raise
     if state.countdown and reason == "observation" and PROFILER is None:
         state.countdown -= 1
@@ -283,8 +285,11 @@ def _flush(tr: Trace, reason: str) -> None:
         if buffers is None and not isinstance(error, Exception) and PROFILER is None:
             buffers = plan.finish(error, given, params)
         if buffers is None:
+            from flambeau.autograd.salvaged import Salvage
+
             outputs = plan.graph.outputs
-            _fail(error, plan, state, tensors, [(position, outputs[index]) for position, index in plan.assign], given, params)
+            wanted = [(position, outputs[index]) for position, index in plan.assign]
+            _fail(error, plan, state, tensors, wanted, given, inputs, Salvage(plan.history, plan.graph, boundaries, custom, hooked, params))
         else:  # an interrupt: what it has come into the middle of is done first
             deliver(tensors, plan.assign, buffers)
             if plan.keep is not None:
@@ -293,7 +298,8 @@ def _flush(tr: Trace, reason: str) -> None:
 
 
 def _fail(
-    error: BaseException, plan: Any, state: State, tensors: list[Tensor], results: list[tuple[int, int]], given: list[Any], params: list[Any]
+    error: BaseException, plan: Any, state: State, tensors: list[Tensor], results: list[tuple[int, int]], given: list[Any], inputs: list[Storage],
+    histories: Salvage,
 ) -> None:  # fmt: skip
     """A trace, which has ended, could not run: its results (position among the tensors, root slot) have no values, but those that can be saved."""
     for position, _ in results:
@@ -306,7 +312,7 @@ def _fail(
         from flambeau.trace.salvage import salvage
 
         try:
-            salvage(error, None if plan is None else plan.plan, state, tensors, results, given, params)
+            salvage(error, plan, state, tensors, results, given, inputs, histories)
         except Exception as another:  # the first error is the one to tell
             error.add_note(f"What else was pending is lost, too: {another!r}")
 
@@ -340,14 +346,10 @@ def add_plan(tr: Trace, state: State, tensors: list[Tensor], alive: Any) -> Trac
     return plan
 
 
-def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> TracePlan:
-    """Compile the path for this set of living tensors."""
-    from flambeau.compiler.pipeline import compile_graph
+def _asked_of(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], alive: bytes) -> tuple[Graph, list[tuple[int, int]], History | None]:
+    """The graph of a path with what this set of living tensors asks of it; (position, index of the output) of these; what it keeps for gradients."""
+    from flambeau.autograd.segment import plan_history
 
-    counters.plans_made += 1
-    if start_native is not None and not twice.ahead_left:
-        start_native()
-    graph = graph_of(state, tr)
     final = final_roots(state)
     graph.updates = [(i, final[slot]) for i, slot in enumerate(graph.inputs) if slot in final]
     external = set(graph.inputs) | {slot for i, slot in graph.updates}
@@ -361,9 +363,32 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
         return index
 
     assign = [(position, output(root)) for position, root in results_of(tr.gen, graph.values, external, tensors, alive)]
-    from flambeau.autograd.segment import keep_history, plan_history
+    return graph, assign, plan_history(tr, state, graph, tensors, alive, output)
 
-    history = plan_history(tr, state, graph, tensors, alive, output)
+
+def _unplanned(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> tuple[list[tuple[int, int]], Salvage]:
+    """What a plan that could not be made should have given: (position among the tensors, root slot), and the histories."""
+    from flambeau.autograd.salvaged import Salvage
+
+    graph, history = graph_of(state), None
+    try:
+        graph, assign, history = _asked_of(tr, state, graph, tensors, alive)
+        wanted = [(position, graph.outputs[index]) for position, index in assign]
+    except Exception:  # it is this that fails: gradients are lost, values need not be
+        final = final_roots(state)
+        wanted = results_of(tr.gen, graph.values, {*graph.inputs, *[final[slot] for slot in graph.inputs if slot in final]}, tensors, alive)
+    return wanted, Salvage(history, graph, tr.boundaries, tr.custom, tr.hooked, tr.params)
+
+
+def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> TracePlan:
+    """Compile the path for this set of living tensors."""
+    from flambeau.autograd.segment import keep_history
+    from flambeau.compiler.pipeline import compile_graph
+
+    counters.plans_made += 1
+    if start_native is not None and not twice.ahead_left:
+        start_native()
+    graph, assign, history = _asked_of(tr, state, graph_of(state, tr), tensors, alive)
     computed, bare = split(graph)
     compiled = compile_graph(computed, over_symbols=tr.symbolic)
     plan = TracePlan(graph, compiled, assign)

@@ -8,33 +8,38 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import IndexRangeError
+from flambeau.runtime.buffers import Buffer, allocate
 from flambeau.trace.state import State
 from flambeau.trace.stepwise import locate, run_all
 from flambeau.trace.storage import Storage
 
 if TYPE_CHECKING:
+    from flambeau.autograd.salvaged import Salvage
     from flambeau.compiler.plan import Plan
-    from flambeau.runtime.buffers import Buffer
     from flambeau.tensor import Tensor
+    from flambeau.trace.evaluate import TracePlan
 
 # Primitives that follow indices.
 _INDEXED = frozenset(("gather", "scatter", "take", "take_rows", "put_rows", "put"))
 
 
 def salvage(
-    error: Exception, plan: Plan | None, state: State, tensors: list[Tensor], results: Sequence[tuple[int, int]], inputs: list[Any], params: list[Any]
+    error: Exception, plan: TracePlan | None, state: State, tensors: list[Tensor], results: Sequence[tuple[int, int]], inputs: list[Any],
+    storages: Sequence[Storage], histories: Salvage,
 ) -> None:  # fmt: skip
     """Compute what can be of the `results` (position among the tensors, root slot) that a plan should have made, call by call; then do the writes
     to memory that exists (`inputs`) that the program made before the call that fails: what it wrote after it, an eager program would not have
-    reached. `plan`: what was running; None if nothing has run."""
+    reached. `plan`: what was running; None if nothing has run. `storages`: of the `inputs`. `histories`: what is known of the gradients' side."""
+    from flambeau.autograd.salvaged import keep_salvaged
     from flambeau.trace.evaluate import contents_of, graph_of
 
     graph = graph_of(state)
     path = state.path()
     writes = contents_of(state)
-    written = {} if plan is None else _written(plan, error, inputs)
-    wanted = {root for _, root in results} | {root for slot in graph.inputs for root in writes.get(slot, ())}
-    contents, failure = run_all(path, graph.values, inputs, params, wanted, written)
+    written = {} if plan is None else _written(plan.made_from, error, inputs)
+    computed = {} if plan is None else plan.made_from.outputs_of_failed(plan.run, error)
+    wanted = {root for _, root in results} | {root for slot in graph.inputs for root in writes.get(slot, ())} | histories.wanted()
+    contents, failure = run_all(path, graph.values, inputs, histories.params, wanted, written, computed)
     for position, root in results:
         t = tensors[position]
         buffer = contents.get(root)
@@ -43,20 +48,33 @@ def salvage(
                 t._storage = Storage()
             t._storage.gen = -1
             t._storage.buffer = buffer
-    failing = None if plan is None else _failing(plan, error, path)
+    failing = None if plan is None else _failing(plan.made_from, error, path)
     if failing is None and failure is not None:
         failing = failure.state
     if failing is not None:
         locate(error, failing)
     end = len(path) if failing is None else path.index(failing)
     state_of = {slot: index for index, s in enumerate(path) for node in s.nodes for slot in node.outputs}
+    whole = [i for i in histories.written_over() if writes[graph.inputs[i]][-1] not in written]  # a run has not begun to write to these
+    before = {graph.inputs[i]: _copy(inputs[i]) for i in whole}
+    reached: dict[int, int | None] = {}
     for i, slot in enumerate(graph.inputs):
+        if slot not in writes:
+            continue
         last = None
-        for root in writes.get(slot, ()):
+        for root in writes[slot]:
             if state_of.get(root, end) < end and root in contents:
                 last = root
+        reached[i] = last
         if last is not None and contents[last] is not inputs[i]:
             ctypes.memmove(inputs[i].address, contents[last].address, inputs[i].nbytes)
+    keep_salvaged(histories, state, tensors, storages, contents, before, reached)
+
+
+def _copy(buffer: Buffer) -> Buffer:
+    copy = allocate(buffer.nbytes)
+    ctypes.memmove(copy.address, buffer.address, buffer.nbytes)
+    return copy
 
 
 def locate_run(error: Exception, plan: Plan, state: State) -> None:

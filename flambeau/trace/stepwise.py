@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.compiler.kernel import IndexRangeError
+from flambeau.trace.place import Place, here
 from flambeau.trace.state import State
 
 if TYPE_CHECKING:
@@ -104,16 +105,17 @@ class Failure:
 
 
 def run_all(
-    path: Sequence[State], values: list[Value], inputs: Sequence[Buffer], params: Sequence[Any], wanted: Iterable[int], written: dict[int, Buffer | None]
+    path: Sequence[State], values: list[Value], inputs: Sequence[Buffer], params: Sequence[Any], wanted: Iterable[int], written: dict[int, Buffer | None],
+    computed: dict[int, Buffer],
 ) -> tuple[dict[int, Buffer], Failure | None]:  # fmt: skip
     """Compute what can be computed of the values `wanted` (roots): (their buffers, the first call that failed).
 
     `written`: what a run has left of the inputs that it has written to, by root: the new content; None where it is not known what is there.
-    What they held before is lost.
+    What they held before is lost. `computed`: what else it has made, by root.
     """
     steps = Stepwise()
-    needed = set(wanted) - written.keys()
-    kept = needed | written.keys()
+    kept = set(wanted) | written.keys()
+    needed = set(wanted) - written.keys() - computed.keys()
     last: dict[int, int] = {}  # by root: the last state that needs it
     runs: set[int] = set()
     for index in range(len(path) - 1, -1, -1):
@@ -124,8 +126,9 @@ def run_all(
                 for slot in node.inputs:
                     base = values[slot].base
                     for root in (slot, slot if base is None else base):
-                        needed.add(root)
                         last.setdefault(root, index)
+                        if root not in computed:
+                            needed.add(root)
     given = iter(inputs)
     failure: Failure | None = None
     for state in path:
@@ -136,6 +139,7 @@ def run_all(
             steps.contents[root] = buffer
     for slot in _overwritten(path, written):
         steps.contents.pop(slot, None)
+    steps.contents.update(computed)
     for index, state in enumerate(path):
         if index not in runs:
             for node in state.nodes:
@@ -204,13 +208,17 @@ def try_call(tr: Trace, state: State) -> None:
             steps.parameters.pop(slot, None)
         tr.heal()
         if isinstance(error, Exception):
-            locate(error, state)
+            locate(error, state, here())
         raise
     beside.state = state
 
 
-def locate(error: Exception, state: State) -> None:
-    """Let the text of an error that a call's run has raised name the operation and the place of the call."""
+def locate(error: Exception, state: State, under_way: Place | None = None) -> None:
+    """Let the text of an error that a call's run has raised name the operation and the place of the call.
+
+    An edge keeps the place where its call was made first: another line that makes the same calls takes the same edges. So an error that is
+    found late says so. `under_way`: the place of the call, which has not returned yet.
+    """
     from flambeau.trace.bounds import operation_name, text
 
     if len(error.args) != 1 or not isinstance(error.args[0], str) or state.place is None or getattr(error, "located", False):
@@ -221,5 +229,6 @@ def locate(error: Exception, state: State) -> None:
         said = f"{operation_name(state)}(): {said}" if bound is None else text(state, bound, error.value)
     else:
         said = f"{operation_name(state)}(): {said}"
-    error.args = (f"{said}\n[{state.place}]",)
+    place = f"{state.place}; or at another line that makes the same calls: under flambeau.set_sync(True) it is the call that raises"
+    error.args = (f"{said}\n[{place if under_way is None else under_way}]",)
     error.located = True  # type: ignore[attr-defined]

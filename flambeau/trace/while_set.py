@@ -36,6 +36,15 @@ def while_switched(switch: Callable[[Any], None], before: Any, value: Any, funct
         raise
 
 
+def begun(begin: Callable[[], None], undo: Callable[[], None]) -> None:
+    """`begin()`, the beginning of a block; what is raised in the middle of it leaves no half of it behind: `undo` takes back what there is."""
+    try:
+        begin()
+    except BaseException:
+        surely(undo)
+        raise
+
+
 _ROOM: Final = 64  # nested calls
 
 

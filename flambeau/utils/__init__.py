@@ -17,4 +17,6 @@ def __getattr__(name: str) -> Any:
         from flambeau.utils import backend_registration
 
         return getattr(backend_registration, name)
-    raise AttributeError(f"module 'torch.utils' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.utils", name, globals())

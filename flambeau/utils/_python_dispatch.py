@@ -24,16 +24,24 @@ class TorchDispatchMode:
         raise NotImplementedError
 
     def __enter__(self) -> Any:
+        modes, stack = list(dispatch.state.modes), list(below.modes.stack)
         self._stubs = instrument.everything()
         self._stubs.__enter__()
-        below.modes.stack.append(self)
-        dispatch.state.modes.append(below._SEEN)
-        return self
+        try:
+            below.modes.stack.append(self)
+            dispatch.state.modes.append(below._SEEN)
+            return self
+        except BaseException:  # an interrupt: no `__exit__` will come
+            dispatch.state.modes[:], below.modes.stack[:] = modes, stack
+            self._stubs.__exit__()
+            raise
 
     def __exit__(self, *_: Any) -> None:
-        dispatch.state.modes.pop()
-        below.modes.stack.pop()
-        self._stubs.__exit__()
+        try:
+            dispatch.state.modes.pop()
+        finally:
+            below.modes.stack.pop()
+            self._stubs.__exit__()
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Any:

@@ -468,3 +468,8 @@ def _get_node_type(tree: Any) -> Any:
 def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
     """The leaves of the arguments."""
     return [leaf for a in (*args, *kwargs.values()) for leaf in tree_leaves(a)]
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.utils._pytree", globals())

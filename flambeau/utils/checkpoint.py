@@ -147,3 +147,7 @@ def set_checkpoint_debug_enabled(enabled: bool | None) -> Any:
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("utils.checkpoint", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.utils.checkpoint", globals())

@@ -254,3 +254,8 @@ class FlopCounterMode:
         self.mod_tracker.__exit__(kind, error, traceback)
         if self.display:
             print(self.get_table(self.depth))
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.utils.flop_counter", globals())

@@ -24,3 +24,8 @@ def warn_if_has_hooks(tensor: Any) -> None:
                 f"backward hook {hook!r} on tensor will not be serialized.  If this is expected, you can decorate the function with "
                 "@torch.utils.hooks.unserializable_hook to suppress this warning", stacklevel=2,
             )  # fmt: skip
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.utils.hooks", globals())

@@ -14,4 +14,6 @@ def __getattr__(name: str) -> Any:
         from flambeau import hub
 
         return hub.tqdm
-    raise AttributeError(f"module 'torch.utils.model_zoo' has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.utils.model_zoo", name, globals())

@@ -13,6 +13,7 @@ from flambeau.compiler.kernels import host
 from flambeau.runtime import buffers, jit
 from flambeau.trace import classes
 from flambeau.trace.recorder import local
+from tests.engine.failing_programs import needed
 
 pytestmark = pytest.mark.usefixtures("whole")
 
@@ -23,25 +24,13 @@ def exact_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classes, "ENABLED", [False])
 
 
-def _needed(graph: Any) -> set[str]:
-    """The primitives that a graph's outputs and updates need."""
-    wanted = {*graph.outputs, *[root for _, root in graph.updates]}
-    found = set()
-    for node in reversed(graph.nodes):
-        if not wanted.isdisjoint(node.outputs):
-            found.add(node.op)
-            wanted.update(node.inputs)
-            wanted.update(graph.root(i) for i in node.inputs)
-    return found
-
-
 def _plan(monkeypatch: Any, once: bool = False) -> Callable[[Any], Any]:
     """No plan can be made that has the primitive lgamma; with `once`, only the first one cannot."""
     plain = pipeline.compile_graph
     failed: list[int] = []
 
     def compile_graph(graph: Any, **options: Any) -> Any:
-        if "lgamma" in _needed(graph) and not (once and failed):
+        if "lgamma" in needed(graph) and not (once and failed):
             failed.append(1)
             raise RuntimeError("injected")
         return plain(graph, **options)

@@ -10,11 +10,14 @@ import pytest
 
 import flambeau as ft
 from flambeau import nn
+from flambeau.autograd.forward_ad import _active
+from flambeau.autograd.hooks import saved
 from flambeau.nn import functional as F
 from flambeau.ops.registry import OPERATIONS
+from flambeau.trace import evaluate as PROFILERS
 from flambeau.trace.place import is_ours
 from flambeau.trace.recorder import Trace, local
-from tests.engine.interrupts import no_collections
+from tests.engine.interrupts import no_collections, tracing
 
 
 def _check(w: Any, times: float) -> None:
@@ -141,3 +144,68 @@ SPARED = frozenset((
     "__exit__", "__del__", "collecting", "_end", "set_grad_enabled", "set_autocast", "_change_mode", "switch", "shorten", "is_ours", "_without_ours", "_check",
     "_root_for_mode", "pop", "give_back",
 ))  # fmt: skip
+
+
+class _Function(ft.overrides.TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+class _Dispatch(ft.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+BLOCKS: dict[str, Callable[[], Any]] = {
+    "no_grad": ft.no_grad, "inference_mode": ft.inference_mode, "autocast": lambda: ft.autocast("cpu"), "device": lambda: ft.device("meta"),
+    "function mode": _Function, "dispatch mode": _Dispatch, "anomalies": lambda: ft.autograd.detect_anomaly(check_nan=True),
+    "saved tensors": lambda: ft.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t), "dual level": ft.autograd.forward_ad.dual_level,
+    "sparse invariants": ft.sparse.check_sparse_tensor_invariants, "random": ft.random.fork_rng, "profile": ft.profiler.profile,
+    "no subclasses": ft._C.DisableTorchFunctionSubclass,
+}  # fmt: skip
+
+
+def _modes() -> list[Any]:
+    """What blocks change."""
+    return [
+        ft.is_grad_enabled(), ft.is_inference_mode_enabled(), ft.is_autocast_enabled("cpu"), str(ft.get_default_device()), ft.get_default_dtype(),
+        ft.is_anomaly_enabled(), ft.is_anomaly_check_nan_enabled(), len(ft.overrides._get_current_function_mode_stack()),
+        ft.utils._python_dispatch._get_current_dispatch_mode(), ft.is_sync(), ft._C._is_torch_function_enabled(), len(saved), _active.level,
+        ft.sparse.check_sparse_tensor_invariants.is_enabled(), ft.get_rng_state().tolist(), PROFILERS.PROFILER, local.trace is local.main, local.main.held,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_a_block_that_cannot_begin(name: str) -> None:
+    """An error at any line while a block begins: its `__exit__` does not run, so nothing of it may stay."""
+    with BLOCKS[name]():
+        pass
+    before, at = _modes(), 1
+    while True:
+        seen = 0
+
+        def tracer(frame: Any, event: str, argument: Any, at: int = at) -> Any:
+            nonlocal seen
+            if not is_ours(frame.f_code.co_filename) or frame.f_code.co_name in SPARED | {"surely", "begun", "restore"}:
+                return tracer
+            seen += event == "line"
+            if seen == at and event == "line":
+                sys.settrace(None)
+                raise Injected
+            return tracer
+
+        entered = False
+        block = BLOCKS[name]()
+        with tracing(tracer):
+            try:
+                with block:
+                    sys.settrace(None)
+                    entered = True
+            except Injected:
+                pass
+        assert _modes() == before, (name, at)
+        if entered:
+            break
+        at += 1 + at // 12
+    assert at > 1

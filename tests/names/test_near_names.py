@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -36,3 +40,35 @@ def test_no_name_is_near_to_nonsense() -> None:
     with pytest.raises(AttributeError) as caught:
         flambeau.zzzzqqq
     assert "Near" not in str(caught.value)
+
+
+def _namespaces() -> Iterator[tuple[Any, str]]:
+    """(module, a long name of it) for each public module that PyTorch has, too."""
+    for info in pkgutil.walk_packages(flambeau.__path__, "flambeau."):
+        parts = info.name.split(".")[1:]
+        if any(p.startswith("_") for p in parts) or parts[0] in ("cli", "trace", "compiler", "runtime", "ops"):
+            continue
+        try:
+            theirs, ours = importlib.import_module("torch." + ".".join(parts)), importlib.import_module(info.name)
+        except (Exception, SystemExit):
+            continue
+        listed = getattr(ours, "__all__", None) or [name for name in dir(ours) if not name.startswith("_")]
+        shared = [name for name in listed if len(name) > 6 and hasattr(theirs, name)]
+        if shared:
+            yield ours, max(shared, key=lambda name: (len(name), name))
+
+
+def test_every_namespace() -> None:
+    """The error says what is near, or Python's traceback does: then it knows the module that was asked."""
+    tried = 0
+    for module, right in _namespaces():
+        wrong = right[:3] + right[4:]
+        if hasattr(module, wrong):
+            continue
+        with pytest.raises(AttributeError) as caught:
+            getattr(module, wrong)
+        tried += 1
+        assert caught.value.name == wrong
+        if getattr(caught.value, "obj", None) is None:
+            assert right in str(caught.value).partition("Near it there ")[2], (module, str(caught.value))
+    assert tried > 200

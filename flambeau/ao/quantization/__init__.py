@@ -5,6 +5,7 @@ QuantStub and DeQuantStub, which mark where a model shall be quantized, are iden
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from flambeau import absent as _absent
@@ -62,4 +63,5 @@ class QuantWrapper(Module):
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'torch.ao.quantization' has no attribute {name!r} in flambeau: quantization is not there yet")
+    why = f"module 'torch.ao.quantization' has no attribute {name!r} in flambeau: quantization is not there yet"
+    raise AttributeError(why, name=name, obj=sys.modules[__name__])

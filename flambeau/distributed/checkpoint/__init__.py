@@ -11,3 +11,7 @@ from flambeau.distributed.checkpoint.state_dict_saver import save_state_dict
 from flambeau.distributed.several import define as _define
 
 _define(globals(), "", "LoadPlanner SavePlanner StorageReader StorageWriter")
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.distributed.checkpoint", globals())

@@ -29,3 +29,6 @@ from flambeau.distributed.fsdp.fully_sharded_data_parallel import (
     fully_shard,
     register_fsdp_forward_method,
 )
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.distributed.fsdp", globals())

@@ -21,3 +21,7 @@ __all__ = [
     "Pipe", "PipelineStage", "Schedule1F1B", "ScheduleGPipe", "ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble", "ScheduleLoopedBFS",
     "ScheduleZBVZeroBubble", "SplitPoint", "_ScheduleForwardOnly", "annotate_split_points", "build_stage", "pipe_split", "pipeline",
 ]  # fmt: skip
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.distributed.pipelining", globals())

@@ -7,3 +7,6 @@ from flambeau.distributed.device_mesh import init_device_mesh as init_device_mes
 from flambeau.distributed.tensor.api import DTensor, distribute_module, distribute_tensor
 from flambeau.distributed.tensor.factories import empty, full, ones, rand, randn, zeros
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _StridedShard
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.distributed.tensor", globals())

@@ -240,3 +240,8 @@ __all__ = [
     "ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput", "RowwiseParallel", "SequenceParallel",
     "loss_parallel", "parallelize_module",
 ]  # fmt: skip
+
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.distributed.tensor.parallel", globals())

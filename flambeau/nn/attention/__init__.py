@@ -93,4 +93,6 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return import_module(f"flambeau.nn.attention.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.nn.attention", name, globals())

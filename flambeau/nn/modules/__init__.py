@@ -141,3 +141,7 @@ from flambeau.nn.modules.transformer import (
 from flambeau.nn.modules.upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 
 __all__ = [name for name in dir() if name[0].isupper()]
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.nn.modules", globals())

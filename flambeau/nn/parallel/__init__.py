@@ -21,4 +21,6 @@ def __getattr__(name: str) -> Any:
         return import_module("flambeau.nn.parallel.distributed").DistributedDataParallel
     if name == "distributed":
         return import_module("flambeau.nn.parallel.distributed")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    from flambeau.names import missing
+
+    raise missing("torch.nn.parallel", name, globals())

@@ -215,3 +215,7 @@ def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("nn.utils.parametrizations", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.nn.utils.parametrizations", globals())

@@ -261,3 +261,7 @@ def transfer_parametrizations_and_params(from_module: Module, to_module: Any, te
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("nn.utils.parametrize", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.nn.utils.parametrize", globals())

@@ -399,3 +399,7 @@ def is_pruned(module: Module) -> bool:
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("nn.utils.prune", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.nn.utils.prune", globals())

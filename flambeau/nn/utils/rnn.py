@@ -188,3 +188,7 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("nn.utils.rnn", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.nn.utils.rnn", globals())

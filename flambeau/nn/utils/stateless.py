@@ -131,3 +131,7 @@ def functional_call(
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("nn.utils.stateless", globals())
+
+from flambeau.names import answering as _answering  # noqa: E402
+
+__getattr__ = _answering("torch.nn.utils.stateless", globals())

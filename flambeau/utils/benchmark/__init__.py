@@ -6,6 +6,7 @@ taken here).
 
 from __future__ import annotations
 
+from flambeau.names import answering as _answering
 from flambeau.utils.benchmark.callgrind import CallgrindStats, CopyIfCallgrind, FunctionCount, FunctionCounts
 from flambeau.utils.benchmark.compare import Colorize, Compare
 from flambeau.utils.benchmark.fuzzer import FuzzedParameter, FuzzedSparseTensor, FuzzedTensor, Fuzzer, ParameterAlias
@@ -19,3 +20,5 @@ from flambeau.utils.benchmark.measurement import (
     unit_to_english,
 )
 from flambeau.utils.benchmark.timer import Language, Timer, timer
+
+__getattr__ = _answering("torch.utils.benchmark", globals())

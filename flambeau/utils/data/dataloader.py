@@ -318,4 +318,6 @@ def __getattr__(name: str) -> Any:
         from flambeau.utils.data.multiprocess import MultiProcess
 
         return MultiProcess
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from flambeau.names import missing
+
+    raise missing("torch.utils.data.dataloader", name, globals())

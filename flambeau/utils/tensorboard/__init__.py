@@ -6,3 +6,7 @@ from flambeau.utils.tensorboard.writer import FileWriter as FileWriter
 from flambeau.utils.tensorboard.writer import SummaryWriter as SummaryWriter
 
 __all__ = ["FileWriter", "SummaryWriter"]
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.utils.tensorboard", globals())
