@@ -147,13 +147,23 @@ def test_what_finalizers_recorded_is_there_afterwards() -> None:
 
 
 def test_modes_are_those_of_the_interrupted_call() -> None:
-    found = []
+    """Those of the thread that collects: another one that allocates meanwhile (a compiler's, say) would run the finalizer with its own."""
+    found: list[bool] = []
     w = fb.ones(2, requires_grad=True)
-    with fb.no_grad():
+
+    def collected() -> None:
+        count = len(found) + 1
         Cycle(lambda: found.append((w * 2.0).requires_grad))
-        gc.collect()
-    Cycle(lambda: found.append((w * 2.0).requires_grad))
-    gc.collect()
+        while len(found) < count:  # `gc.collect` does nothing while another thread collects
+            gc.collect()
+
+    gc.disable()  # in all threads
+    try:
+        with fb.no_grad():
+            collected()
+        collected()
+    finally:
+        gc.enable()
     assert found == [False, True]
 
 
