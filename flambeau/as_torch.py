@@ -22,7 +22,7 @@ _HOME: Final = "flambeau"
 # Namespaces that PyTorch keeps in one file each.
 _ONE_FILE: Final = ("torch.optim.lr_scheduler", "torch.nn.functional")
 # What is no part of torch, and what a process unpickles before it has the alias.
-_OWN: Final = ("flambeau.as_torch", "flambeau.cli")
+_OWN: Final = ("flambeau.as_torch", "flambeau.cli", "flambeau.distributed.ray")
 _changed: list[tuple[Any, str, Any]] = []  # (object, attribute, what it was before)
 _installed: list[TorchFinder] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flambeau.distributed.pipelining._IR import Pipe, SplitPoint, annotate_split_points, pipe_split, pipeline
 from flambeau.distributed.pipelining.schedules import (
     Schedule1F1B,
+    ScheduleDualPipeV,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
@@ -13,13 +14,10 @@ from flambeau.distributed.pipelining.schedules import (
     _ScheduleForwardOnly,
 )
 from flambeau.distributed.pipelining.stage import PipelineStage, build_stage
-from flambeau.distributed.several import define as _define
-
-_define(globals(), "", "ScheduleDualPipeV")
 
 __all__ = [
-    "Pipe", "PipelineStage", "Schedule1F1B", "ScheduleGPipe", "ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble", "ScheduleLoopedBFS",
-    "ScheduleZBVZeroBubble", "SplitPoint", "_ScheduleForwardOnly", "annotate_split_points", "build_stage", "pipe_split", "pipeline",
+    "Pipe", "PipelineStage", "Schedule1F1B", "ScheduleDualPipeV", "ScheduleGPipe", "ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble",
+    "ScheduleLoopedBFS", "ScheduleZBVZeroBubble", "SplitPoint", "_ScheduleForwardOnly", "annotate_split_points", "build_stage", "pipe_split", "pipeline",
 ]  # fmt: skip
 
 from flambeau.names import answering as _answering

@@ -139,3 +139,56 @@ def zero_bubble_v(rank: int, ranks: int, count: int) -> list[Action]:
         while done.get((stage, W), 0) < done[stage, I]:
             take(stage, W)
     return actions
+
+
+def dual_pipe_v(rank: int, ranks: int, count: int) -> list[Action]:
+    """Two stages a rank, there and back (DeepSeek-AI, arXiv 2412.19437, with one copy of the parameters): in the main part a forward pass of one
+    stage and the backward pass of the other follow each other. At both ends parameters' gradients come later than the inputs'.
+    """
+    there, back = rank, 2 * ranks - 1 - rank
+    after = ranks - 1 - rank
+    actions: list[Action] = []
+    done: dict[tuple[int, Kind], int] = {}
+    waiting: list[Action] = []  # parameters' gradients that are to be made
+
+    def take(stage: int, kind: Kind) -> None:
+        counted = F if kind is F else B  # a backward pass is the next one, whole or in parts
+        i = done.get((stage, counted), 0)
+        done[stage, counted] = i + 1
+        actions.append(Action(stage, kind, i))
+        if kind is I:
+            waiting.append(Action(stage, W, i))
+
+    def weights() -> None:
+        if waiting:
+            actions.append(waiting.pop(0))
+
+    for _ in range(2 * after):
+        take(there, F)
+    for _ in range(rank + 1):
+        take(there, F)
+        take(back, F)
+    for _ in range(after):
+        take(back, I)
+        weights()
+        take(back, F)
+    for _ in range(count - 2 * ranks + rank + 1):
+        take(there, F)
+        take(back, B)
+        take(back, F)
+        take(there, B)
+    for _ in range(after):
+        take(back, B)
+        take(back, F)
+        take(there, B)
+    half = (rank + 1) // 2
+    for i in range(rank + 1):
+        # From the middle on in parts; of an even rank the middle one's first pass is still whole.
+        take(back, I if i > half or (i == half and rank % 2) else B)
+        take(there, I if i >= half else B)
+    for _ in range(after):
+        weights()
+        take(there, I)
+    for _ in range(rank + 1):
+        weights()
+    return actions

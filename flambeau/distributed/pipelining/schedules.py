@@ -211,12 +211,24 @@ class ScheduleZBVZeroBubble(PipelineScheduleMulti):
         return orders.zero_bubble_v(rank, self.pp_group_size, self._n_microbatches)
 
 
+class ScheduleDualPipeV(ScheduleZBVZeroBubble):
+    """Two stages a rank, there and back, in whose main part forward and backward passes of the two follow each other. Nothing overlaps within a rank."""
+
+    def _order(self, rank: int) -> list[Action]:
+        if self._n_microbatches < self._num_stages:
+            raise ValueError(
+                f"DualPipeV requires at least as many microbatches as stages, but got {self._n_microbatches} microbatches and {self._num_stages} stages."
+            )
+        return orders.dual_pipe_v(rank, self.pp_group_size, self._n_microbatches)
+
+
 def get_schedule_class(schedule_name: str) -> type[_PipelineSchedule]:
     """A schedule's class by its name ("1F1B"; capitals do not matter). ValueError for names that there are not."""
     known: dict[str, Any] = {
         "1F1B": Schedule1F1B, "Interleaved1F1B": ScheduleInterleaved1F1B, "GPipe": ScheduleGPipe, "LoopedBFS": ScheduleLoopedBFS,
         "InterleavedZeroBubble": ScheduleInterleavedZeroBubble, "PipelineScheduleSingle": PipelineScheduleSingle,
         "PipelineScheduleMulti": PipelineScheduleMulti, "ZBVZeroBubble": ScheduleZBVZeroBubble,
+        "DualPipeV": ScheduleDualPipeV,
     }  # fmt: skip
     for name, found in known.items():
         if name.lower() == schedule_name.lower():

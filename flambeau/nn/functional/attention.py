@@ -15,6 +15,8 @@ from flambeau.ops.dropout_masks import kept
 # So few queries are vectors times matrices: bound by reading the keys and values, which the kernel would copy first.
 # Measured (8 heads, 1,024 keys of 64, 2 threads): one query 107 against 480 us, 4 queries 175 against 280, 16 queries alike.
 FEW_QUERIES = 4
+# What takes the place of scaled_dot_product_attention in a block of context parallelism (distributed/tensor/experimental/_attention.py).
+INSTEAD: Any = None
 
 
 def _composition(
@@ -117,6 +119,8 @@ def scaled_dot_product_attention(
     query (N, ..., L, E), key (N, ..., S, E), value (N, ..., S, V); attn_mask broadcasts to (N, ..., L, S): bool (true: may
     attend) or added. `scale` defaults to 1 / sqrt(E). `enable_gqa`: key and value may have fewer heads (dimension -3).
     """
+    if INSTEAD is not None:
+        return INSTEAD(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     keep = _keep(query, key, dropout_p, enable_gqa) if dropout_p > 0.0 else None
     return _scaled_dot_product_attention(query, key, value, attn_mask, keep, dropout_p, is_causal, scale, enable_gqa)
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.pipelining import (
     PipelineStage,
     Schedule1F1B,
+    ScheduleDualPipeV,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
@@ -106,6 +107,7 @@ train("Interleaved1F1B", ScheduleInterleaved1F1B, 2, 4)
 train("Interleaved1F1B 3", ScheduleInterleaved1F1B, 3, 8)
 train("InterleavedZeroBubble", ScheduleInterleavedZeroBubble, 2, 4)
 train("ZBVZeroBubble", ScheduleZBVZeroBubble, 2, 4, v=True)
+train("DualPipeV", ScheduleDualPipeV, 2, 8, v=True)
 train("ZBVZeroBubble of 8", ScheduleZBVZeroBubble, 2, 8, v=True)
 found["name"] = " ".join(get_schedule_class(name).__name__ for name in ("1f1b", "GPIPE", "ZBVZeroBubble"))
 

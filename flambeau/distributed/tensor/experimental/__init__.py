@@ -1,4 +1,4 @@
-"""torch.distributed.tensor.experimental: plain tensors beside DTensors, functions of local tensors; context parallelism refuses."""
+"""torch.distributed.tensor.experimental: plain tensors beside DTensors, functions of local tensors, context parallelism."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from flambeau.distributed.several import define as _define
 from flambeau.distributed.tensor.api import DTensor
 from flambeau.distributed.tensor.calls import state as _state
+from flambeau.distributed.tensor.experimental._attention import context_parallel as context_parallel
 
 
 @contextmanager
@@ -59,7 +59,3 @@ def local_map(
 
     return call
 
-
-_define(globals(), """
-context_parallel(mesh, *, buffers=None, buffer_seq_dims=None, no_restore_buffers=None) !
-""")
