@@ -58,6 +58,27 @@ def reduce_scatter_tensor(self: Any, reduceOp: str, scatter_dim: int, group: Any
     return total / n if mean else total
 
 
+def all_reduce_coalesced(self: list[Any], reduceOp: str, group: Any, tag: str = "") -> list[Any]:
+    """all_reduce of each tensor."""
+    return [all_reduce(t, reduceOp, group) for t in self]
+
+
+def all_gather_into_tensor_coalesced(self: list[Any], group: Any, tag: str = "") -> list[Any]:
+    """all_gather_tensor of each tensor along dim 0."""
+    return [all_gather_tensor(t, 0, group) for t in self]
+
+
+def reduce_scatter_tensor_coalesced(inputs: list[Any], reduceOp: str, scatter_dim: list[int], group: Any, tag: str = "") -> list[Any]:
+    """reduce_scatter_tensor of each tensor along its dim."""
+    return [reduce_scatter_tensor(t, reduceOp, dim, group) for t, dim in zip(inputs, scatter_dim, strict=True)]
+
+
+# All have gradients; PyTorch 2.13 has each under several names.
+all_gather_single = all_gather_single_autograd = all_gather_tensor_autograd = all_gather_tensor
+reduce_scatter_single = reduce_scatter_single_autograd = reduce_scatter_tensor_autograd = reduce_scatter_tensor
+all_gather_single_coalesced, reduce_scatter_single_coalesced = all_gather_into_tensor_coalesced, reduce_scatter_tensor_coalesced
+
+
 def broadcast(self: Any, src: int, group: Any, tag: str = "") -> Any:
     """The tensor of rank `src`."""
     return _with_gradients.broadcast(self, src, _group(group))

@@ -18,7 +18,7 @@ _COUNTER = b"\0users"  # how many objects have been made over the file
 class FileStore(Store):
     """A store in the file `file_name`, which grows by a record a change. Every request reads what others have appended since, under a lock of the file.
 
-    The last of `world_size` objects to be closed removes the file (-1: nobody does).
+    The last object to be closed removes the file, if there were as many as `world_size` (-1: nobody does).
     """
 
     def __init__(self, file_name: str, world_size: int = -1) -> None:
@@ -101,7 +101,9 @@ class FileStore(Store):
 
     def __del__(self) -> None:
         try:
-            if self._users > 0 and os.path.exists(self.path) and int(self._do("add", _COUNTER + b"-gone", b"1")[0]) >= self._users:
-                os.unlink(self.path)
+            if self._users > 0 and os.path.exists(self.path):
+                gone = int(self._do("add", _COUNTER + b"-gone", b"1")[0])
+                if gone >= max(self._users, int(self._do("add", _COUNTER, b"0")[0])):
+                    os.unlink(self.path)
         except Exception:  # at the interpreter's end, or the folder is gone: there is nothing to remove
             return

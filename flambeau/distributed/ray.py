@@ -70,7 +70,7 @@ def _failure(ray: Any, tasks: Sequence[Any]) -> tuple[int, Exception]:
     left = list(tasks)
     while left and time.monotonic() < end:
         _, left = ray.wait(left, num_returns=1, timeout=max(0.0, end - time.monotonic()))
-    found = []
+    found: list[tuple[int, int, Exception]] = []
     for rank, task in enumerate(tasks):
         if task in left:
             continue
@@ -79,10 +79,10 @@ def _failure(ray: Any, tasks: Sequence[Any]) -> tuple[int, Exception]:
         except ray.exceptions.RayActorError as error:
             found.append((0, rank, error))
         except Exception as error:
-            cause = getattr(error, "cause", error)
-            found.append((2 if type(cause).__name__.startswith("Dist") else 1, rank, error))
-    _, rank, error = min(found, key=lambda item: item[:2])
-    return rank, error
+            raised = getattr(error, "cause", error)
+            found.append((2 if type(raised).__name__.startswith("Dist") else 1, rank, error))
+    _, first, cause = min(found, key=lambda item: item[:2])
+    return first, cause
 
 
 def run(
@@ -117,7 +117,7 @@ def run(
                 try:
                     ray.get(done)
                 except Exception:
-                    rank, error = _failure(ray, tasks)
+                    rank, failed = _failure(ray, tasks)
                     break
             else:
                 return list(ray.get(tasks))
@@ -125,11 +125,11 @@ def run(
             for actor in actors:
                 ray.kill(actor)
         if attempt == max_restarts:
-            error.add_note(f"rank {rank} of {num_workers} failed, and no restart was left")
-            raise error
-        text = str(error).strip().splitlines()
+            failed.add_note(f"rank {rank} of {num_workers} failed, and no restart was left")
+            raise failed
+        text = str(failed).strip().splitlines()
         print(
-            f"flambeau.distributed.ray: rank {rank} failed ({type(error).__name__}: {text[-1] if text else ''}); "
+            f"flambeau.distributed.ray: rank {rank} failed ({type(failed).__name__}: {text[-1] if text else ''}); "
             f"all are replaced ({max_restarts - attempt} restarts left)", file=sys.stderr, flush=True,
         )  # fmt: skip
     raise AssertionError("the last attempt returns or raises")

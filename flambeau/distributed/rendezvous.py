@@ -53,6 +53,11 @@ def _environment(rank: int, world_size: int, timeout: timedelta) -> Found:
     return tcp_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), place, size, timeout), place, size
 
 
+def _check_scheme(scheme: str, url: str) -> None:
+    if scheme not in ("env", "tcp", "file") and scheme not in _handlers:
+        raise RuntimeError(f"No rendezvous handler for {scheme}:// in {url!r}; there are env://, tcp://host:port and file:///path")
+
+
 def find(init_method: str, rank: int, world_size: int, timeout: timedelta) -> Found:
     """(store, rank, world size) for `env://`, `tcp://host:port`, `file:///path`, or a scheme of one's own."""
     parts = urlparse(init_method)
@@ -62,8 +67,7 @@ def find(init_method: str, rank: int, world_size: int, timeout: timedelta) -> Fo
         return _environment(rank, world_size, timeout)
     if parts.scheme in _handlers:
         return next(iter(_handlers[parts.scheme](init_method, rank=rank, world_size=world_size, timeout=timeout)))
-    if parts.scheme not in ("tcp", "file"):
-        raise RuntimeError(f"No rendezvous handler for {parts.scheme}:// in {init_method!r}; there are env://, tcp://host:port and file:///path")
+    _check_scheme(parts.scheme, init_method)
     for name, value in (("rank", rank), ("world_size", world_size)):
         if value < 0:
             raise ValueError(f"Error initializing torch.distributed using {parts.scheme}:// rendezvous: {name} parameter missing")
@@ -79,5 +83,18 @@ def find(init_method: str, rank: int, world_size: int, timeout: timedelta) -> Fo
 
 
 def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) -> Iterator[Found]:
-    """Yields (store, rank, world size)."""
-    yield find(url, rank, world_size, kwargs.get("timeout", DEFAULT_TIMEOUT))
+    """Yields (store, rank, world size). What is wrong with the URL is said at once."""
+    if not isinstance(url, str):
+        raise RuntimeError(f"`url` must be a string. {type(url)}: {url}")
+    if not isinstance(rank, int) or not isinstance(world_size, int):
+        raise RuntimeError(f"`rank` and `world_size` must be integers, got {rank!r} and {world_size!r}")
+    parts = urlparse(url)
+    options = dict(parse_qsl(parts.query))
+    if (rank != -1 or world_size != -1) and options.keys() & {"rank", "world_size"}:
+        raise AssertionError(f"The url: {url} has node-specific arguments(rank, world_size) already.")
+    _check_scheme(parts.scheme, url)
+
+    def found() -> Iterator[Found]:
+        yield find(url, rank, world_size, kwargs.get("timeout", DEFAULT_TIMEOUT))
+
+    return found()

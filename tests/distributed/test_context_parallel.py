@@ -11,6 +11,7 @@ from tests.distributed.ranks import results
 def test_as_one_process(ranks, tmp_path):
     for found in results("context.py", ranks, tmp_path):
         errors = found.pop("errors")
+        assert found.pop("functional")
         assert errors == ["RuntimeError", "NotImplementedError", "NotImplementedError"]
         assert len(found) == 25
         wrong = {name: value for name, value in found.items() if not value < (3e-6 if "float32" in name else 1e-13)}

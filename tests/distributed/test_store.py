@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flambeau import distributed as dist
 from flambeau.distributed import DistNetworkError, DistStoreError, FileStore, HashStore, PrefixStore, QueueEmptyError, TCPStore
 
 SHORT = timedelta(milliseconds=150)
@@ -132,3 +133,22 @@ def test_clients_and_network_errors():
     with pytest.raises(DistNetworkError, match=f"127.0.0.1, {port}"):
         TCPStore("127.0.0.1", port, 1, False, timedelta(milliseconds=200))
     assert isinstance(HashStore().clone(), HashStore)
+
+
+def test_the_last_object_removes_a_file(tmp_path):
+    path = tmp_path / "store"
+    first, second = dist.FileStore(str(path), 1), dist.FileStore(str(path), 1)
+    first.set("a", "1")
+    del first
+    assert second.get("a") == b"1" and path.exists()
+    del second
+    assert not path.exists()
+
+
+def test_rendezvous_says_at_once_what_is_wrong():
+    with pytest.raises(RuntimeError, match=r"^No rendezvous handler for invalid"):
+        dist.rendezvous("invalid://")
+    with pytest.raises(AssertionError, match="has node-specific arguments"):
+        dist.rendezvous("file://foo?rank=12&world_size=16", 12, 16)
+    with pytest.raises(RuntimeError, match="must be a string"):
+        dist.rendezvous(3)

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed import _functional_collectives as fc
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import _cp_options, context_parallel_unshard, set_rotate_method
@@ -89,6 +90,14 @@ with context_parallel(mesh):
         except (RuntimeError, NotImplementedError) as error:
             errors.append(type(error).__name__)
 found["errors"] = errors
+x, group = torch.arange(2.0 * size) + dist.get_rank(), mesh.get_group()
+every, total = fc.all_gather_single(x, 0, group), sum(torch.arange(2.0 * size) + r for r in range(size))
+(reduced,), (gathered,) = fc.all_reduce_coalesced([x], "sum", group), fc.all_gather_into_tensor_coalesced([x], group)
+(part,) = fc.reduce_scatter_single_coalesced([x], "sum", [0], group)
+found["functional"] = bool(
+    torch.equal(every, torch.cat([torch.arange(2.0 * size) + r for r in range(size)])) and torch.equal(gathered, every) and torch.equal(reduced, total)
+    and torch.equal(part, total.chunk(size)[dist.get_rank()])
+)  # fmt: skip
 F.scaled_dot_product_attention(q, q, q)  # behind the block all is as before
 dist.barrier()
 with open(os.environ["OUT"], "wb") as file:
