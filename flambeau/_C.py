@@ -138,6 +138,13 @@ def _set_grad_enabled(mode: bool) -> None:
     set_grad_enabled(mode)
 
 
+def _get_accelerator(check: bool = False) -> Any:
+    """The device that programs run on: the CPU, there is no accelerator."""
+    from flambeau.devices import CPU
+
+    return CPU
+
+
 def __getattr__(name: str) -> Any:
     if name == "_LinAlgError":
         from flambeau.linalg import LinAlgError

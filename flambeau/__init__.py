@@ -218,6 +218,7 @@ from flambeau.queries import (
     is_nonzero,
     is_storage,
     is_tensor,
+    legacy_contiguous_format,
     memory_format,
     numel,
     preserve_format,
@@ -252,7 +253,7 @@ _LAZY_MODULES = frozenset(
 _LAZY_MODULES |= frozenset(  # Modules that programs import for their names; most answer that something is not here
     "jit fx hub overrides compiler version types random futures distributed export onnx quantization ao mps xpu mtia accelerator _C _dynamo _subclasses "
     "_inductor _utils _ops library functional return_types torch_version __config__ __future__ _jit_internal _tensor _tensor_str "
-    "_custom_ops quasirandom nested".split()
+    "_custom_ops quasirandom nested _VF _prims_common _higher_order_ops".split()
 )
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
@@ -279,7 +280,7 @@ _LAZY_NAMES |= dict.fromkeys(
     "AcceleratorError OutOfMemoryError Stream Event get_device_module get_device set_warn_always is_warn_always_enabled is_inference "
     "is_inference_mode_enabled is_distributed is_vulkan_available init_num_threads set_default_tensor_type SymInt SymFloat SymBool sym_int sym_float "
     "sym_not sym_max sym_min sym_sum sym_sqrt sym_ite sym_fresh_size sym_constrain_range sym_constrain_range_for_size _check _check_is_size "
-    "_check_index _check_value _check_type cond is_anomaly_enabled is_anomaly_check_nan_enabled set_anomaly_enabled "
+    "_check_index _check_value _check_type cond while_loop is_anomaly_enabled is_anomaly_check_nan_enabled set_anomaly_enabled "
     "is_autocast_ipu_enabled set_autocast_ipu_enabled get_autocast_ipu_dtype set_autocast_ipu_dtype is_autocast_xla_enabled "
     "set_autocast_xla_enabled get_autocast_xla_dtype set_autocast_xla_dtype".split(), "flambeau.settings"
 ) | {"thread_safe_generator": "flambeau.random"}  # fmt: skip
@@ -319,7 +320,7 @@ _LAZY_NAMES |= dict.fromkeys(
 )  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys(
     "_shape_as_tensor _assert_async _check_with _check_tensor_all _check_tensor_all_with _int_mm _scaled_mm _convert_indices_from_coo_to_csr "
-    "_convert_indices_from_csr_to_coo _softmax_backward_data".split(), "flambeau.inner_names",
+    "_convert_indices_from_csr_to_coo _softmax_backward_data _grouped_mm".split(), "flambeau.inner_names",
 ) | dict.fromkeys(("PyTorchFileReader", "PyTorchFileWriter"), "flambeau._C")  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys([f"_sobol_engine_{_name}" for _name in ("draw", "ff_", "initialize_state_", "scramble_")], "flambeau.ops.sobol")
 _LAZY_NAMES["lobpcg"] = "flambeau.ops.linalg.lobpcg"

@@ -96,3 +96,10 @@ def __getattr__(name: str) -> Any:
 
         return getattr(rebuilders, _REBUILDERS[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _element_size(dtype: Any) -> int:
+    """The bytes of an element of a dtype."""
+    if not isinstance(dtype, torch.dtype):
+        raise RuntimeError(f"expected torch.dtype, but got {type(dtype)}")
+    return dtype.itemsize

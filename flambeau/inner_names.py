@@ -105,3 +105,8 @@ def _softmax_backward_data(grad_output: Any, output: Any, dim: int, input_dtype:
         raise NotImplementedError(f"_softmax_backward_data(): output must be of a floating dtype, got {output.dtype}; convert it first, with .float()")
     product = grad_output * output
     return product - output * product.sum(dim, keepdim=True)
+
+
+def _grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """nn.functional.grouped_mm, by position too."""
+    return torch.nn.functional.grouped_mm(self, mat2, offs=offs, bias=bias, out_dtype=out_dtype)

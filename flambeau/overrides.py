@@ -248,6 +248,11 @@ def _get_overloaded_args(relevant_args: Iterable[Any], get_type_fn: Callable[[An
     return dispatch.overloaded(relevant_args)
 
 
+def get_default_nowrap_functions() -> set[Any]:
+    """Getters whose results are never made into a subclass: a tensor's base and its gradients."""
+    return {found.__get__ for name in ("_base", "grad") if isinstance(found := vars(Tensor).get(name), property)}
+
+
 from flambeau.names import answering as _answering  # noqa: E402
 
 __getattr__ = _answering("torch.overrides", globals())

@@ -239,6 +239,21 @@ def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     return (true_fn if bool(pred) else false_fn)(*operands)
 
 
+def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
+    """body_fn(*carried_inputs) in their place as long as cond_fn(*carried_inputs) (a bool, or a tensor of one) holds. A tensor is looked at."""
+    if not callable(cond_fn) or not callable(body_fn):
+        raise RuntimeError("while_loop(): cond_fn and body_fn must be callable")
+    if not isinstance(carried_inputs, (tuple, list)):
+        raise RuntimeError(f"while_loop(): carried_inputs must be a tuple or a list, but got {type(carried_inputs).__name__}")
+    carried: Any = tuple(carried_inputs)
+    while bool(cond_fn(*carried)):
+        made = body_fn(*carried)
+        if not isinstance(made, (tuple, list)) or len(made) != len(carried):
+            raise RuntimeError(f"while_loop(): body_fn must return as many values as there are carried inputs ({len(carried)}), but got {made!r}")
+        carried = tuple(made)
+    return carried
+
+
 # -- autocast of devices that are not here ---------------------------------------------------------------------------------------
 def _autocast(kind: str) -> dict[str, Any]:
     chosen: list[Any] = [None]

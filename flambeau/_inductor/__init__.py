@@ -17,3 +17,7 @@ def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> d
 def list_options() -> list[str]:
     """None."""
     return []
+
+
+def cudagraph_mark_step_begin() -> None:
+    """torch.compiler.cudagraph_mark_step_begin: there are no CUDA graphs, so nothing is to be marked."""

@@ -11,13 +11,12 @@ calls (slices) is added as if it had not, and what is put together otherwise (pr
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import Node, Value
 
 if TYPE_CHECKING:
+    from flambeau.autograd.differentiate import Index
     from flambeau.tensor import Tensor
 
 # From so many products with one matrix on, and up to so many rows each, their factors are concatenated: below, the copies
@@ -53,17 +52,17 @@ def _start(piece: Piece) -> int:
 class Gradients:
     """The gradients that are known so far, by slot. `pop` and `settle` give their sums.
 
-    `calls`: the first slots of the calls that the nodes belong to, in order.
+    `index`: of the nodes (differentiate.py); its `calls` are the first slots of the calls that they belong to, in order.
     """
 
-    def __init__(self, known: dict[int, Tensor], nodes: Sequence[Node], value: Any, calls: Sequence[int]) -> None:
+    def __init__(self, known: dict[int, Tensor], index: Index, value: Any) -> None:
         self.known = known
         self.value = value
-        self.calls = calls
-        self.call = len(calls)
+        self.index = index
+        self.calls = index.calls
+        self.call = len(self.calls)
         self.layers: dict[int, list[Layer]] = {}
         self.factors: dict[int, list[tuple[Tensor, Tensor]]] = {}
-        self.products = Counter([(self._call_of(node), node.inputs[1]) for node in nodes if node.op == "matmul"])
 
     def __contains__(self, slot: int) -> bool:
         return slot in self.known or slot in self.layers or slot in self.factors
@@ -112,7 +111,7 @@ class Gradients:
     def takes_product(self, node: Node) -> bool:
         """Whether the gradient of the product's second factor shall wait for those of other products by it."""
         a = self.value(node.inputs[0])
-        return self.products[self._call_of(node), node.inputs[1]] >= FEWEST_PRODUCTS and len(a.shape) == 2 and a.shape[0] <= MOST_ROWS
+        return self.index.products[self._call_of(node), node.inputs[1]] >= FEWEST_PRODUCTS and len(a.shape) == 2 and a.shape[0] <= MOST_ROWS
 
     def add_product(self, slot: int, a: Tensor, gradient: Tensor) -> None:
         """The gradient a^T @ gradient."""

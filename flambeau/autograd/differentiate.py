@@ -1,11 +1,15 @@
-"""Reverse-mode differentiation of a list of nodes: walk them backwards, apply each primitive's gradient rule.
+"""Reverse-mode differentiation of a list of nodes: walk backwards those that gradients reach, apply each primitive's gradient rule.
 
 There is no tape besides the nodes. The rules record ordinary operations into a Fragment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -24,19 +28,38 @@ if TYPE_CHECKING:
 Write = tuple[int, int, int]
 
 
+class Index:
+    """What passes look up among nodes, made when the first of them asks: one pass costs what it reaches, not what is there."""
+
+    def __init__(self, nodes: Sequence[Node], calls: Sequence[int]) -> None:
+        self.nodes = nodes
+        self.calls = calls
+
+    @cached_property
+    def producer(self) -> dict[int, Node]:
+        """Slot -> the node that makes it."""
+        return {o: n for n in self.nodes for o in n.outputs}
+
+    @cached_property
+    def products(self) -> Counter[tuple[int, int]]:
+        """How many products a call (its number) has by a matrix (its slot)."""
+        return Counter([(bisect_right(self.calls, n.outputs[0]), n.inputs[1]) for n in self.nodes if n.op == "matmul"])
+
+
 class Region:
     """Nodes to differentiate, and how to get at their forward values inside a fragment.
 
     `boundaries`: slots where gradients leave; `freed`: outputs of nodes whose forward values were given up;
     `used` collects the nodes whose forward values a rule has asked for, `slots_used` those values. `writes`: see
     `overwritten`. `replaced`: see `replaced_values`. `indices`: run-time numbers. `calls`: the first slots of the calls.
+    `index`: of the nodes, where passes share one.
     In a dry run, which only collects, a use of what has been written over is no error.
     """
 
     def __init__(
         self, fragment: Fragment, nodes: Sequence[Node], needs: Callable[[int], bool], value: Callable[[int], Value],
         forward: Callable[[int], Tensor], boundaries: set[int], freed: set[int], writes: dict[int, Write], replaced: dict[int, int],
-        indices: Container[int], calls: Sequence[int] = (), dry: bool = False,
+        indices: Container[int], calls: Sequence[int] = (), dry: bool = False, index: Index | None = None,
     ) -> None:  # fmt: skip
         self.fragment = fragment
         self.nodes = nodes
@@ -49,6 +72,7 @@ class Region:
         self.replaced = replaced
         self.indices = indices
         self.calls = calls
+        self.index = index if index is not None else Index(nodes, calls)
         self.dry = dry
         self.used: set[int] = set()
         self.slots_used: set[int] = set()
@@ -159,13 +183,39 @@ def replaced_values(path: Sequence[State]) -> dict[int, int]:
     return {s.info.root_after: s.info.replaced for s in path if type(s.info) is Assignment and s.info.replaced >= 0}
 
 
+class _Ahead:
+    """The nodes that gradients have reached, the last first: each node is given out once."""
+
+    def __init__(self, producer: Mapping[int, Node], stop: int) -> None:
+        self.producer = producer
+        self.stop = stop
+        self.waiting: list[int] = []  # a heap of the negatives of first outputs
+        self.seen: set[int] = set()
+
+    def reach(self, slots: Iterable[int]) -> None:
+        """Gradients have come to these slots."""
+        for slot in slots:
+            node = self.producer.get(slot)
+            if node is not None and node.outputs[-1] > self.stop:
+                first = node.outputs[0]
+                if first not in self.seen:
+                    self.seen.add(first)
+                    heappush(self.waiting, -first)
+
+    def __iter__(self) -> Iterator[Node]:
+        while self.waiting:
+            yield self.producer[-heappop(self.waiting)]
+
+
 def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
     """Propagate `grads` (slot -> gradient) down to the boundaries, or until only slots <= `stop` are left."""
     boundaries = region.boundaries
     replaced = region.replaced
     zero: set[int] = set()  # whose gradient is zero, if nothing else is added to it
-    gradients = Gradients(grads, region.nodes, region.value, region.calls)
-    for node in reversed(region.nodes):
+    gradients = Gradients(grads, region.index, region.value)
+    ahead = _Ahead(region.index.producer, stop)
+    ahead.reach(grads)
+    for node in ahead:
         outputs = node.outputs
         if outputs[-1] <= stop:
             break
@@ -175,6 +225,7 @@ def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
             continue
         if replaced:
             for slot in [replaced[o] for o in outputs if o in replaced and region.needs(replaced[o])]:
+                ahead.reach((slot,))
                 if region.dry:  # a pass in stages hands zeros on as a gradient like any other, and hooks may change it: its rules ask for values
                     gradients.add(slot, zeros(region.value(slot)))
                 else:
@@ -182,13 +233,16 @@ def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
         rule = PRIMITIVES[node.op].gradient
         if not found:
             if rule is not None:
-                zero.update(i for i in node.inputs if region.needs(i))
+                needed = [i for i in node.inputs if region.needs(i)]
+                zero.update(needed)
+                ahead.reach(needed)
             continue
         given = [gradients.pop(o) for o in outputs]
         if rule is None or not any(region.needs(i) for i in node.inputs):
             continue
         context = Context(region, node)
         region.fragment.device = region.value(outputs[0]).device
+        ahead.reach(node.inputs)
         if given[0] is not None and gradients.add_slice(node, given[0]):
             continue
         if node.op == "matmul" and context.needs(1) and gradients.takes_product(node):

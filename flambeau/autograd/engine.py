@@ -17,7 +17,7 @@ from flambeau.autograd.contents import exchanged, part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.hooks import Pass, current, keep, pack_saved, saved, unpacked
 from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, trace_region
-from flambeau.autograd.ways import Ways, spread
+from flambeau.autograd.ways import Ways, spread, tape_spread
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import CPU
 from flambeau.ops.signatures import flag
@@ -410,10 +410,12 @@ class Engine:
             region = Region(
                 fragment, tape.nodes, tape.requires.__contains__, tape.values.__getitem__, forward,
                 set(segment.boundaries) | set(segment.custom), segment.freed, tape.writes, tape.replaced, tape.parameters, tape.calls,
+                index=tape.index,
             )  # fmt: skip
         start = key[-1]
         if start is not None:
-            reached, needs = spread(start, region.nodes, region.replaced), region.needs
+            reached = spread(start, region.nodes, region.replaced) if tape is None else tape_spread(start, tape)
+            needs = region.needs
             region.needs = lambda slot: slot in reached and needs(slot)
         grads: dict[int, Any] = dict(seeds)
 

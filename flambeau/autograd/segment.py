@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
 from flambeau.autograd import hooks
-from flambeau.autograd.differentiate import Region, differentiate, freed_outputs, overwritten, replaced_values, static_slots
+from flambeau.autograd.differentiate import Index, Region, differentiate, freed_outputs, overwritten, replaced_values, static_slots
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.exact import exact
 from flambeau.ops.primitive import PRIMITIVES
@@ -43,18 +43,27 @@ class Tape:
         self.nodes: list[Node] = [n for s in path for n in s.nodes]
         self.values: list[Value] = [v for s in path for v in s.values]
         self.requires: set[int] = set().union(*[s.requires for s in path]) if path else set()
-        self.producer: dict[int, Node] = {o: n for n in self.nodes for o in n.outputs}
         self.parameters: dict[int, int] = {}
         for s in path:
             for slot in s.parameters:
                 self.parameters[slot] = len(self.parameters)
+        self.calls = [s.first_value for s in path]
         self.entered = self._numbers_of_gradients()
         self.freed: set[int] = freed_outputs(path)
         self.writes = overwritten(path)
         self.replaced = replaced_values(path)
-        self.calls = [s.first_value for s in path]
         self.reached: dict[Any, set[int]] = {}  # what follows from some of the slots (ways.py)
         self.preserved: set[int] = set()  # roots of boundaries that the trace wrote over, of which the plan kept what they were
+
+    @cached_property
+    def index(self) -> Index:
+        """Of the nodes, for all passes over them."""
+        return Index(self.nodes, self.calls)
+
+    @property
+    def producer(self) -> dict[int, Node]:
+        """Slot -> the node that makes it."""
+        return self.index.producer
 
     def known(self, kept: tuple[Any, ...]) -> Tape:
         """An equal tape that was met before, else this one. `kept`: what else tells its segments apart.
@@ -109,10 +118,6 @@ class TapeAt(Tape):
     def nodes(self) -> list[Node]:  # type: ignore[override]
         return [n.mapped(self.plain) for n in self.whole.nodes]
 
-    @cached_property
-    def producer(self) -> dict[int, Node]:  # type: ignore[override]
-        return {o: n for n in self.nodes for o in n.outputs}
-
 
 class NoTape(Tape):
     """A tape of one value, which no recorded node has made. `slot`: its own; those below are of what it leads back to."""
@@ -121,7 +126,7 @@ class NoTape(Tape):
         self.nodes, self.calls, self.entered = [], [], []
         self.values = {slot: Value(tuple(m.shape), m.dtype, m.strides, offset=m.offset)}  # type: ignore[assignment]
         self.requires = set(range(slot + 1))
-        self.producer, self.parameters, self.writes, self.replaced, self.reached = {}, {}, {}, {}, {}
+        self.parameters, self.writes, self.replaced, self.reached = {}, {}, {}, {}
         self.freed, self.preserved = set(), set()
 
 
@@ -275,7 +280,7 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
         for context in tr.custom.values():
             for slot in context.input_slots:
                 pending.setdefault(slot, _ones(fragment, slot))
-        region.nodes = [n for n in region.nodes if n.outputs[0] not in freed]
+        region.index = Index([n for n in region.nodes if n.outputs[0] not in freed], region.calls)
         history.boundaries |= set(pending)
         differentiate(region, pending, -1)
         history.boundaries |= set(pending)

@@ -9,6 +9,7 @@ from flambeau.autograd.differentiate import replaced_values
 from flambeau.trace.recorder import Trace
 
 if TYPE_CHECKING:
+    from flambeau.autograd.segment import Tape
     from flambeau.compiler.graph import Node
 
 
@@ -63,11 +64,15 @@ class Ways:
         if type(owner) is Trace:
             path = owner.state.path()
             return slot in spread(start, owner.nodes(path), replaced_values(path))
-        tape = owner.tape
-        found = tape.reached.get(start)
-        if found is None:
-            found = tape.reached[start] = spread(start, tape.nodes, tape.replaced)
-        return slot in found
+        return slot in tape_spread(start, owner.tape)
+
+
+def tape_spread(start: Start, tape: Tape) -> set[int]:
+    """What follows in a tape from the start: found once for all passes."""
+    found = tape.reached.get(start)
+    if found is None:
+        found = tape.reached[start] = spread(start, tape.nodes, tape.replaced)
+    return found
 
 
 def spread(start: Start, nodes: Iterable[Node], replaced: Mapping[int, int]) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flambeau.distributed import is_gloo_available, is_mpi_available, is_nccl_available, is_ucc_available, is_xccl_available  # noqa: F401
 from flambeau.distributed.collectives import *  # noqa: F403
 from flambeau.distributed.errors import *  # noqa: F403
 from flambeau.distributed.group import *  # noqa: F403

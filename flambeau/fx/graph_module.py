@@ -12,6 +12,7 @@ from typing import Any
 
 from flambeau.fx.graph import Graph, PythonCode
 from flambeau.nn.modules.module import Module
+from flambeau.nn.parameter import Parameter
 from flambeau.runtime import whole_files
 from flambeau.tensor import Tensor
 
@@ -217,7 +218,24 @@ class GraphModule(Module):
         return rebuild, (self._plain_dict(), made.src, names, type(self).__name__)
 
 
-class _CodeOnly(Module):
+def _copy_attr(from_module: Module, to_module: Module, target: str) -> None:
+    """Give `to_module` what `from_module` has at a dotted name; modules on the way that are not there are made, tensors become buffers."""
+    *way, last = target.split(".")
+    for name in way:
+        inner = getattr(from_module, name)
+        if getattr(to_module, name, None) is inner:
+            return  # the same object: there is nothing to copy
+        if not hasattr(to_module, name):
+            setattr(to_module, name, Module())
+        from_module, to_module = inner, getattr(to_module, name)
+    found = getattr(from_module, last)
+    if isinstance(found, Tensor) and not isinstance(found, Parameter):
+        to_module.register_buffer(last, found)
+    else:
+        setattr(to_module, last, found)
+
+
+class _CodeOnlyModule(Module):
     """What pickled code is traced on."""
 
     def __init__(self, body: dict[str, Any]) -> None:
@@ -237,7 +255,7 @@ def rebuild(body: dict[str, Any], source: str, names: dict[str, Any], class_name
             return True
 
     scope = {"inf": math.inf, "nan": math.nan, "NoneType": type(None), "torch": flambeau, "device": flambeau.device, **names}
-    holder = type(class_name, (_CodeOnly,), {"forward": _exec(PythonCode(source, scope))})(body)
+    holder = type(class_name, (_CodeOnlyModule,), {"forward": _exec(PythonCode(source, scope))})(body)
     made = GraphModule(holder, KeepModules().trace(holder), class_name)
     made.__dict__.update({k: v for k, v in body.items() if k not in made.__dict__})
     return made

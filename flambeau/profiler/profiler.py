@@ -49,6 +49,11 @@ def kineto_available() -> bool:
     return True
 
 
+def _default_schedule_fn(_: int) -> ProfilerAction:
+    """Every step is recorded."""
+    return ProfilerAction.RECORD
+
+
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0
 ) -> Callable[[int], ProfilerAction]:
@@ -153,7 +158,7 @@ class profile:
             warnings.warn("`use_cuda` is deprecated, use `activities` argument instead", FutureWarning, stacklevel=2)
         if not self.activities:
             raise AssertionError("No valid profiler activities found")
-        self.schedule = schedule or (lambda step: ProfilerAction.RECORD)
+        self.schedule = schedule or _default_schedule_fn
         self.record_steps = schedule is not None
         self.on_trace_ready = on_trace_ready
         self.record_shapes = record_shapes

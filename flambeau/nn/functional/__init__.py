@@ -10,6 +10,8 @@ from flambeau.nn.functional.linear import *
 from flambeau.nn.functional.loss import *
 from flambeau.nn.functional.normalization import *
 from flambeau.nn.functional.others import *
+from flambeau.nn.functional.others import _canonical_mask as _canonical_mask
+from flambeau.nn.functional.others import _none_or_dtype as _none_or_dtype
 from flambeau.nn.functional.pooling import *
 from flambeau.nn.functional.pooling_axes import *
 from flambeau.nn.functional.sampling import *

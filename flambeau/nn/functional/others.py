@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
@@ -172,3 +173,27 @@ __all__ = [
     "boolean_dispatch", "conv_tbc", "grouped_mm", "handle_torch_function", "has_torch_function", "has_torch_function_unary",
     "has_torch_function_variadic", "native_channel_shuffle", "rrelu_", "scaled_grouped_mm", "scaled_mm",
 ]  # fmt: skip
+
+
+def _canonical_mask(
+    mask: Tensor | None, mask_name: str, other_type: Any, other_name: str, target_type: Any, check_other: bool = True
+) -> Tensor | None:  # fmt: skip
+    """A mask that is added to scores: minus infinity where one of bools is True; others as they are."""
+    if mask is None:
+        return None
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise AssertionError(f"only bool and floating types of {mask_name} are supported")
+    if check_other and other_type is not None and mask.dtype != other_type:
+        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.", stacklevel=2)
+    if mask.is_floating_point():
+        return mask
+    return torch.zeros_like(mask, dtype=target_type).masked_fill(mask, float("-inf"))
+
+
+def _none_or_dtype(input: Tensor | None) -> Any:
+    """The dtype of a tensor, None of None."""
+    if input is None:
+        return None
+    if isinstance(input, Tensor):
+        return input.dtype
+    raise RuntimeError("input to _none_or_dtype() must be None or torch.Tensor")

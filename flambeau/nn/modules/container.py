@@ -147,6 +147,10 @@ class ModuleList(_Numbered):
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other])
 
+    def _get_abs_string_index(self, idx: Any) -> str:
+        """The key of the module at a position (pyro's lists ask)."""
+        return self._key(idx)
+
     def insert(self, index: int, module: Module) -> None:
         """Put a module before position `index`."""
         modules = list(self)
