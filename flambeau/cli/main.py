@@ -44,6 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     torch = commands.add_parser("torch", help="make `import torch` give flambeau in this environment")
     torch.add_argument("action", choices=("install", "remove", "status", "wheel"), help="wheel: write the same as a file that pip installs")
     torch.add_argument("--out", metavar="DIR", default="dist", help="of wheel: where the file goes")
+    calibrate = commands.add_parser("calibrate", help="measure what work costs on this machine, once, for the compiler; some seconds")
+    calibrate.add_argument("--show", action="store_true", help="only print what was measured")
     commands.add_parser("info", help="print versions, processor, threads, memory, cache")
     return parser
 
@@ -110,6 +112,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from flambeau.cli.torch_package import main as torch_package
 
         return torch_package(options.action, options.out)
+    if options.command == "calibrate":
+        from flambeau.cli.calibrate import calibrate
+
+        return calibrate(options.show)
     from flambeau.cli.info import info
 
     return info()

@@ -18,12 +18,12 @@ from typing import Any, Final
 class Costs:
     """The defaults came off processors of 2.5 to 3 GHz with AVX-512, by the measurement of cli/calibrate.py that each names."""
 
-    bytes_per_nanosecond: float = 10.0  # of one core, from memory: x + 1 over 256 MiB, read and written together
+    bytes_per_nanosecond: float = 10.0  # of one core, from memory: 1 added to 256 MiB, read and written together
     operations_per_nanosecond: float = 100.0  # of one core, a multiplication and an addition are two: a float32 product of 768 x 768
-    nanoseconds_per_weight: float = 0.025  # an addition of one element of 16 in a vector: a chain of pointwise operations in the cache
+    nanoseconds_per_weight: float = 0.025  # one addition to one element of 16 in a vector: a chain of them in the cache
     thread_nanoseconds: float = 8000.0  # work that a further thread is worth being woken for: twice what a parallel phase costs
     stream_bytes: int = 1 << 24  # results of this size leave the caches before anything reads them: twice a core's second level, at least
-    cache_bytes_per_nanosecond: tuple[float, ...] = ()  # of one core, by level: x + 1 over half of each cache; empty: not measured
+    cache_bytes_per_nanosecond: tuple[float, ...] = ()  # of one core, by level: 1 added to half of each cache; empty: not measured
     peaks: tuple[tuple[str, float], ...] = field(default=())  # operations a nanosecond of one core, by atom; empty: not measured
     call_nanoseconds: float = 0.0  # a known call of one small kernel; 0: not measured
 

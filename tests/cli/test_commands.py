@@ -149,6 +149,16 @@ def test_info_and_bench(tmp_path: Path) -> None:
     assert done.returncode == 0 and re.search(r"100 dependent operations.* us ", done.stdout), done.stderr + done.stdout
 
 
+def test_calibrate_measures_once_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "cache"))
+    done = run(tmp_path, "calibrate", "--show")
+    assert done.returncode == 0 and "never measured" in done.stdout, done.stderr
+    made = run(tmp_path, "calibrate")
+    assert made.returncode == 0 and "kept in" in made.stdout and "vector_float32" in made.stdout, made.stderr
+    shown = run(tmp_path, "calibrate", "--show")
+    assert shown.stdout == made.stdout.split("\n", 1)[1] and shown.stdout.startswith("measured")
+
+
 def test_the_porting_page_goes_through_every_difference() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "differences.md").read_text(), re.M)
     page = (ROOT / "docs" / "porting.md").read_text()
