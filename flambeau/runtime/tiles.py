@@ -7,6 +7,7 @@ ARCH_REQ_XCOMP_PERM. The permission holds for all threads and for children.
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 from functools import cache
 from typing import Final
@@ -21,7 +22,9 @@ _FEATURES: Final = {"amx-bf16": ("bfloat16",), "amx-fp16": ("float16",), "amx-in
 
 @cache
 def dtypes() -> frozenset[str]:
-    """Names of the dtypes whose products the matrix unit can do; empty where there is none or it may not be used."""
+    """Names of the dtypes whose products the matrix unit can do; empty where there is none or it may not be used (FLAMBEAU_MATRIX_UNIT=0)."""
+    if os.environ.get("FLAMBEAU_MATRIX_UNIT") == "0":
+        return frozenset()
     if platform.system() != "Linux" or platform.machine() != "x86_64" or target.vector_bits() < 512:
         return frozenset()
     from llvmlite import binding  # knows features that /proc/cpuinfo does not name

@@ -134,6 +134,14 @@ def test_the_host_by_name_is_the_host() -> None:
     assert objects.texts(plan) == objects.texts(compile_graph(b.graph, target=host)) and len(objects.objects(plan)) == 1
 
 
+def test_the_matrix_unit_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tiles.dtypes.__wrapped__() == tiles.dtypes()
+    monkeypatch.setenv("FLAMBEAU_MATRIX_UNIT", "0")
+    monkeypatch.setattr(tiles, "dtypes", tiles.dtypes.__wrapped__)
+    assert Target.host().matrix_dtypes == frozenset() and not any(atom.name.startswith("matrix") for atom in Target.host().atoms)
+    assert not any("tdp" in text for text in objects.texts(compile_graph(_products(dtypes.bfloat16))).values())
+
+
 def test_every_fact_of_a_target_is_in_its_key() -> None:
     target = NAMED["znver4"]
     others = [
