@@ -308,7 +308,7 @@ def _linspace(start: Number, end: Number, steps: int, dtype: Any, base: float | 
         work = dtypes.float64
     index = prim.iota(shape=(steps,), dim=0)
     a, b = convert(convert(start, dtypes.float64), work), convert(convert(end, dtypes.float64), work)
-    step = prim.div(prim.sub(b, a), prim.constant(steps - 1, work)) if steps > 1 else prim.constant(0, work)
+    step = prim.div(prim.sub(b, a), prim.constant(steps - 1, work)) if steps > 1 else prim.constant(-0.0, work)
     if work is dtypes.float32:
         a, b, step = (convert(v, dtypes.float64) for v in (a, b, step))
     forward = prim.add(a, prim.mul(step, convert(index, dtypes.float64)))

@@ -335,7 +335,7 @@ def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layo
 
 
 def _shift(x: Any, dim: Any, halves: Callable[[int], int]) -> Any:
-    dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) or getattr(dim, "ndim", 1) == 0 else tuple(dim)
     return roll(x, tuple([halves(x.shape[d]) for d in dims]), dims)
 
 

@@ -14,11 +14,13 @@ from collections.abc import Mapping
 from types import CodeType, FunctionType
 from typing import Any, Final, NoReturn
 
+import numpy as np
+
 from flambeau.as_torch import is_ours
 from flambeau.dtypes import of_type
 from flambeau.ops.signatures import asks_for_dtype, overloads, problem, simple
 from flambeau.trace.recorder import _TENSOR, name_operation
-from flambeau.trace.wrong_calls import blame, explained, internal, nothing_given, of_users, unexpected
+from flambeau.trace.wrong_calls import blame, explained, internal, nothing_given, of_users, unexpected, without_users
 from flambeau.tracebacks import AT_END, shorten
 
 _STARS: Final[dict[Any, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
@@ -44,6 +46,34 @@ def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[An
         if unsupported(error) or (type(error) in _NAMED and (not texts_are_pytorchs or _INNER.match(str(error)))):
             name_operation(error, name)
     return None
+
+
+def plain(error: Exception, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments of a call that Python's types have made fail, with NumPy's numbers and whole numbers in tensors as Python's, for another try.
+
+    None if there are none: a function that needs an int must not each ask for all that stands for one in PyTorch.
+    """
+    if not (isinstance(error, TypeError) or unexpected(error)) or not without_users(error):
+        return None
+    found = tuple([_plain(v, i > 0) for i, v in enumerate(values)])
+    return None if all(a is b for a, b in zip(found, values, strict=True)) else found
+
+
+def _plain(value: Any, tensors: bool) -> Any:
+    if isinstance(value, np.integer | np.floating) or (tensors and _is_whole(value)):
+        return value.item()
+    if type(value) in (list, tuple) and any(isinstance(v, np.integer | np.floating) or _is_whole(v) for v in value):
+        whole = all(isinstance(v, int) or _is_whole(v) for v in value)  # else they may be data
+        return type(value)([_plain(v, whole) for v in value])
+    if type(value) is dict and value:
+        found = {k: _plain(v, True) for k, v in value.items()}
+        return value if all(found[k] is v for k, v in value.items()) else found
+    return value
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it is a tensor without dims that holds a whole number."""
+    return isinstance(value, _TENSOR[0]) and not value.ndim and value.dtype.category == 1 and not value.is_meta
 
 
 _OF_OBJECTS: Final = (AttributeError, TypeError, AssertionError)  # look-ups and values may be those of the tensor's own dtype and shape
@@ -224,6 +254,8 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
         checks += [f"if {stars} or len({more}) > 1:", f" look_ = '@LOOK'; look_({more}, {stars})"]
     lines = [
         *(refusal if closed else []), *checks, "inner_ = '@INNER'", "try:", f" return inner_({', '.join(passed)})", "except Exception as error_:",
+        f" plain_ = '@PLAIN'; plain_ = plain_(error_, ({values}))", " if plain_ is not None:",
+        f"  try: ({values}) = plain_; return inner_({', '.join(passed)})", "  except Exception as again_: error_ = again_",
         f" better_ = '@BETTER'; better_ = better_(error_, '@NAME', '@NAMES', ({values}), '@DEFAULTS')", " if better_ is None: raise",
         " raise better_ from (better_.__cause__ or error_)",
     ]  # fmt: skip
@@ -231,7 +263,7 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
     original = guarded.inner.__code__
     constants = {
         "@INNER": guarded.inner, "@BETTER": better, "@NAME": guarded.name, "@NAMES": marked(parameters), "@DEFAULTS": defaults,
-        "@CHECK": check, "@SHORTEN": shorten, "@OF_TYPE": of_type,
+        "@CHECK": check, "@SHORTEN": shorten, "@PLAIN": plain, "@OF_TYPE": of_type,
         "@REFUSE": refuse, "@LOOK": look,
         **{f"@CLASSES{i}": classes for i, classes in quick},
     }  # fmt: skip

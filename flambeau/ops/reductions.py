@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import namedtuple
 from math import prod as product_of
 from typing import TYPE_CHECKING, Any
@@ -325,6 +326,8 @@ def _moments(x: Any, dim: Any, correction: Any, keepdim: bool, name: str) -> tup
 
 
 def _correction(unbiased: Any, correction: Any) -> Any:
+    if correction is not None and correction != correction:
+        return math.inf  # no degree of freedom is left, as in PyTorch
     return correction if correction is not None else 1 if unbiased is None or unbiased else 0
 
 

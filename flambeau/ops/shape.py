@@ -588,8 +588,8 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
     if m.ndim == 0:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     size = m.shape[d]
-    if isinstance(split_size_or_sections, int):
-        step = split_size_or_sections
+    if isinstance(split_size_or_sections, int) or getattr(split_size_or_sections, "ndim", 1) == 0:
+        step = whole_number(split_size_or_sections)
         if step < 0 or (step == 0 and size):
             raise RuntimeError(f"split expects split_size be non-negative, but got split_size={step}")
         whole, rest = divmod(size, step) if size else (0, 0)

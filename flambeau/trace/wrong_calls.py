@@ -92,6 +92,17 @@ def of_users(error: BaseException) -> bool:
     return place is None or not _is_ours(place.tb_frame.f_code.co_filename)
 
 
+def without_users(error: BaseException) -> bool:
+    """Whether an error has come out of flambeau's code, and NumPy's, alone: no function of the user's has been called on the way."""
+    place = error.__traceback__
+    while place is not None:
+        file = place.tb_frame.f_code.co_filename
+        if not _is_ours(file) and _NUMPY not in file:
+            return False
+        place = place.tb_next
+    return True
+
+
 def explained(error: BaseException, name: str, names: Sequence[str], values: Sequence[Any]) -> Exception:
     """An error that Python raised, as one that says which function was given what."""
     title = name.rsplit(".", 1)[-1]

@@ -43,7 +43,7 @@ _TABLE: Final[tuple[tuple[str, Documented], ...]] = (
     ("logaddexp xlogy special.xlog1py", Documented("Gradients where PyTorch's are NaN or lose a share", 0.1, ("reference",))),
     ("scatter_reduce/amax scatter_reduce/amin index_reduce/amax index_reduce/amin", Documented("Gradients where PyTorch's are NaN or lose a share", 0.1)),
     ("fft.irfft2 fft.irfftn", Documented(_ORDER, 0.1)),
-    ("__rdiv__ special.laguerre_polynomial_l cov nn.functional.softmin nn.functional.normalize", Documented(_ORDER, 0.05)),
+    ("__rdiv__ special.laguerre_polynomial_l cov nn.functional.softmin nn.functional.normalize nn.functional.instance_norm", Documented(_ORDER, 0.05)),
     ("logsumexp", Documented(_ORDER, 0.1, ("out",))),
     ("nn.functional.softshrink nn.functional.hardshrink nn.functional.hardtanh nn.functional.elu nn.functional.celu nn.functional.selu",
      Documented("By the place in a vector", 0.25)),
