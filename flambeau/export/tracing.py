@@ -7,6 +7,7 @@ function over placeholders (shapes.py); which operator it is, by the schemas (sc
 from __future__ import annotations
 
 import builtins
+import math
 import operator
 import threading
 from collections.abc import Callable, Sequence
@@ -508,6 +509,13 @@ def _contiguous(tr: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     return tr.operator("contiguous", args, kwargs, function)
 
 
+def _additive_mask(tr: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+    """What PyTorch's attention makes of a bool mask."""
+    mask, kind = args
+    zeros = tr.operator("zeros_like", (mask,), {"dtype": kind}, flambeau.zeros_like)
+    return tr.operator("masked_fill", (zeros, mask, -math.inf), {}, flambeau.masked_fill)
+
+
 def _meshgrid(tr: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     if len(args) == 1 and isinstance(args[0], (list, tuple)):
         args = tuple(args[0])
@@ -517,7 +525,7 @@ def _meshgrid(tr: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "getitem": _getitem, "setitem": _setitem, "to": _to, "type": _type, "split": _split, "tensor": _new_tensor, "as_tensor": _new_tensor,
     "asarray": _new_tensor, "item": _item, "rtruediv": _rdiv, "rpow": _swapped("pow"), "rmatmul": _swapped("matmul"), "rsub": _rsub,
-    "einsum": _einsum, "contiguous": _contiguous, "meshgrid": _meshgrid,
+    "einsum": _einsum, "contiguous": _contiguous, "meshgrid": _meshgrid, "additive_mask": _additive_mask,
     **{name: _as(kind) for name, kind in below._DTYPES.items() if name not in ("bool", "int", "float")},
     "float": _as("float32"), "int": _as("int32"), "bool": _as("bool"), "cpu": lambda tr, function, args, kwargs: args[0],
 }  # fmt: skip

@@ -1,4 +1,7 @@
-"""torch.onnx: models as ONNX files: not there."""
+"""torch.onnx: models as ONNX files, out (`export`) and in (`load`, `run`). The package `onnx` (flambeau[onnx]) reads and writes the protobuf.
+
+exporting/ (programs of torch.export become ONNX models), importing/ (ONNX models become modules), backend (flambeau as a backend of ONNX's test suite).
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,22 @@ from typing import Any
 
 from flambeau import absent as _absent
 
-_refuse = _absent.refusal(
-    NotImplementedError, "torch.onnx is not there", "save state_dict() and export the model with PyTorch; checkpoints go both ways"
-)
+from flambeau.onnx.errors import OnnxExporterError as OnnxExporterError
+from flambeau.onnx.exporting.exporter import export as export
+from flambeau.onnx.exporting.program import ONNXProgram as ONNXProgram
+from flambeau.onnx.importing.module import Model as Model
+from flambeau.onnx.importing.module import load as load
+from flambeau.onnx.importing.module import run as run
+
+_refuse = _absent.refusal(NotImplementedError, "this part of torch.onnx is not there", "torch.onnx.export writes models, torch.onnx.load reads them")
 _TABLE = """
-export(model, args=(), f=None, *positional, **options) !
 is_in_onnx_export() = False
 is_onnxrt_backend_supported() = False
 dynamo_export(model, *args, **options) !
 register_custom_op_symbolic(symbolic_name, symbolic_fn, opset_version) ok
 """
 _NAMES = _absent.define(globals(), _TABLE, _refuse, "exporter")
-_CLASSES = _absent.classes(globals(), "ONNXProgram ExportOptions JitScalarType OnnxExporterError OnnxRegistry".split(), _refuse, "exporter")
+_CLASSES = _absent.classes(globals(), "ExportOptions JitScalarType OnnxRegistry".split(), _refuse, "exporter")
 
 
 class TrainingMode(IntEnum):
@@ -45,7 +52,7 @@ TensorProtoDataType = IntEnum(  # ONNX's numbers of dtypes
     "FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ".split(),
     start=0, module=__name__,
 )  # fmt: skip
-_MODULES = frozenset("operators symbolic_helper symbolic_opset9 symbolic_opset11 symbolic_opset12 symbolic_opset13 symbolic_opset14 utils".split())
+_MODULES = frozenset("operators symbolic_helper symbolic_opset9 symbolic_opset11 symbolic_opset12 symbolic_opset13 symbolic_opset14 utils errors backend".split())
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,13 @@
-"""torch.onnx.utils: the older place of the exporter, which is not there."""
+"""torch.onnx.utils: the older place of the exporter."""
 
 from __future__ import annotations
 
 from flambeau import absent as _absent
 from flambeau.onnx import _refuse
+from flambeau.onnx import export as export
 from flambeau.onnx import is_in_onnx_export as is_in_onnx_export
 
 _TABLE = """
-export(model, args=(), f=None, **options) !
 _export(model, args, f, **options) !
 select_model_mode_for_export(model, mode) !
 """

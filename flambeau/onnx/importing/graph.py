@@ -99,7 +99,7 @@ class Graph:
         body = context.functions.get((proto.domain, proto.op_type, proto.overload))
         if body is not None:
             graph = function_graph(context, body, node.attributes)
-            return lambda n, *xs: _results(graph.run(xs)), True
+            return lambda n, *xs: _results(graph.called(xs)), True
         found = OPERATORS.get((node.domain, node.op))
         if found is not None:
             return found.run, found.raw
@@ -114,7 +114,7 @@ class Graph:
         schema = _schema(node)
         if schema is not None and schema.has_function:
             graph = function_graph(self.context, schema.function_body, _with_defaults(node, schema))
-            return lambda n, *xs: _results(graph.run(xs))
+            return lambda n, *xs: _results(graph.called(xs))
         if schema is not None and schema.has_context_dependent_function:
             return _by_types(schema)
         return None
@@ -162,6 +162,10 @@ class Graph:
             for place in step.done:
                 env[place] = None
         return [env[self.places[name]] for name in self.outputs]
+
+    def called(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs of a function's body; None for those that it leaves out."""
+        return self.run(inputs, [None] * len(self.outer))
 
     def _by_body(self, node: Call, args: list[Any]) -> Any:
         if "body" not in node.kept:
@@ -251,6 +255,9 @@ def function_graph(context: Context, proto: Any, attributes: dict[str, Any]) -> 
         for name, a in bound.items():
             defaults[name] = _attribute(a, graph)
         graph.__init__(context, proto.node, list(proto.input), list(proto.output), {}, {**defaults, **attributes})  # type: ignore[misc]
+        unknown = [name for name in graph.outer if name not in proto.output]
+        if unknown:
+            raise ValueError(f"flambeau.onnx: no node or input of the function {proto.name!r} gives {unknown[0]!r}")
         return graph
     finally:
         context.opsets = before
@@ -277,7 +284,7 @@ def _by_types(schema: Any) -> Callable[..., Any]:
         sizes = [None if x is None or isinstance(x, list) else tuple(x.shape) for x in xs]
         for key in ((*kinds,), (*kinds, *sizes)):  # few bodies depend on the sizes
             if key in n.kept:
-                return tuple(n.kept[key].run(xs[: n.kept["inputs"]]))
+                return _results(n.kept[key].called(xs[: n.kept["inputs"]]))
         for key in ((*kinds,), (*kinds, *sizes)):
             types = []
             for x in xs[: n.kept["inputs"]]:
@@ -304,7 +311,7 @@ def _by_types(schema: Any) -> Callable[..., Any]:
             graph = n.kept[key] = function_graph(context, proto, _with_defaults(n, schema))
             if len(context.missing) > before:
                 raise n.refuse(f"its body needs {', '.join(context.missing[before:])}")
-            return tuple(graph.run(xs[: n.kept["inputs"]]))
+            return _results(graph.called(xs[: n.kept["inputs"]]))
         raise n.refuse("the operator is not there for these inputs")
 
     return run
