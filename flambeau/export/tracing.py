@@ -144,11 +144,14 @@ class Tracer:
 
     def composed(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A function that is no operator of aten: it runs, and what it calls is recorded."""
-        if instrument.original(function) is function and hasattr(function, "operation"):
+        operation = getattr(function, "operation", None)
+        if operation is not None and under_flambeau(operation.body.__module__).startswith("flambeau.nn.functional"):
+            function = operation.body  # the function itself would ask its arguments, which answer by calling it
+        elif instrument.original(function) is function and operation is not None:
             raise NotImplementedError(f"torch.export: {function.__name__} with these arguments is no operator of aten that flambeau records")
         dispatch.state.modes.append(self.mode)
         try:
-            return instrument.original(function)(*args, **kwargs)
+            return (function if operation is not None else instrument.original(function))(*args, **kwargs)
         finally:
             dispatch.state.modes.pop()
 

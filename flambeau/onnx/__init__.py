@@ -10,7 +10,6 @@ from enum import IntEnum
 from typing import Any
 
 from flambeau import absent as _absent
-
 from flambeau.onnx.errors import OnnxExporterError as OnnxExporterError
 from flambeau.onnx.exporting.exporter import export as export
 from flambeau.onnx.exporting.program import ONNXProgram as ONNXProgram
@@ -46,13 +45,16 @@ class OperatorExportTypes(IntEnum):
     ONNX_FALLTHROUGH = 3
 
 
-TensorProtoDataType = IntEnum(  # ONNX's numbers of dtypes
+_IntEnum: Any = IntEnum
+TensorProtoDataType = _IntEnum(  # ONNX's numbers of dtypes
     "TensorProtoDataType",
     "UNDEFINED FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 STRING BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128 BFLOAT16 FLOAT8E4M3FN "
     "FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ".split(),
     start=0, module=__name__,
 )  # fmt: skip
-_MODULES = frozenset("operators symbolic_helper symbolic_opset9 symbolic_opset11 symbolic_opset12 symbolic_opset13 symbolic_opset14 utils errors backend".split())
+_MODULES = frozenset(
+    "operators symbolic_helper symbolic_opset9 symbolic_opset11 symbolic_opset12 symbolic_opset13 symbolic_opset14 utils errors backend".split()
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -102,7 +102,7 @@ def _from_axes(given: dict[str, Any], input_names: Any, axes: Any, names: dict[t
         if not isinstance(leaf, Tensor):
             raise ValueError(f"torch.onnx.export: dynamic_axes names {name!r}, which is no tensor; use dynamic_shapes")
         dims = {d % leaf.ndim: label for d, label in spec.items()} if isinstance(spec, Mapping) else {d % leaf.ndim: None for d in spec}
-        found[order[where]] = {d: Dim.AUTO for d in dims}
+        found[order[where]] = dict.fromkeys(dims, Dim.AUTO)
         for d, label in dims.items():
             if label:
                 names[where, d] = label

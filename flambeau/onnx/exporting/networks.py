@@ -131,7 +131,8 @@ def avg_pool(
     return _pool(b, self, rank, kernel_size, stride, padding, lambda x, o: b.op("AveragePool", x, count_include_pad=int(count_include_pad), **o), ceil_mode)
 
 
-@form("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
+@form("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+      "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")  # fmt: skip
 def adaptive_pool(b: Builder, self: Any, output_size: Any) -> Any:
     """Windows of such sizes that so many come out."""
     largest = "max" in b.where
@@ -160,7 +161,7 @@ def _or(b: Builder, x: Any, value: float, like: Any, kind: Any) -> Any:
     )
 
 
-@form("batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm")
+@form("batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm", "_native_batch_norm_legit")
 def batch_norm(
     b: Builder, input: Any, weight: Any = None, bias: Any = None, running_mean: Any = None, running_var: Any = None, training: bool = False,
     momentum: float = 0.1, eps: float = 1e-5, cudnn_enabled: bool = False,
@@ -168,13 +169,16 @@ def batch_norm(
     """With the running statistics, or with the batch's."""
     channels, kind = input.shape[1], input.dtype
     weight, bias = _or(b, weight, 1.0, channels, kind), _or(b, bias, 0.0, channels, kind)
+    several = "native" in b.where  # with means and deviations, which nothing needs outside of training
     if not training and running_mean is not None:
-        return b.op("BatchNormalization", input, weight, bias, running_mean, running_var, epsilon=float(eps))
+        made = b.op("BatchNormalization", input, weight, bias, running_mean, running_var, epsilon=float(eps))
+        return [made] if several else made
     dims = [d for d in range(input.ndim) if d != 1]
     spread, mean = variance(b, input, dims, 0, True)
     view = b.ints([-1] + [1] * (input.ndim - 2))
     made = b.op("Div", b.op("Sub", input, mean), b.op("Sqrt", b.op("Add", spread, b.number(eps, kind))))
-    return b.op("Add", b.op("Mul", made, b.op("Reshape", weight, view)), b.op("Reshape", bias, view))
+    made = b.op("Add", b.op("Mul", made, b.op("Reshape", weight, view)), b.op("Reshape", bias, view))
+    return [made] if several else made
 
 
 @form("instance_norm")
@@ -210,9 +214,13 @@ def rms_norm(b: Builder, input: Any, normalized_shape: Any, weight: Any = None, 
     return made if weight is None else b.op("Mul", made, weight)
 
 
-@form("group_norm")
-def group_norm(b: Builder, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = False) -> Any:
+@form("group_norm", "native_group_norm")
+def group_norm(
+    b: Builder, input: Any, num_groups: int = 0, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = False, group: int = 0, **_: Any
+) -> Any:
     """Groups of channels: as instances of one channel for each group."""
+    if group:  # the native one, whose means and deviations nothing here needs
+        return [group_norm(b, input, group, weight, bias, eps)]
     kind = input.dtype
     ones, zeros = b.op("Expand", b.number(1.0, kind), b.ints([num_groups])), b.op("Expand", b.number(0.0, kind), b.ints([num_groups]))
     flat = b.op("Reshape", input, b.ints([0, num_groups, -1]))

@@ -43,7 +43,10 @@ def _common(b: Builder, *xs: Any) -> Any:
         kind = d if kind is None else flambeau.promote_types(kind, d)
     zero = flambeau.zeros(1, dtype=kind) if kind is not None else None
     for d in scalars:
-        kind = d if zero is None and kind is None else flambeau.promote_types(kind, d) if zero is None else flambeau.result_type(zero, flambeau.zeros((), dtype=d))
+        if zero is not None:
+            kind = flambeau.result_type(zero, flambeau.zeros((), dtype=d))
+        else:
+            kind = d if kind is None else flambeau.promote_types(kind, d)
         zero = flambeau.zeros(1, dtype=kind) if zero is not None else None
     for x in xs:
         if not isinstance(x, Val):
@@ -206,9 +209,9 @@ _true: Final = flambeau.bool
 for _name, _kind in {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}.items():
     FORMS[_name] = lambda b, self, other, kind=_kind: binary(b, kind, self, other, _true)
 FORMS["logical_not"] = lambda b, self: b.op("Not", b.cast(self, _true))
-for _names, _kinds in {"bitwise_and __and__": ("And", "BitwiseAnd"), "bitwise_or __or__": ("Or", "BitwiseOr"), "bitwise_xor __xor__": ("Xor", "BitwiseXor")}.items():
-    for _name in _names.split():
-        FORMS[_name] = lambda b, self, other, kinds=_kinds: binary(b, kinds[0 if b.dtype() is _true else 1], self, other, b.dtype())
+for _word in ("And", "Or", "Xor"):
+    for _name in (f"bitwise_{_word.lower()}", f"__{_word.lower()}__"):
+        FORMS[_name] = lambda b, self, other, word=_word: binary(b, word if b.dtype() is _true else f"Bitwise{word}", self, other, b.dtype())
 FORMS["bitwise_not"] = lambda b, self: b.op("Not" if self.dtype is _true else "BitwiseNot", self)
 
 
@@ -393,7 +396,8 @@ def to(b: Builder, self: Any, **_: Any) -> Any:
     return b.op("Identity", self) if b.dtype() is self.dtype else b.op("Cast", self, to=NUMBERS[b.dtype().name])
 
 
-@form("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "dropout", "alpha_dropout", "feature_dropout", "positive", "lift_fresh", "native_dropout", "bernoulli.p")
+@form("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "dropout", "alpha_dropout", "feature_dropout", "positive",
+      "lift_fresh", "native_dropout")  # fmt: skip
 def same(b: Builder, self: Any = None, input: Any = None, p: float = 0.0, train: Any = False, **_: Any) -> Any:
     """The same values; what drops elements in training is refused."""
     if train and p:

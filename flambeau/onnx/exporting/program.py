@@ -40,7 +40,7 @@ class ONNXProgram:
         if len(flat) != len(names):
             raise ValueError(f"ONNXProgram: the model takes {len(names)} tensors ({', '.join(names)}), got {len(flat)}")
         with flambeau.no_grad():
-            return self._loaded.run_list(self._loaded._arguments(tuple(flat), {}))
+            return [x.detach() if isinstance(x, Tensor) else x for x in self._loaded.run_list(self._loaded._arguments(tuple(flat), {}))]
 
     def call_reference(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
         """The same by the `onnx` package's reference implementation, which is slow."""
@@ -89,7 +89,10 @@ class ONNXProgram:
         self, destination: str | os.PathLike[str], *, include_initializers: bool = True, keep_initializers_as_inputs: bool = False,
         external_data: bool | None = None,
     ) -> None:  # fmt: skip
-        """Write the model; the tensors beside it as `NAME.data` if `external_data` is true or they have more than 2 GB. The path gets its content at the end."""
+        """Write the model; the tensors beside it as `NAME.data` if `external_data` is true or they have more than 2 GB.
+
+        The path gets its content at the end, by a rename.
+        """
         package = onnx("ONNXProgram.save")
         proto = self.model_proto
         if not include_initializers or keep_initializers_as_inputs:

@@ -6,7 +6,6 @@ from typing import Any
 
 from flambeau.onnx.exporting.builder import Builder, Val, form
 
-
 _ORDER = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}  # ONNX's order of PyTorch's gates
 
 

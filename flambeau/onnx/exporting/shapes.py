@@ -21,6 +21,31 @@ def reshape(b: Builder, self: Any, size: Any = None, shape: Any = None, dtype: A
     return b.op("Reshape", self, b.ints(size if size is not None else shape), allowzero=1)
 
 
+@form("ravel")
+def ravel(b: Builder, self: Any) -> Any:
+    """All elements in one dim."""
+    return b.op("Reshape", self, b.ints([-1]))
+
+
+@form("hstack", "vstack", "dstack", "row_stack", "column_stack")
+def joined(b: Builder, tensors: Any) -> Any:
+    """Side by side, one above the other, one behind the other; with dims of size 1 where there are too few."""
+    kind, name = b.dtype(), b.where.split(".")[1]
+    parts = []
+    for t in tensors:
+        x: Any = b.cast(t, kind)
+        if t.ndim == 0 and name == "hstack":
+            x = b.op("Unsqueeze", x, b.ints([0]))
+        elif t.ndim < 2 and name != "hstack":
+            view = [1, -1] if name != "column_stack" else [-1, 1]
+            x = b.op("Reshape", x, b.ints(view + [1] * (name == "dstack")))
+        elif t.ndim == 2 and name == "dstack":
+            x = b.op("Unsqueeze", x, b.ints([2]))
+        parts.append(x)
+    axis = {"hstack": 0 if max(t.ndim for t in tensors) < 2 else 1, "dstack": 2, "column_stack": 1}.get(name, 0)
+    return b.op("Concat", *parts, axis=axis)
+
+
 @form("view_as", "reshape_as")
 def view_as(b: Builder, self: Any, other: Any) -> Any:
     """Another's shape."""
@@ -294,6 +319,45 @@ for _n in (1, 2, 3):
     FORMS[f"replication_pad{_n}d"] = lambda b, self, padding: padded(b, self, padding, "edge")
 
 
+@form("select_scatter")
+def select_scatter(b: Builder, self: Any, src: Any, dim: int, index: int) -> Any:
+    """x with one place of a dim written."""
+    return written(b, self, b.op("Unsqueeze", src, b.ints([dim])), dim, index, END if index == -1 else index + 1)
+
+
+@form("slice_scatter")
+def slice_scatter(b: Builder, self: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    """x with part of a dim written."""
+    if step != 1:
+        raise b.refuse("a slice with steps has no form")
+    return written(b, self, src, dim, start or 0, END if end is None else end)
+
+
+def written(b: Builder, whole: Any, new: Any, dim: int, start: Any, end: Any) -> str:
+    """A tensor with the places from start to end of a dim taken by a new value."""
+    parts = [sliced(b, whole, dim, 0, start) if start != 0 else None, new, sliced(b, whole, dim, end, END) if end != END else None]
+    return b.op("Concat", *[p for p in parts if p is not None], axis=dim)
+
+
+@form("as_strided")
+def as_strided(b: Builder, self: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """Elements of memory by steps: of a tensor whose elements lie in order."""
+    if any(type(s) is not int for s in (*self.shape, *size, *stride)):
+        raise b.refuse("sizes that are not known have no form")
+    places: Any = np.array(storage_offset or 0)
+    for s, step in zip(size, stride, strict=True):
+        places = places[..., None] + np.arange(s) * step
+    return b.op("Gather", b.op("Reshape", self, b.ints([-1])), b.array(places), axis=0)
+
+
+@form("rand", "randn", "rand_like", "randn_like")
+def random(b: Builder, size: Any = None, self: Any = None, dtype: Any = None) -> Any:
+    """Random numbers of a shape; ONNX's generator is another one."""
+    kind = "RandomNormal" if "randn" in b.where else "RandomUniform"
+    like = b.op("Expand", b.number(0, b.dtype()), b.op("Shape", self) if self is not None else b.ints(size))
+    return b.op(f"{kind}Like", like)
+
+
 # -- tensors that are made -------------------------------------------------------------------------------------------
 def filled(b: Builder, size: Any, value: Any) -> str:
     """One number everywhere, in the result's dtype."""
@@ -315,6 +379,7 @@ FORMS["full_like"] = lambda b, self, fill_value, dtype=None: b.op("Expand", b.op
 FORMS["zeros_like"] = FORMS["empty_like"] = lambda b, self, dtype=None: b.op("Expand", b.number(0, b.dtype()), b.op("Shape", self))
 FORMS["ones_like"] = lambda b, self, dtype=None: b.op("Expand", b.number(1, b.dtype()), b.op("Shape", self))
 FORMS["scalar_tensor"] = lambda b, s, dtype=None: b.op("Identity", b.number(s, b.dtype()))
+FORMS["zero"] = lambda b, self: b.op("Expand", b.number(0, b.dtype()), b.op("Shape", self))
 FORMS["fill"] = lambda b, self, value: b.op("Expand", b.operand(value, b.dtype()), b.op("Shape", self))
 
 

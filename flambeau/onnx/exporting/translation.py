@@ -14,7 +14,7 @@ from flambeau.export.schemas import schema
 from flambeau.fx.node import Node
 from flambeau.onnx.errors import UnsupportedOperatorError
 from flambeau.onnx.exporting.builder import FORMS, Builder, SizeVal, Val, described
-from flambeau.onnx.exporting.shapes import END, permuted, sliced
+from flambeau.onnx.exporting.shapes import END, permuted, written
 from flambeau.onnx.importing.values import NUMBERS
 from flambeau.tensor import Tensor
 
@@ -77,15 +77,12 @@ class Translation:
                 dim, index = args["dim"], args["index"]
                 if not isinstance(index, int):
                     raise b.refuse("a write at a place that is a size has no form")
-                parts = [sliced(b, whole, dim, 0, index) if index else None, b.op("Unsqueeze", new, b.ints([dim])),
-                         sliced(b, whole, dim, index + 1, END) if index != -1 else None]  # fmt: skip
-                return b.op("Concat", *[p for p in parts if p is not None], axis=dim)
+                return written(b, whole, b.op("Unsqueeze", new, b.ints([dim])), dim, index, END if index == -1 else index + 1)
             case "slice" | "narrow":
                 dim, start, end, step = args.get("dim", 0), args.get("start") or 0, args.get("end"), args.get("step", 1)
                 if name == "narrow" or step != 1:
                     raise b.refuse("a write to a slice with steps has no form")
-                parts = [sliced(b, whole, dim, 0, start) if start != 0 else None, new, sliced(b, whole, dim, end, END) if end not in (None, END) else None]
-                return b.op("Concat", *[p for p in parts if p is not None], axis=dim)
+                return written(b, whole, new, dim, start, END if end is None else end)
             case "view" | "reshape" | "unsqueeze" | "squeeze" | "flatten" | "unflatten" | "view_as" | "_unsafe_view":
                 return b.op("Reshape", new, b.op("Shape", whole))
             case "transpose" | "t" | "mT" | "numpy_T":
@@ -134,6 +131,7 @@ class Translation:
         if name in _NOTHING:
             return None
         args = self._arguments(n)
+        b.where, b.out = f"aten.{name}.{overload}", value  # reading the arguments may have made views anew
         plain = name
         if name not in FORMS and f"{name}.{overload}" not in FORMS and name.endswith("_"):
             plain = name.rstrip("_")

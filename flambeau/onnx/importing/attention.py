@@ -46,7 +46,8 @@ def attention(n: Call, q: Any, k: Any, v: Any, mask: Any = None, past_k: Any = N
             offset: Any = (lengths - q.shape[2]).reshape(-1, 1, 1, 1)
         else:
             offset = 0 if past_k is None else past_k.shape[2]
-    own = not cap and not n.wants(3) and kind is flambeau.float32 and not n.get("softmax_precision") and not (causal and (bias is not None or past_k is not None))
+    plain = not cap and not n.wants(3) and kind is flambeau.float32 and not n.get("softmax_precision")
+    own = plain and not (causal and (bias is not None or past_k is not None))
     if own and (bias is None or mask is None or mask.dtype is not flambeau.bool):
         if many > 1:
             k, v = k.repeat_interleave(many, 1), v.repeat_interleave(many, 1)

@@ -52,12 +52,11 @@ def _few(x: Any, to: int) -> values.Narrow:
 
 
 def float4(x: Any) -> Any:
-    """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6, ties to the even one; NaN is as the largest."""
+    """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6, ties to the even one; NaN, for which there are no bits, is -0, as NumPy's dtype of it has it."""
     size = x.abs().clamp(max=6.0)
     step = flambeau.where(size < 2, 0.5, flambeau.where(size < 4, 1.0, 2.0))
     near = flambeau.round(size / step) * step
-    near = flambeau.where(flambeau.isnan(x), 6.0, near)
-    return flambeau.copysign(near, x)
+    return flambeau.where(flambeau.isnan(x), -0.0, flambeau.copysign(near, x))
 
 
 def _float8(x: Any, name: str, saturate: bool, mode: str) -> Any:
@@ -87,7 +86,7 @@ def _powers_of_two(x: Any, saturate: bool, mode: str) -> Any:
     over = (made >= 0xFF) & ~nan
     made = np.where(over, largest if saturate else 0xFF, made)
     made = np.where(nan, 0xFF, made).astype(np.uint8)
-    return flambeau.from_numpy(made).view(flambeau.float8_e8m0fnu)
+    return values.own(made).view(flambeau.float8_e8m0fnu)
 
 
 def _text(a: Any) -> Any:

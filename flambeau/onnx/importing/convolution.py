@@ -8,8 +8,8 @@ import flambeau
 from flambeau.nn import functional
 from flambeau.onnx.importing.registry import Call, operator
 
-CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-_TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
+CONVOLUTIONS: dict[int, Any] = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+_TRANSPOSED: dict[int, Any] = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
 
 
 def padding(n: Call, sizes: Any, kernel: list[int], stride: list[int], dilation: list[int]) -> tuple[list[int], list[int]]:
@@ -44,7 +44,7 @@ def conv(n: Call, x: Any, w: Any, bias: Any = None) -> Any:
     before, after = padding(n, x.shape[2:], n.get("kernel_shape", list(w.shape[2:])), stride, dilation)
     if before != after:
         x, before = functional.pad(x, flat_pads(before, after)), [0] * rank
-    return CONVOLUTIONS[rank](x, w, bias, stride, before, dilation, n.get("group", 1))
+    return CONVOLUTIONS[rank](x, w, bias, tuple(stride), tuple(before), tuple(dilation), n.get("group", 1))
 
 
 @operator("ConvTranspose")
@@ -67,7 +67,7 @@ def conv_transpose(n: Call, x: Any, w: Any, bias: Any = None) -> Any:
         before, after = (small, large) if how == "SAME_UPPER" else (large, small)
         before, after = [max(b, 0) for b in before], [t if t < 0 else a for t, a in zip(total, after, strict=True)]
     if before == after and min(before) >= 0 and all(e < max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-        return _TRANSPOSED[rank](x, w, bias, stride, before, extra, n.get("group", 1), dilation)
+        return _TRANSPOSED[rank](x, w, bias, tuple(stride), tuple(before), tuple(extra), n.get("group", 1), tuple(dilation))
     made = _TRANSPOSED[rank](x, w, bias, stride, 0, 0, n.get("group", 1), dilation)
     # What output_padding adds, and negative pads, are elements that only the bias is in.
     cut = [-b for b in before], [e - a for e, a in zip(extra, after, strict=True)]

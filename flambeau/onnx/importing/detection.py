@@ -40,7 +40,7 @@ def non_max_suppression(n: Call, boxes: Any, scores: Any, most: Any = None, over
                 union = area[batch, rest] + area[batch, best] - inner
                 order = rest[inner <= share * union]
             found += [[batch, label, k] for k in kept]
-    return flambeau.from_numpy(np.array(found, np.int64).reshape(-1, 3))
+    return values.own(np.array(found, np.int64).reshape(-1, 3))
 
 
 @operator("RoiAlign")
@@ -82,8 +82,8 @@ def _bilinear(image: Any, ys: Any, xs: Any, height: int, width: int, largest: bo
     parts = []
     for rows, row_share in ((top, 1 - down), (bottom, down)):
         for columns, column_share in ((left, 1 - across), (right, across)):
-            taken = image.index_select(1, flambeau.from_numpy(rows)).index_select(2, flambeau.from_numpy(columns))
-            parts.append(taken * flambeau.from_numpy((row_share * in_rows)[:, None] * (column_share * in_columns)[None]).to(image.dtype))
+            taken = image.index_select(1, values.own(rows)).index_select(2, values.own(columns))
+            parts.append(taken * values.own((row_share * in_rows)[:, None] * (column_share * in_columns)[None]).to(image.dtype))
     if largest:
         return flambeau.maximum(flambeau.maximum(parts[0], parts[1]), flambeau.maximum(parts[2], parts[3]))
     return parts[0] + parts[1] + parts[2] + parts[3]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+import flambeau
 from flambeau.onnx.importing import host, values
-from flambeau.onnx.importing.registry import OPERATORS, Call
+from flambeau.onnx.importing.registry import OPERATORS, Call, state_of
 from flambeau.onnx.package import onnx, part
 
 MOST_NESTED = 64  # functions within functions, and graphs within graphs
@@ -45,6 +46,12 @@ class Graph:
         self.constants: dict[int, Any] = {}
         self.tensors: dict[int, Any] = {}  # constants on the host as tensors, by their places
         self.steps: list[Step] = []
+        self.before: list[Step] = []
+        self.rest: list[Step] = []
+        self.needed: list[int] = []
+        self.fixed: set[int] = set()
+        self.parameters: list[int] = []
+        self.kept: Any = None  # what follows from the parameters alone, and their state when it was made
         context.depth += 1
         if context.depth > MOST_NESTED:
             raise RecursionError("flambeau.onnx: functions or graphs of the model are nested too deeply, or call themselves")
@@ -129,6 +136,18 @@ class Graph:
                     seen.add(place)
                     step.done.append(place)
 
+    def settle(self, parameters: Sequence[str]) -> None:
+        """Inputs that are the model's parameters: steps that need nothing else are done once while these stay as they are and no gradient is recorded."""
+        known = {self.places[name] for name in parameters} | set(self.constants)
+        self.parameters = [self.places[name] for name in parameters]
+        fixed = [s for s in self.steps if _settled(s, known)]
+        self.fixed = {place for s in fixed for place in s.outputs} - {-1}
+        if fixed:
+            gone = set(map(id, fixed))
+            self.before, self.rest = fixed, [s for s in self.steps if id(s) not in gone]
+            needed = {place for s in self.rest for place in s.inputs} | {self.places[name] for name in self.outputs}
+            self.needed = [place for place in self.fixed if place in needed]
+
     def run(self, inputs: Sequence[Any], around: Sequence[Any] = ()) -> list[Any]:
         """The outputs. `around`: the values of the names in `outer`."""
         env: list[Any] = [None] * len(self.places)
@@ -138,7 +157,22 @@ class Graph:
             env[self.places[name]] = value
         for name, value in zip(self.outer, around, strict=True):
             env[self.places[name]] = value
-        for step in self.steps:
+        if self.before and not flambeau.is_grad_enabled():
+            now = state_of([env[place] for place in self.parameters])
+            if self.kept is None or self.kept[0] != now:
+                first = list(env)
+                self._do(self.before, first, False)
+                self.kept = now, {place: first[place] for place in self.needed}
+            for place, value in self.kept[1].items():
+                env[place] = value
+            self._do(self.rest, env, True)
+        else:
+            self._do(self.steps, env, True)
+        return [env[self.places[name]] for name in self.outputs]
+
+    def _do(self, steps: list[Step], env: list[Any], forget: bool) -> None:
+        """Run steps in order; what nothing needs any more is let go of."""
+        for step in steps:
             args = [env[i] if i >= 0 else None for i in step.inputs]
             made = host.run(step.node, args) if args and isinstance(args[0], np.ndarray) else NotImplemented
             if made is NotImplemented:
@@ -159,9 +193,9 @@ class Graph:
             else:
                 env[step.outputs[0]] = made
             made = None
-            for place in step.done:
-                env[place] = None
-        return [env[self.places[name]] for name in self.outputs]
+            if forget:
+                for place in step.done:
+                    env[place] = None
 
     def called(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of a function's body; None for those that it leaves out."""
@@ -183,6 +217,17 @@ class Graph:
         if self.constants.get(place) is x:
             self.tensors[place] = (x, made)
         return made
+
+
+def _settled(step: Step, known: set[int]) -> bool:
+    """Whether a step needs only what is known, and gives the same each time; then its results are known, too."""
+    if any(i >= 0 and i not in known for i in step.inputs) or not step.inputs or step.node.op in _DRAWS:
+        return False
+    known.update(step.outputs)
+    return True
+
+
+_DRAWS: Final = frozenset("RandomUniformLike RandomNormalLike Bernoulli Multinomial Dropout If Loop Scan SequenceMap".split())
 
 
 def _results(made: list[Any]) -> Any:

@@ -123,8 +123,8 @@ def resize(n: Call, x: Any, roi: Any = None, scales: Any = None, sizes: Any = No
             at = _source(how, wanted[a], x.shape[a], factor[a], length[a], region, n)
             matrix = _weights(n, kind, at, x.shape[a], factor[a])
             outside = (at < 0) | (at > x.shape[a] - 1)
-            n.kept[key] = flambeau.from_numpy(matrix.astype(np.float32)).to(x.dtype), flambeau.from_numpy(outside) if how == "tf_crop_and_resize" else None
-            n.kept[key, "places"] = flambeau.from_numpy(matrix.argmax(1)) if kind == "nearest" else None
+            n.kept[key] = values.own(matrix.astype(np.float32)).to(x.dtype), values.own(outside) if how == "tf_crop_and_resize" else None
+            n.kept[key, "places"] = values.own(matrix.argmax(1)) if kind == "nearest" else None
         matrix, outside = n.kept[key]
         if kind == "nearest":
             x = x.index_select(a, n.kept[key, "places"])

@@ -81,7 +81,7 @@ def tree_ensemble(n: Call, x: Any) -> Any:
             else:
                 members.add(v)
         sets.append(members)
-    member = {}
+    member: dict[int, set[float]] = {}
     for i, m in enumerate(modes):
         if m == 6:
             member[i] = sets[len(member)]
@@ -112,4 +112,4 @@ def tree_ensemble(n: Call, x: Any) -> Any:
             w, column = weight[leaf_at], target[leaf_at]
             made[row, column] = {2: min, 3: max}[how](made[row, column], w) if how in (2, 3) else made[row, column] + w
     made = np.where(np.isinf(made), 0, made) if how in (2, 3) else made / len(roots) if how == 0 else made
-    return flambeau.from_numpy(made.astype(data.dtype))
+    return values.own(made.astype(data.dtype))

@@ -26,7 +26,7 @@ _OPERATORS: Final = (
 class Model(Module):
     """A model that was read from an ONNX file. Called with tensors, by place or by the names of the graph's inputs; returns its output, or a tuple of them.
 
-    Float initializers are parameters, others buffers, under their names with characters other than letters, digits and "_" replaced by "_".
+    Float initializers are parameters, others and those of one number buffers, under their names; characters other than letters, digits and "_" become "_".
     """
 
     def __init__(self, proto: Any) -> None:
@@ -52,6 +52,8 @@ class Model(Module):
             raise ValueError(f"flambeau.onnx: no node, input or initializer of the model gives {graph.outer[0]!r}")
         self._graph = graph
         self._parts = [n for n, v in held.items() if v is None]
+        graph.settle(self._parts)
+        self._declared = {v.name: _declared(v.type) for v in proto.graph.input}
 
     def _hold(self, name: str, t: Any, own: bool) -> Any:
         """Register an initializer. Small ones of integers are constants of the graph, too; others are looked up when it runs (None)."""
@@ -60,7 +62,7 @@ class Model(Module):
             if not isinstance(value, Tensor):
                 return value
             made: Any = value
-        elif value.dtype.kind in "iub" and value.size <= 4096:
+        elif (value.dtype.kind in "iub" and value.size <= 4096) or not value.ndim:
             made = None
         else:
             made = values.tensor(value)
@@ -102,24 +104,30 @@ class Model(Module):
 
     def _checked(self, name: str, x: Any) -> Any:
         """An argument of the dtype and rank that the graph declares."""
-        declared = self._types[name]
-        if declared.WhichOneof("value") != "tensor_type" or not isinstance(x, Tensor):
+        declared = self._declared[name]
+        if declared is None or not isinstance(x, Tensor):
             return x
-        t = declared.tensor_type
-        if t.elem_type and values.number_of(x) != t.elem_type:
-            wanted = values.TYPES.get(t.elem_type, "string" if t.elem_type == values.STRING else f"number {t.elem_type}")
+        kind, sizes = declared
+        if kind and values.number_of(x) != kind:
+            wanted = values.TYPES.get(kind, "string" if kind == values.STRING else f"number {kind}")
             raise TypeError(f"the ONNX model's input {name!r} is of dtype {wanted}, got a tensor of {x.dtype}")
-        if t.HasField("shape"):
-            sizes = [d.dim_value if d.HasField("dim_value") else None for d in t.shape.dim]
-            if len(sizes) != x.ndim or any(s is not None and s != n for s, n in zip(sizes, x.shape, strict=True)):
-                shown = [d.dim_param or "?" if s is None else s for d, s in zip(t.shape.dim, sizes, strict=True)]
-                raise ValueError(f"the ONNX model's input {name!r} has the shape {shown}, got one of {list(x.shape)}")
+        if sizes is not None and (len(sizes) != x.ndim or any(type(s) is int and s != n for s, n in zip(sizes, x.shape, strict=True))):
+            raise ValueError(f"the ONNX model's input {name!r} has the shape {sizes}, got one of {list(x.shape)}")
         return x
 
     def run_list(self, inputs: list[Any]) -> list[Any]:
         """The outputs of the graph, as tensors; strings as arrays."""
         held = [getattr(self, self._held[n]) for n in self._parts]
         return [values.tensor(v) for v in self._graph.run([*inputs, *held])]
+
+
+def _declared(t: Any) -> tuple[int, list[Any] | None] | None:
+    """(dtype, sizes by numbers and names, or None) of a tensor; None of what is none."""
+    if t.WhichOneof("value") != "tensor_type":
+        return None
+    tensor = t.tensor_type
+    sizes = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim] if tensor.HasField("shape") else None
+    return tensor.elem_type, sizes
 
 
 def load(f: Any) -> Model:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Final
+
+import numpy as np
 
 import flambeau
 from flambeau.nn import functional
@@ -114,18 +115,23 @@ def mean(n: Call, *xs: Any) -> Any:
 @operator("Where", raw=True)
 def where(n: Call, c: Any, a: Any, b: Any) -> Any:
     """a where c, else b."""
-    import numpy as np
-
     if any(isinstance(x, np.ndarray) and x.dtype == object for x in (a, b)):
         return np.where(values.to_array(c), a, b)
     return flambeau.where(values.tensor(c), values.tensor(a), values.tensor(b))
 
 
-@operator("Clip")
+@operator("Clip", raw=True)
 def clip(n: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     """x within limits: numbers of attributes before opset 11, tensors later."""
     if n.version < 11:
+        x = values.tensor(x)
         return flambeau.clamp(x, n.get("min"), n.get("max")) if "min" in n.attributes or "max" in n.attributes else x
+    if isinstance(x, Tensor) and x.is_floating_point() and all(v is None or isinstance(v, np.ndarray) for v in (low, high)):
+        if low is None and high is None:
+            return x
+        if low is None or high is None or low <= high:  # numbers fuse better than tensors
+            return flambeau.clamp(x, None if low is None else low.item(), None if high is None else high.item())
+    x, low, high = [values.tensor(v) for v in (x, low, high)]
     if low is not None:
         x = narrowed(flambeau.maximum, x, low)
     return x if high is None else narrowed(flambeau.minimum, x, high)

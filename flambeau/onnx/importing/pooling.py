@@ -47,8 +47,8 @@ def _taps(x: Any, kernel: list[int], stride: list[int], dilation: list[int]) -> 
     return x.as_strided(sizes, strides)
 
 
-_MAX = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
-_AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
+_MAX: dict[int, Any] = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
+_AVERAGE: dict[int, Any] = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
 
 @operator("MaxPool")
@@ -57,8 +57,9 @@ def max_pool(n: Call, x: Any) -> Any:
     kernel, stride, dilation, before, after = _windows(n, x)
     over = _reach(n, x.shape[2:], kernel, stride, dilation, before, after)
     rank = len(kernel)
-    if rank in _MAX and before == after and not any(over) and not n.wants(1) and x.is_floating_point() and all(2 * b <= k for b, k in zip(before, kernel, strict=True)):
-        return _MAX[rank](x, kernel, stride, before, dilation)
+    half = all(2 * b <= k for b, k in zip(before, kernel, strict=True))
+    if rank in _MAX and before == after and not any(over) and not n.wants(1) and x.is_floating_point() and half:
+        return _MAX[rank](x, tuple(kernel), tuple(stride), tuple(before), tuple(dilation))
     least: Any = -float("inf") if x.is_floating_point() else flambeau.iinfo(x.dtype).min
     pads = flat_pads(before, [a + o for a, o in zip(after, over, strict=True)])
     padded = functional.pad(x, pads, value=least).contiguous()
@@ -70,7 +71,7 @@ def max_pool(n: Call, x: Any) -> Any:
     if n.get("storage_order", 0):
         base = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * rank) * math.prod(x.shape[2:])
         inner = np.arange(math.prod(x.shape[2:])).reshape(tuple(x.shape[2:])[::-1]).transpose()
-        places = flambeau.from_numpy(np.ascontiguousarray(base + inner))
+        places = values.own(np.ascontiguousarray(base + inner))
     where = _taps(functional.pad(places, pads, value=-1).contiguous(), kernel, stride, dilation).flatten(2 + rank)
     return made, where.gather(-1, windows.argmax(-1, keepdim=True)).squeeze(-1)
 
@@ -83,7 +84,7 @@ def average_pool(n: Call, x: Any) -> Any:
     rank, counted = len(kernel), bool(n.get("count_include_pad", 0))
     same = before == after and not any(over) and all(d == 1 for d in dilation) and all(2 * b <= k for b, k in zip(before, kernel, strict=True))
     if rank in _AVERAGE and same:
-        return _AVERAGE[rank](x, kernel, stride, before, False, counted)
+        return _AVERAGE[rank](x, tuple(kernel), tuple(stride), tuple(before), False, counted)
     ones = flambeau.ones((1, 1, *x.shape[2:]), dtype=x.dtype)
     if counted:
         ones = functional.pad(ones, flat_pads(before, after), value=1.0)

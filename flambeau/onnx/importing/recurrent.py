@@ -25,6 +25,10 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 }  # fmt: skip
 
 
+def _with(f: Callable[..., Any], a: Any, b: Any) -> Callable[[Any], Any]:
+    return lambda x: f(x, a, b)
+
+
 def _functions(n: Call, usual: list[str], directions: int) -> list[list[Callable[[Any], Any]]]:
     names = [s.lower() for s in n.get("activations", [])] or usual * directions
     alphas, betas = list(n.get("activation_alpha", [])), list(n.get("activation_beta", []))
@@ -36,7 +40,7 @@ def _functions(n: Call, usual: list[str], directions: int) -> list[list[Callable
         has_b = name in ("affine", "scaledtanh", "hardsigmoid")
         a = alphas.pop(0) if has_a and alphas else None
         b = betas.pop(0) if has_b and betas else None
-        made.append(lambda x, f=_FUNCTIONS[name], a=a, b=b: f(x, a, b))
+        made.append(_with(_FUNCTIONS[name], a, b))
     each = len(usual)
     return [made[i * each : (i + 1) * each] for i in range(directions)]
 
@@ -54,12 +58,16 @@ def _fused(n: Call, kind: str, x: Any, w: Any, r: Any, b: Any, h: Any, c: Any) -
     def ordered(t: Any) -> Any:
         return t if len(gates) == 1 else flambeau.cat([t[g * size : (g + 1) * size] for g in gates])
 
-    parameters = []
-    for d in range(directions):
-        parameters += [ordered(w[d]), ordered(r[d])]
-        if b is not None:
-            half = b.shape[1] // 2
-            parameters += [ordered(b[d, :half]), ordered(b[d, half:])]
+    def weights() -> list[Any]:
+        made = []
+        for d in range(directions):
+            made += [ordered(w[d]), ordered(r[d])]
+            if b is not None:
+                half = b.shape[1] // 2
+                made += [ordered(b[d, :half]), ordered(b[d, half:])]
+        return made
+
+    parameters = n.once((w, r, b), weights)
     x = x.flip((0,)) if reverse else x
     options = (parameters, b is not None, 1, 0.0, False, directions == 2, False)
     last_c = None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import flambeau
 from flambeau.onnx.importing import values
+from flambeau.tensor import Tensor
 
 OPERATORS: Final[dict[tuple[str, str], Operator]] = {}
 ML: Final = "ai.onnx.ml"
@@ -48,9 +50,24 @@ class Call:
         held = self.get(name)
         return None if held is None else [held] if isinstance(held, int) else list(held)
 
+    def once(self, tensors: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What follows from tensors alone: made again if one of them is another or was written to, and where gradients are recorded."""
+        if flambeau.is_grad_enabled():
+            return make()
+        now = state_of(tensors)
+        kept = self.kept.get("once")
+        if kept is None or kept[0] != now:
+            kept = self.kept["once"] = (now, make(), tensors)  # the tensors are kept, so that no other gets their ids
+        return kept[1]
+
     def refuse(self, what: str) -> NotImplementedError:
         """An error that says which node asks for something that is not there."""
         return NotImplementedError(f"flambeau.onnx: {self.op}{f' (node {self.name!r})' if self.name else ''}: {what}")
+
+
+def state_of(tensors: Any) -> tuple[Any, ...]:
+    """What tells whether tensors are the same and hold the same values."""
+    return tuple([(id(t), t._version if isinstance(t, Tensor) and not t.is_inference() else 0) for t in tensors])
 
 
 def operator(*names: str, domain: str = "", raw: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -182,7 +182,7 @@ def pad(n: Call, x: Any, pads: Any = None, value: Any = None, axes: Any = None) 
             else:
                 period = max(2 * (count - 1), 1)
                 places = np.abs((places + count - 1) % period - (count - 1)) if count > 1 else places * 0
-            x = x.index_select(axis, flambeau.from_numpy(places))
+            x = x.index_select(axis, values.own(places))
     return x
 
 
@@ -286,7 +286,7 @@ def col2im(n: Call, x: Any, image: Any, block: Any) -> Any:
         index = index * padded[d] + at.reshape(shape)
     many, channels = x.shape[0], x.shape[1] // math.prod(kernel)
     flat = x.reshape(many, channels, -1)
-    places = flambeau.from_numpy(np.ascontiguousarray(np.broadcast_to(index, [*kernel, *counts])).reshape(-1))
+    places = values.own(np.ascontiguousarray(np.broadcast_to(index, [*kernel, *counts])).reshape(-1))
     made = flambeau.zeros(many, channels, math.prod(padded), dtype=x.dtype).index_add(2, places, flat)
     made = made.reshape(many, channels, *padded)
     for d in range(rank):

@@ -77,7 +77,7 @@ def mel_weight_matrix(n: Call, bins: Any, length: Any, rate: Any, low: Any, high
     def mel(hertz: Any) -> Any:
         return 2595 * np.log10(1 + hertz / 700)
 
-    edges = np.linspace(mel(first), mel(last), count + 2, endpoint=False) if count < 0 else mel(first) + (mel(last) - mel(first)) / (count + 2) * np.arange(count + 2)
+    edges = mel(first) + (mel(last) - mel(first)) / (count + 2) * np.arange(count + 2)
     places = np.floor((size + 1) * (700 * (np.power(10.0, edges / 2595) - 1)) / per_second).astype(int)
     made = np.zeros((size // 2 + 1, count), np.float64)
     for i in range(count):
@@ -90,4 +90,4 @@ def mel_weight_matrix(n: Call, bins: Any, length: Any, rate: Any, low: Any, high
         for j in range(middle, right):
             if right > middle:
                 made[j, i] = (right - j) / (right - middle)
-    return flambeau.from_numpy(made).to(n.dtype("output_datatype", 1))
+    return values.own(made).to(n.dtype("output_datatype", 1))

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 import flambeau
+from flambeau.onnx.importing import values
+from flambeau.onnx.importing.pointwise import aligned, narrowed
 from flambeau.onnx.importing.registry import Call, operator
 
 
@@ -54,9 +56,6 @@ def equal(n: Call, a: Any, b: Any) -> Any:
     """Where two texts, or two numbers, are equal."""
     if isinstance(a, np.ndarray) and a.dtype == object:
         return np.asarray(np.equal(a, b), bool)
-    from flambeau.onnx.importing import values
-    from flambeau.onnx.importing.pointwise import aligned, narrowed
-
     return narrowed(flambeau.eq, *aligned(n, values.tensor(a), values.tensor(b)))
 
 
@@ -90,4 +89,4 @@ def tf_idf_vectorizer(n: Call, x: Any) -> Any:
             by_place[place] = weights[i]
         counts = (counts > 0) * by_place if mode == "IDF" else counts * by_place
     made = counts.astype(np.float32)
-    return flambeau.from_numpy(made if array.ndim > 1 else made[0])
+    return values.own(made if array.ndim > 1 else made[0])

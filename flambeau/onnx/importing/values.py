@@ -80,18 +80,24 @@ def from_array(a: Any, host: bool = False) -> Any:
     name = a.dtype.name
     if name in _FEW_BY_NAME:
         kind = _FEW_BY_NAME[name]
-        return Narrow(flambeau.from_numpy(a.astype(FEW[kind].holder)), kind)
+        return Narrow(own(a.astype(FEW[kind].holder)), kind)
     if name not in NUMBERS:
         raise TypeError(f"flambeau.onnx: no tensor has the dtype {name} of this array")
     plain = a.dtype.kind in "biufc" and hasattr(np, name)
     if host and plain:
         return a
     if plain:
-        return flambeau.from_numpy(np.array(a))
-    bits = np.array(a).view(np.uint16 if a.itemsize == 2 else np.uint8)
+        return own(a)
+    bits = np.ascontiguousarray(a).view(np.uint16 if a.itemsize == 2 else np.uint8)
     if a.itemsize == 2:
-        return flambeau.from_numpy(bits.view(np.int16)).view(dtypes.BY_NAME[name])
-    return flambeau.from_numpy(bits).view(dtypes.BY_NAME[name])
+        return own(bits.view(np.int16)).view(dtypes.BY_NAME[name])
+    return own(bits).view(dtypes.BY_NAME[name])
+
+
+def own(a: Any) -> Tensor:
+    """A tensor of an array's elements in memory of its own: calls on memory that NumPy sees run one by one."""
+    with flambeau.no_grad():
+        return flambeau.from_numpy(a if a.flags.writeable and a.flags.c_contiguous else np.array(a)).clone()
 
 
 def from_proto(t: Any, host: bool = False) -> Any:
