@@ -18,7 +18,7 @@ def test_programs_of_the_page(tmp_path: Path) -> None:
     make, runtime, without = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "onnx.md").read_text(), re.DOTALL)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ours = ["-m", "flambeau", "run"]
-    wanted = {"make": "['batch', 1, 28, 28]", "runtime": "(7, 10)", "again": "(7, 10) 4 ['images'] ['scores']\n(2, 10)"}
+    wanted = {"make": "['batch', 1, 28, 28]", "runtime": "(7, 10)", "again": "(7, 10) 6 ['images'] ['scores']\n(2, 10)"}
     for name, code, command in (("make", make, ours), ("runtime", runtime, []), ("again", without, ours)):
         program = tmp_path / f"{name}.py"
         program.write_text(code)

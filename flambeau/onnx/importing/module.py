@@ -26,7 +26,8 @@ _OPERATORS: Final = (
 class Model(Module):
     """A model that was read from an ONNX file. Called with tensors, by place or by the names of the graph's inputs; returns its output, or a tuple of them.
 
-    Float initializers are parameters, others and those of one number buffers, under their names; characters other than letters, digits and "_" become "_".
+    Float initializers are parameters; running statistics, single numbers and others are buffers. They have their names, with "_" in place of characters
+    other than letters, digits and "_".
     """
 
     def __init__(self, proto: Any) -> None:
@@ -40,6 +41,8 @@ class Model(Module):
         self.opset = opsets.get("", 1)
         self._held: dict[str, str] = {}  # names of initializers -> of attributes
         context = Context(opsets, functions, lambda name, t: self._hold(name, t, False))
+        # Running statistics are no parameters: they have no gradients.
+        self._statistics = {i for n in proto.graph.node if n.op_type == "BatchNormalization" for i in n.input[3:5]}
         held = {t.name: self._hold(t.name, t, True) for t in proto.graph.initializer}
         self.input_names = [v.name for v in proto.graph.input if v.name not in held]
         self.output_names = [v.name for v in proto.graph.output]
@@ -77,7 +80,7 @@ class Model(Module):
         if made is None:
             self.register_buffer(place, values.from_array(value))
             return value
-        if made.is_floating_point() or made.is_complex():
+        if (made.is_floating_point() or made.is_complex()) and name not in self._statistics:
             self.register_parameter(place, Parameter(made, requires_grad=made.element_size() > 1))
         else:
             self.register_buffer(place, made)

@@ -88,7 +88,7 @@ def from_array(a: Any, host: bool = False) -> Any:
         return a
     if plain:
         return own(a)
-    bits = np.ascontiguousarray(a).view(np.uint16 if a.itemsize == 2 else np.uint8)
+    bits = np.array(a).view(np.uint16 if a.itemsize == 2 else np.uint8)
     if a.itemsize == 2:
         return own(bits.view(np.int16)).view(dtypes.BY_NAME[name])
     return own(bits).view(dtypes.BY_NAME[name])
