@@ -316,13 +316,10 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
 
 def _clamp(x: Any, low: Any, high: Any) -> Any:
     """The gradient is 1 within the bounds, ends included, and 0 of NaN (PyTorch's rule): hence where, not maximum. A bound that is NaN gives NaN."""
-    crossed = prim.gt(low, high) if low is not None and high is not None else None  # the upper bound is the result, and has the gradient
-    for bound, beyond in ((low, prim.lt), (high, prim.gt)):
+    for bound, beyond in ((low, prim.lt), (high, prim.gt)):  # the upper bound last: of crossed bounds it is the result, and has the gradient
         if bound is None:
             continue
         out = beyond(x, bound)
-        if crossed is not None and bound is high:
-            out = prim.bitwise_or(out, crossed)
         if bound._meta.dtype.is_floating_point:
             out = prim.bitwise_or(out, prim.isnan(bound))
             bound = _without_nan_slope(bound)
