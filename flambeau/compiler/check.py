@@ -219,6 +219,18 @@ def _pool(node: Node, xs: list[Value]) -> Result:
     return [(shape, xs[0].dtype)]
 
 
+def _fourier(node: Node, xs: list[Value]) -> Result:
+    x, dim, kind, size = xs[0], node.attr("dim"), node.attr("kind"), node.attr("size")
+    _require(x.dtype.to_real() in (dtypes.float32, dtypes.float64), f"fourier: dtype {x.dtype.name}")
+    _require(0 <= dim < len(x.shape), f"fourier: dim {dim} of shape {x.shape}")
+    _require(kind in ("complex", "real", "hermitian"), f"fourier: kind {kind!r}")
+    points = size // 2 + 1 if kind == "hermitian" else size
+    _require(size > 0 and x.shape[dim] == points, f"fourier: {x.shape[dim]} points along {dim}, must be {points}")
+    _require(kind == "complex" or (x.dtype.is_complex, node.attr("inverse")) == (kind == "hermitian",) * 2, f"fourier: {kind} of {x.dtype.name}")
+    made = size if kind != "real" else size // 2 + 1
+    return [((*x.shape[:dim], made, *x.shape[dim + 1 :]), x.dtype.to_real() if kind == "hermitian" else x.dtype.to_complex())]
+
+
 # -- Movement -----------------------------------------------------------------------------------------------------
 
 
@@ -290,11 +302,12 @@ _RULES: list[tuple[frozenset[str], Callable[[Node, list[Value]], Result]]] = [
     (g.ATTENTION, _attention),
     (g.RECURRENT, _recurrent),
     (g.POOL, _pool),
+    (g.FOURIER, _fourier),
     (g.MOVE, _move),
 ]
 _RULE_OF = {op: rule for ops, rule in _RULES for op in ops}
 _ARITY = (
-    dict.fromkeys(g.UNARY | g.UNARY_TO_BOOL | g.UNARY_COMPLEX_TO_REAL | g.REDUCE | g.REDUCE_PAIR | g.SCAN, 1)
+    dict.fromkeys(g.UNARY | g.UNARY_TO_BOOL | g.UNARY_COMPLEX_TO_REAL | g.REDUCE | g.REDUCE_PAIR | g.SCAN | g.FOURIER, 1)
     | dict.fromkeys(g.BINARY | g.COMPARE | g.CONTRACT, 2)
     | {"where": 3, "cast": 1, "make_complex": 2, "constant": 0, "iota": 0, "random_uniform": 2, "take": 2, "searchsorted": 2}
     | {"max_pool": 1, "max_pool_gradient": 2, "average_pool": 1, "average_pool_gradient": 1}

@@ -108,6 +108,13 @@ POOL: Final = frozenset(
         "average_pool_gradient",  # (g,) -> x's shape
     )
 )
+# Discrete Fourier transforms along attr dim: sum over j of x_j exp(-2 pi i j k / size), of `inverse` with a plus; times attr scale (a float).
+FOURIER: Final = frozenset(
+    (
+        "fourier",  # x; attrs dim, kind, size, inverse, scale. kind "complex": x (real or complex) -> complex of the same shape; "real": real x
+        #             -> its points 0 ... size // 2; "hermitian": these points -> `size` real numbers (inverse)
+    )
+)
 # Data movement by index: indices int64, negative wraps, out of range stops the plan with IndexError.
 MOVE: Final = frozenset(
     (
@@ -124,8 +131,8 @@ MOVE: Final = frozenset(
         "topk",  # x; attrs dim, k, largest: (values, int64 indices), sorted, NaN is the largest
     )
 )
-HOST: Final = frozenset(("host_call",))  # attr function (name in compiler/kernels/host.py), attrs kwargs: linalg, FFT
-PRIMITIVES: Final = POINTWISE | VIEWS | REDUCE | REDUCE_PAIR | SCAN | CONTRACT | ATTENTION | RECURRENT | POOL | MOVE | HOST
+HOST: Final = frozenset(("host_call",))  # attr function (name in compiler/kernels/host.py), attrs kwargs: linalg
+PRIMITIVES: Final = POINTWISE | VIEWS | REDUCE | REDUCE_PAIR | SCAN | CONTRACT | ATTENTION | RECURRENT | POOL | FOURIER | MOVE | HOST
 COMMUTATIVE: Final = frozenset("add mul maximum minimum fmax fmin hypot bitwise_and bitwise_or bitwise_xor eq ne".split())
 
 

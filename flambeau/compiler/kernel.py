@@ -78,7 +78,16 @@ class Function:
     emit: Callable[[Target], str]
 
 
-Word = int | Address | Scratch | ErrorRecord | Function
+@record
+@dataclass(slots=True, frozen=True)
+class Table:
+    """Word: address of constant numbers, 64-byte aligned, which `tables.py` makes from a name and arguments that are plain numbers and names."""
+
+    name: str
+    arguments: tuple[int | str, ...]
+
+
+Word = int | Address | Scratch | ErrorRecord | Function | Table
 
 
 @record

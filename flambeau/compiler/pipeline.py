@@ -237,6 +237,10 @@ def _head_kernels(graph: Graph, group: fusion.Group, head: int, prepacked: Prepa
         from flambeau.compiler.kernels.pool import make_pool
 
         return make_pool(graph, head)
+    if op in g.FOURIER:
+        from flambeau.compiler.kernels.fourier import make_fourier
+
+        return make_fourier(graph, head)
     from flambeau.compiler.kernels.move import make_move
 
     return make_move(graph, head)

@@ -18,13 +18,14 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from flambeau.compiler.graph import Graph
-from flambeau.compiler.kernel import Address, ErrorRecord, Function, IndexRangeError, Kernel, Scratch, refused_index
+from flambeau.compiler.kernel import Address, ErrorRecord, Function, IndexRangeError, Kernel, Scratch, Table, refused_index
 from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.place import ALIGNMENT, Placement
 from flambeau.compiler.schedule import Schedule, Step
 from flambeau.symbols import Sym, at_hints, at_most, maximum
 
 if TYPE_CHECKING:
+    from flambeau.compiler.tables import Memory
     from flambeau.runtime.buffers import Buffer
     from flambeau.runtime.costs import Costs
     from flambeau.runtime.runner import Program, Relocation, Task
@@ -220,6 +221,7 @@ class Assembly:
             self.kept = ctypes.create_string_buffer(plan.arena_bytes + ALIGNMENT)
             self.arena = -(-ctypes.addressof(self.kept) // ALIGNMENT) * ALIGNMENT
         self.record = (ctypes.c_int64 * 3)()
+        self.tables = _tables(plan)
 
     def slot(self, root: int) -> tuple[int, int]:
         """(io slot, byte offset) of a root's buffer; slot -1: the offset is the address itself."""
@@ -288,6 +290,8 @@ class Assembly:
                     constant = self.arena + offset
                 elif isinstance(word, ErrorRecord):
                     constant = ctypes.addressof(self.record)
+                elif isinstance(word, Table):
+                    constant = self.tables[word].address
                 elif isinstance(word, Function):
                     constant = shared_addresses[word.key]
                     functions.append(len(words))
@@ -317,7 +321,7 @@ class Assembly:
         layouts, fresh, arena_bytes = numbers or self.numbers()
         direct: dict[str, Any] | None = None
         plan, graph = self.plan, self.plan.interface
-        scope: dict[str, Any] = {"kept": self.kept}
+        scope: dict[str, Any] = {"kept": self.kept, "tables": self.tables}
         lines = ["def run(inputs, parameters):"]
         count = len(graph.inputs)
         if 0 < count <= 8:
@@ -413,6 +417,16 @@ class Assembly:
 def _nanoseconds(kernel: Kernel, costs: Costs) -> Any:
     """What one core needs for a kernel at least: weighs the kernels of a phase against each other, and says whose code may be plain at first."""
     return maximum(kernel.bytes / costs.bytes_per_nanosecond, kernel.operations / costs.operations_per_nanosecond)
+
+
+def _tables(plan: Plan) -> dict[Table, Memory]:
+    """The tables that its kernels read. They live as long as who holds this."""
+    wanted = [word for kernel in plan.kernels for word in kernel.words if type(word) is Table]
+    if not wanted:
+        return {}
+    from flambeau.compiler.tables import memory
+
+    return {table: memory(table) for table in wanted}
 
 
 def _keys(kernel: Kernel) -> list[str]:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from flambeau.compiler.graph import Graph
-from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch, Word
+from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch, Table, Word
 from flambeau.compiler.place import Placement
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.schedule import Schedule, Step
@@ -106,7 +106,7 @@ def _interface(graph: Graph) -> Any:
 
 # -- As JSON ----------------------------------------------------------------------------------------------------------
 # Long strings (keys, names) stand once, in a table. A word is a number, or a list: [address: value, offset, dynamic],
-# [scratch: per worker, shared], [function: key's index], [] for the error record.
+# [scratch: per worker, shared], [function: key's index], [table: name's index, arguments, 0, 0], [] for the error record.
 
 
 def _encode(order: Schedule, placement: Placement) -> Any:
@@ -123,6 +123,8 @@ def _encode(order: Schedule, placement: Placement) -> Any:
                 return [per_worker, shared]
             case Function(key):
                 return [text(key)]
+            case Table(name, arguments):
+                return [text(name), arguments, 0, 0]
             case ErrorRecord():
                 return []
             case _:
@@ -158,6 +160,8 @@ def _decode(content: Any, lowered: Lowered) -> tuple[Schedule, Placement]:
                 return Scratch(per_worker, shared)
             case [key]:
                 return Function(texts[key], emitters[key])
+            case [name, arguments, _, _]:
+                return Table(texts[name], tuple(arguments))
             case []:
                 return ErrorRecord()
         raise ValueError(f"no word {w}")

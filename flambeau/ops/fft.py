@@ -1,20 +1,20 @@
-"""torch.fft: discrete Fourier transforms over one or more dims, as host calls.
+"""torch.fft: discrete Fourier transforms over one or more dims.
 
-Every function pads or cuts its dims, then records one of the three transforms of compiler/kernels/host_fft.py. The
-transforms are linear, so each is the gradient of another; the transformed dims of a result are the fastest in memory. 16-bit
-inputs are refused, integers are taken to the default floating dtype.
+Every function pads or cuts its dims, then records a transform for each of them (the primitive `fourier`). The transformed dims of a result are the
+fastest in memory. 16-bit inputs are refused, integers are taken to the default floating dtype.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.layouts import strided
 from flambeau.ops import primitives as prim
 from flambeau.ops.primitive import laid_out
-from flambeau.ops.primitives.host import call_host, gradient
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
 from flambeau.ops.shape import dim_of, roll
@@ -24,31 +24,51 @@ from flambeau.trace.strides import like_strides
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-# What `norm` means for a transform that has exp(-i ...), and for one that has exp(+i ...); see host_fft.py for the values.
+# What `norm` means for a transform that has exp(-i ...), and for one that has exp(+i ...); `_factor` has the values.
 _FORWARD = {None: "none", "backward": "none", "forward": "full", "ortho": "ortho"}
 _BACKWARD = {None: "full", "backward": "full", "forward": "none", "ortho": "ortho"}
 
 
 # -- the three transforms -----------------------------------------------------------------------------------------
-def _c2c(x: Any, dims: tuple[int, ...], forward: bool, scale: str) -> Any:
-    shape = tuple(x._meta.shape)
-    result = call_host("fft_c2c", (x,), (shape, x.dtype.to_complex()), axes=dims, forward=forward, scale=scale)
-    return laid_out(result, _strides(x._meta.strides, shape, _sorted(x._meta.strides, dims)))
+# Dim after dim; the results between lie as the last one does, whose factor is applied once, at the end.
+def _c2c(x: Any, dims: tuple[int, ...], inverse: bool, scale: str) -> Any:
+    strides = _strides(x._meta.strides, tuple(x._meta.shape), _sorted(x._meta.strides, dims))
+    return _over(x, dims, inverse, strides, _factor(scale, [x._meta.shape[d] for d in dims]))
+
+
+def _over(x: Any, dims: Sequence[int], inverse: bool, strides: tuple[int, ...], factor: float) -> Any:
+    """Complex transforms over dims, those first that are the fastest in memory."""
+    order = sorted(dims, key=lambda d: strides[d])
+    for i, d in enumerate(order):
+        made = prim.fourier(x, dim=d, kind="complex", size=x._meta.shape[d], inverse=inverse, scale=factor if i == len(order) - 1 else 1.0)
+        x = laid_out(made, strides)
+    return x
 
 
 def _r2c(x: Any, dims: tuple[int, ...], scale: str) -> Any:
-    shape = [n // 2 + 1 if d == dims[-1] else n for d, n in enumerate(x._meta.shape)]
-    result = call_host("fft_r2c", (x,), (tuple(shape), x.dtype.to_complex()), axes=dims, scale=scale)
-    return laid_out(result, _strides(x._meta.strides, tuple(shape), (*_sorted(x._meta.strides, dims[:-1]), dims[-1])))
+    last, size = dims[-1], x._meta.shape[dims[-1]]
+    shape = tuple([n // 2 + 1 if d == last else n for d, n in enumerate(x._meta.shape)])
+    strides = _strides(x._meta.strides, shape, (*_sorted(x._meta.strides, dims[:-1]), last))
+    factor = _factor(scale, [x._meta.shape[d] for d in dims])
+    made = prim.fourier(x, dim=last, kind="real", size=size, inverse=False, scale=factor if len(dims) == 1 else 1.0)
+    return _over(laid_out(made, strides), dims[:-1], False, strides, factor)
 
 
 def _c2r(x: Any, dims: tuple[int, ...], size: int, scale: str) -> Any:
-    shape = [size if d == dims[-1] else n for d, n in enumerate(x._meta.shape)]
-    result = call_host("fft_c2r", (x,), (tuple(shape), x.dtype.to_real()), axes=dims, size=size, scale=scale)
+    shape = tuple([size if d == dims[-1] else n for d, n in enumerate(x._meta.shape)])
     strides = x._meta.strides
     if len(dims) > 1:  # the others first, as complex numbers
         strides = _strides(strides, tuple(x._meta.shape), _sorted(strides, dims[:-1]))
-    return laid_out(result, _strides(strides, tuple(shape), dims[-1:]))
+        x = _over(x, dims[:-1], True, like_strides(x._meta.shape, x._meta.strides), 1.0)
+    factor = _factor(scale, [shape[d] for d in dims])
+    made = prim.fourier(x, dim=dims[-1], kind="hermitian", size=size, inverse=True, scale=factor)
+    return laid_out(made, _strides(strides, shape, dims[-1:]))
+
+
+def _factor(scale: str, sizes: Sequence[int]) -> float:
+    """By what the result is multiplied, from "none", "ortho" and "full": 1, 1 / sqrt(n) and 1 / n of the number of transformed points."""
+    count = math.prod([index(n) for n in sizes])  # asks for lengths: they are facts of a path
+    return 1.0 if scale == "none" or not count else 1 / math.sqrt(count) if scale == "ortho" else 1 / count
 
 
 def _sorted(strides: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
@@ -80,34 +100,6 @@ def _strides(strides: tuple[int, ...], shape: tuple[int, ...], dims: tuple[int, 
         out[d] = step
         step *= max(shape[d], 1)
     return tuple(out)
-
-
-@gradient("fft_c2c")
-def _c2c_gradient(c: Any, g: Any) -> Any:
-    """The adjoint transform; a real input takes the real part."""
-    options = dict(c.attrs["kwargs"])
-    return _c2c(g, options["axes"], not options["forward"], options["scale"])
-
-
-@gradient("fft_r2c")
-def _r2c_gradient(c: Any, g: Any) -> Any:
-    """The adjoint of the whole transform, of the half spectrum with zeros for what was left out."""
-    options = dict(c.attrs["kwargs"])
-    axes = options["axes"]
-    padded = _resized(g, axes[-1], c.shape(0)[axes[-1]])
-    return prim.real_part(_c2c(padded, axes, False, options["scale"]))
-
-
-@gradient("fft_c2r")
-def _c2r_gradient(c: Any, g: Any) -> Any:
-    """Every point of the half spectrum that has a mirror image counts twice."""
-    options = dict(c.attrs["kwargs"])
-    axes, size = options["axes"], options["size"]
-    last = axes[-1]
-    half = _r2c(g, axes, options["scale"])
-    place = prim.iota(shape=(half._meta.shape[last], *[1] * (half._meta.ndim - last - 1)), dim=0)
-    twice = prim.bitwise_and(prim.gt(place, 0), prim.lt(place, (size + 1) // 2))
-    return half * prim.where(twice, prim.constant(2.0, half.dtype.to_real()), 1.0)
 
 
 def _resized(x: Any, d: int, n: int) -> Any:
@@ -184,7 +176,7 @@ def _complex_transform(name: str, forward: bool, text: str) -> Any:
         scale = _norm(name, norm, forward)
         x = _input(name, input)
         d, size = _length(name, x, dim, n)
-        return _c2c(_resized(x, d, size), (d,), forward, scale)  # type: ignore[no-any-return]
+        return _c2c(_resized(x, d, size), (d,), not forward, scale)  # type: ignore[no-any-return]
 
     body.__doc__ = text
     return operation(name=f"fft_{name}", out=True, public=False)(body)
@@ -251,7 +243,7 @@ def _fftn(name: str, input: Any, s: Any, dim: Any, norm: Any) -> Any:
         x = laid_out(prim.alias(x), like_strides(x._meta.shape, x._meta.strides)) if not x._meta.is_dense else x
     if not dims:
         return convert(x, x.dtype.to_complex())
-    return _c2c(_resize_all(x, dims, sizes), dims, forward, scale)
+    return _c2c(_resize_all(x, dims, sizes), dims, not forward, scale)
 
 
 def _rfftn(name: str, input: Any, s: Any, dim: Any, norm: Any) -> Any:

@@ -121,7 +121,7 @@ def pointwise_strides(metas: list[Meta], shape: tuple[int, ...]) -> tuple[int, .
     return iterator_strides([m for m in metas if m.ndim or not shape], shape) if shape else ()
 
 
-ANY_STRIDES = graph.POINTWISE | {"copy", "host_call"}  # primitives whose kernels write any dense layout at the same cost
+ANY_STRIDES = graph.POINTWISE | {"copy", "host_call", "fourier"}  # primitives whose kernels write any dense layout at the same cost
 
 
 def laid_out(x: Any, strides: tuple[int, ...]) -> Any:

@@ -1,8 +1,8 @@
-"""Host calls: the decompositions of linalg and the FFT, which NumPy does between two native segments of a plan.
+"""Host calls: the decompositions of linalg, which NumPy does between two native segments of a plan.
 
 A `host_call` node has the attributes `function` (a name of FUNCTIONS) and `kwargs`, a sorted tuple of (name, value). A
 function takes NumPy arrays (views of the plan's buffers: read only) and returns one array for each of the node's outputs.
-The functions are in host_linalg.py, host_ldl.py and host_fft.py. What fails for the values of a matrix is in an `info` result; any other
+The functions are in host_linalg.py and host_ldl.py. What fails for the values of a matrix is in an `info` result; any other
 numpy.linalg.LinAlgError, which is a ValueError, reaches the caller of a plan as RuntimeError.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from flambeau.compiler.graph import Value
-from flambeau.compiler.kernels import host_fft, host_ldl, host_linalg
+from flambeau.compiler.kernels import host_ldl, host_linalg
 from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.statistics import counters
 
@@ -38,7 +38,7 @@ def number(x: Any, value: Value) -> Array:
     return np.asarray(x, value.dtype.numpy_name)
 
 
-FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {**host_linalg.FUNCTIONS, **host_ldl.FUNCTIONS, **host_fft.FUNCTIONS}
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {**host_linalg.FUNCTIONS, **host_ldl.FUNCTIONS}
 
 
 def call(step: HostCall, inputs: list[Array], outputs: list[Array]) -> None:

@@ -148,7 +148,7 @@ def _shift(attrs: dict[str, Any]) -> dict[str, Any]:
 
 
 @_rule(
-    "slice", "select", "diagonal", "unfold", "sum", "prod", "amax", "amin", "argmax", "argmin", "var_mean", "cumsum", "cumprod", "cummax",
+    "slice", "select", "diagonal", "unfold", "sum", "prod", "amax", "amin", "argmax", "argmin", "var_mean", "fourier", "cumsum", "cumprod", "cummax",
     "cummin", "logcumsumexp", "sort", "topk", "alias", "view", "bitcast", "real_view",
 )  # fmt: skip
 def _shifted(c: BatchContext, x: Any, *numbers: Any) -> Any:
@@ -246,10 +246,6 @@ def _put(c: BatchContext, x: Any, index: Any, source: Any) -> Any:
 def _host_call(c: BatchContext, *inputs: Any) -> Any:
     attrs = dict(c.attrs)
     attrs["results"] = tuple([((c.size, *shape), d) for shape, d in attrs["results"]])
-    options = dict(attrs["kwargs"])
-    if "axes" in options:
-        options["axes"] = tuple([d + 1 for d in options["axes"]])
-        attrs["kwargs"] = tuple(sorted(options.items()))
     return c.apply(*c.all(), **attrs)
 
 

@@ -1,7 +1,7 @@
-"""The primitive of host calls: decompositions and Fourier transforms, whose functions are in compiler/kernels/host.py.
+"""The primitive of host calls: decompositions, whose functions are in compiler/kernels/host.py.
 
 attrs: function (a name there), kwargs (sorted pairs), results ((shape, dtype) of each). The gradient rules are a table by
-function: ops/linalg/gradients.py and ops/fft.py fill it.
+function: ops/linalg/gradients.py fills it.
 """
 
 from __future__ import annotations
