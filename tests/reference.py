@@ -606,6 +606,19 @@ def _sort(node: Node, xs: list[Array], d: dtype) -> tuple[Array, Array]:
     return np.take_along_axis(x, order, dim), order
 
 
+def _fourier(node: Node, xs: list[Array], d: dtype) -> Array:
+    (x,) = xs
+    dim, kind, size, inverse = (node.attr(name) for name in ("dim", "kind", "size", "inverse"))
+    wide = x.astype(np.float64 if x.dtype.kind == "f" else np.complex128)
+    if kind == "real":
+        found = np.fft.rfft(wide, axis=dim)
+    elif kind == "hermitian":
+        found = np.fft.irfft(wide, size, axis=dim, norm="forward")
+    else:
+        found = np.fft.ifft(wide, axis=dim, norm="forward") if inverse else np.fft.fft(wide, axis=dim)
+    return (found * node.attr("scale")).astype(d.numpy_name)
+
+
 def _host(node: Node, xs: list[Array], d: dtype) -> Any:
     return host.FUNCTIONS[node.attr("function")](*xs, **dict(node.attr("kwargs")))
 
@@ -614,5 +627,5 @@ FUNCTIONS |= {
     "concatenate": lambda node, xs, d: np.concatenate(xs, axis=node.attr("dim")),
     "take_rows": lambda node, xs, d: np.take(xs[0], _checked(xs[1], xs[0].shape[node.attr("dim")]), axis=node.attr("dim")),
     "put_rows": _put_rows, "gather": _gather, "scatter": _scatter, "put": _put, "sort": _sort, "topk": _sort,
-    "host_call": _host,
+    "fourier": _fourier, "host_call": _host,
 }  # fmt: skip

@@ -103,10 +103,23 @@ def _movement(d: dtypes.dtype) -> Graph:
     return b.graph
 
 
+def _transforms(d: dtypes.dtype) -> Graph:
+    """One pass with rows and with columns, two passes, and a convolution."""
+    b = GraphBuilder()
+    for shape, dim in (((40, 360), 1), ((360, 40), 0), ((1, 1 << 15), 1), ((40, 101), 1), ((1, 10007), 1)):
+        z, x = b.input(shape, d.to_complex()), b.input(shape, d)
+        half = b.op("fourier", x, dim=dim, kind="real", size=shape[dim], inverse=False, scale=1.0)
+        b.output(b.op("fourier", z, dim=dim, kind="complex", size=shape[dim], inverse=True, scale=0.5))
+        b.output(half)
+        b.output(b.op("fourier", half, dim=dim, kind="hermitian", size=shape[dim], inverse=True, scale=1.0))
+    return b.graph
+
+
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("make", [_products, _convolutions, _movement])
+@pytest.mark.parametrize("make", [_products, _convolutions, _movement, _transforms])
 def test_kernels_that_are_no_loop_nests_compile_for_every_target(make: object, name: str) -> None:
-    for d in (dtypes.float32, dtypes.bfloat16, dtypes.float64) if make is not _movement else (dtypes.float32, dtypes.int32):
+    kinds = {_movement: (dtypes.float32, dtypes.int32), _transforms: (dtypes.float32, dtypes.float64)}
+    for d in kinds.get(make, (dtypes.float32, dtypes.bfloat16, dtypes.float64)):
         check(make(d), name)  # type: ignore[operator]
 
 

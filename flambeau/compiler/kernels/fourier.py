@@ -2,7 +2,7 @@
 
 Up to some thousand points one kernel does it all, a vector of signals at a time (fourier_lanes.py). Longer signals, and few of some length, take two
 passes over a temporary: n = a b points are b transforms of a points, numbers between, and a transforms of b points (Gentleman and Sande 1966).
-A prime factor above 61 makes the transform a convolution (Bluestein 1970), which float32 does in float64, as its sums are longer. Lengths decide
+A prime factor above 97 makes the transform a convolution (Bluestein 1970), in one kernel, too, or of several over temporaries of float64. Lengths decide
 about all of it, and how many signals there are; threads never do, so bits do not depend on them.
 """
 
@@ -28,7 +28,7 @@ from flambeau.runtime.untracked import record
 from flambeau.symbols import maximum
 
 # Bytes of a thread's two buffers up to which one pass does it: a second-level cache and a half (a Zen 4 has 1 MiB).
-ONE_PASS_BYTES: Final = 3 << 19
+ONE_PASS_BYTES: Final = 1 << 19
 # Points of a signal from which two passes gain where there are not signals enough for half of the lanes.
 FEW_POINTS: Final = 64
 # Nanoseconds of work for which a further thread is worth starting.
@@ -89,7 +89,14 @@ class _Maker:
 
     def transform(self, x: Side, to: Side, kind: str, n: int, scale: float) -> None:
         if radices(n) is None:
-            self._convolve(x, to, kind, n, scale)
+            if self._one_pass(convolution_length(n), x):
+                read, write = n // 2 + 1 if kind == "hermitian" else n, n // 2 + 1 if kind == "real" else n
+                self._lanes(x, to, n, read, write, scale, before="mirror" if kind == "hermitian" else "", convolved=True)
+            else:
+                self._convolve(x, to, kind, n, scale)
+            return
+        if kind == "complex" and not (x.complex or n % 2 or self.inverse) and self._one_pass(n, x):
+            self._lanes(x.pairs(), to, n // 2, n // 2, n, scale, after="untangle_all")
             return
         half = n // 2 if kind != "complex" and n % 2 == 0 else 0
         core = half or n
@@ -149,9 +156,10 @@ class _Maker:
         self._lanes(middle, last, b, b, b, scale)
 
     def _lanes(
-        self, x: Side, to: Side, n: int, read: int, write: int, scale: float, before: str = "", after: str = "", steps: tuple[int, int] | None = None
+        self, x: Side, to: Side, n: int, read: int, write: int, scale: float, before: str = "", after: str = "", steps: tuple[int, int] | None = None,
+        convolved: bool = False,
     ) -> None:  # fmt: skip
-        """One pass over signals of n points: `read` of them come from memory, `write` go there."""
+        """One pass over signals of n points: `read` of them come from memory, `write` go there. `convolved`: n has a great prime factor."""
         target, real = self.graph.target, self.real
         lanes = lanes_of(real, target)
         order = sorted(range(len(x.sizes)), key=lambda d: to.strides[d], reverse=True) if steps is None else range(len(x.sizes))
@@ -165,24 +173,28 @@ class _Maker:
         lane = group("lane", batch.sizes[at:], *(of[at:] for of in batch.strides))
         layouts = [near[i] if whole and near[i] else _layout(side) for i, side in enumerate((x, to))]
         facts = fourier_lanes.Facts(
-            real, self.inverse, outer, lane, (layouts[0], layouts[1]), (x.complex, to.complex), before, after, steps is not None, target.vector_bits
-        )
+            real, self.inverse, outer, lane, (layouts[0], layouts[1]), (x.complex, to.complex), before, after, steps is not None, convolved, target.vector_bits
+        )  # fmt: skip
         assert steps is None or layouts[1] == "pairs"
-        plan = radices(n)
+        length = convolution_length(n) if convolved else n
+        plan = radices(length)
         assert plan is not None
-        points = fourier_lanes.scratch_points(max(n, read, write), lanes)
+        points = fourier_lanes.scratch_points(max(length, read, write), lanes)
         blocks = -(-lane.count // lanes)
         words: dict[str, Word] = {
-            "x": x.offset, "to": to.offset, "stages": stages_function(real, target), "table": Table("stages", (n, real)),
+            "x": x.offset, "to": to.offset, "stages": stages_function(real, target), "table": Table("stages", (length, real)),
             "scratch": Scratch(4 * points * lanes * ITEMSIZE[real]), "odd": len(plan) % 2, "points": points, "n": n, "blocks": blocks,
             "count": lane.count, "read": read, "write": write, "step0": x.step, "other0": x.other, "step1": to.step, "other1": to.other,
-            "scale": _bits(scale), **outer.words(), **lane.words(),
+            "scale": _bits(scale / length if convolved else scale), **outer.words(), **lane.words(),
         }  # fmt: skip
-        if before == "tangle" or after == "untangle":
+        if convolved:
+            words |= {"length": length, "chirp": Table("chirp", (n, real)), "spectrum": Table("chirp_spectrum", (n, length, real))}
+        if before == "tangle" or after:
             words["halves"] = Table("halves", (2 * n, real))
         if steps is not None:
             words["steps"] = Table("steps", (*steps, real))
-        self._add("fourier", facts.key, partial(fourier_lanes.emit, facts, list(words)), words, x, to, outer.count * blocks, n, lanes)
+        work = length * (2 if convolved else 1)
+        self._add("fourier", facts.key, partial(fourier_lanes.emit, facts, list(words)), words, x, to, outer.count * blocks, work, lanes)
 
     def _rows(
         self, x: Side, to: Side, n: int, write: int, scale: float, form: str, read: int, table: Table | None = None,

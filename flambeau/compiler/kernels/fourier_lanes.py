@@ -29,7 +29,7 @@ from flambeau.runtime.untracked import record
 @record
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the code depends on. `before`, `after`: what is done between memory and the stages: "", "tangle", "untangle", "mirror"."""
+    """What the code depends on. `before`, `after`: what is done between memory and the stages: "", "tangle", "untangle", "untangle_all", "mirror"."""
 
     real: str  # dtype of the parts
     inverse: bool
@@ -40,12 +40,13 @@ class Facts:
     before: str = ""
     after: str = ""
     stepped: bool = False  # results are multiplied by a table, see fourier_tables.steps
+    convolved: bool = False  # the stages are those of a convolution, see `_Block.convolve`
     bits: int = 512
 
     @property
     def key(self) -> str:
         kinds = ":".join(f"{layout}{'c' if z else 'r'}" for layout, z in zip(self.layouts, self.complex, strict=True))
-        flags = f"{'i' if self.inverse else 'f'}{'t' if self.stepped else ''}"
+        flags = f"{'i' if self.inverse else 'f'}{'t' if self.stepped else ''}{'b' if self.convolved else ''}"
         return f"fourier:{self.real}:{flags}:{kinds}:{self.before}:{self.after}:{self.outer.fact}:{self.lane.fact}:{self.bits}"
 
 
@@ -57,7 +58,8 @@ def scratch_points(n: int, lanes: int) -> int:
 def emit(facts: Facts, names: list[str], target: Target) -> str:
     """The module. Words: `x`, `to` (addresses), `stages` (function), `table`, `scratch`, `odd` (number of stages, modulo 2), `points` (of a buffer),
     `n` (of the stages), `blocks` (of a point of `outer`), `read`, `write` (points of each side), `step0`, `other0`, `step1`, `other1` (from point to
-    point, from the real to the imaginary part, in parts), `scale` (a double's bits), `halves` and `steps` (tables)."""
+    point, from the real to the imaginary part, in parts), `scale` (a double's bits), `halves` and `steps` (tables); of a
+    convolution `length`, `chirp` and `spectrum`."""
     from flambeau.runtime.jit import symbol
 
     c = Code(names, target)
@@ -92,16 +94,53 @@ class _Block:
         self.load(x, self.second if facts.before else self.first)
         if facts.before:
             {"tangle": self.tangle, "mirror": self.mirror}[facts.before](self.second, self.first)
-        c.b.call_address(c.array("stages", "i8").pointer, [("ptr", a.pointer) for a in (self.first, self.second, c.array("table", "i8"))])
-        odd = c.word("odd").ne(0).name
-        result, free = (
-            Array(c, c.b.op(f"select i1 {odd}, ptr {a.pointer}, ptr {b.pointer}"), self.element)
-            for a, b in ((self.second, self.first), (self.first, self.second))
-        )
+        if facts.convolved:
+            result, free = self.convolve()
+        else:
+            result, free = self.stages(self.first, self.second)
         if facts.after:
             self.untangle(result, free)
             result, free = free, result
         self.store(result, free, to)
+
+    def stages(self, source: Array, other: Array) -> tuple[Array, Array]:
+        """The transform of a buffer: where it is, and the other one."""
+        c = self.c
+        c.b.call_address(c.array("stages", "i8").pointer, [("ptr", a.pointer) for a in (source, other, c.array("table", "i8"))])
+        odd = c.word("odd").ne(0).name
+        first, second = (
+            Array(c, c.b.op(f"select i1 {odd}, ptr {a.pointer}, ptr {b.pointer}"), self.element) for a, b in ((other, source), (source, other))
+        )
+        return first, second
+
+    def convolve(self) -> tuple[Array, Array]:
+        """The transform of n points in `first` as a convolution of `length` points (Bluestein 1970): times the chirp, transformed, times the transform of
+        the conjugate chirp, transformed back (with real and imaginary parts exchanged), times the chirp."""
+        c, lanes = self.c, self.lanes
+        size = 2 * lanes
+        width = c.word("length")
+
+        def multiply(array: Array, table: str, high: Lanes, exchange: bool, before: bool = False) -> None:
+            numbers = c.array(table, self.element)
+
+            def one(k: Lanes) -> None:
+                at = array.at(k * size)
+                value = at.load(0, lanes), at.load(lanes, lanes)
+                if before:
+                    value = value[1], value[0]
+                made = times(value, (c.splat(numbers[k * 2], lanes), c.splat(numbers[k * 2 + 1], lanes)))
+                at.store(lanes if exchange else 0, made[0])
+                at.store(0 if exchange else lanes, made[1])
+
+            c.for_(0, high, one)
+
+        multiply(self.first, "chirp", self.n, False)
+        c.clear_bytes(self.first.at(self.n * size), (width - self.n) * (size * ITEMSIZE[self.facts.real]))
+        result, free = self.stages(self.first, self.second)
+        multiply(result, "spectrum", width, True)
+        result, free = self.stages(result, free)
+        multiply(result, "chirp", self.n, False, before=True)
+        return result, free
 
     def get(self, array: Array, point: Lanes | int) -> Point:
         """A point of a buffer."""
@@ -259,7 +298,8 @@ class _Block:
         return self.c.splat(table[0], self.lanes), self.c.splat(table[1], self.lanes)
 
     def untangle(self, source: Array, to: Array) -> None:
-        """From the transform of n pairs of real numbers to the first n + 1 points of the transform of all 2 n."""
+        """From the transform of n pairs of real numbers to the first n + 1 points of the transform of all 2 n, or to all of them."""
+        whole = self.facts.after == "untangle_all"
         c, n = self.c, self.n
         x = self.get(source, 0)
         nothing = x[0].like(0.0)
@@ -272,8 +312,11 @@ class _Block:
             even = even[0] * 0.5, even[1] * 0.5
             odd = times((odd[1] * 0.5, odd[0] * -0.5), self.root(k))
             self.put(to, k, add(even, odd))
-            last = subtract(even, odd)
+            first, last = add(even, odd), subtract(even, odd)
             self.put(to, n - k, (last[0], -last[1]))
+            if whole:
+                self.put(to, n + k, last)
+                self.put(to, n * 2 - k, (first[0], -first[1]))
 
         c.for_(1, self.half() + 1, one)
 
@@ -294,7 +337,7 @@ class _Block:
         c.for_(1, self.half() + 1, one)
 
     def mirror(self, source: Array, to: Array) -> None:
-        """All n points of the transform of real numbers from its first (n + 1) / 2; n is odd."""
+        """All n points of the transform of real numbers from its first n // 2 + 1; what is its own mirror image is real."""
         c, n = self.c, self.n
         first = self.get(source, 0)[0]
         self.put(to, 0, (first, first.like(0.0)))
@@ -305,6 +348,12 @@ class _Block:
             self.put(to, n - k, (x[0], -x[1]))
 
         c.for_(1, self.half() + 1, one)
+        if self.facts.convolved:  # only then is n even
+
+            def middle() -> None:
+                self.put(to, self.half(), (self.get(source, self.half())[0], first.like(0.0)))
+
+            c.when((n & 1).eq(0), middle)
 
     def half(self) -> Lanes:
         return self.n.logical_right(1)

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from flambeau.compiler.emit.builder import module
 from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.kernel import Function
-from flambeau.compiler.kernels.fourier_tables import LARGEST_RADIX, RECORD
+from flambeau.compiler.kernels.fourier_tables import LARGEST_RADIX, RECORD, roots
 from flambeau.runtime.target import Target
 
 Point = tuple[Lanes, Lanes]
@@ -81,10 +83,11 @@ def _odd(a: Sequence[Point]) -> list[Point]:
     for x in sums:
         first = add(first, x)
     results = [first, *[first] * (r - 1)]
+    numbers = [(float(c), -float(s)) for c, s in roots(np.arange(r), r, "float64")]
     for j in range(1, half + 1):
         even, crossed = a[0], (first[0].like(0.0), first[0].like(0.0))
         for k, (x, y) in enumerate(zip(sums, differences, strict=True), 1):
-            c, s = math.cos(2 * math.pi * (j * k % r) / r), math.sin(2 * math.pi * (j * k % r) / r)
+            c, s = numbers[j * k % r]
             even = x[0].fma(c, even[0]), x[1].fma(c, even[1])
             crossed = (y[1] * s, y[0] * s) if k == 1 else (y[1].fma(s, crossed[0]), y[0].fma(s, crossed[1]))
         results[j] = even[0] + crossed[0], even[1] - crossed[1]

@@ -11,7 +11,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-LARGEST_RADIX: Final = 61  # the greatest prime factor of a length that stages do themselves; others go by a convolution (Bluestein)
+LARGEST_RADIX: Final = 97  # the greatest prime factor of a length that stages do themselves; others go by a convolution (Bluestein)
 RECORD: Final = 6  # words of a stage: radix, points per group, groups, offset of its roots, offset of its butterfly's numbers (bytes), 0
 _SPECIAL: Final = (3, 5, 7)
 
@@ -31,7 +31,7 @@ def radices(n: int) -> tuple[int, ...] | None:
     found += [2] * twos
     p = 3
     while n > 1:
-        if p * p > n and n > LARGEST_RADIX or p > LARGEST_RADIX:
+        if (p * p > n and n > LARGEST_RADIX) or p > LARGEST_RADIX:
             return None
         while n % p == 0:
             found.append(p)
@@ -128,11 +128,11 @@ def chirp(n: int, real: str) -> Array:
 
 def chirp_spectrum(n: int, length: int, real: str) -> Array:
     """The transform of the conjugate chirp that is convolved with, wrapped to `length` points."""
-    pairs = roots(np.arange(n) * np.arange(n) % (2 * n), 2 * n, "float64")
-    b = np.zeros(length, np.complex128)
-    b[:n] = pairs[:, 0] - 1j * pairs[:, 1]
+    pairs = roots(np.arange(n) * np.arange(n) % (2 * n), 2 * n, "longdouble" if real == "float64" else "float64")
+    b = np.zeros(length, np.result_type(pairs.dtype, np.complex64))
+    b.real[:n], b.imag[:n] = pairs[:, 0], -pairs[:, 1]
     b[length - n + 1 :] = b[1:n][::-1]
-    made = np.fft.fft(b)
+    made = np.fft.fft(b)  # before version 2, NumPy has no transform in long double
     return np.stack([made.real, made.imag], -1).astype(real)
 
 
