@@ -274,7 +274,8 @@ _LAZY_NAMES |= dict.fromkeys(
 )  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys(("UntypedStorage", "TypedStorage", "from_file"), "flambeau.storage")
 _LAZY_NAMES |= dict.fromkeys(
-    (f"{kind}Storage" for kind in "Double Float Half BFloat16 Long Int Short Char Byte Bool ComplexFloat ComplexDouble".split()), "flambeau.storage"
+    (f"{kind}Storage" for kind in "Double Float Half BFloat16 Long Int Short Char Byte Bool ComplexFloat ComplexDouble QUInt8 QInt8 QInt32".split()),
+    "flambeau.storage",
 )
 _LAZY_NAMES |= dict.fromkeys(
     "AcceleratorError OutOfMemoryError Stream Event get_device_module get_device set_warn_always is_warn_always_enabled is_inference "
@@ -326,6 +327,15 @@ _LAZY_NAMES |= dict.fromkeys([f"_sobol_engine_{_name}" for _name in ("draw", "ff
 _LAZY_NAMES["lobpcg"] = "flambeau.ops.linalg.lobpcg"
 _LAZY_NAMES |= dict.fromkeys(("segment_reduce", "_segment_reduce", "range", "kaiser_window"), "flambeau.ops.segments")
 _LAZY_NAMES |= dict.fromkeys(("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"), "flambeau.ops.fake_quantize")
+_LAZY_NAMES |= dict.fromkeys(
+    "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale q_zero_point q_per_channel_scales "
+    "q_per_channel_zero_points q_per_channel_axis empty_quantized quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d quantized_batch_norm "
+    "_make_per_tensor_quantized_tensor _make_per_channel_quantized_tensor _empty_affine_quantized _empty_per_channel_affine_quantized".split(),
+    "flambeau.quantized.construct",
+) | dict.fromkeys(
+    "qscheme per_tensor_affine per_channel_affine per_tensor_symmetric per_channel_symmetric per_channel_affine_float_qparams".split(),
+    "flambeau.quantized.schemes",
+)  # fmt: skip
 _LAZY_NAMES |= {"i0": "flambeau.ops.special_bessel"} | dict.fromkeys(("polygamma", "igamma", "igammac"), "flambeau.ops.special_gamma")
 _LAZY_NAMES |= dict.fromkeys(
     "poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad".split(), "flambeau.ops.random_rejection"

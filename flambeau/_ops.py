@@ -86,6 +86,10 @@ class _Namespace:
             spaces = {"linalg": flambeau.linalg, "fft": flambeau.fft}
             found = getattr(spaces.get(name.split("_")[0]), plain, None) if name.split("_")[0] in spaces else None
             found = found or next((f for n in (name, plain) for h in homes if callable(f := getattr(h, n, None))), None)
+        if found is None and self.name == "quantized":
+            from flambeau.quantized.operators import OPERATORS
+
+            found = OPERATORS.get(name)
         if found is None:
             raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{name}': no such operator in flambeau")
         made = OpOverloadPacket(f"{self.name}::{name}", found)

@@ -86,7 +86,8 @@ class ExceptionWrapper:
 
 _REBUILDERS = {
     f"_{name}": name for name in ("rebuild_tensor", "rebuild_tensor_v2", "rebuild_tensor_v3", "rebuild_parameter", "rebuild_parameter_with_state")
-} | {"_rebuild_sparse_tensor": "rebuild_sparse", "_rebuild_meta_tensor_no_storage": "rebuild_meta", "_rebuild_wrapper_subclass": "rebuild_wrapper"}  # fmt: skip
+} | {"_rebuild_sparse_tensor": "rebuild_sparse", "_rebuild_meta_tensor_no_storage": "rebuild_meta"} | {
+    "_rebuild_qtensor": "rebuild_quantized", "_rebuild_wrapper_subclass": "rebuild_wrapper"}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -84,17 +84,28 @@ LIMITED: Final = frozenset((*UNSIGNED, *FLOATS8, float4_e2m1fn_x2, complex32))
 HELD: Final = (*ALL, *UNSIGNED, *FLOATS8, float4_e2m1fn_x2, complex32)
 BY_NAME: Final = {d.name: d for d in HELD}
 
+# What quantized tensors say of themselves (quantized/tensor.py): integers of `INTEGER_OF`, with a scale and a zero point beside them.
+QUANTIZED: Final = (
+    dtype("quint8", 1, 1, None, is_signed=False), dtype("qint8", 1, 1, None), dtype("qint32", 4, 1, None),
+    dtype("quint4x2", 1, 1, None, is_signed=False), dtype("quint2x4", 1, 1, None, is_signed=False),
+)  # fmt: skip
+quint8, qint8, qint32, quint4x2, quint2x4 = QUANTIZED
+INTEGER_OF: Final = {quint8: uint8, qint8: int8, qint32: int32, quint4x2: uint8, quint2x4: uint8}
+
 # Dtypes that programs name (in tables of formats, in checks of what a file holds) and of which no tensor can be made here.
 NAMED: Final = (
     *[dtype(f"uint{bits}", 1, 1, None, is_signed=False) for bits in range(1, 8)],
     *[dtype(f"int{bits}", 1, 1, None) for bits in range(1, 8)],
     *[dtype(f"bits{name}", size, 1, None, is_signed=False) for name, size in (("1x8", 1), ("2x4", 1), ("4x2", 1), ("8", 1), ("16", 2))],
+    *QUANTIZED,
 )  # fmt: skip
 NAMED_BY_NAME: Final = {d.name: d for d in NAMED}
 
 
 def not_held(d: dtype) -> NotImplementedError:
-    """The error of making a tensor of a dtype that has only a name."""
+    """The error of making a tensor of a dtype that has only a name, or of making a quantized one from nothing."""
+    if d in QUANTIZED:
+        return NotImplementedError(f"{d!r}: tensors of this dtype are made by torch.quantize_per_tensor and torch.quantize_per_channel")
     return NotImplementedError(
         f"{d!r}: flambeau has no tensors of this dtype; keep the bytes in a tensor of uint8"
     )

@@ -41,9 +41,8 @@ _LEFT_OUT = (
         "a part of PyTorch's C++ library (TorchScript's compiler, its dispatcher, its files), which has no meaning without it",
     ),
     (
-        r"quantize\w*|quantized_\w+|fbgemm_\w+|q_\w+|qint\w+|quint\w+|qscheme|int_repr|empty_quantized|choose_qparams_optimized|"
-        r"fused_moving_avg_obs_fake_quant|dequantize",
-        "of quantized tensors, which are not there yet; use the float model",
+        r"quantized_(lstm|gru|rnn)\w+|fbgemm_\w+|choose_qparams_optimized|fused_moving_avg_obs_fake_quant",
+        "an operator of one library's quantized kernels; use torch.ao.quantization, whose modules say the same",
     ),
     (r"(cudnn|miopen|mkldnn)_\w+|batch_norm_(elemt|stats|gather_stats\w*|backward_\w+|update_stats)", "an operator of one library that flambeau does not use"),
 )

@@ -184,6 +184,18 @@ def sparse_repr(t: Any) -> str:
     return text + ")"
 
 
+def quantized_repr(t: Any) -> str:
+    """`repr` of a quantized tensor: the real numbers, then size, dtype, scheme, scale and zero point."""
+    indent = len("tensor(")
+    body = contents(t.dequantize(), indent) if t.numel() else "[]"
+    suffixes = [f"size={tuple(t.shape)}", f"dtype={t.dtype}", f"quantization_scheme={t.qscheme()}"]
+    if t._affine.axis is None:
+        suffixes += [f"scale={t.q_scale()}", f"zero_point={t.q_zero_point()}"]
+    else:
+        suffixes += [f"scale={t.q_per_channel_scales()}", f"zero_point={t.q_per_channel_zero_points()}", f"axis={t.q_per_channel_axis()}"]
+    return join("tensor(" + body, suffixes, indent)
+
+
 def tensor_repr(t: Tensor) -> str:
     """`repr(tensor)`."""
     from flambeau.tensor import Tensor as Base

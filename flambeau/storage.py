@@ -27,7 +27,7 @@ from flambeau.trace.storage import Storage
 _PREFIX = {
     "Double": dtypes.float64, "Float": dtypes.float32, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Long": dtypes.int64,
     "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8, "Bool": dtypes.bool_,
-    "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128,
+    "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128, "QUInt8": dtypes.quint8, "QInt8": dtypes.qint8, "QInt32": dtypes.qint32,
 }  # fmt: skip
 _METHODS = {
     "double": dtypes.float64, "float": dtypes.float32, "half": dtypes.float16, "bfloat16": dtypes.bfloat16, "long": dtypes.int64,

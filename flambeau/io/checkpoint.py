@@ -104,6 +104,8 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
             return self._tensor(obj)
         if isinstance(obj, Tensor) and obj.layout is not strided:
             return self._name("torch._utils", "_rebuild_sparse_tensor"), obj._state()
+        if isinstance(obj, Tensor) and obj.is_quantized and obj.dtype in NAME_OF_DTYPE:
+            return self._quantized(obj)
         if isinstance(obj, layout):
             return self._name("torch.serialization", "_get_layout"), (repr(obj),)
         if isinstance(obj, Size):
@@ -145,6 +147,15 @@ class _Pickler(_PurePickler):  # type: ignore[misc]
         if kind is Buffer:  # in PyTorch a plain tensor with a mark
             kind, state = Tensor, {**state, "_is_buffer": True}
         return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, kind, arguments, state)
+
+    def _quantized(self, t: Any) -> Any:
+        """What rebuilds a quantized tensor: its integers, and the scheme with scales and zero points."""
+        storage = TypedStorage(wrap_storage=t.untyped_storage(), dtype=t.dtype)
+        a = t._affine
+        scheme = self._name("torch", a.scheme.name)
+        meaning = (scheme, a.scale, a.zero_point) if a.axis is None else (scheme, a.scale, a.zero_point, a.axis)
+        layout = (t.storage_offset(), tuple(t.shape), tuple(t.stride()))
+        return self._name("torch._utils", "_rebuild_qtensor"), (self._reference(storage), *layout, meaning, False, OrderedDict())
 
     def _reference(self, storage: TypedStorage, bytes_only: bool = False) -> _StorageReference:
         """What stands for a storage in the pickle; the same for all tensors that share it. `bytes_only`: it is named without a dtype."""

@@ -11,11 +11,12 @@ from typing import Any, BinaryIO
 from flambeau import layouts
 from flambeau.as_torch import home, is_ours, under_flambeau
 from flambeau.devices import CPU, META
-from flambeau.dtypes import HELD, dtype
+from flambeau.dtypes import HELD, INTEGER_OF, QUANTIZED, dtype
 from flambeau.io.pickling import restore_wrapper
 from flambeau.io.storage_bytes import check_layout, tensor_over
 from flambeau.nn.parameter import Buffer, Parameter
 from flambeau.ops.dispatch import Dispatched
+from flambeau.quantized import schemes
 from flambeau.storage import LEGACY, TypedStorage, UntypedStorage
 from flambeau.tensor import _INTERNAL, Tensor
 from flambeau.trace.existing import blank_tensor
@@ -138,6 +139,27 @@ def rebuild_sparse(kind: Any, parts: Any) -> Tensor:
         raise UnpicklingError(f"the file has a sparse tensor whose parts do not fit: {error}") from error
 
 
+def rebuild_quantized(
+    storage: Any, offset: Any, size: Any, stride: Any, meaning: Any, requires_grad: Any = False, hooks: Any = None
+) -> Tensor:
+    """torch._utils._rebuild_qtensor: integers, and (scheme, scale, zero point) or (scheme, scales, zero points, axis)."""
+    quantized = importlib.import_module("flambeau.quantized.tensor")  # which looks at all functions of torch, so late
+    made, Affine = quantized.made, quantized.Affine
+    if not isinstance(storage, TypedStorage) or storage.dtype not in INTEGER_OF or not isinstance(meaning, tuple) or len(meaning) not in (3, 4):
+        raise UnpicklingError("the file has a malformed quantized tensor")
+    integers = rebuild_tensor(TypedStorage(wrap_storage=storage.untyped(), dtype=INTEGER_OF[storage.dtype]), offset, size, stride)
+    scheme, scale, zero_point, *axis = meaning
+    if scheme is schemes.per_tensor_affine and not axis:
+        if not isinstance(scale, float) or type(zero_point) is not int:
+            raise UnpicklingError(f"the file has a quantized tensor whose scale {scale!r} and zero point {zero_point!r} are no numbers")
+        return made(integers, Affine(storage.dtype, scale, zero_point))  # type: ignore[no-any-return]
+    by_channels = scheme in (schemes.per_channel_affine, schemes.per_channel_affine_float_qparams)
+    fits = by_channels and len(axis) == 1 and type(axis[0]) is int and 0 <= axis[0] < len(size)
+    if not fits or not all(isinstance(t, Tensor) and tuple(t.shape) == (size[axis[0]],) for t in (scale, zero_point)):
+        raise UnpicklingError("the file has a quantized tensor whose scales and zero points do not fit its sizes")
+    return made(integers, Affine(storage.dtype, scale, zero_point, axis[0]))  # type: ignore[no-any-return]
+
+
 def get_layout(name: Any) -> Any:
     """torch.serialization._get_layout."""
     found = layouts.ALL.get(name) if isinstance(name, str) else None
@@ -148,6 +170,7 @@ def get_layout(name: Any) -> Any:
 
 _REBUILDERS = (
     rebuild_tensor, rebuild_tensor_v2, rebuild_tensor_v3, rebuild_meta, rebuild_wrapper, rebuild_parameter, rebuild_parameter_with_state, rebuild_sparse,
+    rebuild_quantized,
 )  # fmt: skip
 ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
@@ -171,12 +194,14 @@ ALLOWED: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_parameter"): rebuild_parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): rebuild_parameter_with_state,
     ("torch._utils", "_rebuild_sparse_tensor"): rebuild_sparse,
+    ("torch._utils", "_rebuild_qtensor"): rebuild_quantized,
+    **{("torch", scheme.name): scheme for scheme in schemes.ALL},
     ("torch.serialization", "_get_layout"): get_layout,
     ("torch._tensor", "_rebuild_from_type_v2"): rebuild_from_type,
     ("torch.nn.parameter", "Parameter"): Parameter,
     ("torch.storage", "UntypedStorage"): UntypedStorage,
     **{("torch", name): t for name, t in LEGACY.items()},
-    **{("torch", d.name): d for d in HELD},
+    **{("torch", d.name): d for d in (*HELD, *QUANTIZED)},
 }
 _CALLABLE = {OrderedDict, Counter, set, frozenset, complex, Size, decode, make_device, get_layout, rebuild_from_type, *_REBUILDERS}
 _BUILDABLE = {OrderedDict}

@@ -142,7 +142,7 @@ eig, lstsq, solve, symeig = map(_removed, ("eig", "lstsq", "solve", "symeig"))
 
 def _quantized(name: str) -> Any:
     def method(self: Any) -> NoReturn:
-        raise NotImplementedError(f"Tensor.{name}: only quantized tensors have it, which are not there yet")
+        raise NotImplementedError(f"Tensor.{name}: only quantized tensors have it, this one is {self.dtype}; make one by torch.quantize_per_tensor")
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = "NotImplementedError: only quantized tensors have it."

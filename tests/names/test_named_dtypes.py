@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import flambeau as ft
-from flambeau.dtypes import NAMED
+from flambeau.dtypes import NAMED, QUANTIZED
 
 D = ft.bits16
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -37,6 +37,6 @@ def test_properties() -> None:
         theirs = getattr(torch, d.name)
         if d.name.startswith("bits"):
             continue  # PyTorch knows nothing of them
-        for attribute in ("itemsize", "is_floating_point", "is_complex", "is_signed"):
+        for attribute in ("itemsize", "is_floating_point", "is_complex", *["is_signed"] * (d not in QUANTIZED)):  # of which PyTorch does not say it
             assert getattr(d, attribute) == getattr(theirs, attribute), (d, attribute)
         assert repr(d) == repr(theirs) and pickle.loads(pickle.dumps(d)) is d and getattr(ft, d.name) is d
