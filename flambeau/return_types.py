@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
     if name not in _FIELDS:
         from flambeau.names import missing
 
-    raise missing("torch.return_types", name, globals())
+        raise missing("torch.return_types", name, globals())
     return return_type(name, *_FIELDS[name].split())
 
 

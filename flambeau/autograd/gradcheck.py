@@ -15,10 +15,22 @@ def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
     return [t for t in (result if isinstance(result, (tuple, list)) else (result,)) if hasattr(t, "_meta")]
 
 
-def _numeric(function: Callable[..., Any], inputs: Sequence[Any], which: int, eps: float) -> list[list[list[complex]]]:
-    """jacobian[output][input element][output element] by central differences; a complex input moves along both axes."""
+def _moved(function: Callable[..., Any], inputs: Sequence[Any], which: int, to: Any) -> list[Any]:
+    """The outputs, as values, with other numbers in one input: written into the very tensor, as the function may hold it too, and taken back."""
     from flambeau.autograd.modes import no_grad
 
+    x = inputs[which]
+    kept = x.detach().clone()
+    with no_grad():
+        x.data.copy_(to)
+        try:
+            return [t.detach().clone() for t in _outputs(function, inputs)]
+        finally:
+            x.data.copy_(kept)
+
+
+def _numeric(function: Callable[..., Any], inputs: Sequence[Any], which: int, eps: float) -> list[list[list[complex]]]:
+    """jacobian[output][input element][output element] by central differences; a complex input moves along both axes."""
     jacobian: list[list[list[complex]]] = []
     x = inputs[which]
     flat = x.detach().clone().reshape(-1)
@@ -27,10 +39,7 @@ def _numeric(function: Callable[..., Any], inputs: Sequence[Any], which: int, ep
     def at(i: int, step: complex) -> list[list[complex]]:
         moved = list(values)
         moved[i] = moved[i] + step
-        args = list(inputs)
-        args[which] = x.new_tensor(moved).reshape(x.shape)
-        with no_grad():
-            return [_numbers(t) for t in _outputs(function, args)]
+        return [_numbers(t) for t in _moved(function, inputs, which, x.new_tensor(moved).reshape(x.shape))]
 
     for i in range(len(values)):
         plus, minus = at(i, eps), at(i, -eps)
@@ -115,14 +124,12 @@ def _agrees_along_directions(function: Callable[..., Any], inputs: Sequence[Any]
     """Whether the outputs change along a random direction of one input as the gradients of random sums of the outputs say."""
     import flambeau as torch
     from flambeau.autograd.engine import grad
-    from flambeau.autograd.modes import no_grad
 
     x, generator = inputs[which], torch.Generator()
     u = _direction(x, generator)
 
     def at(step: float) -> list[Any]:
-        with no_grad():
-            return _outputs(function, [x.detach() + step * u if i == which else t for i, t in enumerate(inputs)])
+        return _moved(function, inputs, which, x.detach() + step * u)
 
     moved = [(p - m) / (2 * eps) for p, m in zip(at(eps), at(-eps), strict=True)]
     for out, change in zip(_outputs(function, inputs), moved, strict=True):

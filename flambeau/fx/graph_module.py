@@ -16,6 +16,7 @@ from flambeau.nn.parameter import Parameter
 from flambeau.runtime import whole_files
 from flambeau.tensor import Tensor
 
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"  # of `meta`: what passes give on from module to module
 _counter = itertools.count()
 
 
@@ -28,24 +29,63 @@ def _exec(code: PythonCode) -> Callable[..., Any]:
     return scope["forward"]  # type: ignore[no-any-return]
 
 
-def _copy_attribute(source: Any, target: Module, path: str) -> None:
-    """Give `target` what `source` has under "a.b.c", with plain modules on the way."""
-    *prefix, field = path.split(".")
-    for part in prefix:
-        at = getattr(source, part)
-        here = getattr(target, part, None)
-        if at is here:
-            return
+def _forward_from_src(src: str, globals: dict[str, Any], co_fields: Any = None) -> Callable[..., Any]:
+    """The function `forward` of a source, with these names around it."""
+    return _exec(PythonCode(src, dict(globals)))
+
+
+def _get_attr(model: Any, attr_name: str) -> Any:
+    """What lies at a dotted name; AssertionError where a part on the way is not there, AttributeError where the last is not."""
+    *way, last = attr_name.split(".")
+    for name in way:
+        model = getattr(model, name, None)
+        if model is None:
+            raise AssertionError(f"Attribute '{name}' not found in model")
+    return getattr(model, last)
+
+
+def _has_attr(model: Any, attr_name: str) -> bool:
+    """Whether something lies at a dotted name."""
+    for name in attr_name.split("."):
+        if not hasattr(model, name):
+            return False
+        model = getattr(model, name)
+    return True
+
+
+def _del_attr(model: Any, attr_name: str) -> None:
+    """Take away what lies at a dotted name."""
+    way, _, last = attr_name.rpartition(".")
+    delattr(_get_attr(model, way) if way else model, last)
+
+
+def _copy_attr(from_module: Any, to_module: Module, target: str) -> None:
+    """Give `to_module` what `from_module` has at a dotted name; modules on the way that are not there are made, tensors become buffers."""
+    *way, last = target.split(".")
+    for name in way:
+        inner, here = getattr(from_module, name), getattr(to_module, name, None)
+        if here is inner:
+            return  # a parent is there already, and all that it holds
         if here is None:
             here = Module()
-            setattr(target, part, here)
-        source, target = at, here
-    _assign(target, field, getattr(source, field))
+            setattr(to_module, name, here)
+        from_module, to_module = inner, here
+    _assign(to_module, last, getattr(from_module, last))
+
+
+def _assign_attr(from_obj: Any, to_module: Module, target: str) -> None:
+    """Put an object at a dotted name; modules on the way that are not there are made, a tensor becomes a buffer."""
+    *way, last = target.split(".")
+    for name in way:
+        if getattr(to_module, name, None) is None:
+            setattr(to_module, name, Module())
+        to_module = getattr(to_module, name)
+    _assign(to_module, last, from_obj)
 
 
 def _assign(target: Module, field: str, value: Any) -> None:
     """Set an attribute; a tensor that is no parameter becomes a buffer."""
-    if type(value) is Tensor and field not in target.__dict__:
+    if isinstance(value, Tensor) and not isinstance(value, Parameter) and field not in target.__dict__:
         target.register_buffer(field, value)
     else:
         setattr(target, field, value)
@@ -75,19 +115,13 @@ class GraphModule(Module):
                 self.training = root.training
             for node in graph.nodes:
                 if node.op in ("get_attr", "call_module"):
-                    _copy_attribute(root, self, node.target)
+                    _copy_attr(root, self, node.target)
         elif isinstance(root, dict):
             targets = sorted({n.target for n in graph.nodes if n.op in ("get_attr", "call_module")}, key=lambda t: t.count("."))
             for target in targets:
                 if target not in root:
                     raise RuntimeError(f"a node of the graph uses {target!r}, which the dict given as root of GraphModule does not have")
-                *prefix, field = target.split(".")
-                at: Module = self
-                for part in prefix:
-                    if getattr(at, part, None) is None:
-                        setattr(at, part, Module())
-                    at = getattr(at, part)
-                _assign(at, field, root[target])
+                _assign_attr(root[target], self, target)
         else:
             raise RuntimeError(f"Unsupported type {root} passed for root!")
         self.graph = graph
@@ -216,23 +250,6 @@ class GraphModule(Module):
         made = self.graph.python_code("self")
         names = {k: v for k, v in made.globals.items() if k not in ("torch", "device", "inf", "nan", "NoneType")}
         return rebuild, (self._plain_dict(), made.src, names, type(self).__name__)
-
-
-def _copy_attr(from_module: Module, to_module: Module, target: str) -> None:
-    """Give `to_module` what `from_module` has at a dotted name; modules on the way that are not there are made, tensors become buffers."""
-    *way, last = target.split(".")
-    for name in way:
-        inner = getattr(from_module, name)
-        if getattr(to_module, name, None) is inner:
-            return  # the same object: there is nothing to copy
-        if not hasattr(to_module, name):
-            setattr(to_module, name, Module())
-        from_module, to_module = inner, getattr(to_module, name)
-    found = getattr(from_module, last)
-    if isinstance(found, Tensor) and not isinstance(found, Parameter):
-        to_module.register_buffer(last, found)
-    else:
-        setattr(to_module, last, found)
 
 
 class _CodeOnlyModule(Module):

@@ -425,12 +425,16 @@ def _indices(row: int, col: int, offset: int, lower: bool) -> list[list[int]]:
     return [[i for i, js in zip(rows, columns, strict=True) for _ in js], [j for js in columns for j in js]]
 
 
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided, pin_memory: bool = False
+) -> Tensor:
     """Indices of the lower triangle, 2 by n, row by row."""
     return tensor(_indices(row, col, offset, True), dtype=dtypes.int64 if dtype is None else dtype, device=device).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
 
 
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: dtype = dtypes.int64, device: Any = "cpu", layout: Any = strided, pin_memory: bool = False
+) -> Tensor:
     """Indices of the upper triangle, 2 by n, row by row."""
     return tensor(_indices(row, col, offset, False), dtype=dtypes.int64 if dtype is None else dtype, device=device).reshape(2, -1)  # type: ignore[attr-defined, no-any-return]
 

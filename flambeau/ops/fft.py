@@ -311,7 +311,10 @@ def _frequencies(places: Any, n: int, d: float, dtype: Any, device: Any, require
     return into(out, result, fft.operation.name)
 
 
-def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = strided, device: Any = None, requires_grad: bool = False) -> Any:
+def fftfreq(
+    n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = strided, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:  # fmt: skip
     """The frequencies of the points of an FFT of n samples that are d apart: 0, 1, ..., -2, -1, over n d."""
     from flambeau.ops.creation import arange
 
@@ -319,7 +322,10 @@ def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layou
     return _frequencies(places.where(places < (n + 1) // 2, places - n), n, d, dtype, device, requires_grad, out)
 
 
-def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = strided, device: Any = None, requires_grad: bool = False) -> Any:
+def rfftfreq(
+    n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = strided, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:  # fmt: skip
     """The frequencies of the points of an rfft."""
     from flambeau.ops.creation import arange
 

@@ -68,7 +68,7 @@ _segment_reduce = segment_reduce  # the name under which it began, which package
 
 
 def range_(start: float = 0, end: float = 0, step: float = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-           requires_grad: bool = False) -> Tensor:  # fmt: skip
+           requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Numbers from start to end, both included. Deprecated in PyTorch: use arange."""
     warnings.warn(
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's range builtin. "

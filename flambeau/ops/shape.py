@@ -218,9 +218,9 @@ def _unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
 
 
 @remembered
-def unflatten(input: Tensor, dim: int, *sizes: Any) -> Tensor:
+def unflatten(input: Tensor, dim: int, *several: Any, sizes: Any = MISSING) -> Tensor:
     """One dimension as several (one size may be -1)."""
-    return _unflatten(input, dim, sizes_of(sizes))  # type: ignore[no-any-return]
+    return _unflatten(input, dim, sizes_of(several) if several else named_sizes("unflatten", "sizes", sizes))  # type: ignore[no-any-return]
 
 
 @operation(method=True)

@@ -143,7 +143,7 @@ def sparse_compressed_tensor(
     compressed_indices: Any, plain_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, layout: Any = None,
     device: Any = None, requires_grad: bool = False, check_invariants: bool | None = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A CSR or CSC matrix: where each row (column) starts, the columns (rows) of the elements, and their values."""
+    """A CSR or CSC matrix: where each row (column) starts, the columns (rows) of the elements, and their values (nnz, *dense sizes)."""
     _device(device)
     if layout is None:
         layout = layouts.sparse_csr
@@ -151,20 +151,26 @@ def sparse_compressed_tensor(
         raise NotImplementedError(f"sparse_compressed_tensor: layout {layout} is not there; use torch.sparse_csr or torch.sparse_csc")
     crow, col = _index_tensor("compressed_indices", compressed_indices), _index_tensor("plain_indices", plain_indices)
     data = _value_tensor(values, dtype, requires_grad)
-    if crow.ndim != 1 or col.ndim != 1 or data.ndim != 1:
+    if crow.ndim != col.ndim:
+        raise RuntimeError(f"compressed_indices and plain_indices dimensionalities must be equal but got {crow.ndim} and {col.ndim}, respectively")
+    if crow.ndim != 1:
         raise NotImplementedError(
-            f"sparse_compressed_tensor: batches and dense dims are not there: indices and values must be vectors, got shapes {tuple(crow.shape)}, "
-            f"{tuple(col.shape)}, {tuple(data.shape)}; use COO"
+            f"sparse_compressed_tensor: batches of matrices are not there: indices must be vectors, got shapes {tuple(crow.shape)} and "
+            f"{tuple(col.shape)}; use COO"
         )
+    if data.ndim < 1:
+        raise RuntimeError("values must have dimensionality > sum of batch and block dimensionalities (=0 + 0) but got 0")
     if col.shape[0] != data.shape[0]:
         raise RuntimeError(f"number of plain_indices ({col.shape[0]}) must equal the number of values ({data.shape[0]})")
     major = crow.shape[0] - 1
     if size is None:
         minor = int(col.max()) + 1 if col.numel() else 0
-        shape: tuple[int, ...] = (major, minor) if layout is layouts.sparse_csr else (minor, major)
+        shape: tuple[int, ...] = ((major, minor) if layout is layouts.sparse_csr else (minor, major)) + tuple(data.shape[1:])
     else:
         shape = tuple(int(x) for x in size)
-    if len(shape) != 2 or shape[0 if layout is layouts.sparse_csr else 1] != major:
+    if len(shape) != 1 + data.ndim or shape[2:] != tuple(data.shape[1:]):
+        raise RuntimeError(f"values of shape {list(data.shape)} need a size of 2 and then {list(data.shape[1:])}, got {list(shape)}")
+    if shape[0 if layout is layouts.sparse_csr else 1] != major:
         raise RuntimeError(f"compressed_indices must have one element more than the compressed dim: got {crow.shape[0]} for size {list(shape)}")
     crow, col = crow.to(torch.int64), col.to(torch.int64)
     if check_invariants if check_invariants is not None else _CHECK[0]:

@@ -182,6 +182,8 @@ def _transpose(input: SparseTensor, dim0: int, dim1: int) -> Any:
     from flambeau.sparse.tensor import compressed
 
     if isinstance(input, CompressedTensor):
+        if input.dense_dim():
+            raise RuntimeError("transpose(): hybrid sparse compressed tensors with dense dimensions are not supported")
         if dim0 % 2 == dim1 % 2:
             return input
         layout = layouts.sparse_csc if input.layout is layouts.sparse_csr else layouts.sparse_csr

@@ -34,14 +34,25 @@ def to_sparse_coo(self: Tensor) -> Tensor:
     return to_sparse(self)
 
 
+def _dense_dims(self: Tensor, dense_dim: int | None, name: str) -> Tensor:
+    """COO with so many dense dims (None: as many as there are) and two sparse ones."""
+    if dense_dim is None or isinstance(self, SparseTensor):
+        if dense_dim not in (None, self.dense_dim() if isinstance(self, SparseTensor) else None):
+            raise RuntimeError(f"{name}: conversion of a sparse tensor keeps its dense dims; got dense_dim={dense_dim}")
+        return self
+    if not 0 <= dense_dim == self.ndim - 2:
+        raise RuntimeError(f"{name}: expected two sparse dims and {dense_dim} dense dims, got shape {tuple(self.shape)}; batches of matrices are not there")
+    return structure.from_dense(self, 2)
+
+
 def to_sparse_csr(self: Tensor, dense_dim: int | None = None) -> Tensor:
-    """A matrix as CSR."""
-    return to_sparse(self, layout=layouts.sparse_csr)
+    """A matrix (with `dense_dim`, one of dense tensors) as CSR."""
+    return to_sparse(_dense_dims(self, dense_dim, "to_sparse_csr"), layout=layouts.sparse_csr)
 
 
 def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> Tensor:
-    """A matrix as CSC."""
-    return to_sparse(self, layout=layouts.sparse_csc)
+    """A matrix (with `dense_dim`, one of dense tensors) as CSC."""
+    return to_sparse(_dense_dims(self, dense_dim, "to_sparse_csc"), layout=layouts.sparse_csc)
 
 
 def to_sparse_bsr(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:

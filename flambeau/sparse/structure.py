@@ -101,12 +101,12 @@ def pointers(major: Tensor, count: int) -> Tensor:
 
 
 def as_compressed(t: SparseTensor, layout: layouts.layout) -> CompressedTensor:
-    """A matrix as CSR or CSC."""
+    """A matrix (of numbers, or of dense tensors) as CSR or CSC."""
     if t.layout is layout:
         assert isinstance(t, CompressedTensor)
         return t
-    if t.ndim != 2 or t.dense_dim():
-        raise RuntimeError(f"to_{layout.name}: expected a matrix without dense dims, got shape {tuple(t.shape)} with {t.dense_dim()} dense dims")
+    if t.sparse_dim() != 2:
+        raise RuntimeError(f"to_{layout.name}: expected two sparse dims, got {t.sparse_dim()} of shape {tuple(t.shape)}; flatten, or stay with COO")
     by_row = layout is layouts.sparse_csr
     c = as_coo(t) if by_row else transposed(as_coo(t), 0, 1)
     c = coalesce(c)

@@ -5,9 +5,12 @@ Containers are tuple, list, dict, namedtuple, OrderedDict, defaultdict, deque, a
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
+from enum import Enum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 
@@ -59,8 +62,16 @@ class NodeDef(NamedTuple):
     flatten_with_keys_fn: Callable[[Any], tuple[list[Any], Any]] | None = None
 
 
+class _Serialized(NamedTuple):
+    """How a container's class and context are written by treespec_dumps; without functions the context itself is JSON."""
+
+    name: str | None
+    to_context: Callable[[Any], Any] | None = None
+    from_context: Callable[[Any], Any] | None = None
+
+
 SUPPORTED_NODES: dict[Any, NodeDef] = {}
-_names: dict[Any, str] = {}
+_SERIALIZED: dict[Any, _Serialized] = {}
 
 
 def register_pytree_node(
@@ -71,11 +82,33 @@ def register_pytree_node(
     """Make objects of `cls` containers: `flatten_fn(obj) -> (children, context)`, `unflatten_fn(children, context) -> obj`."""
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
+    if (to_dumpable_context is None) != (from_dumpable_context is None):
+        raise ValueError(f"Both to_dumpable_context and from_dumpable_context for {cls} must be None or registered.")
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
-    _names[cls] = serialized_type_name or f"{cls.__module__}.{cls.__qualname__}"
+    _SERIALIZED[cls] = _Serialized(serialized_type_name, to_dumpable_context, from_dumpable_context)
 
 
 _register_pytree_node = register_pytree_node
+
+
+def _register_namedtuple(cls: type, *, serialized_type_name: str) -> None:
+    """Give a namedtuple class a name by which treespec_dumps writes it."""
+    _SERIALIZED[cls] = _Serialized(serialized_type_name)
+
+
+def _deregister_pytree_node(cls: type) -> None:
+    """Make objects of a class leaves again."""
+    del SUPPORTED_NODES[cls], _SERIALIZED[cls]
+
+
+def _default_factory_to_context(context: Any) -> Any:
+    factory, keys = context
+    return {"default_factory_module": factory.__module__, "default_factory_name": factory.__qualname__, "dict_context": keys}
+
+
+def _default_factory_from_context(written: Any) -> Any:
+    factory = attrgetter(written["default_factory_name"])(importlib.import_module(written["default_factory_module"]))
+    return [factory, written["dict_context"]]
 
 
 def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_field_names: list[str] | None = None, **_: Any) -> None:
@@ -108,6 +141,9 @@ for _cls, _flat, _make, _keys in (
     (deque, lambda x: (list(x), x.maxlen), lambda v, c: deque(v, maxlen=c), lambda x: _sequence_keys(x, x.maxlen)),
 ):  # fmt: skip
     SUPPORTED_NODES[_cls] = NodeDef(_cls, _flat, _make, _keys)
+_SERIALIZED.update({cls: _Serialized(f"{cls.__module__}.{cls.__qualname__}") for cls in (tuple, list, dict, OrderedDict, deque)})
+_SERIALIZED[defaultdict] = _Serialized("collections.defaultdict", _default_factory_to_context, _default_factory_from_context)
+_SERIALIZED[namedtuple] = _Serialized("collections.namedtuple", lambda cls: _registered_name(cls), lambda name: _registered_class(name))
 _NAMEDTUPLE = NodeDef(None, lambda x: (list(x), type(x)), lambda v, c: c(*v), lambda x: (
     [(GetAttrKey(n), c) for n, c in zip(x._fields, x, strict=True)], type(x)))  # fmt: skip
 
@@ -400,29 +436,81 @@ def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: Callable[[
     return result
 
 
-_BY_NAME = {"tuple": tuple, "list": list, "dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict, "deque": deque}
+def _encoded(value: Any) -> Any:
+    """What json cannot write itself: the members of an Enum, by class and name."""
+    if isinstance(value, Enum):
+        cls = type(value)
+        return {"__enum__": True, "fqn": f"{cls.__module__}:{cls.__qualname__}", "name": value.name}
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def _decoded(value: dict[str, Any]) -> Any:
+    """The inverse of `_encoded`."""
+    if "__enum__" not in value:
+        return value
+    module, _, path = value["fqn"].partition(":")
+    return attrgetter(path)(importlib.import_module(module))[value["name"]]
+
+
+def _registered_name(cls: Any) -> str:
+    found = _SERIALIZED.get(cls)
+    if found is None:
+        raise NotImplementedError(f"Serializing {cls} in pytree is not registered.")
+    if found.name is None:
+        raise NotImplementedError(
+            f"No registered serialization name for {cls} found. Please update your _register_pytree_node call with a `serialized_type_name` kwarg."
+        )
+    return found.name
+
+
+def _registered_class(name: str) -> Any:
+    found = next((cls for cls, how in _SERIALIZED.items() if how.name == name), None)
+    if found is None:
+        raise NotImplementedError(f"Deserializing {name} in pytree is not registered.")
+    return found
 
 
 def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
-    """A spec of builtin containers as JSON."""
+    """A spec as JSON, as PyTorch writes it: `[1, {"type": "builtins.list", "context": "null", "children_spec": [...]}]`.
+
+    NotImplementedError for a class that was registered without a `serialized_type_name`; ValueError for a protocol other than 1.
+    """
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(f"treespec_dumps(treespec): Expected `treespec` to be instance of TreeSpec but got item of type {type(treespec)}.")
+    if protocol not in (None, 1):
+        raise ValueError(f"Unknown protocol {protocol}. Available protocols: [1]")
 
     def dump(spec: TreeSpec) -> Any:
         if spec.type is None:
-            return None
-        if spec.type.__name__ not in _BY_NAME or isinstance(spec.context, type):
-            raise NotImplementedError(f"treespec_dumps: no serialized form of {spec.type.__name__} is known")
-        return [spec.type.__name__, spec.context, [dump(c) for c in spec.children_specs]]
+            return {"type": None, "context": None, "children_spec": []}
+        cls = namedtuple if spec.type is tuple and isinstance(spec.context, type) else spec.type
+        name, how = _registered_name(cls), _SERIALIZED[cls]
+        try:
+            context = json.dumps(spec.context, default=_encoded) if how.to_context is None else how.to_context(spec.context)
+        except TypeError as error:
+            raise TypeError(
+                "Unable to serialize context. Please make the context json dump-able, or register a custom serializer using _register_pytree_node."
+            ) from error
+        return {"type": name, "context": context, "children_spec": [dump(c) for c in spec.children_specs]}
 
-    return json.dumps([1, dump(treespec)])
+    return json.dumps([1, dump(treespec)], default=_encoded)
 
 
 def treespec_loads(serialized: str) -> TreeSpec:
-    """The spec of treespec_dumps."""
+    """The spec of treespec_dumps. NotImplementedError for the name of a class that is not registered here."""
+    protocol, tree = json.loads(serialized)
+    if protocol != 1:
+        raise ValueError(f"Unknown protocol {protocol}. Available protocols: [1]")
 
     def load(data: Any) -> TreeSpec:
-        return _LEAF if data is None else TreeSpec(_BY_NAME[data[0]], data[1], [load(c) for c in data[2]])
+        if data["type"] is None:
+            return _LEAF
+        cls = _registered_class(data["type"])
+        how = _SERIALIZED[cls]
+        context = json.loads(data["context"], object_hook=_decoded) if how.from_context is None else how.from_context(data["context"])
+        return TreeSpec(tuple if cls is namedtuple else cls, context, [load(c) for c in data["children_spec"]])
 
-    return load(json.loads(serialized)[1])
+    return load(tree)
 
 
 def treespec_pprint(treespec: TreeSpec) -> str:

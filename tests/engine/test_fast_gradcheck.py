@@ -75,3 +75,23 @@ def test_the_generator_stays() -> None:
     before = ft.get_rng_state()
     assert ft.autograd.gradcheck(lambda t: t * 2, (x,), fast_mode=True)
     assert before.equal(ft.get_rng_state())
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_the_very_tensors_are_moved(fast_mode: bool) -> None:
+    """As PyTorch does: functions that hold the inputs themselves (a module's parameters) are checked too, and see their classes."""
+    layer, x = ft.nn.Linear(3, 2).double(), ft.randn(4, 3, dtype=ft.float64)
+    before = [p.tolist() for p in layer.parameters()]
+    assert ft.autograd.gradcheck(lambda *_: layer(x).tanh(), tuple(layer.parameters()), fast_mode=fast_mode)
+    assert [p.tolist() for p in layer.parameters()] == before
+    seen = set()
+
+    def registered(p: Any) -> Any:
+        holder = ft.nn.Module()
+        holder.register_parameter("weight", p)
+        seen.add(type(p))
+        return x @ holder.weight
+
+    weight = ft.nn.Parameter(ft.randn(3, 3, dtype=ft.float64))
+    version = weight._version
+    assert ft.autograd.gradcheck(registered, (weight,), fast_mode=fast_mode) and seen == {ft.nn.Parameter} and weight._version == version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import math
 import operator
 import pickle
@@ -262,3 +263,24 @@ def test_named_tuples_and_modules_that_change_themselves() -> None:
     assert [n.op for n in traced.graph.nodes] == ["placeholder", "call_function", "call_function", "output"]
     result = traced(ft.ones(1))
     assert type(result) is Pair and result.b.item() == 2.0
+
+
+def test_inner_names_that_packages_use() -> None:
+    """Attributes at dotted names, and forward from a source, as torch.fx.graph_module has them."""
+    inner, theirs = importlib.import_module("flambeau.fx.graph_module"), importlib.import_module("torch.fx.graph_module")
+    for m, module in ((ft, inner), (torch, theirs)):
+        root, to = network(m), m.nn.Module()
+        module._copy_attr(root, to, "seq.1.weight")
+        module._copy_attr(root, to, "b")
+        module._copy_attr(root, to, "scale")
+        module._copy_attr(root, to, "scale.w")  # its parent is there already
+        assert module._get_attr(to, "seq.1.weight") is root.seq[1].weight and dict(to.named_buffers()).keys() == {"b"} and to.scale is root.scale
+        module._assign_attr(m.ones(2), to, "x.y")
+        assert module is theirs or (module._has_attr(to, "x.y") and not module._has_attr(to, "x.z"))  # PyTorch's answers for one name only
+        assert isinstance(to.get_buffer("x.y"), m.Tensor)
+        module._del_attr(to, "x.y")
+        assert not hasattr(to.x, "y")
+        with pytest.raises(AssertionError, match="'nothing' not found"):
+            module._get_attr(to, "nothing.y")
+        assert module._forward_from_src("def forward(self, x):\n    return x + k", {"k": 2})(None, 1) == 3
+        assert module._USER_PRESERVED_ATTRIBUTES_KEY == "_user_preserved_attributes"

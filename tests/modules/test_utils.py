@@ -58,6 +58,55 @@ def test_pytrees_of_other_classes_and_errors() -> None:
     assert pytree.treespec_loads(pytree.treespec_dumps(spec)) == spec
 
 
+def test_specs_as_json_are_pytorchs() -> None:
+    """Containers of every kind, a class of one's own, namedtuples, contexts that json cannot write."""
+    import enum
+    from collections import OrderedDict, defaultdict, deque, namedtuple
+
+    torch = pytest.importorskip("torch")
+    import torch.utils._pytree as theirs
+
+    from flambeau.utils import _pytree as ours
+
+    Pair = namedtuple("Pair", "a b")
+    Kind = enum.Enum("Kind", "one two", module=__name__)
+    globals()["Kind"] = Kind
+
+    class Box:
+        def __init__(self, *items: Any) -> None:
+            self.items = items
+
+    class Nameless(Box): ...
+
+    class Written(Box): ...
+
+    trees = [
+        (1, [2, {"a": 3, "b": ()}]), OrderedDict(a=1), defaultdict(list, x=[1]), deque([1, 2], maxlen=3), Pair(1, (2,)), Box(1, [2, Written(5, 6)]), Box(),
+        {Kind.one.name: 1},
+    ]  # fmt: skip
+    texts = []
+    for m in (ours, theirs):
+        flatten, make = lambda b: (list(b.items), [Kind.two, len(b.items)]), lambda items, _: Box(*items)
+        m.register_pytree_node(Box, flatten, make, serialized_type_name="tests.Box")
+        m.register_pytree_node(Nameless, flatten, make)
+        m.register_pytree_node(Written, lambda b: (list(b.items), len(b.items)), make, serialized_type_name="tests.Written",
+                                    to_dumpable_context=lambda n: {"n": n}, from_dumpable_context=lambda c: c["n"])  # fmt: skip
+        m._register_namedtuple(Pair, serialized_type_name="tests.Pair")
+        specs = [m.tree_structure(tree) for tree in trees]
+        texts.append([m.treespec_dumps(spec) for spec in specs])
+        assert [m.treespec_loads(text) for text in texts[-1]] == specs
+        with pytest.raises(NotImplementedError, match="No registered serialization name"):
+            m.treespec_dumps(m.tree_structure(Nameless(1)))
+        with pytest.raises(NotImplementedError, match="is not registered"):
+            m.treespec_loads(texts[-1][0].replace("builtins.list", "builtins.nothing"))
+        with pytest.raises(ValueError, match="Unknown protocol 7"):
+            m.treespec_dumps(specs[0], 7)
+    assert texts[0] == texts[1]
+    with pytest.raises(ValueError, match="must be None or registered"):
+        ours.register_pytree_node(type("Other", (), {}), lambda b: ([], None), lambda i, c: None, to_dumpable_context=str)
+    assert torch is not None
+
+
 def test_benchmark() -> None:
     from flambeau.utils import benchmark
 
@@ -273,3 +322,12 @@ def test_types_and_hooks() -> None:
         ft.utils.hooks.warn_if_has_hooks(t)
     with pytest.raises(RuntimeError, match="cannot load extensions written in C\\+\\+"):
         ft.utils.cpp_extension.load(name="x", sources=[])
+
+
+def test_return_types_have_their_classes() -> None:
+    from flambeau import return_types
+
+    assert isinstance(ft.ones(3).topk(2), return_types.topk) and return_types.cummax.__name__ == "cummax"
+    assert len(return_types.all_return_types) == len(dir(return_types)) - 1
+    with pytest.raises(AttributeError, match="torch.return_types has no attribute 'topkk'"):
+        return_types.topkk  # noqa: B018
