@@ -174,6 +174,16 @@ class DeviceMesh:
         groups = [self._groups[d] for d in places] if self._groups else []
         return DeviceMesh._part(self._root, ranks, names, groups, tuple([self._root_dims[d] for d in places]))
 
+    def _beside(self, other: DeviceMesh, where: str) -> DeviceMesh:
+        """The mesh of this one's dims, and then of another's: both parts of one mesh."""
+        root, dims = self._root, (*self._root_dims, *other._root_dims)
+        if other._root != root or len(set(dims)) != len(dims):
+            raise ValueError(f"{where} lies over {other}, which must be another part of the mesh that {self} is a part of: slice both from one DeviceMesh")
+        kept = [d for d in range(root.ndim) if d not in dims]
+        ranks = root._ranks.transpose(*dims, *kept)[(..., *[(root._coordinate or [0] * root.ndim)[d] for d in kept])].reshape(self.shape + other.shape)
+        names = None if self.mesh_dim_names is None or other.mesh_dim_names is None else self.mesh_dim_names + other.mesh_dim_names
+        return DeviceMesh._part(root, ranks, names, [*self._groups, *other._groups], dims)
+
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
         """The mesh of one dim with all of this one's ranks. All processes of the mesh that this is a part of call it."""
         root = self._root

@@ -115,7 +115,9 @@ def fully_shard(
     """Spread a module's parameters over processes, in place: its class becomes an FSDPModule. All processes call it, with the same parameters.
 
     Each process keeps a part of each parameter, of its gradient and of the optimizer's state. Parameters that calls on submodules have taken stay theirs.
-    `mesh`: of one dim, or (replicate, shard). `reshard_after_forward`: whether whole parameters are freed between forward and backward.
+    `mesh`: of one dim, or (replicate, shard). `reshard_after_forward`: whether whole parameters are freed between forward and backward. Parameters that are
+    tensor parallel (`parallelize_module` over another dim of the same mesh) are cut once more. `shard_placement_fn(parameter)`: `Shard(dim)`, along which dim
+    it is cut; None means the first.
     """
     modules = list(module) if isinstance(module, (list, tuple)) else [module]
     for each in modules:
@@ -123,11 +125,9 @@ def fully_shard(
             raise ValueError(f"fully_shard does not support containers that do not implement forward: {each}")
         if isinstance(each, FSDPModule):
             raise AssertionError("Each distinct module can only be wrapped by fully_shard once")
-    if shard_placement_fn is not None:
-        raise NotImplementedError("fully_shard: shard_placement_fn is not there; parameters are cut along dim 0")
     managed = {id(p) for each in modules for m in each.modules() if "_fsdp_state" in m.__dict__ for p in m._fsdp_state.parameters}
     reshard = True if reshard_after_forward is None else bool(reshard_after_forward)
-    state = State(modules, _mesh(mesh), reshard, mp_policy or MixedPrecisionPolicy(), offload_policy, set(ignored_params or ()), managed)
+    state = State(modules, _mesh(mesh), reshard, mp_policy or MixedPrecisionPolicy(), offload_policy, set(ignored_params or ()), managed, shard_placement_fn)
     for each in modules:
         each.__dict__["_fsdp_state"] = state
         each.__class__ = _sharded_class(type(each))

@@ -1,6 +1,6 @@
 """What fully_shard keeps of one module: its parameters as parts, gathered before forward and backward, their gradients scattered after.
 
-Between calls a module's parameters are DTensors cut along dim 0. A call gathers them (one collective), puts whole tensors in their place, and takes them
+Between calls a module's parameters are DTensors cut along one dim. A call gathers them (one collective), puts whole tensors in their place, and takes them
 away again. What of them is kept for the backward pass is kept as a note of which one it was, so the memory is free until the pass comes to it.
 """
 
@@ -14,11 +14,10 @@ import flambeau
 from flambeau.autograd.function import Function
 from flambeau.autograd.graph import saved_tensors_hooks
 from flambeau.distributed import collectives as c
+from flambeau.distributed.fsdp._cut import Cut, cut
 from flambeau.distributed.fsdp.api import CPUOffloadPolicy, MixedPrecisionPolicy
 from flambeau.distributed.reduce_op import ReduceOp
-from flambeau.distributed.tensor.api import DTensor, distribute_tensor, inner
-from flambeau.distributed.tensor.placement_types import Placement, Replicate, Shard
-from flambeau.nn.parameter import Parameter
+from flambeau.distributed.tensor.api import inner
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import storage_of
 
@@ -54,22 +53,23 @@ class State:
 
     def __init__(
         self, modules: Sequence[Any], mesh: Any, reshard: bool, policy: MixedPrecisionPolicy, offload: Any, ignored: set[Any], managed: set[int],
+        placement: Callable[[Any], Any] | None = None,
     ) -> None:  # fmt: skip
         self.mesh, self.policy, self.offload = mesh, policy, offload
         self.reshard = reshard
         self.group = mesh.get_group(mesh.ndim - 1)
         self.replicas = mesh.get_group(0) if mesh.ndim == 2 else None
-        self.placements: tuple[Placement, ...] = (*(Replicate() for _ in range(mesh.ndim - 1)), Shard(0))
         self.synchronizes, self.divisor = True, float(mesh.size())
         self.depth = 0
         self.whole: list[Any] = []  # the whole parameters while they are there
         self.kept_open = False  # unshard() was called: they stay until reshard()
         self.waiting: list[Any] = []  # gradients of whole parameters that are not synchronized yet
         self.parameters: list[Any] = []
+        self.cuts: list[Cut] = []
         self.places: list[list[tuple[Any, str]]] = []
-        self._take(modules, ignored, managed)
+        self._take(modules, ignored, managed, placement)
 
-    def _take(self, modules: Sequence[Any], ignored: set[Any], managed: set[int]) -> None:
+    def _take(self, modules: Sequence[Any], ignored: set[Any], managed: set[int], placement: Callable[[Any], Any] | None) -> None:
         known: dict[int, int] = {}
         for top in modules:
             for module in top.modules():
@@ -78,43 +78,34 @@ class State:
                         continue
                     if id(p) not in known:
                         known[id(p)] = len(self.parameters)
-                        self.parameters.append(self._shard(p, name))
+                        wanted = placement(p) if placement is not None else None
+                        sharded, how = cut(p, name, self.mesh, 0 if wanted is None else wanted.dim)
+                        self.parameters.append(sharded)
+                        self.cuts.append(how)
                         self.places.append([])
                     self.places[known[id(p)]].append((module, name))
         for sharded, places in zip(self.parameters, self.places, strict=True):
             for module, name in places:
                 module._parameters[name] = sharded
 
-    def _shard(self, p: Any, name: str) -> Any:
-        if isinstance(p, DTensor):
-            raise NotImplementedError(
-                f"fully_shard: the parameter {name!r} is a DTensor already, {p.placements} over {p.device_mesh}; "
-                "sharding over two meshes at once is not there yet"
-            )
-        if not p.ndim:
-            raise ValueError(f"fully_shard doesn't support scalar parameters. Change {name} to a 1D tensor with numel equal to 1.")
-        return Parameter(distribute_tensor(p.detach(), self.mesh, self.placements, src_data_rank=None), p.requires_grad)
-
     # -- collectives ------------------------------------------------------------------------------------------------
     def gather(self, parts: Sequence[Any]) -> list[Any]:
         """The whole parameters, in the policy's dtype."""
         kind = self.policy.param_dtype
         sends = [p.detach().to(kind) if kind is not None and p.is_floating_point() else p.detach() for p in parts]
-        d = self.mesh.ndim - 1
         wholes, outputs = [], [[] for _ in range(self.group.size())]  # type: ignore[var-annotated]
-        for p, t in zip(self.parameters, sends, strict=True):
-            whole = flambeau.empty(p._spec.shape, dtype=t.dtype)
-            start = 0
-            for r, n in enumerate(p._spec.sizes_along(d, 0)):
-                outputs[r].append(whole.narrow(0, start, n))
-                start += n
+        for how, t in zip(self.cuts, sends, strict=True):
+            whole, pieces = how.empty(t.dtype)
+            for found, piece in zip(outputs, pieces, strict=True):
+                found.append(piece)
             wholes.append(whole)
+        sends = [how.front(t) for how, t in zip(self.cuts, sends, strict=True)]
         if len({t.dtype for t in sends}) == 1:
-            c.all_gather_coalesced(outputs, [t.contiguous() for t in sends], self.group)
+            c.all_gather_coalesced(outputs, sends, self.group)
         else:
             for i, t in enumerate(sends):
-                c.all_gather([each[i] for each in outputs], t.contiguous(), self.group)
-        return wholes
+                c.all_gather([each[i] for each in outputs], t, self.group)
+        return [how.back(whole) for how, whole in zip(self.cuts, wholes, strict=True)]
 
     def reduced(self, gradients: Sequence[Any]) -> list[Any]:
         """The parts of the mean of the processes' gradients; None where there are none, or they wait."""
@@ -124,26 +115,28 @@ class State:
         if not self.synchronizes:
             self.waiting = [None if g is None else g.detach() for g in gradients]
             return [None] * len(gradients)
-        return [None if g is None else self._scattered(g.detach(), p) for g, p in zip(gradients, self.parameters, strict=True)]
+        return [None if g is None else self._scattered(g.detach(), p, how) for g, p, how in zip(gradients, self.parameters, self.cuts, strict=True)]
 
-    def _scattered(self, gradient: Any, p: Any) -> Any:
+    def _scattered(self, gradient: Any, p: Any, how: Cut) -> Any:
         kind = self.policy.reduce_dtype or gradient.dtype
-        gradient = gradient.to(kind).contiguous()
+        gradient = how.front(gradient.to(kind))
         if self.divisor != 1.0:
             gradient = gradient / self.divisor
-        sizes = p._spec.sizes_along(self.mesh.ndim - 1, 0)
-        parts = list(gradient.split(sizes, 0))
+        parts = list(gradient.split(how.sizes, 0))
         part = flambeau.empty(parts[self.group.rank()].shape, dtype=kind)
         c.reduce_scatter(part, parts, ReduceOp.SUM, self.group)
         if self.replicas is not None:
             c.all_reduce(part, ReduceOp.SUM, self.replicas)
-        return part.to(p.dtype)
+        return how.back(part).to(p.dtype)
 
     # -- around a call ------------------------------------------------------------------------------------------------
     def _put(self, tensors: Sequence[Any]) -> None:
         for places, t in zip(self.places, tensors, strict=True):
             for module, name in places:
                 module._parameters[name] = t
+
+    def _put_whole(self, tensors: Sequence[Any]) -> None:
+        self._put([how.placed(t) for how, t in zip(self.cuts, tensors, strict=True)])
 
     def free(self) -> None:
         """Let go of the whole parameters."""
@@ -161,12 +154,12 @@ class State:
             tensors = _Unshard.apply(self, *[inner(p) for p in self.parameters])
             tensors = tensors if isinstance(tensors, tuple) else (tensors,)
             if not self.reshard or not flambeau.is_grad_enabled():
-                self._put(tensors)
+                self._put_whole(tensors)
                 yield
             else:
                 storages = {id(storage_of(t)): i for i, t in enumerate(tensors)}
                 with saved_tensors_hooks(self._packer(storages), self._unpack):
-                    self._put(tensors)
+                    self._put_whole(tensors)
                     yield
         finally:
             self.depth -= 1
@@ -194,7 +187,7 @@ class State:
         if self.kept_open or not self.parameters:
             return
         tensors = _Unshard.apply(self, *[inner(p) for p in self.parameters])
-        self._put(tensors if isinstance(tensors, tuple) else (tensors,))
+        self._put_whole(tensors if isinstance(tensors, tuple) else (tensors,))
         self.kept_open = True
 
     def close(self) -> None:

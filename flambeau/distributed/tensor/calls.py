@@ -15,7 +15,7 @@ from typing import Any
 
 import flambeau
 from flambeau.distributed.tensor.api import DTensor, inner, made
-from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _StridedShard
 from flambeau.distributed.tensor.spec import Spec, text
 from flambeau.distributed.tensor.transitions import redistribute, vary
 from flambeau.ops import instrument
@@ -33,6 +33,7 @@ class Rule:
     ways: Ways
     shapes: list[tuple[int, ...]] | None = None  # of the results as wholes; None: what the function gives for tensors on `meta`
     run: Callable[..., Any] | None = None  # instead of the function: run(local arguments, local keywords, how all lies)
+    strided: bool = False  # whether an alternative holds also where its cuts come after those of later dims of the mesh
 
 
 @dataclass
@@ -124,10 +125,17 @@ def _cost(have: Placement, want: Placement, t: DTensor) -> float:
     return _COST.get((_kind(have), _kind(want)), inf) * (1 + prod(t._spec.shape))
 
 
+def _strided(way: tuple[tuple[Placement, ...], Placement], factor: int) -> tuple[tuple[Placement, ...], Placement]:
+    """An alternative with cuts that come after those of later dims of the mesh."""
+    given, out = ([_StridedShard(p.dim, factor) if isinstance(p, Shard) else p for p in part] for part in (way[0], way[1:]))
+    return tuple(given), out[0]
+
+
 def choose(c: Call, rule: Rule, first: Placement | None, mesh_dim: int) -> tuple[tuple[Placement, ...], Placement]:
     """The alternative that moves least. `first`: what an in-place function's first argument and its result must keep."""
     best, least = None, inf
-    for way in rule.ways:
+    factor = next((p.split_factor for t in c.tensors if isinstance(p := t._spec.placements[mesh_dim], _StridedShard)), 0)
+    for way in [*rule.ways, *(_strided(way, factor) for way in rule.ways)] if factor and rule.strided else rule.ways:
         if first is not None and (way[0][0] != first or way[1] != first):
             continue
         cost = 0.0

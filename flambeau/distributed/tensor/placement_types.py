@@ -42,9 +42,12 @@ class Shard(Placement):
 
 @dataclass(frozen=True)
 class _StridedShard(Shard):
-    """Cut along a dim that is cut already."""
+    """Cut along a dim that later dims of the mesh have cut already, into `split_factor` parts: fully_shard of what is tensor parallel."""
 
     split_factor: int = 1
+
+    def __str__(self) -> str:
+        return f"_S({self.dim}, {self.split_factor})"
 
 
 @dataclass(frozen=True)

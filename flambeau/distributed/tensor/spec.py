@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau.distributed.device_mesh import DeviceMesh
-from flambeau.distributed.tensor._utils import compute_local_shape
+from flambeau.distributed.tensor._utils import compute_local_shape, order_of_cuts
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
 
 
@@ -36,10 +36,12 @@ class Spec:
         return self.placed([*self.placements[:mesh_dim], placement, *self.placements[mesh_dim + 1 :]])
 
     def sizes_along(self, mesh_dim: int, dim: int) -> list[int]:
-        """How a tensor dim is cut over a dim of the mesh: sizes by place, after what earlier dims of the mesh have cut of it."""
+        """How a tensor dim is cut over a dim of the mesh: sizes by place, after what other dims of the mesh have cut of it before."""
         size = self.shape[dim]
-        for d in range(mesh_dim):
-            if self.placements[d] == Shard(dim):
+        for d in order_of_cuts(self.placements):
+            if d == mesh_dim:
+                break
+            if self.placements[d].is_shard(dim):
                 size = Shard.local_shard_size_and_offset(size, self.mesh.shape[d], self.mesh.get_local_rank(d))[0]
         n = self.mesh.shape[mesh_dim]
         return [Shard.local_shard_size_and_offset(size, n, r)[0] for r in range(n)]
@@ -62,8 +64,6 @@ def normalized(placements: Any, mesh: DeviceMesh, ndim: int, where: str) -> tupl
             if not -ndim <= p.dim < ndim:
                 raise IndexError(f"{where}: {p!r} of a tensor with {ndim} dims; the dim must lie between {-ndim} and {ndim - 1}")
             p = type(p)(p.dim % ndim, *([p.split_factor] if hasattr(p, "split_factor") else []))
-            if type(p) is not Shard:
-                raise NotImplementedError(f"{where}: {p!r} is not there; use Shard({p.dim})")
         found.append(p)
     return tuple(found)
 

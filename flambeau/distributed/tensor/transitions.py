@@ -13,6 +13,7 @@ import flambeau
 from flambeau.autograd.function import Function
 from flambeau.distributed import collectives as c
 from flambeau.distributed.reduce_op import ReduceOp
+from flambeau.distributed.tensor._utils import order_of_cuts
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
 from flambeau.distributed.tensor.spec import Spec
 
@@ -225,25 +226,32 @@ def _step(t: Any, spec: Spec, d: int, to: Placement) -> Any:
     return t
 
 
-def _cut_twice(placements: Sequence[Placement]) -> set[int]:
-    dims = [p.dim for p in placements if isinstance(p, Shard)]
-    return {d for d in dims if dims.count(d) > 1}
+def _cuts(placements: Sequence[Placement], dim: int) -> list[tuple[int, Placement]]:
+    """Which dims of the mesh cut a tensor dim, in the order in which they do."""
+    return [(d, placements[d]) for d in order_of_cuts(placements) if placements[d].is_shard(dim)]
+
+
+def _through_whole(source: Sequence[Placement], target: Sequence[Placement]) -> set[int]:
+    """The dims of the mesh that are Replicate on the way: several of them cut one tensor dim, before or after, and later cuts are undone first."""
+    found: set[int] = set()
+    for dim in {p.dim for p in (*source, *target) if isinstance(p, Shard)}:
+        before, after = _cuts(source, dim), _cuts(target, dim)
+        if len({d for d, _ in before + after}) > 1:
+            same = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after)))
+            found |= {d for d, _ in before[same:] + after[same:]}
+    return found
 
 
 def redistribute(t: Any, spec: Spec, placements: Sequence[Placement]) -> Any:
     """The local tensor of this process in other placements, with gradients."""
     if tuple(placements) == spec.placements:
         return t
-    twice = _cut_twice(spec.placements) | _cut_twice(placements)
-    for d in reversed(range(spec.mesh.ndim)):  # a dim that several dims of the mesh cut is put together from the last to the first
-        have, to = spec.placements[d], placements[d]
-        if (isinstance(have, Shard) and have.dim in twice) or (isinstance(to, Shard) and to.dim in twice):
-            to = Replicate()
-        if have != to:
-            t = _step(t, spec, d, to)
-            spec = spec.placed_along(d, to)
-    for d in range(spec.mesh.ndim):
-        if spec.placements[d] != placements[d]:
-            t = _step(t, spec, d, placements[d])
-            spec = spec.placed_along(d, placements[d])
+    whole, cuts = _through_whole(spec.placements, placements), order_of_cuts(spec.placements)
+    for d in cuts[::-1] + [d for d in range(spec.mesh.ndim) if d not in cuts]:
+        to = Replicate() if d in whole else placements[d]
+        t, spec = _step(t, spec, d, to), spec.placed_along(d, to)
+    for d in order_of_cuts(placements):
+        t, spec = _step(t, spec, d, placements[d]), spec.placed_along(d, placements[d])
+    for d, to in enumerate(placements):
+        t, spec = _step(t, spec, d, to), spec.placed_along(d, to)
     return t

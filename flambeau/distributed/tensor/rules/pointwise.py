@@ -36,7 +36,7 @@ def _letters(c: Call) -> tuple[list[str], str]:
 def pointwise(c: Call, *args: Any, **kwargs: Any) -> Rule:
     """Dims are aligned from the last; what is broadcast is whole."""
     ins, out = _letters(c)
-    return Rule(by_letters(ins, out, _linear(c, *args)))
+    return Rule(by_letters(ins, out, _linear(c, *args)), strided=True)
 
 
 def _linear(c: Call, *args: Any) -> list[list[int]]:

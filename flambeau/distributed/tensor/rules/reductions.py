@@ -26,7 +26,7 @@ def sum_(c: Call, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any)
     """Of parts: parts of a sum."""
     letters = names(len(x._spec.shape))
     gone = _dims(x, dim)
-    return Rule(by_letters([letters], _left(letters, gone, keepdim), [[0]]))
+    return Rule(by_letters([letters], _left(letters, gone, keepdim), [[0]]), strided=True)
 
 
 def mean(c: Call, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
