@@ -108,11 +108,20 @@ class GradScaler:
             return {}
         from flambeau.nn.functional.engine import overwrite
 
+        parts = [g.to_local() if hasattr(g, "to_local") else g for g in grads]  # of DTensors, which lie over processes
         with torch.no_grad():
-            found, *scaled = unscale(grads, inverse)
+            found, *scaled = unscale(parts, inverse)
             if write:
-                overwrite(grads, scaled)
+                overwrite(parts, scaled)
+            found = self._anywhere(found, grads)
         return {grads[0].device: found}
+
+    def _anywhere(self, found: Tensor, grads: Sequence[Any]) -> Tensor:
+        """Whether a gradient has an element that is not finite in any process that has a part of one."""
+        meshes = {id(g.device_mesh): g for g in grads if hasattr(g, "device_mesh")}
+        for g in meshes.values():
+            found = g._greatest_anywhere(found)
+        return found
 
     def unscale_(self, optimizer: Any) -> None:
         """Divide the gradients of an optimizer by the scale, in place: before clipping, for example. At most once a step."""

@@ -34,6 +34,12 @@ def test_mixed_precision(mine):
     assert mine[0]["mixed"] == ["torch.bfloat16", "torch.float32", "torch.float32"]
 
 
+def test_scaled_steps_are_left_out_by_all(mine):
+    for each in mine:
+        for (grown, moved), (shrunk, stayed) in each["scaled"]:
+            assert (grown, shrunk, stayed) == (16.0, 8.0, 0.0) and 0 < moved < 1
+
+
 def test_class(mine):
     if len(mine) == 2:
         assert mine[0]["class"] < 1e-9

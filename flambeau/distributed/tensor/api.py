@@ -12,6 +12,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.distributed.device_mesh import DeviceMesh
+from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
 from flambeau.distributed.tensor.spec import Spec, normalized, text
 from flambeau.distributed.tensor.transitions import gradient_from, redistribute
@@ -113,6 +114,15 @@ class DTensor(Tensor):
     def placements(self) -> tuple[Placement, ...]:
         """How it lies along each dim of the mesh."""
         return self._spec.placements
+
+    def _greatest_anywhere(self, t: Tensor) -> Tensor:
+        """The greatest of each element of a plain tensor over all processes of the mesh. A collective."""
+        from flambeau.distributed.collectives import all_reduce
+
+        t = t.clone()
+        for group in self._spec.mesh.get_all_groups():
+            all_reduce(t, ReduceOp.MAX, group)
+        return t
 
     @property
     def _local_tensor(self) -> Tensor:

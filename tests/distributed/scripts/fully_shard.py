@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -120,6 +121,21 @@ fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, re
 output = model(batches(0)[1])
 output.float().sum().backward()
 found["mixed"] = [str(output.dtype), str(model.head.weight.dtype), str(model.head.weight.grad.dtype)]
+for kind in (torch.amp.GradScaler, ShardedGradScaler):  # a step is left out everywhere if one process has an infinite gradient
+    model, _ = fresh()
+    fully_shard(model)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), kind("cpu", init_scale=8.0, growth_interval=1)
+    steps = []
+    for infinite in (False, True):
+        before = [p.full_tensor().clone() for p in model.parameters()]
+        scaler.scale(loss_of(model, batches(0)[1])).backward()
+        if infinite and rank == size - 1:
+            model.embed.weight.grad.to_local()[0, 0] = float("inf")
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        steps.append((scaler.get_scale(), max((p.full_tensor() - q).abs().max().item() for p, q in zip(model.parameters(), before, strict=True))))
+    found.setdefault("scaled", []).append(steps)
 if size == 2:
     model, other = fresh()
     wrapped = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True, device_id=torch.device("cpu"))
