@@ -180,7 +180,8 @@ class DeviceMesh:
         if other._root != root or len(set(dims)) != len(dims):
             raise ValueError(f"{where} lies over {other}, which must be another part of the mesh that {self} is a part of: slice both from one DeviceMesh")
         kept = [d for d in range(root.ndim) if d not in dims]
-        ranks = root._ranks.transpose(*dims, *kept)[(..., *[(root._coordinate or [0] * root.ndim)[d] for d in kept])].reshape(self.shape + other.shape)
+        place: tuple[Any, ...] = (..., *[(root._coordinate or [0] * root.ndim)[d] for d in kept])
+        ranks = root._ranks.transpose(*dims, *kept)[place].reshape(self.shape + other.shape)
         names = None if self.mesh_dim_names is None or other.mesh_dim_names is None else self.mesh_dim_names + other.mesh_dim_names
         return DeviceMesh._part(root, ranks, names, [*self._groups, *other._groups], dims)
 

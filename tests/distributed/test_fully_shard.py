@@ -43,7 +43,7 @@ def test_scaled_steps_are_left_out_by_all(mine):
 def test_class(mine):
     if len(mine) == 2:
         assert mine[0]["class"] < 1e-9
-        assert mine[0]["class names"] == mine[0]["names"]
+        assert mine[0]["class names"] == mine[0]["names"] and mine[0]["summoned"]
 
 
 def test_as_pytorch(mine, tmp_path):

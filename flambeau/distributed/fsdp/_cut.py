@@ -25,6 +25,10 @@ class Cut:
     sizes: list[int]
     spec: Spec | None
 
+    def part(self, whole: Any, rank: int) -> Any:
+        """One process's part, a view."""
+        return whole.narrow(self.dim, sum(self.sizes[:rank]), self.sizes[rank])
+
     def front(self, t: Any) -> Any:
         """A tensor with the dim that is cut in front: its parts are then pieces of memory."""
         return t.movedim(self.dim, 0).contiguous()
@@ -55,9 +59,9 @@ def cut(p: Any, name: str, mesh: Any, dim: int) -> tuple[Any, Cut]:
     dim %= p.ndim
     spec = p._spec if isinstance(p, DTensor) else None
     local = inner(p).detach()
-    size, rank = mesh.size(mesh.ndim - 1), mesh.get_local_rank(mesh.ndim - 1)
-    sizes = [Shard.local_shard_size_and_offset(local.shape[dim], size, r)[0] for r in range(size)]
-    part = local.narrow(dim, sum(sizes[:rank]), sizes[rank]).clone(memory_format=flambeau.contiguous_format)
+    size = mesh.size(mesh.ndim - 1)
+    how = Cut(tuple(local.shape), dim, [Shard.local_shard_size_and_offset(local.shape[dim], size, r)[0] for r in range(size)], spec)
+    part = how.part(local, mesh.get_local_rank(mesh.ndim - 1)).clone(memory_format=flambeau.contiguous_format)
     placements: list[Placement] = [*(Replicate() for _ in range(mesh.ndim - 1)), Shard(dim)]
     if spec is not None:
         if any(isinstance(each, Partial) for each in spec.placements):
@@ -65,5 +69,4 @@ def cut(p: Any, name: str, mesh: Any, dim: int) -> tuple[Any, Cut]:
         parts = prod(n for n, each in zip(spec.mesh.shape, spec.placements, strict=True) if each.is_shard(dim))
         placements = [*placements[:-1], _StridedShard(dim, parts) if parts > 1 else Shard(dim), *spec.placements]
         mesh = mesh._beside(spec.mesh, f"fully_shard: the parameter {name}")
-    made_of = DTensor(part, Spec(mesh, tuple(placements), tuple(p.shape)))
-    return Parameter(made_of, p.requires_grad), Cut(tuple(local.shape), dim, sizes, spec)
+    return Parameter(DTensor(part, Spec(mesh, tuple(placements), tuple(p.shape))), p.requires_grad), how

@@ -177,9 +177,9 @@ class FullyShardedDataParallel(Module):
             for state in states.values():
                 wholes = [module._parameters[name] for ((module, name), *_) in state.places]
                 state.close()
-                for p, whole in zip(state.parameters, wholes, strict=True) if writeback else ():
+                for p, how, whole in zip(state.parameters, state.cuts, wholes, strict=True) if writeback else ():
                     with flambeau.no_grad():
-                        inner(p).copy_(inner(distribute_tensor(whole.detach(), state.mesh, state.placements, src_data_rank=None)))
+                        inner(p).copy_(how.part(inner(whole), state.group.rank()))
 
     @staticmethod
     def optim_state_dict(model: Any, optim: Any, optim_state_dict: Any = None, group: Any = None) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """A block of a transformer, and two plans of tensor parallelism for it."""
 
-import torch
 from torch import nn
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel

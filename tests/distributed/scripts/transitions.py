@@ -7,13 +7,13 @@ import pickle
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 dist.init_process_group("gloo", init_method=os.environ["INIT"], rank=rank, world_size=size)
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
-simple = list(itertools.product([Replicate(), Shard(0), Shard(1)], repeat=2)) + [(_StridedShard(0, split_factor=2), Shard(0))]
+simple = [*itertools.product([Replicate(), Shard(0), Shard(1)], repeat=2), (_StridedShard(0, split_factor=2), Shard(0))]
 wrong = []
 for shape in ((5, 3),):  # parts of two, one and no element
     whole = torch.arange(float(shape[0] * shape[1]), dtype=torch.float64).reshape(shape)
