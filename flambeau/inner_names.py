@@ -48,7 +48,9 @@ def _int_mm(self: Any, mat2: Any, *, out: Any = None) -> Any:
     for name, t, kinds in (("self", self, (torch.int8, torch.uint8)), ("mat2", mat2, (torch.int8,))):
         if t.dtype not in kinds:
             raise RuntimeError(f"_int_mm: expected {name} to be of type int8{' or uint8' * (len(kinds) - 1)}, got {t.dtype}")
-    product = self.to(torch.int32) @ mat2.to(torch.int32)
+    from flambeau.ops.linear import integer_product
+
+    product = integer_product(self, mat2) if self.dtype is mat2.dtype else self.to(torch.int32) @ mat2.to(torch.int32)
     return product if out is None else out.copy_(product)
 
 

@@ -381,7 +381,7 @@ FUNCTIONS |= dict.fromkeys(g.REDUCE, _reduce) | dict.fromkeys(g.SCAN, _scan) | {
 
 
 def _matmul(node: Node, xs: list[Array], d: dtype) -> Array:
-    return np.matmul(_wide(xs[0]), _wide(xs[1])).astype(xs[0].dtype)
+    return np.matmul(_wide(xs[0]), _wide(xs[1])).astype(np.int32 if dict(node.attrs).get("wide") else xs[0].dtype)
 
 
 def _weights(node: Node, q: Array, k: Array, rest: Sequence[Array]) -> tuple[Array, Array]:

@@ -69,7 +69,8 @@ SCAN: Final = frozenset("cumsum cumprod cummax cummin logcumsumexp".split())
 # Dense algebra.
 CONTRACT: Final = frozenset(
     (
-        "matmul",  # (a (..., M, K), b (..., K, N)) -> (..., M, N); equal leading dims (stride 0 where expanded)
+        "matmul",  # (a (..., M, K), b (..., K, N)) -> (..., M, N); equal leading dims (stride 0 where expanded);
+        #           with attr wide, of int8 operands, int32
         "convolution",  # (x (N, C, H, W), w (O, C/groups, KH, KW)); attrs stride, padding, dilation (pairs), groups
         "convolution_input_gradient",  # (g (N, O, OH, OW), w) -> x's shape (attr shape); other attrs the same
         "convolution_weight_gradient",  # (g, x) -> w's shape (attr shape); other attrs the same

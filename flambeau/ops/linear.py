@@ -102,6 +102,12 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     return matmul_of(input, mat2, "mm")
 
 
+@operation(name="_int_mm", public=False)
+def integer_product(input: Tensor, mat2: Tensor) -> Tensor:
+    """The product of two int8 matrices in int32, which they are not widened for."""
+    return prim.matmul(input, mat2, wide=True)  # type: ignore[no-any-return]
+
+
 @operation(method=True, out=True)
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two equally long batches of matrices."""

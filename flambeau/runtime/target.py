@@ -56,6 +56,14 @@ def vector_bits() -> int:
 
 
 @cache
+def dots() -> frozenset[str]:
+    """Names of the dtypes that this processor's dot instructions multiply; none in narrower vectors, or with FLAMBEAU_DOT_INSTRUCTIONS=0."""
+    if os.environ.get("FLAMBEAU_DOT_INSTRUCTIONS") == "0" or vector_bits() < 512:
+        return frozenset()
+    return frozenset(name for name, (_, words) in _DOTS.items() if flags().intersection(words))
+
+
+@cache
 def code_level() -> int:
     """How hard LLVM's code generator works, 0 to 3 (FLAMBEAU_CODE_LEVEL): 0 takes a quarter of the time, for slower code of the same bits."""
     given = os.environ.get("FLAMBEAU_CODE_LEVEL") or "3"
@@ -93,6 +101,8 @@ def cache_bytes(level: int) -> int:
 
 # Of the matrix unit's dtypes: how many of them stand in one 64-byte row of a tile.
 _IN_A_ROW: Final = {"bfloat16": 32, "float16": 32, "int8": 64, "uint8": 64, "bool": 64}
+# Dot instructions of 512-bit vectors by dtype: neighbours of k that one lane's products come of, and Linux's and LLVM's word for it.
+_DOTS: Final = {"bfloat16": (2, ("avx512_bf16", "avx512bf16")), "int8": (4, ("avx512_vnni", "avx512vnni"))}
 _ARM: Final = ("aarch64", "arm64")
 
 
@@ -113,7 +123,8 @@ class Target:
     """A machine that code is compiled for. Everything that a generator or a planner wants to know of it is here.
 
     `triple`, `cpu` and `features` are LLVM's names; of the host they are empty, and LLVM looks itself. `matrix`: dtypes of the matrix
-    unit; None: this machine's, which are asked for when a product wants to know (runtime/tiles.py), since that loads LLVM.
+    unit; None: this machine's, which are asked for when a product wants to know (runtime/tiles.py), since that loads LLVM. `dots`:
+    dtypes of the dot instructions of vectors.
     """
 
     name: str
@@ -124,6 +135,7 @@ class Target:
     cpu: str = ""
     features: str = ""
     matrix: frozenset[str] | None = frozenset()
+    dots: frozenset[str] = frozenset()
     workers: int = 1  # threads that may take part
     costs: Costs = DEFAULT
 
@@ -153,15 +165,16 @@ class Target:
 
     @property
     def atoms(self) -> tuple[Atom, ...]:
-        """The multiply-adds that kernels are made of: of vectors, and of the matrix unit."""
+        """The multiply-adds that kernels are made of: of vectors, dot instructions of vectors, and of the matrix unit."""
         vectors = [Atom(f"vector_{name}", name, name, 1, self.vector_bits // bits, 1) for name, bits in (("float32", 32), ("float64", 64))]
         sums = {name: "float32" if "float" in name else "int32" for name in _IN_A_ROW}
         units = [Atom(f"matrix_{name}", name, sums[name], 16, 16, count) for name, count in _IN_A_ROW.items() if name in self.matrix_dtypes]
-        return (*vectors, *units)
+        dots = [Atom(f"dot_{name}", name, sums[name], 1, 16, count) for name, (count, _) in _DOTS.items() if name in self.dots]
+        return (*vectors, *dots, *units)
 
     def key(self) -> str:
         """Names it in keys of what is kept beyond a compilation, with all that plans and kernels depend on."""
-        unit = ",".join(sorted(self.matrix_dtypes))
+        unit = ",".join([*sorted(self.matrix_dtypes), *sorted(f"dot {name}" for name in self.dots)])
         processor = fingerprint() if self.is_host else f"{self.name}:{self.triple}:{self.cpu}:{self.features}"
         return f"{processor}:{self.vector_bits}:{self.caches}:{unit}:{self.workers}:{self.costs.key()}"
 
@@ -185,7 +198,7 @@ class Target:
 @cache
 def _host(workers: int) -> Target:
     caches = (cache_bytes(1), cache_bytes(2), cache_bytes(3))
-    return Target("host", platform.machine(), vector_bits(), caches, matrix=None, workers=workers, costs=calibrated(fingerprint()))
+    return Target("host", platform.machine(), vector_bits(), caches, matrix=None, dots=dots(), workers=workers, costs=calibrated(fingerprint()))
 
 
 _KIB: Final = 1 << 10
@@ -196,10 +209,10 @@ NAMED: Final = {
     target.name: target
     for target in (
         Target("x86-64-v3", "x86_64", 256, (32 * _KIB, 512 * _KIB, 8 * _MIB), f"x86_64-{_LINUX}", "x86-64-v3"),
-        Target("znver4", "x86_64", 512, (32 * _KIB, _MIB, 32 * _MIB), f"x86_64-{_LINUX}", "znver4"),
+        Target("znver4", "x86_64", 512, (32 * _KIB, _MIB, 32 * _MIB), f"x86_64-{_LINUX}", "znver4", dots=frozenset(_DOTS)),
         Target(
             "sapphirerapids", "x86_64", 512, (48 * _KIB, 2 * _MIB, 32 * _MIB), f"x86_64-{_LINUX}", "sapphirerapids",
-            matrix=frozenset(("bfloat16", "int8", "uint8", "bool")),
+            matrix=frozenset(("bfloat16", "int8", "uint8", "bool")), dots=frozenset(_DOTS),
         ),
         Target("aarch64-linux", "aarch64", 128, (64 * _KIB, 512 * _KIB, 8 * _MIB), f"aarch64-{_LINUX}", "generic", "+neon"),
         Target("apple-m1", "arm64", 128, (128 * _KIB, 12 * _MIB, 8 * _MIB), "arm64-apple-macosx11.0.0", "apple-m1"),

@@ -171,5 +171,12 @@ def test_int_mm() -> None:
     for left in (a, a.astype(np.uint8)):
         ours, theirs = (m._int_mm(m.from_numpy(left), m.from_numpy(b)) for m in (ft, torch))
         assert ours.tolist() == theirs.tolist() and ours.dtype is ft.int32
+    rng = np.random.default_rng(0)
+    for m, k, n in ((1, 64, 40), (40, 64, 1), (33, 70, 65), (64, 200, 20), (17, 0, 8)):
+        left, right = (rng.integers(-128, 128, shape, dtype=np.int8) for shape in ((m, k), (n, k)))
+        found = ft._int_mm(ft.from_numpy(left), ft.from_numpy(right).t())
+        np.testing.assert_array_equal(found.numpy(), left.astype(np.int32) @ right.T.astype(np.int32))
+        half = ft._int_mm(ft.from_numpy(left), ft.from_numpy(right).t()).float() * 0.5  # what quantisation makes of it
+        np.testing.assert_array_equal(half.numpy(), (left.astype(np.int32) @ right.T.astype(np.int32)) * np.float32(0.5))
     with pytest.raises(RuntimeError, match="int8"):
         ft._int_mm(ft.from_numpy(a).int(), ft.from_numpy(b))

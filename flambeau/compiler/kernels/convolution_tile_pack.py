@@ -31,7 +31,7 @@ TILE_BYTES = 1024
 WIDTH = 16  # lanes of a vector of 512 bits, pixels of a tile
 SLACK = 2 * WIDTH  # pixels behind a sub-plane that whole vectors may overwrite
 HEADER = 64  # bytes a panel of weights, before all panels: its extent as two i32; of halves, exponent of scale and kind
-COUNTS = {"plain": 1, "parts": PARTS, "halves": 2}  # of 16-bit floats of an element, by form
+COUNTS = {"plain": 1, "dots": 1, "parts": PARTS, "halves": 2}  # of 16-bit floats of an element, by form
 
 # What the packing of pixels and the exact loop know of the images. Strides in elements.
 SHAPE = (

@@ -44,7 +44,7 @@ def products_function(parts: int) -> Function:
     return Function(key, partial(_products_module, parts, key))
 
 
-_ARGUMENTS = (
+ARGUMENTS = (
     ("i64", "%steps"), ("i64", "%longest"), ("ptr", "%weights"), ("ptr", "%planes"), ("ptr", "%table"), ("ptr", "%sums"),
     ("ptr", "%others"), ("i64", "%sums_bytes"), ("i64", "%pair_bytes"), ("i64", "%part_bytes"),
     ("ptr", "%fetched"), ("i64", "%fetched_lines"),
@@ -54,7 +54,7 @@ _ARGUMENTS = (
 def _products_module(parts: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    text = ", ".join(f"{type_} {value}" for type_, value in _ARGUMENTS)
+    text = ", ".join(f"{type_} {value}" for type_, value in ARGUMENTS)
     variants = [(r, c) for r in (1, 2) for c in (1, 2)]
 
     def choose(b: Builder) -> str:
@@ -65,7 +65,7 @@ def _products_module(parts: int, key: str, target: Target) -> str:
         b.emit(f"switch i64 %which, label %{labels[3]} [{cases}]")
         for (r, c), label in zip(variants, labels, strict=True):
             b.label(label)
-            b.call("void", f"products_{r}x{c}", _ARGUMENTS, declare=False)
+            b.call("void", f"products_{r}x{c}", ARGUMENTS, declare=False)
             b.branch(done)
         b.label(done)
         return b.function(f"define void @{symbol(key)}({text}, i64 %which) noinline #0")

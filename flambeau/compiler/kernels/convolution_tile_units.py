@@ -49,7 +49,7 @@ HALVES_NAMES: Final = (*_OTHERWISE, "weights_at", "parts_block_steps", "panel_at
 
 def units_module(element: Element, form: str, epilogue: Callable[[str], str] | None, declarations: list[str], name: str, target: Target) -> str:
     """The kernel's text."""
-    others = [configuration()]
+    others = [configuration()] * (form != "dots")
     if epilogue is not None:
         others.append(epilogue("epilogue"))
     writers: list[Callable[[Builder], str]] = [
@@ -142,7 +142,8 @@ class Units:
     def kernel(self, name: str) -> str:
         b, w, q = self.b, self.w, self.q
         shifts = b.gep("i64", "%args", w["shifts_at"])
-        b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
+        if self.form != "dots":
+            b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
 
         def write_table(s: str) -> None:
             block, tap = b.op(f"udiv i64 {s}, {w['taps']}"), b.op(f"urem i64 {s}, {w['taps']}")
@@ -161,7 +162,8 @@ class Units:
                 self.finish()
 
         b.loop("%begin", "%end", 1, unit)
-        b.call("void", "llvm.x86.tilerelease", [])
+        if self.form != "dots":
+            b.call("void", "llvm.x86.tilerelease", [])
         return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
 
     def otherwise(self, name: str) -> str:
@@ -193,7 +195,7 @@ class Units:
 
         def panel(o: str) -> None:
             number, following = self.panel(o)
-            if self.form == "plain":
+            if self.form in ("plain", "dots"):
                 self.by_tiles(o, self.panel_at(number), following)
             else:
                 self.choose(pixels, b.gep("i8", self.w["weights"], b.mul(number, HEADER)), self.panel_at(number), following, o)

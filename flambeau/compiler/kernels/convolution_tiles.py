@@ -31,6 +31,7 @@ from flambeau.compiler.kernels.convolution_judgement import NOTES, look_function
 from flambeau.compiler.kernels.convolution_patches import Geometry, read_kind
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, numel, temporary
+from flambeau.compiler.kernels.convolution_tile_dots import dot_products_function
 from flambeau.compiler.kernels.convolution_tile_exact import exact_function
 from flambeau.compiler.kernels.convolution_tile_pack import (
     COUNTS,
@@ -72,12 +73,15 @@ _UNITS_PER_THREAD = 4  # ... and channels are split until there are as many; eac
 
 def form_of(target: Target, element: Element, terms: int) -> str:
     """How the elements of sums of so many terms are split: a key of convolution_tile_pack.COUNTS."""
-    return form_of_product(target, terms).name if element.name == "float32" else "plain"
+    if element.name == "float32":
+        return form_of_product(target, terms).name
+    return "plain" if element.name in target.matrix_dtypes else "dots"
 
 
 def tiles_apply(p: Problem, gradient: bool, phases: list[Geometry]) -> bool:
     """True where the matrix unit is there and faster (measured), and the output has rows of neighbours."""
-    if p.dtype.name not in ("float32", "bfloat16") or "bfloat16" not in p.target.matrix_dtypes or len(phases) > 1:
+    units = p.target.matrix_dtypes | (p.target.dots if p.dtype.name == "bfloat16" else frozenset())
+    if p.dtype.name not in ("float32", "bfloat16") or "bfloat16" not in units or len(phases) > 1:
         return False
     g = phases[0]
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
@@ -185,7 +189,7 @@ def make_tile_convolution(
     form = form_of(p.target, element, channels * g.taps)
     least, longest = _BLOCK_STEPS
     parts_block_steps = balanced(steps, max(least, min(longest, ceil_div(steps, 6))))
-    block_steps = {"plain": steps, "parts": parts_block_steps, "halves": balanced(steps, _VISIT_STEPS)}[form]
+    block_steps = {"plain": steps, "dots": steps, "parts": parts_block_steps, "halves": balanced(steps, _VISIT_STEPS)}[form]
     panel_bytes = steps * COUNTS[form] * 2 * TILE_BYTES
     most = round_up(block.used, PLACES)
     sums_bytes = 4 * most + 64
@@ -202,7 +206,8 @@ def make_tile_convolution(
     out_stride, in_stride, kernel_y, kernel_x = p.w.strides
     row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
     halves = form == "halves"
-    products = halves_function() if halves else products_function(count)
+    products = halves_function() if halves else dot_products_function() if form == "dots" else products_function(count)
+    packing = "plain" if form == "dots" else form
     first_word = len(NAMES) + len(SHAPE) + (len(HALVES_NAMES) if halves else 0)
     after = first_word + (0 if epilogue is None else len(epilogue.words))  # the shifts, and of halves what packs panels of parts
     more: list[Word] = []
@@ -217,7 +222,7 @@ def make_tile_convolution(
         ]  # fmt: skip
         scratch = panel_at + steps * count * 2 * TILE_BYTES
     words: list[Word] = [
-        source.word, Address(packed), p.w.word, out.word, Scratch(scratch), copy_function(element, kind, form), products,
+        source.word, Address(packed), p.w.word, out.word, Scratch(scratch), copy_function(element, kind, packing), products,
         exact_function(element, kind), p.batch, images, p.groups, block.blocks_y,
         block.blocks_x, splits, split_panels * ROWS, rows, panels, panel_bytes, p.groups * panels * HEADER, steps, block_steps,
         source.strides[0], channels * source.strides[1], p.group_outputs * out_stride, out.strides[0], rows * out.strides[1],
@@ -241,7 +246,7 @@ def make_tile_convolution(
     units = blocks * splits
     name = "convolution_input_gradient" if gradient else "convolution"
     return [
-        pack_tile_weights(p, gradient, element, packed, panel_bytes, node_index, form),
+        pack_tile_weights(p, gradient, element, packed, panel_bytes, node_index, packing),
         Kernel(
             name=f"{name}_{element.name}", key=key, emit=partial(_emit, element, form, epilogue, first_word, key), words=words,
             reads=(source.root, packed, p.w.root), writes=(out.root,), units=units,

@@ -15,6 +15,7 @@ from functools import partial
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.matmul_blocking import block, ceil_div, round_up
+from flambeau.compiler.kernels.matmul_dots import dots_block, dots_functions, dots_module
 from flambeau.compiler.kernels.matmul_driver import word_names
 from flambeau.compiler.kernels.matmul_element import FEW_ROWS, Element, Tile, element_of, few_rows_tile, register_tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
@@ -156,7 +157,8 @@ def unit_stride(lane: int, k_stride: int, lanes: int, k: int) -> str:
 def make_matmul(
     graph: Graph, node_index: int, epilogue: Epilogue | None = None, prepacked: Prepacked | None = None
 ) -> list[Kernel]:  # fmt: skip
-    """Kernels of the `matmul` node, (..., M, K) @ (..., K, N) -> (..., M, N) of one dtype, and of its epilogue.
+    """Kernels of the `matmul` node, (..., M, K) @ (..., K, N) -> (..., M, N), and of its epilogue. All are of one dtype, or the result of int32
+    and the operands of int8.
 
     One kernel, or two where a long K is cut into parts (see matmul_split.py); none if the result has no elements. `prepacked`:
     the graph's shared operands; the first product with one also brings the kernel that packs it.
@@ -167,7 +169,8 @@ def make_matmul(
     dtype = graph.values[node.outputs[0]].dtype
     if graph.values[node.outputs[0]].numel == 0:
         return []
-    element = element_of(dtype)
+    operands = graph.values[node.inputs[0]].dtype
+    element = replace(element_of(operands), wide=operands is not dtype)
     host = graph.target
     tile = register_tile(element, host.vector_bits, host.registers)
     if prepacked is not None and exchange is not None:
@@ -244,7 +247,7 @@ def _product_kernel(
     plain = epilogue is None and panels is None and product.splits == 1
     if plain and is_small(element, facts, *sizes) and not _in_parts(host, element.name, *sizes[:3]):
         return _small_kernel(product, facts, host, node_index)
-    by_tiles = element.name in host.matrix_dtypes
+    by_tiles = element.name in host.matrix_dtypes | host.dots
     by_parts = element.name == "float32" and (panels is not None or _in_parts(host, "float32", product.m, product.n, product.k))
     names = word_names(facts)
     writer: Writer
@@ -261,8 +264,13 @@ def _product_kernel(
     elif by_tiles:
         facts = replace(facts, element=replace(element, rounds_by=ROUNDS_BY.get(element.name, "")), tile=TILE)
         blocking = tile_block(element, *sizes, host, panels is not None)
-        facts, functions = shared_tiles(facts)
-        kind, writer = "tiles", tile_module
+        if element.name in host.matrix_dtypes:
+            facts, functions = shared_tiles(facts)
+            kind, writer = "tiles", tile_module
+        else:
+            blocking = dots_block(element, blocking)
+            facts, functions = dots_functions(facts)
+            kind, writer = "dots", dots_module
     else:
         plain_rows = not element.converts and facts.b_unit == "lane" and element.parts == 1
         few_rows = plain_rows and not roughly_over(product.m, FEW_ROWS) and not roughly_less(product.n, product.m)
@@ -336,13 +344,13 @@ def _kernel(
     element = facts.element
     words = _common_words(product, facts) | words
     operations = 2 * product.m * product.n * product.k * product.batches * (4 if element.parts == 2 else 1)
-    elements = product.m * product.k + product.k * product.n + product.m * product.n
+    nbytes = (product.m * product.k + product.k * product.n) * element.itemsize + product.m * product.n * element.result.itemsize
     key = f"{key}:{facts.vector_bits}:{'' if epilogue is None else epilogue.key}"
     return Kernel(
         name=f"matmul_{element.name}", key=key, emit=partial(_emit, write, facts, epilogue, key),
         words=[words[name] for name in names] + ([] if epilogue is None else list(epilogue.words)),
         reads=tuple(dict.fromkeys((product.a.root, product.b.root))), writes=(product.c.root,), units=units,
-        bytes=elements * element.itemsize * product.batches, operations=operations, nodes=(node_index,),
+        bytes=nbytes * product.batches, operations=operations, nodes=(node_index,),
         min_units_per_thread=min_units, grain=grain,
     )  # fmt: skip
 

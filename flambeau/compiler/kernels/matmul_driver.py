@@ -198,6 +198,11 @@ class Driver:
         element = self.facts.element
         return self.b.gep(element.memory, pointer, self.b.mul(self.b.mul(index, stride), element.parts))
 
+    def result_at(self, pointer: str, index: str, stride: str) -> str:
+        """Address of an element of the result."""
+        element = self.facts.element
+        return self.b.gep(element.result.memory, pointer, self.b.mul(self.b.mul(index, stride), element.parts))
+
     def pack(self, operand: str, source: str, count: str, target: str) -> None:
         strides = ("a_row", "a_column") if operand == "a" else ("b_column", "b_row")
         self.b.call_address(self.w[f"pack_{operand}"], [
@@ -211,7 +216,7 @@ class Driver:
     ) -> None:  # fmt: skip
         """One tile: `left` is (address, row stride, step) of a, `right` (address, step) of b."""
         w = self.w
-        target = self.at(self.at(self.c, row, w["c_row"]), column, w["c_column"])
+        target = self.result_at(self.result_at(self.c, row, w["c_row"]), column, w["c_column"])
         self.b.call_address(w["tile"], [
             ("i64", self.k), ("ptr", left[0]), ("i64", left[1]), ("i64", left[2]), ("ptr", right[0]), ("i64", right[1]),
             ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]), ("i1", self.add), ("i64", tall), ("i64", wide),

@@ -7,6 +7,7 @@
 | int64                 | int64          | mul, add (modulo 2^64)       | as it is                    |
 | int8, int16, int32, uint8 | int32      | mul, add (modulo 2^32)       | truncated: exact modulo 2^bits |
 | bool                  | int32          | mul, add                     | `!= 0`: any(a and b)        |
+| int8, into int32      | int32          | mul, add (modulo 2^32)       | as it is                    |
 | complex64, complex128 | two parts, float32 or float64 | four fused multiply-adds | interleaved     |
 """
 
@@ -31,6 +32,7 @@ class Element:
     compute_bytes: int  # of one part
     parts: int = 1
     rounds_by: str = ""  # an instruction that rounds 16 lanes of accumulators to memory
+    wide: bool = False  # results are stored as they are accumulated
 
     @property
     def is_float(self) -> bool:
@@ -44,6 +46,16 @@ class Element:
     def converts(self) -> bool:
         """True where memory and accumulators differ: such products take the whole K in one block, and round once."""
         return self.memory != self.compute
+
+    @property
+    def result(self) -> Element:
+        """The element of the results."""
+        return Element(self.name, self.compute, self.compute, self.compute_bytes, self.compute_bytes) if self.wide else self
+
+    @property
+    def key(self) -> str:
+        """Names it where results matter, too."""
+        return self.name + "-wide" * self.wide
 
     def widen(self, b: Builder, width: int, value: str) -> str:
         """`width` lanes of the memory type as lanes of the compute type."""

@@ -57,7 +57,7 @@ class Facts:
 
     def key(self) -> str:
         return (
-            f"{self.element.name}:{self.tile.rows}x{self.tile.vectors}x{self.tile.width}:a={self.a_unit}:b={self.b_unit}"
+            f"{self.element.key}:{self.tile.rows}x{self.tile.vectors}x{self.tile.width}:a={self.a_unit}:b={self.b_unit}"
             f":c={self.c_unit}:batch={self.batch_dims}{':exchanged' * self.exchanged}{':direct' * self.direct}{':prepacked' * self.prepacked}"
         )
 
@@ -89,8 +89,8 @@ def batch_addresses(b: Builder, facts: Facts, w: dict[str, str], batch: str) -> 
             rest = b.op(f"udiv i64 {rest}, {w[f'size{d}']}")
         for operand in offsets:
             offsets[operand] = b.add(offsets[operand], b.mul(index, w[f"{operand}_batch{d}"]))
-    parts, memory = facts.element.parts, facts.element.memory
-    a, bb, c = (b.gep(memory, w[operand], b.mul(offset, parts)) for operand, offset in offsets.items())
+    parts, memory = facts.element.parts, {"c": facts.element.result.memory}
+    a, bb, c = (b.gep(memory.get(operand, facts.element.memory), w[operand], b.mul(offset, parts)) for operand, offset in offsets.items())
     return a, bb, c
 
 

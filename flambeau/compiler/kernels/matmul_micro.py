@@ -45,10 +45,10 @@ def micro_kernel(
         takes a prefetch for a barrier, loads everything before the first multiply-add, and spills."""
         row = b.op(f"and i64 {index}, 15")
         line = b.gep("i8", "%c", b.mul(b.op(f"lshr i64 {index}, 4"), 64))
-        line = b.gep(element.memory, line, b.mul(row, "%c_row"))
+        line = b.gep(element.result.memory, line, b.mul(row, "%c_row"))
         for _ in range(4):
             b.prefetch(line)
-            line = b.gep(element.memory, line, "%c_row")
+            line = b.gep(element.result.memory, line, "%c_row")
 
     def step(index: str, *accumulators: str) -> list[str]:
         if packed and unit_c and parts == 1:
@@ -139,9 +139,9 @@ def micro_kernel(
 
 def _store_whole(b: Builder, element: Element, tile: Tile, height: int, vectors: int, results: list[str]) -> None:
     """Store a full tile, with or without adding to what is there."""
-    width, parts = tile.width, element.parts
+    width, parts, result = tile.width, element.parts, element.result
     chunk = width * parts  # lanes of one store
-    type_, memory = vector(element.compute, chunk), vector(element.memory, chunk)
+    type_, memory = vector(element.compute, chunk), vector(result.memory, chunk)
 
     def values(i: int, v: int) -> str:
         at = (i * vectors + v) * parts
@@ -149,12 +149,12 @@ def _store_whole(b: Builder, element: Element, tile: Tile, height: int, vectors:
 
     def address(i: int, v: int) -> str:
         row = b.mul("%c_row", i * parts)
-        return b.gep(element.memory, b.gep(element.memory, "%c", row), v * chunk)
+        return b.gep(result.memory, b.gep(result.memory, "%c", row), v * chunk)
 
     def plain() -> None:
         for i in range(height):
             for v in range(vectors):
-                b.store(memory, element.narrow(b, chunk, values(i, v)), address(i, v), element.memory_bytes)
+                b.store(memory, result.narrow(b, chunk, values(i, v)), address(i, v), result.memory_bytes)
 
     if element.converts:  # one block of K: nothing to add to
         plain()
@@ -196,7 +196,7 @@ def store_part(b: Builder, element: Element, tile: Tile, c_unit: str) -> str:
     `c_unit` "column": row by row under a mask. "row": blocks of width x width are transposed in registers. "none" (and
     complex elements): element by element.
     """
-    width, parts = tile.width, element.parts
+    width, parts, result = tile.width, element.parts, element.result
 
     def element_store(source: str, target: str, lanes: int, mask: str) -> None:
         type_ = vector(element.compute, lanes)
@@ -210,24 +210,24 @@ def store_part(b: Builder, element: Element, tile: Tile, c_unit: str) -> str:
         type_ = vector(element.compute, lanes)
         if not element.converts:
             if mask:
-                old = b.masked_load(element.compute, lanes, target, mask, element.memory_bytes)
+                old = b.masked_load(element.compute, lanes, target, mask, result.memory_bytes)
             else:
-                old = b.load(type_, target, element.memory_bytes)
+                old = b.load(type_, target, result.memory_bytes)
             value = b.op(f"select i1 %add, {type_} {element.add(b, lanes, old, value)}, {type_} {value}")
-        value = element.narrow(b, lanes, value)
+        value = result.narrow(b, lanes, value)
         if mask:
-            b.masked_store(element.memory, lanes, value, target, mask, element.memory_bytes)
+            b.masked_store(result.memory, lanes, value, target, mask, result.memory_bytes)
         else:
-            b.store(vector(element.memory, lanes), value, target, element.memory_bytes)
+            b.store(vector(result.memory, lanes), value, target, result.memory_bytes)
 
     def row(i: str) -> None:
-        target = b.gep(element.memory, "%c", b.mul(b.mul(i, "%c_row"), parts))
+        target = b.gep(result.memory, "%c", b.mul(b.mul(i, "%c_row"), parts))
         source = b.gep(element.compute, "%buffer", b.mul(b.mul(i, "%lanes"), parts))
         if c_unit == "column" and parts == 1:
 
             def chunk(j: str) -> None:
                 mask = b.tail_mask(b.sub("%columns", j), width)
-                element_store(b.gep(element.compute, source, j), b.gep(element.memory, target, j), width, mask)
+                element_store(b.gep(element.compute, source, j), b.gep(result.memory, target, j), width, mask)
 
             b.loop(0, "%columns", width, chunk)
             return
@@ -236,7 +236,7 @@ def store_part(b: Builder, element: Element, tile: Tile, c_unit: str) -> str:
             for p in range(parts):
                 at = b.add(j, b.mul("%lanes", p))
                 out = b.add(b.mul(b.mul(j, "%c_column"), parts), p)
-                element_store(b.gep(element.compute, source, at), b.gep(element.memory, target, out), 1, "")
+                element_store(b.gep(element.compute, source, at), b.gep(result.memory, target, out), 1, "")
 
         b.loop(0, "%columns", 1, column)
 
@@ -253,13 +253,13 @@ def store_part(b: Builder, element: Element, tile: Tile, c_unit: str) -> str:
                 )
                 for r in range(width)
             ]
-            target = b.gep(element.memory, b.gep(element.memory, "%c", b.mul(j, "%c_column")), i)
+            target = b.gep(result.memory, b.gep(result.memory, "%c", b.mul(j, "%c_column")), i)
             mask, none = b.tail_mask(b.sub("%rows", i), width), f"<{width} x i1> zeroinitializer"
             left = b.sub("%columns", j)
             for column, value in enumerate(transpose(b, element.compute, width, loaded)):
                 valid = b.op(f"icmp sgt i64 {left}, {column}")
                 lanes = b.op(f"select i1 {valid}, <{width} x i1> {mask}, {none}")
-                at = b.gep(element.memory, target, b.mul(column, "%c_column"))
+                at = b.gep(result.memory, target, b.mul(column, "%c_column"))
                 put(value, at, width, lanes)
 
         b.loop(0, "%rows", width, block)

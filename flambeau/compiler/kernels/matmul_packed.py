@@ -79,7 +79,7 @@ def tile_function(facts: Facts) -> Function:
     """The micro-kernels of a tile size, and the choice among them."""
     element, tile = facts.element, facts.tile
     key = (
-        f"matmul:tile:{element.name}:{tile.rows}x{tile.vectors}x{tile.width}:c={facts.c_unit}{':direct' * facts.direct}"
+        f"matmul:tile:{element.key}:{tile.rows}x{tile.vectors}x{tile.width}:c={facts.c_unit}{':direct' * facts.direct}"
         f":{facts.vector_bits}"
     )
     return Function(key, partial(_tile_module, facts, key))

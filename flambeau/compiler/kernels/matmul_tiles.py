@@ -114,11 +114,14 @@ def tile_block(element: Element, m: int, n: int, k: int, batches: int, host: Tar
 class TileDriver(Driver):
     """The loops around the matrix unit. It calls `pack_a`, `pack_b`, `tiles_RxC`, `store_whole` and `store_part`."""
 
+    part_steps = STEPS
+
     def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
         super().__init__(b, facts, has_epilogue)
         # k and bytes of a step of a panel; the steps and bytes of the panels that are worked on, and b's panels of a block
         self.step, self.step_bytes = 64 // facts.element.itemsize, STEP_BYTES
         self.steps = self.panel_bytes = self.column_panels = ""
+        self.part = self.panel = ""  # the part of K, and the first column of b's panel in its block, that are worked on
 
     def write(self, symbol: str) -> str:
         self.b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
@@ -204,10 +207,11 @@ class TileDriver(Driver):
         b, steps = self.b, self.steps
         packed = b.gep("i8", self.panel_a, b.mul(index, self.panel_bytes))
         column = b.add(self.j0, j)
-        parts = b.max("1", b.op(f"udiv i64 {b.add(steps, STEPS // 2)}, {STEPS}"))
+        parts = b.max("1", b.op(f"udiv i64 {b.add(steps, self.part_steps // 2)}, {self.part_steps}"))
         longest = b.op(f"udiv i64 {b.sub(b.add(steps, parts), 1)}, {parts}")
 
         def part(number: str) -> None:
+            self.part = number
             start = b.mul(number, longest)
             count = b.max("0", b.min(longest, b.sub(steps, start)))
             add = b.op(f"or i1 {self.add}, {b.op(f'icmp sgt i64 {number}, 0')}")
@@ -215,11 +219,12 @@ class TileDriver(Driver):
             left = b.gep("i8", packed, b.mul(start, STEP_BYTES))
 
             def panel(at: str) -> None:
+                self.panel = at
                 number = b.op(f"udiv i64 {at}, {LANES}")
                 right = b.gep("i8", self.panels_b, b.add(b.mul(number, self.panel_bytes), b.mul(start, STEP_BYTES)))
                 wide = b.min(LANES, b.sub(width, at))
                 buffer = b.gep("i8", sums, b.mul(number, SUMS_BYTES))
-                target = self.at(self.at(self.c, row, self.w["c_row"]), b.add(column, at), self.w["c_column"])
+                target = self.result_at(self.result_at(self.c, row, self.w["c_row"]), b.add(column, at), self.w["c_column"])
                 if self.facts.c_unit == "column":
                     b.when(last, lambda: self.fetch_c(target, tall))
                 self.multiply_tiles(count, left, right, buffer, add, tall, wide)
@@ -252,7 +257,7 @@ class TileDriver(Driver):
         b = self.b
 
         def row(i: str) -> None:
-            line = self.at(target, i, self.w["c_row"])
+            line = self.result_at(target, i, self.w["c_row"])
             b.prefetch(line, write=True)
 
         b.loop(0, tall, 1, row)
@@ -276,7 +281,7 @@ class TileDriver(Driver):
 
     def store_rows(self, buffer: str, target: str, tall: str) -> None:
         """Whole rows of 32 results."""
-        b, element = self.b, self.facts.element
+        b, element = self.b, self.facts.element.result
         type_, memory = vector(element.compute, 16), vector(element.memory, 16)
         order = ", ".join(f"i32 {lane}" for lane in range(LANES))
 
@@ -284,7 +289,7 @@ class TileDriver(Driver):
             source = b.gep("i8", buffer, b.mul(i, 4 * LANES))
             halves = [element.narrow(b, 16, b.load(type_, b.gep("i8", source, 64 * v), 64)) for v in range(2)]
             both = b.op(f"shufflevector {memory} {halves[0]}, {memory} {halves[1]}, <{LANES} x i32> <{order}>")
-            b.store(vector(element.memory, LANES), both, self.at(target, i, self.w["c_row"]), element.itemsize)
+            b.store(vector(element.memory, LANES), both, self.result_at(target, i, self.w["c_row"]), element.itemsize)
 
         b.loop(0, tall, 1, row)
 

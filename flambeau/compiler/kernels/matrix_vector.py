@@ -68,7 +68,7 @@ def _split_units(b: Builder, w: dict[str, str], body: Callable[[str, str, str], 
 def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target, shape: tuple[int, int, int]) -> str:
     """The module's text for dot products of rows of a with columns of b, `shape` (see `dot_shape`) at a time."""
     b = Builder(target)
-    element, width = facts.element, facts.tile.width
+    element, result, width = facts.element, facts.element.result, facts.tile.width
     memory = element.memory
     w = load_words(b, vector_word_names(facts))
     height, columns, vectors = shape
@@ -126,10 +126,10 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
                 total = sums[(i * columns + j) * vectors]
                 for v in range(1, vectors):
                     total = element.add(b, width, total, sums[(i * columns + j) * vectors + v])
-                scalar = element.narrow(b, 1, horizontal_sum(b, element, width, total))
+                scalar = result.narrow(b, 1, horizontal_sum(b, element, width, total))
                 at_row, at_column = b.min(b.add(row, i), last_row), b.min(b.add(column, j), last_column)
                 at = b.add(b.mul(at_row, w["c_row"]), b.mul(at_column, w["c_column"]))
-                b.store(memory, scalar, b.gep(memory, c, at), element.memory_bytes)
+                b.store(result.memory, scalar, b.gep(result.memory, c, at), result.memory_bytes)
 
     def item(batch: str, first: str, end: str) -> None:
         a, bb, c = batch_addresses(b, facts, w, batch)
@@ -155,7 +155,7 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
 def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
     """The module's text for one row times a matrix whose columns lie next to each other."""
     b = Builder(target)
-    element, width = facts.element, facts.tile.width
+    element, result, width = facts.element, facts.element.result, facts.tile.width
     memory, compute, size = element.memory, element.compute, element.compute_bytes
     type_ = vector(compute, width)
     w = load_words(b, vector_word_names(facts))
@@ -228,19 +228,19 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
         if facts.c_unit == "column":
 
             def put(j: str, mask: str) -> None:
-                value = element.narrow(b, width, b.load(type_, b.gep(compute, total, j), size))
-                at = b.gep(memory, c, b.add(j0, j))
+                value = result.narrow(b, width, b.load(type_, b.gep(compute, total, j), size))
+                at = b.gep(result.memory, c, b.add(j0, j))
                 if mask:
-                    b.masked_store(memory, width, value, at, mask, element.memory_bytes)
+                    b.masked_store(result.memory, width, value, at, mask, result.memory_bytes)
                 else:
-                    b.store(vector(memory, width), value, at, element.memory_bytes)
+                    b.store(vector(result.memory, width), value, at, result.memory_bytes)
 
             over_line(count, put)
             return
 
         def one(j: str) -> None:
-            value = element.narrow(b, 1, b.load(compute, b.gep(compute, total, j), size))
-            b.store(memory, value, b.gep(memory, c, b.mul(b.add(j0, j), w["c_column"])), element.memory_bytes)
+            value = result.narrow(b, 1, b.load(compute, b.gep(compute, total, j), size))
+            b.store(result.memory, value, b.gep(result.memory, c, b.mul(b.add(j0, j), w["c_column"])), result.memory_bytes)
 
         b.loop(0, count, 1, one)
 

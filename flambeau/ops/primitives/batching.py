@@ -255,8 +255,8 @@ def _matmul(c: BatchContext, a: Any, b: Any) -> Any:
     if not c.batched[1] and c.ndim(0) == 2:
         merged = (c.size * a._meta.shape[1], a._meta.shape[2])
         if view.view_strides(a._meta, merged) is not None:  # one product of all samples' rows
-            return view.reshape(c.apply(view.reshape(a, shape=merged), b), shape=(c.size, *a._meta.shape[1:-1], b._meta.shape[-1]))
-    return c.apply(*c.all())
+            return view.reshape(c.apply(view.reshape(a, shape=merged), b, **c.attrs), shape=(c.size, *a._meta.shape[1:-1], b._meta.shape[-1]))
+    return c.apply(*c.all(), **c.attrs)
 
 
 def _fold(x: Any, dim: int) -> Any:

@@ -13,7 +13,8 @@ from flambeau.trace.meta import Meta
 
 def _matmul_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
     a, b = metas
-    return dense((*a.shape[:-1], b.shape[-1]), same_dtype("matmul", metas))
+    kind = same_dtype("matmul", metas)
+    return dense((*a.shape[:-1], b.shape[-1]), dtypes.int32 if attrs.get("wide") else kind)
 
 
 def _t(x: Any) -> Any:

@@ -1,0 +1,79 @@
+"""Convolutions by dot instructions of vectors: the micro-kernel over the panels and planes of convolution_tiles.py, for bfloat16.
+
+    sums[32 channels][32 places] = sum over steps of weights[step] * planes at table[step]
+
+As matmul_dots.py: some channels at a time, each of which has one or two vectors of places in registers through all of K. A pair of
+input channels of 16 neighbouring places is a vector of planes, at any address; the weights' pairs are broadcast.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Function
+from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
+from flambeau.compiler.kernels.convolution_tile_products import ARGUMENTS, fetch_panel
+from flambeau.compiler.kernels.matmul_dots import DOTS, HEIGHT
+from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.runtime.target import Target
+
+_LINE = 64  # bytes: a row of a tile, 16 pairs of channels; a vector of places
+
+
+def dot_products_function() -> Function:
+    """`products` of convolution_tile_products.py, with the same parameters; `longest`, `others` and `part_bytes` are not read."""
+    key = "convolution:tiles:products:dots"
+    return Function(key, partial(_module, key))
+
+
+def _module(key: str, target: Target) -> str:
+    from flambeau.runtime.jit import symbol
+
+    text = ", ".join(f"{type_} {value}" for type_, value in ARGUMENTS)
+
+    def choose(b: Builder) -> str:
+        """`which`: 2 for more than 16 channels, and 1 for more than 16 places."""
+        channels = b.mul(b.add(b.op("lshr i64 %which, 1"), 1), 16)
+        broad = b.op("trunc i64 %which to i1")
+
+        def call(vectors: int) -> None:
+            b.call("void", f"dot_products_{vectors}", [*ARGUMENTS, ("i64", channels)], declare=False)
+
+        b.when(broad, partial(call, 2))
+        b.when(b.op(f"xor i1 {broad}, true"), partial(call, 1))
+        return b.function(f"define void @{symbol(key)}({text}, i64 %which) noinline #0")
+
+    return module_of([partial(_products, 1, text), partial(_products, 2, text), choose], target)
+
+
+def _products(vectors: int, arguments: str, b: Builder) -> str:
+    """`channels` channels times `vectors` vectors of places."""
+    dot = DOTS["bfloat16"]
+
+    def some(channel: str) -> None:
+        left = b.gep("i8", "%weights", b.mul(channel, _LINE))
+        first = b.op(f"icmp eq i64 {channel}, 0")
+
+        def step(s: str, *accumulators: str) -> list[str]:
+            b.when(first, lambda: fetch_panel(b, s))
+            weights = b.gep("i8", left, b.mul(s, 2 * TILE_BYTES))
+            places = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))
+            following = list(accumulators)
+            for pair in range(WIDTH):
+                at = b.gep("i8", places, b.mul("%pair_bytes", pair))
+                right = [b.load("<16 x i32>", b.gep("i8", at, _LINE * v), 4) for v in range(vectors)]
+                for i in range(HEIGHT):
+                    one = b.splat("i32", 16, b.load("i32", b.gep("i8", weights, _LINE * i + 4 * pair), 4))
+                    for v in range(vectors):
+                        following[i * vectors + v] = dot.add(b, following[i * vectors + v], one, right[v])
+            return following
+
+        sums = b.loop(0, "%steps", 1, step, [(dot.sums, "zeroinitializer")] * (HEIGHT * vectors))
+        for i in range(HEIGHT):
+            to = b.gep("i8", "%sums", b.mul("%sums_bytes", b.add(channel, i)))
+            for v in range(vectors):
+                b.store(dot.sums, sums[i * vectors + v], b.gep("i8", to, _LINE * v), _LINE)
+
+    b.loop(0, "%channels", HEIGHT, some)
+    return b.function(f"define internal void @dot_products_{vectors}({arguments}, i64 %channels) noinline #0")

@@ -1,0 +1,268 @@
+"""Matrix products by dot instructions of vectors (AVX512-BF16's `vdpbf16ps`, AVX512-VNNI's `vpdpbusd`): 32 bits of k at once.
+
+One instruction adds to 16 sums of 32 bits the products of a group of neighbours of k, two of bfloat16 or four of int8: a's group in
+every lane, one group of b in each. Panels, loops and waiting sums are those of the matrix unit (matmul_tiles.py), whose tiles hold the same
+groups; only the micro-kernel is another. It takes `HEIGHT` rows of a at a time:
+
+    for each HEIGHT rows of the panel of a
+        HEIGHT x 2 vectors of sums in registers
+        for each step (64 bytes of k): 16 groups, each 2 vectors of b and HEIGHT broadcasts of a
+
+bfloat16: each product is exact, each addition is rounded to nearest even; denormal operands and sums count as zero (AMD64 Architecture
+Programmer's Manual, volume 4, VDPBF16PS). The order of additions into an element depends on K only.
+
+int8: `vpdpbusd` multiplies unsigned by signed bytes. So a's are shifted, a + 128 (the highest bit is turned round) once they are packed, and sums start at
+-128 times the sum of b's column: exact modulo 2^32. The columns' sums are taken of the packed panels, by the same instruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Function, Word
+from flambeau.compiler.kernels.matmul_blocking import Blocking
+from flambeau.compiler.kernels.matmul_driver import Driver, word_names
+from flambeau.compiler.kernels.matmul_micro import store_part
+from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES
+from flambeau.compiler.kernels.matmul_tiles import TileDriver, shared_tiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flambeau.compiler.kernels.matmul_element import Element
+    from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
+    from flambeau.runtime.target import Target
+
+HEIGHT: Final = 8  # rows at once: 16 vectors of sums hide the latency of 6 cycles, and the panel's 32 rows are four times as many
+STEPS: Final = 16  # steps between two visits of a column panel, about: sums are loaded and stored as seldom
+_GROUPS: Final = 16  # of a step
+_VECTOR: Final = 64  # bytes
+_HIGH_BITS: Final = "<" + ", ".join(["i32 -2139062144"] * 16) + ">"  # of all bytes: 0x80808080
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """An instruction sums + a . b: its name, and the types of its vectors of sums and of operands."""
+
+    name: str
+    sums: str
+    operand: str
+    shifted: bool = False  # a must be unsigned
+
+    def add(self, b: Builder, sums: str, left: str, right: str) -> str:
+        """`left` and `right` are <16 x i32>."""
+        cast = [b.op(f"bitcast <16 x i32> {value} to {self.operand}") for value in (left, right)]
+        return b.call(self.sums, self.name, [(self.sums, sums), *[(self.operand, value) for value in cast]])
+
+    def start(self, b: Builder, sums: str, correction: str) -> str:
+        return b.op(f"add {self.sums} {sums}, {correction}")
+
+
+DOTS: Final = {
+    "bfloat16": Dot("llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>"),
+    "int8": Dot("llvm.x86.avx512.vpdpbusd.512", "<16 x i32>", "<64 x i8>", shifted=True),
+}
+
+
+def dots_block(element: Element, blocking: Blocking) -> Blocking:
+    """The blocks of the matrix unit's loops, with room for the columns' sums."""
+    if not DOTS[element.name].shifted:
+        return blocking
+    return replace(blocking, scratch_bytes=blocking.scratch_bytes + 4 * blocking.b_columns)
+
+
+class DotDriver(TileDriver):
+    """The loops around the micro-kernel. It calls `pack_a`, `pack_b`, `dots_1`, `dots_2`, `shift_rows`, `column_sums` and `store_part`."""
+
+    part_steps = STEPS
+
+    def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
+        super().__init__(b, facts, has_epilogue)
+        self.dot = DOTS[facts.element.name]
+
+    def write(self, symbol: str) -> str:
+        return Driver.write(self, symbol)
+
+    def end(self) -> None:
+        """Nothing is to be released."""
+
+    def column_sums(self) -> str:
+        """Address of -128 times the sums of the columns: the end of the worker's scratch."""
+        return self.b.gep("i8", self.scratch, self.b.sub(self.w["scratch_bytes"], self.b.mul(self.w["b_columns"], 4)))
+
+    def take_columns(self, block: str, column: str, width: str) -> None:
+        super().take_columns(block, column, width)
+        if self.dot.shifted:
+            arguments = [("i64", self.steps), ("ptr", self.panels_b), ("i64", width), ("ptr", self.column_sums())]
+            self.b.call("void", "column_sums", arguments, declare=False)
+
+    def pack_rows(self, source: str, count: str) -> None:
+        super().pack_rows(source, count)
+        if self.dot.shifted and self.facts.a_unit != "k":
+            panels = self.b.op(f"udiv i64 {self.b.add(count, LANES - 1)}, {LANES}")
+            arguments = [("ptr", self.panel_a), ("i64", self.b.mul(panels, self.panel_bytes))]
+            self.b.call("void", "shift_rows", arguments, declare=False)
+
+    def multiply_tiles(self, steps: str, left: str, right: str, buffer: str, add: str, tall: str, wide: str) -> None:
+        b = self.b
+        arguments = [("i64", steps), ("ptr", left), ("ptr", right), ("ptr", buffer), ("i1", add), ("i64", tall)]
+        if self.dot.shifted:
+            first = b.op(f"icmp eq i64 {self.part}, 0")
+            at = b.gep("i32", self.column_sums(), self.panel)
+            arguments.append(("ptr", b.op(f"select i1 {first}, ptr {at}, ptr @no_column_sums")))
+        broad = b.op(f"icmp sgt i64 {wide}, 16")
+        b.when(broad, lambda: void(b.call("void", "dots_2", arguments, declare=False)))
+        b.when(b.op(f"xor i1 {broad}, true"), lambda: void(b.call("void", "dots_1", arguments, declare=False)))
+
+
+def void(text: str) -> None:
+    """Nothing: what a call without a result gives."""
+    del text
+
+
+def dots(b: Builder, element: Element, vectors: int) -> str:
+    """Text of `dots_V(steps, a, b, sums, add, tall)`: `tall` rows times `vectors` vectors of columns, over `steps` of two panels.
+
+    int8 has a last parameter, `start`: 32 numbers to add to the sums of each column.
+    """
+    dot = DOTS[element.name]
+
+    def rows(row: str) -> None:
+        sums = b.gep("i8", "%sums", b.mul(row, 4 * LANES))
+        # A row's 64 bytes of a step lie together; the panel's upper 16 rows behind the lower ones.
+        left = b.gep("i8", "%a", b.mul(row, _VECTOR))
+        places = [b.gep("i8", sums, 4 * LANES * i + _VECTOR * v) for i in range(HEIGHT) for v in range(vectors)]
+        before, adding, starting = b.block, b.new_label("add"), b.new_label("start")
+        b.emit(f"br i1 %add, label %{adding}, label %{starting}")
+        b.label(adding)
+        old = [b.load(dot.sums, at, _VECTOR) for at in places]
+        b.branch(starting)
+        b.label(starting)
+        first = [b.op(f"phi {dot.sums} [{value}, %{adding}], [zeroinitializer, %{before}]") for value in old]
+        if dot.shifted:
+            more = [b.load(dot.sums, b.gep("i8", "%start", _VECTOR * v), _VECTOR) for v in range(vectors)]
+            first = [dot.start(b, value, more[i % vectors]) for i, value in enumerate(first)]
+
+        def step(s: str, *accumulators: str) -> list[str]:
+            at = b.mul(s, STEP_BYTES)
+            a_at, b_at = b.gep("i8", left, at), b.gep("i8", "%b", at)
+            following = list(accumulators)
+            for g in range(_GROUPS):
+                right = [b.load("<16 x i32>", b.gep("i8", b_at, 1024 * v + _VECTOR * g), _VECTOR) for v in range(vectors)]
+                for i in range(HEIGHT):
+                    one = b.splat("i32", 16, b.load("i32", b.gep("i8", a_at, _VECTOR * i + 4 * g), 4))
+                    for v in range(vectors):
+                        following[i * vectors + v] = dot.add(b, following[i * vectors + v], one, right[v])
+            return following
+
+        results = b.loop(0, "%steps", 1, step, [(dot.sums, value) for value in first])
+        for value, at in zip(results, places, strict=True):
+            b.store(dot.sums, value, at, _VECTOR)
+
+    b.loop(0, "%tall", HEIGHT, rows)
+    return b.function(
+        f"define internal void @dots_{vectors}(i64 %steps, ptr noalias %a, ptr noalias %b, ptr noalias %sums, i1 %add, i64 %tall"
+        f"{', ptr noalias %start' * dot.shifted}) noinline #0"
+    )
+
+
+def dots_functions(facts: Facts) -> tuple[Facts, dict[str, Word]]:
+    """The words of the functions that a kernel calls, and the facts that are left to the kernel itself."""
+    left, words = shared_tiles(facts)
+    if facts.a_unit != "k":
+        return left, words
+    key = f"matmul:dots:pack_a:{facts.element.name}"
+    return replace(left, a_unit="k"), words | {"pack_a": Function(key, partial(_pack_module, facts.element, key))}
+
+
+def _pack_module(element: Element, key: str, target: Target) -> str:
+    from flambeau.runtime.jit import symbol
+
+    return module_of([lambda b: copy_rows(b, element, symbol(key))], target)
+
+
+def copy_rows(b: Builder, element: Element, name: str) -> str:
+    """Text of the packing of rows of a whose k lies together, as matmul_tile_pack.py's: 64 bytes of k after the other, shifted for int8."""
+    size = element.itemsize
+    lanes, type_ = 64 // size, f"i{8 * size}"
+    whole = b.op(f"udiv i64 %k, {lanes}")
+    rest = b.sub("%k", b.mul(whole, lanes))
+    steps = b.op(f"udiv i64 {b.add('%k', lanes - 1)}, {lanes}")
+    mask = b.tail_mask(rest, lanes)
+
+    def row(lane: str) -> None:
+        source = b.gep(type_, "%source", b.mul(lane, "%lane_stride"))
+        panel = b.gep("i8", "%panels", b.mul(b.op(f"udiv i64 {lane}, {LANES}"), b.mul(steps, STEP_BYTES)))
+        to = b.gep("i8", panel, b.mul(b.op(f"and i64 {lane}, {LANES - 1}"), _VECTOR))
+
+        def put(s: str, value: str) -> None:
+            value = b.op(f"bitcast <{lanes} x {type_}> {value} to <16 x i32>")
+            if DOTS[element.name].shifted:
+                value = b.op(f"xor <16 x i32> {value}, {_HIGH_BITS}")
+            b.store("<16 x i32>", value, b.gep("i8", to, b.mul(s, STEP_BYTES)), _VECTOR)
+
+        def at(s: str) -> str:
+            return b.gep(type_, source, b.mul(s, lanes))
+
+        b.loop(0, whole, 1, lambda s: put(s, b.load(f"<{lanes} x {type_}>", at(s), size)))
+        b.when(b.op(f"icmp sgt i64 {rest}, 0"), lambda: put(whole, b.masked_load(type_, lanes, at(whole), mask, size)))
+
+    b.loop(0, "%count", 1, row)
+    return b.function(f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0")
+
+
+def shift_rows(b: Builder) -> str:
+    """Text of `shift_rows(panels, bytes)`: signed bytes become unsigned ones, 128 greater."""
+
+    def line(at: str) -> None:
+        place = b.gep("i8", "%panels", at)
+        b.store("<16 x i32>", b.op(f"xor <16 x i32> {b.load('<16 x i32>', place, _VECTOR)}, {_HIGH_BITS}"), place, _VECTOR)
+
+    b.loop(0, "%bytes", _VECTOR, line)
+    return b.function("define internal void @shift_rows(ptr noalias %panels, i64 %bytes) noinline #0")
+
+
+def column_sums(b: Builder, element: Element) -> str:
+    """Text of `column_sums(steps, panels, width, sums)`: -128 times the sum of each column over the packed steps."""
+    dot = DOTS[element.name]
+
+    def panel(j: str) -> None:
+        number = b.op(f"udiv i64 {j}, {LANES}")
+        source = b.gep("i8", "%panels", b.mul(number, b.mul("%steps", STEP_BYTES)))
+
+        def step(s: str, *sums: str) -> list[str]:
+            at = b.gep("i8", source, b.mul(s, STEP_BYTES))
+            following = list(sums)
+            for g in range(_GROUPS):
+                for v in range(2):
+                    right = b.load("<16 x i32>", b.gep("i8", at, 1024 * v + _VECTOR * g), _VECTOR)
+                    following[v] = dot.add(b, following[v], _HIGH_BITS, right)
+            return following
+
+        sums = b.loop(0, "%steps", 1, step, [(dot.sums, "zeroinitializer")] * 2)
+        for v, value in enumerate(sums):
+            b.store(dot.sums, b.op(f"sub {dot.sums} zeroinitializer, {value}"), b.gep("i32", "%sums", b.add(j, 16 * v)), _VECTOR)
+
+    b.loop(0, "%width", LANES, panel)
+    return b.function("define internal void @column_sums(i64 %steps, ptr noalias %panels, i64 %width, ptr noalias %sums) noinline #0")
+
+
+def dots_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
+    """The whole module's text."""
+    element = facts.element
+    dot = DOTS[element.name]
+    others = ["@no_column_sums = internal constant [32 x i32] zeroinitializer, align 64"] * dot.shifted
+    writers: list[Callable[[Builder], str]] = [partial(dots, element=element, vectors=vectors) for vectors in (1, 2)]
+    if dot.shifted:
+        writers += [shift_rows, partial(column_sums, element=element)]
+    writers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
+    writers.append(lambda b: DotDriver(b, facts, epilogue is not None).write(symbol))
+    declarations: list[str] = []
+    if epilogue is not None:
+        others.append(epilogue.emit("epilogue", len(word_names(facts)), target))
+        declarations = epilogue.declarations(target)
+    return module_of(writers, target, others, declarations)
