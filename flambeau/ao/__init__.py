@@ -1,4 +1,4 @@
-"""torch.ao: quantization, which is not there yet."""
+"""torch.ao: quantization."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name == "quantization":
+    if name in ("nn", "quantization"):
         import importlib
 
-        return importlib.import_module("flambeau.ao.quantization")
-    raise AttributeError(f"module 'torch.ao' has no attribute {name!r} in flambeau: quantization is not there yet")
+        return importlib.import_module(f"flambeau.ao.{name}")
+    raise AttributeError(f"module 'torch.ao' has no attribute {name!r} in flambeau")
