@@ -36,6 +36,12 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--html", metavar="FILE", help="time every kernel and write a page with graphs and rooflines instead")
     explain.add_argument("script")
     explain.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments (after -- if one is --html)")
+    build = commands.add_parser("build", help="make a library of an exported model (.pt2), called from C, Rust or Python without flambeau")
+    build.add_argument("model", metavar="MODEL.pt2", help="what torch.export.save has written")
+    build.add_argument("--target", required=True, help="host, x86-64-v3, znver4, sapphirerapids, aarch64-linux, aarch64-android, apple-m1")
+    build.add_argument("-o", "--out", metavar="DIR", required=True, help="where the library, its header and the examples go")
+    build.add_argument("--name", help="what its functions begin with (the file's name)")
+    build.add_argument("--weights", choices=("beside", "inside"), default="beside", help="in a file of their own, or in the library")
     cache = commands.add_parser("cache", help="show, clear or fill the compiled code on disk")
     cache.add_argument("action", nargs="?", choices=("show", "clear", "warm"), default="show")
     cache.add_argument("arguments", nargs=argparse.REMAINDER, help="of warm: [--settled SECONDS] SCRIPT [its arguments]")
@@ -104,6 +110,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         warming.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
         given = warming.parse_args(options.arguments)
         return warm(given.script, given.arguments, given.settled)
+    if options.command == "build":
+        from flambeau.cli.build import build
+
+        return build(options.model, options.target, options.out, options.name, options.weights == "inside")
     if options.command == "coverage":
         from flambeau.cli.coverage import coverage
 

@@ -17,7 +17,7 @@ class _Empty:
     value_count = 0
 
 
-class _Nowhere:
+class Nowhere:
     """What a fragment is a part of where there is no trace: all its values are its own."""
 
     state: Final = _Empty()
@@ -37,7 +37,7 @@ class _Nowhere:
 
 def metas(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What `function(*args, **kwargs)` returns, each tensor of it as its `Meta`. Nothing is computed or written."""
-    fragment = Fragment(_Nowhere(), False)  # type: ignore[arg-type]
+    fragment = Fragment(Nowhere(), False)  # type: ignore[arg-type]
 
     def placeholder(x: Any) -> Any:
         if not isinstance(x, Tensor):

@@ -24,6 +24,7 @@ from flambeau.ops.signatures import must_be, type_name, whole
 from flambeau.ops.wrapper import from_numpy_scalar
 from flambeau.queries import preserve_format
 from flambeau.runtime.buffers import allocate
+from flambeau.symbols import Sym, as_int
 from flambeau.trace.existing import blank_tensor, from_buffer
 from flambeau.trace.limits import fit
 from flambeau.trace.mutation import assign, into
@@ -253,7 +254,7 @@ def check_range(name: str, start: Any, end: Any, step: Any) -> tuple[Any, Any, A
             raise RuntimeError(f"{name}(): value cannot be converted to type double without overflow: {v} is complex")
     if step == 0:
         raise RuntimeError(f"{name}(): step must be nonzero")
-    if not (math.isfinite(start) and math.isfinite(end) and step == step):  # an infinite step reaches nothing beyond the start
+    if not (all(v.__class__ is Sym or math.isfinite(v) for v in (start, end)) and step == step):  # an infinite step reaches nothing beyond the start
         raise RuntimeError(f"{name}(): unsupported range: {start} -> {end}")
     if (step > 0 and start > end) or (step < 0 and start < end):
         raise RuntimeError(f"{name}(): upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
@@ -281,9 +282,9 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
     for v in (start, end, step):
         fit(v, dtypes.float32 if dtype.is_floating_point and dtype.itemsize == 2 else dtypes.int64 if dtype.category == 1 else dtypes.float64, "arange")
     if dtype is dtypes.int64:  # as if the numbers were whole from the start; other dtypes count with the given ones
-        if not int(step):
+        if not as_int(step):
             raise ValueError(f"arange(): step must be nonzero: {step} is 0 as an int64")
-        start, end, step = int(start), int(end), int(step)
+        start, end, step = as_int(start), as_int(end), as_int(step)
     integral = all(isinstance(v, int) for v in (start, end, step))
     length = -(-(end - start) // step) if integral else math.ceil((end - start) / step)
     if out is None and device is not None and _bare(device):

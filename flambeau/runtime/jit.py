@@ -110,14 +110,14 @@ def compile_text(text: str, plain: bool = False, target: Target | None = None) -
 
     `plain`: in a quarter of the time, hardly optimised, with the same bits as results.
     """
-    machine = _machine_of(target) if target is not None else _plain_machine() if plain else _machine()
+    machine = machine_of(target) if target is not None else _plain_machine() if plain else _machine()
     content: bytes = machine.emit_object(_optimised(text, machine, plain))
     return content
 
 
 def assembly(text: str, target: Target | None = None) -> str:
     """IR text -> assembly, as `compile_text` would have it: for people and tests."""
-    machine = _machine() if target is None else _machine_of(target)
+    machine = _machine() if target is None else machine_of(target)
     result: str = machine.emit_assembly(_optimised(text, machine))
     return result
 
@@ -130,7 +130,28 @@ def _compile(key: str, emit: Emit) -> bytes:
 
 
 def _optimised(text: str, machine: Any, plain: bool = False) -> Any:
-    """The module of a text, verified and optimised.
+    """The module of a text, verified and optimised."""
+    from llvmlite import binding
+
+    module = parsed(text, binding.create_context())
+    optimise(module, machine, plain)
+    return module
+
+
+def parsed(text: str, context: Any) -> Any:
+    """The module of a text, verified. RuntimeError with the text if LLVM refuses it."""
+    from llvmlite import binding
+
+    try:
+        module = binding.parse_assembly(text, context)
+        module.verify()
+    except RuntimeError as error:
+        raise RuntimeError(f"flambeau generated IR that LLVM refuses: {error}\n{text}") from None
+    return module
+
+
+def optimise(module: Any, machine: Any, plain: bool = False) -> None:
+    """Run LLVM's passes over a module.
 
     The generators choose vectors, unrolling and what stays in registers, so a few of LLVM's passes do what its standard pipeline does:
     over 108 kernels of networks 0.3 s instead of 1.8, before 1.8 s of the code generator, for code of the same size and, over all cases
@@ -138,11 +159,6 @@ def _optimised(text: str, machine: Any, plain: bool = False) -> Any:
     """
     from llvmlite import binding
 
-    try:
-        module = binding.parse_assembly(text, binding.create_context())
-        module.verify()
-    except RuntimeError as error:
-        raise RuntimeError(f"flambeau generated IR that LLVM refuses: {error}\n{text}") from None
     builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=2))
     passes = binding.create_new_module_pass_manager()
     passes.add_sroa_pass()
@@ -153,13 +169,12 @@ def _optimised(text: str, machine: Any, plain: bool = False) -> Any:
         passes.add_simplify_cfg_pass()
         passes.add_instruction_combine_pass()
     passes.run(module, builder)
-    return module
 
 
 # What the code generator calls where a double is rounded to float16 (it may make that of two roundings, for a sign), and C libraries seldom have. Rounded to
 # an odd float first: then to round once more is to round once.
 _TO_HALF = "__truncdfhf2"
-_TO_HALF_TEXT = """
+TO_HALF_TEXT = """
 define half @__truncdfhf2(double %x) {
   %near = fptrunc double %x to float
   %back = fpext float %near to double
@@ -185,7 +200,7 @@ declare double @llvm.fabs.f64(double)
 def _to_half() -> bytes:
     """The object code of our own `__truncdfhf2`."""
     content = object_cache.load(_TO_HALF)
-    return _compile(_TO_HALF, lambda: _TO_HALF_TEXT) if content is None else content
+    return _compile(_TO_HALF, lambda: TO_HALF_TEXT) if content is None else content
 
 
 def link(objects: dict[str, bytes]) -> dict[str, int]:
@@ -246,7 +261,7 @@ def _new_machine(level: int | None = None) -> Any:
 
 
 @cache
-def _machine_of(target: Target) -> Any:
+def machine_of(target: Target) -> Any:
     """LLVM's target machine for a target. RuntimeError if this LLVM does not know it."""
     if target.is_host:
         return _machine()

@@ -215,6 +215,7 @@ NAMED: Final = {
             matrix=frozenset(("bfloat16", "int8", "uint8", "bool")), dots=frozenset(_DOTS),
         ),
         Target("aarch64-linux", "aarch64", 128, (64 * _KIB, 512 * _KIB, 8 * _MIB), f"aarch64-{_LINUX}", "generic", "+neon"),
+        Target("aarch64-android", "aarch64", 128, (64 * _KIB, 512 * _KIB, 4 * _MIB), "aarch64-unknown-linux-android", "generic", "+neon"),
         Target("apple-m1", "arm64", 128, (128 * _KIB, 12 * _MIB, 8 * _MIB), "arm64-apple-macosx11.0.0", "apple-m1"),
     )
 }  # fmt: skip

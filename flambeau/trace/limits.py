@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flambeau.dtypes import dtype
 from flambeau.runtime.untracked import record
 from flambeau.small_floats import FORMATS, numbers
+from flambeau.symbols import Sym
 
 if TYPE_CHECKING:
     from flambeau.trace.state import State
@@ -53,6 +54,8 @@ def fit(x: Any, d: dtype, name: str, single: bool = False) -> Any:
     """A Python number as an element of dtype `d` is given it. RuntimeError in PyTorch's words if it overflows there (NaN and infinities in integers,
     too), OverflowError if it is an int of more than 64 bits. Unsigned integers take negative ints of their size, which wrap. `single`: of one
     element, which PyTorch fills in another way: floats of 16 bits overflow to infinities there."""
+    if x.__class__ is Sym and (d.itemsize == 8 or d.category > 1):
+        return x  # a size has a place there, whatever it is
     if isinstance(x, int) and not -(2**63) <= x < 2**64:
         what = "int too big to convert" if x > 0 else "can't convert negative int to unsigned"
         raise OverflowError(f"{name}(): {what}: {x} has more than 64 bits")

@@ -1,0 +1,96 @@
+"""From an exported program to a folder with a library in it: plans, code, weights, header, examples."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from flambeau.deploy import code, examples, header, link, python_loader, weights
+from flambeau.deploy.errors import BuildError
+from flambeau.deploy.interface import Interface, argument, check_name, symbols_of
+from flambeau.deploy.library_code import Library
+from flambeau.deploy.variants import cover
+from flambeau.export.archive import load
+from flambeau.export.graph_signature import InputKind
+from flambeau.export.program import ExportedProgram
+from flambeau.runtime.target import Target
+from flambeau.runtime.whole_files import replacing
+
+_MOST_INSIDE: Final = 256 << 20  # bytes of weights in a library: the text of the module has three times as many
+
+
+def build(
+    model: Any, target: str, out: Any, *, name: str | None = None, weights_inside: bool = False, report: Callable[[str], None] = lambda text: None
+) -> list[Path]:  # fmt: skip
+    """Make a library of a program; the files, in the folder `out`.
+
+    `model`: an ExportedProgram, or the path of a `.pt2` file. `target`: a name of `Target.named`. `name`: what the library's functions begin with; the
+    file's name without it. `weights_inside`: they are part of the library, instead of a file beside it. `report` is told what happens.
+    BuildError (a RuntimeError) for what cannot be built, with what must change; ValueError for a target that is not known.
+    """
+    machine = Target.named(target)
+    link.check(machine)
+    program = model if isinstance(model, ExportedProgram) else load(model)
+    stem = Path(os.fspath(model)).stem if not isinstance(model, ExportedProgram) else "model"
+    called = check_name(name if name is not None else re.sub(r"\W", "_", stem).lower())
+    symbols = symbols_of(program)
+    variants = cover(program, symbols, machine, report)
+    first = variants[0].recorded
+    block = weights.pack([(n, program.tensor(n)) for _, n in first.held])
+    if weights_inside and len(block.content) > _MOST_INSIDE:
+        raise BuildError(f"{len(block.content)} bytes of weights are too many for the library itself; leave them beside it")
+    given = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    tensors = [n for n, call in zip(given, _user_calls(program), strict=True) if call]
+    inputs = tuple([argument(n, m.shape, m.dtype, symbols) for n, m in zip(tensors, first.input_metas, strict=True)])
+    results = [s.arg.name for s in program.graph_signature.output_specs]
+    outputs = tuple([argument(n, m.shape, m.dtype, symbols) for n, m in zip(results, first.output_metas, strict=True)])
+    interface = Interface(called, target, symbols, inputs, outputs, len(block.content), weights_inside)
+    library = Library(called, symbols, variants, block, weights_inside, wasm=False)
+    texts = {key: text for v in variants for key, text in v.texts.items()}
+    report(f"{len(texts)} kernels in {len(variants)} plans")
+    content = code.object_of(library.text(), texts.values(), library.exported(), machine)
+    return _native(Path(os.fspath(out)), interface, machine, content, block.content)
+
+
+def _user_calls(program: ExportedProgram) -> list[bool]:
+    """Of each of the user's inputs, whether it is a tensor."""
+    from flambeau.tensor import Tensor
+
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+    specs = program.graph_signature.input_specs
+    return [isinstance(n.meta.get("val"), Tensor) for n, s in zip(nodes, specs, strict=True) if s.kind is InputKind.USER_INPUT]
+
+
+def _native(folder: Path, x: Interface, target: Target, content: bytes, block: bytes) -> list[Path]:
+    """Write the folder of a native library."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shared, static = f"lib{x.name}{link.suffix(target)}", f"lib{x.name}.a"
+    with tempfile.TemporaryDirectory() as temporary:
+        own = Path(temporary)
+        (own / f"{x.name}.o").write_bytes(content)
+        link.shared(own / f"{x.name}.o", own / shared, target)
+        link.archive(own / f"{x.name}.o", own / static, target)
+        files: dict[str, bytes] = {
+            shared: (own / shared).read_bytes(), static: (own / static).read_bytes(), f"{x.name}.h": header.header(x).encode(),
+            "CMakeLists.txt": header.cmake(x, shared).encode(), "example.c": examples.in_c(x).encode(), "example.rs": examples.in_rust(x).encode(),
+            f"{x.name}.py": python_loader.module(x, shared).encode(),
+        }  # fmt: skip
+    if not x.inside:
+        files[f"{x.name}.weights"] = block
+    return write(folder, files)
+
+
+def write(folder: Path, files: dict[str, bytes]) -> list[Path]:
+    """Write files, each whole or not at all."""
+    made = []
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(content)
+        made.append(path)
+    return made
