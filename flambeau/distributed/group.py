@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flambeau.distributed.store import HashStore, PrefixStore, Store
+from flambeau.distributed.store import HashStore, PrefixStore, Store, exchanged
 from flambeau.distributed.work import Lane
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ class ProcessGroup:
     def _open(self) -> Window | Bridge:
         from flambeau.distributed.window import Window
 
-        self.store.set(f"machine/{self._rank}", _machine())
-        found = [self.store.get(f"machine/{r}").decode() for r in range(len(self.ranks))]
+        found = exchanged(self.store, "machine", self._rank, len(self.ranks), _machine())
         names = list(dict.fromkeys(found))
         if len(names) == 1:
             return Window(self.store, self.ranks, self._rank, self.timeout, self.group_name)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -106,8 +107,11 @@ class Store:
             self.set(key, value)
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """The values of several keys, which are waited for."""
-        return [self.get(key) for key in keys]
+        """The values of several keys, which are waited for: two requests, however many keys there are."""
+        if type(self)._do is Store._do:  # a store of one's own
+            return [self.get(key) for key in keys]
+        self.wait(keys)
+        return self._do("get", *map(self._key, keys))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Wait until all of these keys are there. DistStoreError when the time is over."""
@@ -155,31 +159,45 @@ def added(present: bytes | None, amount: bytes, key: bytes) -> bytes:
         raise DistStoreError(f"add: the value of key {key.decode()!r} is no number: {present!r}") from None
 
 
+@dataclass(eq=False)
+class _Waiter:
+    """Who waits for keys: which have not come, and how to wake him."""
+
+    missing: set[bytes]
+    woken: threading.Condition
+
+
 class Table:
     """Keys and values in this process, for several threads: what a HashStore and the server of TCPStores hold."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
         self.queues: dict[bytes, deque[bytes]] = {}
-        self.changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._pushed = threading.Condition(self._lock)
+        self._waiting: dict[bytes, list[_Waiter]] = {}  # by the keys that have not come; who waits is woken when all of them have
 
     def do(self, operation: str, *fields: bytes) -> list[bytes]:
         """One request. DistStoreError where it cannot be done."""
-        with self.changed:
+        with self._lock:
             return getattr(self, "_" + operation)(*fields)  # type: ignore[no-any-return]
 
     def _put(self, key: bytes, value: bytes) -> None:
         self.values[key] = value
-        self.changed.notify_all()
+        for waiter in self._waiting.pop(key, ()):
+            waiter.missing.discard(key)
+            if not waiter.missing:
+                waiter.woken.notify()
 
     def _set(self, key: bytes, value: bytes) -> list[bytes]:
         self._put(key, value)
         return []
 
-    def _get(self, key: bytes) -> list[bytes]:
-        if key not in self.values:
-            raise DistStoreError(f"key {key.decode()!r} was deleted while its value was asked for")
-        return [self.values[key]]
+    def _get(self, *keys: bytes) -> list[bytes]:
+        for key in keys:
+            if key not in self.values:
+                raise DistStoreError(f"key {key.decode()!r} was deleted while its value was asked for")
+        return [self.values[key] for key in keys]
 
     def _add(self, key: bytes, amount: bytes) -> list[bytes]:
         self._put(key, added(self.values.get(key), amount, key))
@@ -208,16 +226,23 @@ class Table:
         return list(self.values)
 
     def _wait(self, limit: bytes, *keys: bytes) -> list[bytes]:
-        came = self.changed.wait_for(lambda: all(key in self.values for key in keys), float(limit))
-        return [b"1" if came else b"0"]
+        waiter = _Waiter({key for key in keys if key not in self.values}, threading.Condition(self._lock))
+        for key in waiter.missing:
+            self._waiting.setdefault(key, []).append(waiter)
+        waiter.woken.wait_for(lambda: not waiter.missing, float(limit))
+        for key in waiter.missing:  # the time is over
+            others = [other for other in self._waiting.pop(key) if other is not waiter]
+            if others:
+                self._waiting[key] = others
+        return [b"0" if waiter.missing else b"1"]
 
     def _push(self, key: bytes, value: bytes) -> list[bytes]:
         self.queues.setdefault(key, deque()).append(value)
-        self.changed.notify_all()
+        self._pushed.notify_all()
         return []
 
     def _pop(self, key: bytes, limit: bytes) -> list[bytes]:
-        self.changed.wait_for(lambda: bool(self.queues.get(key)), float(limit))
+        self._pushed.wait_for(lambda: bool(self.queues.get(key)), float(limit))
         waiting = self.queues.get(key)
         if not waiting:
             return []
@@ -274,6 +299,9 @@ class PrefixStore(Store):
     def get(self, key: str) -> bytes:
         return self.underlying_store.get(self._name(key))
 
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return self.underlying_store.multi_get([self._name(key) for key in keys])
+
     def add(self, key: str, amount: int) -> int:
         return self.underlying_store.add(self._name(key), amount)
 
@@ -311,6 +339,22 @@ class PrefixStore(Store):
 
     def clone(self) -> Store:
         return PrefixStore(self.prefix, self.underlying_store.clone())
+
+
+def exchanged(store: Store, name: str, rank: int, size: int, value: str) -> list[str]:
+    """What every rank has given, by rank; none has it before all have come. The first rank collects it and hands it out as one value, so that the store has
+    a few requests a rank to answer. DistStoreError when the time is over, with the keys of those that have not come."""
+    keys = [f"{name}/{r}" for r in range(size)]
+    store.set(keys[rank], value)
+    if rank == 0:
+        found = [part.decode() for part in store.multi_get(keys)]
+        store.set(f"{name}/all", "\0".join(found))
+        return found
+    try:
+        return store.get(f"{name}/all").decode().split("\0")
+    except DistStoreError:
+        missing = [key for key in keys if not store.check([key])]
+        raise timed_out(seconds(store.timeout), missing or [f"{name}/all"]) from None
 
 
 def wait_for_count(store: Store, key: str, count: int, limit: float) -> int:

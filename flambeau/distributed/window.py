@@ -24,7 +24,7 @@ from flambeau.compiler.kernels.window import DONE, GONE, LINE, MISMATCH, SLOT, S
 from flambeau.distributed import flight
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.peers import Peers
-from flambeau.distributed.store import Store, seconds
+from flambeau.distributed.store import Store, exchanged, seconds
 from flambeau.runtime import jit, shared_memory
 
 _TEXT: Final = 4096  # bytes in which a rank says what it came for, when ranks do not agree
@@ -96,16 +96,13 @@ class Window:
 
     def _open(self, store: Store, nbytes: int) -> list[int]:
         """Make or open the memory, which has no name any more once all have it; the members' process ids."""
-        store.set(f"process/{self.rank}", str(os.getpid()))
         if self.rank == 0:
             self.block = shared_memory.named(nbytes)
             store.set("window", str(self.block.name))
         else:
             path = store.get("window").decode()
             self.block = shared_memory.Block(os.open(path, os.O_RDWR | os.O_CLOEXEC), nbytes)
-        store.set(f"open/{self.rank}", "1")
-        store.wait([f"open/{r}" for r in range(self.size)])
-        processes = [int(store.get(f"process/{r}")) for r in range(self.size)]
+        processes = [int(number) for number in exchanged(store, "process", self.rank, self.size, str(os.getpid()))]
         if self.rank == 0:
             with suppress(OSError):
                 os.unlink(str(self.block.name))

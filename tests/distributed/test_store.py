@@ -152,3 +152,53 @@ def test_rendezvous_says_at_once_what_is_wrong():
         dist.rendezvous("file://foo?rank=12&world_size=16", 12, 16)
     with pytest.raises(RuntimeError, match="must be a string"):
         dist.rendezvous(3)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "hash", "file", "prefix"])
+def test_exchanged(kind, tmp_path):
+    """Every rank gets what all have given, when all have come; who has not come is named."""
+    import flambeau.distributed as ours
+    from flambeau.distributed.store import exchanged
+
+    store = kinds(ours, tmp_path)[kind]
+    found: dict[int, list[str]] = {}
+
+    def rank(r: int) -> None:
+        found[r] = exchanged(store.clone(), "names", r, 5, f"rank {r}")
+
+    threads = [threading.Thread(target=rank, args=(r,)) for r in (3, 1, 4, 2, 0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {r: [f"rank {r}" for r in range(5)] for r in range(5)}
+    store.set_timeout(SHORT)
+    store.set("late/2", "here")
+    for r in (1, 0):
+        with pytest.raises(DistStoreError, match="late/3"):
+            exchanged(store, "late", r, 4, "")
+
+
+def test_who_waits_is_woken_by_the_last_of_his_keys():
+    """Several waiters for overlapping keys, some of whom give up; nothing of theirs stays."""
+    store = HashStore()
+    came: list[str] = []
+
+    def wait(name: str, keys: list[str], limit: float) -> None:
+        try:
+            store.wait(keys, timedelta(seconds=limit))
+            came.append(name)
+        except DistStoreError:
+            came.append(f"{name} gave up")
+
+    threads = [threading.Thread(target=wait, args=a) for a in (("ab", ["a", "b"], 20), ("b", ["b"], 20), ("bc", ["b", "c"], 0.05), ("a", ["a"], 20))]
+    for thread in threads:
+        thread.start()
+    threads[2].join()
+    store.set("a", "1")
+    threads[3].join()
+    store.set("b", "1")
+    threads[0].join()
+    threads[1].join()
+    assert came[:2] == ["bc gave up", "a"] and sorted(came[2:]) == ["ab", "b"]
+    assert not store._table._waiting
