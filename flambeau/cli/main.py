@@ -52,6 +52,21 @@ def _parser() -> argparse.ArgumentParser:
     torch.add_argument("--out", metavar="DIR", default="dist", help="of wheel: where the file goes")
     calibrate = commands.add_parser("calibrate", help="measure what work costs on this machine, once, for the compiler; some seconds")
     calibrate.add_argument("--show", action="store_true", help="only print what was measured")
+    serve = commands.add_parser("serve", help="serve the models of a folder over HTTP and gRPC")
+    serve.add_argument("folder", metavar="DIR", help="models as NAME/VERSION/model.pt2, model.onnx or model.py, settings as NAME/config.toml")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
+    serve.add_argument("--port", type=int, default=8000, help="of HTTP")
+    serve.add_argument("--grpc-port", type=int, metavar="PORT", help="also serve gRPC there")
+    serve.add_argument("--workers", type=int, default=1, help="processes; they share the weights of .pt2 files")
+    serve.add_argument("--threads", type=int, help="of the kernels of one worker (the processors divided by the workers)")
+    serve.add_argument("--allow-code", action="store_true", help="also run model.py, which is Python code")
+    serve.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="how often the folder is looked at (0: never)")
+    serve.add_argument("--max-body", type=int, default=64 << 20, metavar="BYTES", help="longest body of a request")
+    serve.add_argument("--drain", type=float, default=30.0, metavar="SECONDS", help="how long open requests may take after SIGTERM")
+    serve.add_argument("--certificate", metavar="FILE", help="of TLS, in PEM")
+    serve.add_argument("--key", metavar="FILE", help="of TLS, in PEM")
+    serve.add_argument("--tokens", metavar="FILE", help="a token a line; requests need one: Authorization: Bearer TOKEN")
+    serve.add_argument("--log-requests", action="store_true", help="log each request")
     commands.add_parser("info", help="print versions, processor, threads, memory, cache")
     return parser
 
@@ -126,6 +141,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from flambeau.cli.calibrate import calibrate
 
         return calibrate(options.show)
+    if options.command == "serve":
+        from flambeau.cli.serve import serve
+
+        return serve(options)
     from flambeau.cli.info import info
 
     return info()

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import struct
 import warnings
 import zipfile
 from typing import Any, Final
@@ -16,7 +17,8 @@ from flambeau.export.program import ExportedProgram
 from flambeau.io.checkpoint import _record
 from flambeau.io.storage_bytes import bytes_of, check_layout, storage_from, storage_of, tensor_over
 from flambeau.nn.parameter import Parameter
-from flambeau.runtime import whole_files
+from flambeau.runtime import shared_memory, whole_files
+from flambeau.runtime.buffers import foreign
 from flambeau.tensor import Tensor
 from flambeau.trace.storage import Storage
 
@@ -91,30 +93,61 @@ def load(f: Any, *, extra_files: dict[str, Any] | None = None, expected_opset_ve
         return _read(file, extra_files)
 
 
-def _read(file: Any, extra_files: dict[str, Any] | None) -> ExportedProgram:
+def load_mapped(path: str | os.PathLike[str]) -> ExportedProgram:
+    """`load`, with the tensors' bytes mapped from the file: processes that load the same file share them.
+
+    Writes to a tensor stay in this process. The file must not be changed in place while the program lives; replace it by a rename.
+    """
+    with open(path, "rb") as file:
+        return _read(file, None, os.fspath(path))
+
+
+def _read(file: Any, extra_files: dict[str, Any] | None, mapped: str | None = None) -> ExportedProgram:
     try:
         with zipfile.ZipFile(file) as archive:
-            return _program(archive, extra_files)
+            return _program(archive, extra_files, None if mapped is None else _Mapped(archive, file, mapped))
     except zipfile.BadZipFile as error:
         raise RuntimeError(f"torch.export.load: this is no .pt2 file: {error}") from None
     except (KeyError, TypeError, IndexError, AttributeError, AssertionError, RecursionError, json.JSONDecodeError) as error:
         raise ValueError(f"torch.export.load: the file's program is not what the format says ({type(error).__name__}: {error})") from error
 
 
-def _program(archive: zipfile.ZipFile, extra_files: dict[str, Any] | None) -> ExportedProgram:
+class _Mapped:
+    """Records of an archive as storages over a mapping of its file."""
+
+    def __init__(self, archive: zipfile.ZipFile, file: Any, path: str) -> None:
+        self.archive, self.file = archive, file
+        self.whole = shared_memory.from_file(path, False, file.seek(0, os.SEEK_END)).buffer()
+
+    def storage(self, name: str) -> Storage | None:
+        """A record's storage; None where it does not lie at a multiple of 64 bytes, so that it must be read."""
+        info = self.archive.getinfo(name)
+        self.file.seek(info.header_offset + 26)  # the lengths of name and extra field, which stand before the data
+        start = info.header_offset + 30 + sum(struct.unpack("<HH", self.file.read(4)))
+        if start % 64 or not info.file_size:
+            return None
+        if start + info.file_size > self.whole.nbytes:
+            raise RuntimeError(f"torch.export.load: the record {name!r} lies outside the file: it is damaged")
+        return Storage(foreign(self.whole.address + start, info.file_size, self.whole))
+
+
+def _program(archive: zipfile.ZipFile, extra_files: dict[str, Any] | None, mapped: _Mapped | None = None) -> ExportedProgram:
     names = archive.namelist()
     stem = next((n.rpartition("archive_format")[0] for n in names if n.endswith("archive_format")), None)
     if stem is None:
         raise RuntimeError("torch.export.load: this is no .pt2 file: it has no record archive_format")
 
-    def get(name: str) -> bytes:
+    def check(name: str) -> zipfile.ZipInfo:
         try:
             info = archive.getinfo(stem + name)
         except KeyError:
             raise RuntimeError(f"torch.export.load: the file has no record {name}") from None
         if info.compress_type != zipfile.ZIP_STORED:
             raise RuntimeError(f"torch.export.load: the record {name} is compressed, which .pt2 files are not")
-        return archive.read(info)
+        return info
+
+    def get(name: str) -> bytes:
+        return archive.read(check(name))
 
     version = get("archive_version").decode(errors="replace").strip()
     if version != "0":
@@ -129,8 +162,13 @@ def _program(archive: zipfile.ZipFile, extra_files: dict[str, Any] | None) -> Ex
         raise RuntimeError("torch.export.load: the program's text is longer than 1 GiB")
     model = name[len(stem) + len("models/") : -len(".json")]
     data = json.loads(archive.read(name))
-    state = _read_tensors(get, "weights", model)
-    constants = _read_tensors(get, "constants", model)
+    def storage(name: str) -> Storage:
+        check(name)
+        found = None if mapped is None else mapped.storage(stem + name)
+        return storage_from(get(name)) if found is None else found
+
+    state = _read_tensors(get, storage, "weights", model)
+    constants = _read_tensors(get, storage, "constants", model)
     example = None
     if f"{stem}data/sample_inputs/{model}.pt" in names:
         sample = get(f"data/sample_inputs/{model}.pt")
@@ -144,7 +182,7 @@ def _program(archive: zipfile.ZipFile, extra_files: dict[str, Any] | None) -> Ex
     return reading.program_of(data, state, constants, example)
 
 
-def _read_tensors(get: Any, folder: str, model: str) -> dict[str, Any]:
+def _read_tensors(get: Any, storage_of_record: Any, folder: str, model: str) -> dict[str, Any]:
     config = json.loads(get(f"data/{folder}/{model}_{folder}_config.json"))["config"]
     storages: dict[str, Storage] = {}
     found: dict[str, Any] = {}
@@ -155,7 +193,7 @@ def _read_tensors(get: Any, folder: str, model: str) -> dict[str, Any]:
         if "/" in path or path in ("", ".", ".."):
             raise ValueError(f"torch.export.load: {path!r} is no name of a record")
         if path not in storages:
-            storages[path] = storage_from(get(f"data/{folder}/{path}"))
+            storages[path] = storage_of_record(f"data/{folder}/{path}")
         kind = codes.dtype_of(m["dtype"])
         size, stride = [s["as_int"] for s in m["sizes"]], [s["as_int"] for s in m["strides"]]
         offset = m["storage_offset"]["as_int"]

@@ -15,4 +15,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'torch.ops' has no attribute {name!r}")
     from flambeau._ops import ops
 
-    return getattr(ops, name)
+    found = globals()[name] = getattr(ops, name)  # programs of torch.export ask at each call
+    return found

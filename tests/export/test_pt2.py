@@ -147,3 +147,26 @@ def test_buffers_change_in_the_loaded_program() -> None:
         loaded(*_of(flambeau, args), **_of(flambeau, kwargs))
     assert loaded.count.tolist() == [3.0] * 4
     assert set(loaded.state_dict()) == {"w", "count"}
+
+
+def test_mapped_tensors_are_those_of_the_file(tmp_path):
+    """archive.load_mapped: the same values over the file's bytes; writes stay in the process."""
+    from flambeau.export.archive import load_mapped
+
+    flambeau.manual_seed(0)
+    module = flambeau.nn.Sequential(flambeau.nn.Linear(3, 70), flambeau.nn.BatchNorm1d(70)).eval()
+    x = flambeau.randn(4, 3)
+    path = tmp_path / "m.pt2"
+    flambeau.export.save(flambeau.export.export(module, (x,)), str(path))
+    before = path.read_bytes()
+    mapped = load_mapped(path).module()
+    with flambeau.no_grad():
+        assert flambeau.equal(mapped(x), module(x))
+        assert any(p._storage.buffer.owner is not None for p in mapped.parameters())
+        for p in mapped.parameters():
+            p.add_(1.0)
+        assert not flambeau.equal(mapped(x), module(x))
+    assert path.read_bytes() == before
+    path.write_bytes(before[: len(before) // 2])
+    with pytest.raises(RuntimeError, match=r"no \.pt2 file"):
+        load_mapped(path)

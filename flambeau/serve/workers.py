@@ -1,0 +1,114 @@
+"""Several processes on one machine: they accept from one socket and map the same weights; a worker that dies is replaced."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from typing import Any, Final
+
+from flambeau.serve.settings import ServerSettings
+
+log = logging.getLogger("flambeau.serve")
+_SHORT: Final = 5.0  # seconds: who lives no longer is replaced ever more slowly
+_LONGEST_PAUSE: Final = 30.0
+
+
+class _Ending(Exception):
+    """SIGTERM or SIGINT has come."""
+
+
+def supervise(settings: ServerSettings) -> int:
+    """Run `settings.workers` processes until SIGTERM or SIGINT, which they get, too; 0 once all have ended in order, 1 if some had to be killed."""
+    folder = tempfile.mkdtemp(prefix="flambeau-metrics-")
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # before prometheus_client is imported
+    from flambeau.serve.server import listen
+
+    if settings.threads is None:
+        settings.threads = max(1, (os.cpu_count() or 1) // settings.workers)
+    sock = listen(settings)
+    begun: dict[int, float] = {}
+    pause = 0.0
+    caught: list[int] = []
+
+    def catch(number: int, frame: Any) -> None:
+        caught.append(number)
+        raise _Ending
+
+    signal.signal(signal.SIGTERM, catch)
+    signal.signal(signal.SIGINT, catch)
+    try:
+        try:
+            while True:
+                while len(begun) < settings.workers:
+                    if pause:
+                        time.sleep(pause)
+                    begun[_fork(settings, sock)] = time.monotonic()
+                pid, status = os.waitpid(-1, 0)
+                if pid not in begun:
+                    continue
+                lived = time.monotonic() - begun.pop(pid)
+                pause = 0.0 if lived > _SHORT else min(max(2 * pause, 0.5), _LONGEST_PAUSE)
+                _forget(folder, pid)
+                log.error("worker lost", extra={"fields": {"worker": pid, "status": os.waitstatus_to_exitcode(status), "seconds": round(lived, 3)}})
+        except _Ending:
+            pass
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return _end(list(begun), settings.drain_timeout)
+    finally:
+        sock.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fork(settings: ServerSettings, sock: Any) -> int:
+    pid = os.fork()
+    if pid:
+        log.info("worker started", extra={"fields": {"worker": pid}})
+        return pid
+    status = 1
+    try:
+        from flambeau.serve.server import run_process
+
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        run_process(settings, sock)
+        status = 0
+    except BaseException:
+        log.exception("worker failed")
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _forget(folder: str, pid: int) -> None:
+    """Take the gauges of a dead worker out of the metrics; its counters stay."""
+    from prometheus_client import multiprocess
+
+    multiprocess.mark_process_dead(pid, folder)
+
+
+def _end(workers: list[int], timeout: float) -> int:
+    for pid in workers:
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            continue
+    until, left = time.monotonic() + timeout + 5.0, set(workers)
+    while left and time.monotonic() < until:
+        for pid in list(left):
+            try:
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    left.discard(pid)
+            except ChildProcessError:
+                left.discard(pid)
+        time.sleep(0.02)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return 1 if left else 0
