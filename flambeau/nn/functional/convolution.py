@@ -12,6 +12,7 @@ import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, entries, functional, primitives, widen
 from flambeau.ops.result_strides import as_suggested, row_major
 from flambeau.runtime.buffers import check_available
+from flambeau.runtime.target import Target
 
 Size = int | Sequence[int]
 
@@ -101,6 +102,14 @@ def _check_fits(name: str, input: Tensor, weight: Tensor, pads: Sequence[tuple[i
         )
 
 
+def _operands(x: Tensor, w: Tensor, bias: Tensor | None, dims: int) -> tuple[Tensor, Tensor]:
+    """What is multiplied. bfloat16 stays as it is where dot instructions multiply it: sums are float32 and rounded once, unless something is added to them."""
+    host = Target.host()
+    if bias is None and dims < 3 and x.dtype is torch.bfloat16 and "bfloat16" in host.dots - host.matrix_dtypes:
+        return x, w
+    return widen(x), widen(w)
+
+
 def _finish(y: Tensor, bias: Tensor | None, batched: bool, dtype: Any) -> Tensor:
     if bias is not None:
         y = y + widen(bias).reshape((-1,) + (1,) * (y.ndim - 2))
@@ -124,7 +133,7 @@ def _convolve(
     stride, dilation = _steps(name, dims, stride=stride, dilation=dilation)
     pads = _same_padding(name, weight, stride, padding, dilation, dims)
     _check_fits(name, x, weight, pads, dilation)
-    x, w = widen(x), widen(weight)
+    x, w = _operands(x, weight, bias, dims)
     if any(a != b for a, b in pads):
         x = torch.nn.functional.pad(x, [p for a, b in reversed(pads) for p in (0, b - a)])
     before = tuple(a for a, _ in pads)
@@ -224,7 +233,7 @@ def _convolve_transposed(
             )
         shape.append(size)
     check_available(prod(shape) * input.dtype.itemsize)
-    x, w = widen(x), widen(weight)
+    x, w = _operands(x, weight, bias, dims)
     if dims == 1:
         x, w = x.unsqueeze(2), w.unsqueeze(2)
         shape.insert(2, 1)
