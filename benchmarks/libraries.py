@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 import flambeau as torch
+from flambeau.compiler.pipeline import compile_graph
 from flambeau.deploy import build
 from flambeau.deploy.record import record
-from flambeau.compiler.pipeline import compile_graph
 from flambeau.io.storage_bytes import storage_of
 from flambeau.trace.class_plans import graph_at
 from flambeau.trace.evaluate import synchronize

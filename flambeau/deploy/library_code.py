@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from flambeau.compiler.kernel import REFUSED, Address, ErrorRecord, Function, Kernel, Scratch
 from flambeau.deploy import memory_code
 from flambeau.deploy.errors import BuildError
 from flambeau.deploy.size_code import SizeCode
 from flambeau.deploy.variants import Symbol, Variant
 from flambeau.deploy.weights import HEADER, Weights
-from flambeau.compiler.kernel import REFUSED, Address, ErrorRecord, Function, Kernel, Scratch
 from flambeau.runtime.jit import symbol
 from flambeau.symbols import at_hints
 from flambeau.trace.meta import Meta

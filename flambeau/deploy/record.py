@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import flambeau
-from flambeau.deploy.errors import BuildError
 from flambeau.compiler.graph import Graph, Node, Value
+from flambeau.deploy.errors import BuildError
 from flambeau.export.graph_signature import InputKind, OutputKind
 from flambeau.export.program import ExportedProgram
 from flambeau.export.shapes import Nowhere, layout_of

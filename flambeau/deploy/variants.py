@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
 
-from flambeau.deploy.errors import BuildError
-from flambeau.deploy.record import Recorded, record
 from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch
 from flambeau.compiler.objects import texts
 from flambeau.compiler.pipeline import compile_graph
 from flambeau.compiler.plan import Plan
+from flambeau.deploy.errors import BuildError
+from flambeau.deploy.record import Recorded, record
 from flambeau.export.program import ExportedProgram
 from flambeau.runtime.target import Target
 from flambeau.symbols import Code, at_sizes, reaches

@@ -61,7 +61,8 @@ def test_infer(triton):
         found = client.infer("affine", _inputs(module, x=x), request_id="7")
         assert np.array_equal(found.as_numpy("output"), x * 2 + 1)
     ids, flags = np.arange(10).reshape(2, 5), np.array([True, False])
-    found = client.infer("sums", _inputs(module, flags=flags, ids=ids), outputs=[module.InferRequestedOutput("output_0"), module.InferRequestedOutput("output_1")])
+    outputs = [module.InferRequestedOutput("output_0"), module.InferRequestedOutput("output_1")]
+    found = client.infer("sums", _inputs(module, flags=flags, ids=ids), outputs=outputs)
     assert found.as_numpy("output_0").tolist() == [10, 35] and found.as_numpy("output_1").tolist() == [False, True]
 
 
@@ -78,7 +79,7 @@ def test_requests_at_once(triton, server):
         answers = queue.Queue()
         for i, a in enumerate(x):
             client.async_infer("affine", _inputs(module, x=a), lambda result, error, i=i: answers.put((i, result, error)))
-        got = dict((i, (r, e)) for i, r, e in [answers.get(timeout=20) for _ in x])
+        got = {i: (r, e) for i, r, e in [answers.get(timeout=20) for _ in x]}
         assert all(e is None for _, e in got.values())
         found = [got[i][0].as_numpy("output") for i in range(20)]
     assert all(np.array_equal(f, a * 2 + 1) for f, a in zip(found, x, strict=True))
@@ -88,8 +89,8 @@ def test_errors_name_what_is_wrong(triton):
     module, client = triton
     from tritonclient.utils import InferenceServerException
 
-    wrong = [("affine", {"x": np.zeros((1, 4), np.float32)}, "shape"), ("affine", {"x": np.zeros((1, 3))}, "FP32"), ("none", {"x": np.zeros((1, 3))}, "no model"),
-             ("affine", {"y": np.zeros((1, 3), np.float32)}, "input")]  # fmt: skip
+    wrong = [("affine", {"x": np.zeros((1, 4), np.float32)}, "shape"), ("affine", {"x": np.zeros((1, 3))}, "FP32"),
+             ("none", {"x": np.zeros((1, 3))}, "no model"), ("affine", {"y": np.zeros((1, 3), np.float32)}, "input")]  # fmt: skip
     for name, arrays, says in wrong:
         with pytest.raises(InferenceServerException, match=says):
             client.infer(name, _inputs(module, **arrays))
