@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments (after -- if one is --html)")
     build = commands.add_parser("build", help="make a library of an exported model (.pt2), called from C, Rust or Python without flambeau")
     build.add_argument("model", metavar="MODEL.pt2", help="what torch.export.save has written")
-    build.add_argument("--target", required=True, help="host, x86-64-v3, znver4, sapphirerapids, aarch64-linux, aarch64-android, apple-m1")
+    build.add_argument("--target", required=True, help="host, x86-64-v3, znver4, sapphirerapids, aarch64-linux, aarch64-android, apple-m1, wasm32")
     build.add_argument("-o", "--out", metavar="DIR", required=True, help="where the library, its header and the examples go")
     build.add_argument("--name", help="what its functions begin with (the file's name)")
     build.add_argument("--weights", choices=("beside", "inside"), default="beside", help="in a file of their own, or in the library")

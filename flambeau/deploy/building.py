@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from flambeau.deploy import code, examples, header, link, python_loader, weights
+from flambeau.deploy import code, examples, header, link, python_loader, web_module, weights
 from flambeau.deploy.errors import BuildError
 from flambeau.deploy.interface import Interface, argument, check_name, symbols_of
 from flambeau.deploy.library_code import Library
@@ -21,6 +21,7 @@ from flambeau.runtime.target import Target
 from flambeau.runtime.whole_files import replacing
 
 _MOST_INSIDE: Final = 256 << 20  # bytes of weights in a library: the text of the module has three times as many
+_STACK: Final = 1 << 18  # bytes, of a WebAssembly module
 
 
 def build(
@@ -34,6 +35,7 @@ def build(
     """
     machine = Target.named(target)
     link.check(machine)
+    wasm = machine.architecture == "wasm32"
     program = model if isinstance(model, ExportedProgram) else load(model)
     stem = Path(os.fspath(model)).stem if not isinstance(model, ExportedProgram) else "model"
     called = check_name(name if name is not None else re.sub(r"\W", "_", stem).lower())
@@ -49,10 +51,12 @@ def build(
     results = [s.arg.name for s in program.graph_signature.output_specs]
     outputs = tuple([argument(n, m.shape, m.dtype, symbols) for n, m in zip(results, first.output_metas, strict=True)])
     interface = Interface(called, target, symbols, inputs, outputs, len(block.content), weights_inside)
-    library = Library(called, symbols, variants, block, weights_inside, wasm=False)
+    library = Library(called, symbols, variants, block, weights_inside, wasm)
     texts = {key: text for v in variants for key, text in v.texts.items()}
     report(f"{len(texts)} kernels in {len(variants)} plans")
     content = code.object_of(library.text(), texts.values(), library.exported(), machine)
+    if wasm:
+        return _web(Path(os.fspath(out)), interface, machine, content, block.content, library.exported())
     return _native(Path(os.fspath(out)), interface, machine, content, block.content)
 
 
@@ -78,6 +82,22 @@ def _native(folder: Path, x: Interface, target: Target, content: bytes, block: b
             shared: (own / shared).read_bytes(), static: (own / static).read_bytes(), f"{x.name}.h": header.header(x).encode(),
             "CMakeLists.txt": header.cmake(x, shared).encode(), "example.c": examples.in_c(x).encode(), "example.rs": examples.in_rust(x).encode(),
             f"{x.name}.py": python_loader.module(x, shared).encode(),
+        }  # fmt: skip
+    if not x.inside:
+        files[f"{x.name}.weights"] = block
+    return write(folder, files)
+
+
+def _web(folder: Path, x: Interface, target: Target, content: bytes, block: bytes, exported: list[str]) -> list[Path]:
+    """Write the folder of a WebAssembly library: what npm takes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        own = Path(temporary)
+        (own / "code.o").write_bytes(content)
+        link.wasm(own / "code.o", own / "code.wasm", exported, target, _STACK)
+        files = {
+            f"{x.name}.wasm": (own / "code.wasm").read_bytes(), f"{x.name}.mjs": web_module.module(x).encode(),
+            f"{x.name}.d.mts": web_module.types(x).encode(), "package.json": web_module.package(x).encode(),
         }  # fmt: skip
     if not x.inside:
         files[f"{x.name}.weights"] = block

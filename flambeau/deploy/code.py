@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from flambeau.deploy import memory_code
 from flambeau.runtime import jit
 from flambeau.runtime.target import Target
 
@@ -21,6 +22,8 @@ def object_of(own: str, kernels: Iterable[str], exported: Iterable[str], target:
         whole.link_in(_parsed(text, context, machine))
     if any("double" in text and "to half" in text for text in texts):  # where the code generator may call it
         whole.link_in(_parsed(jit.TO_HALF_TEXT, context, machine))
+    if target.architecture == "wasm32":  # the code generator may call them; its linker leaves out what is not called
+        whole.link_in(_parsed(memory_code.WIDE, context, machine))
     public = frozenset(exported)
     for function in whole.functions:
         if not function.is_declaration and function.name not in public:

@@ -77,7 +77,8 @@ class Library:
 
     def exported(self) -> list[str]:
         """The names of the functions that callers see."""
-        return [f"{self.name}_{f}" for f in ("create", "destroy", "reserve", "run", "error", "status_text", "input_shape", "output_shape")]
+        own = ("create", "destroy", "reserve", "run", "error", "status_text", "input_shape", "output_shape", *(["take"] if self.wasm else []))
+        return [f"{self.name}_{f}" for f in own]
 
     def text(self) -> str:
         """The whole module but for the kernels."""
@@ -85,6 +86,8 @@ class Library:
         for i, v in enumerate(self.variants):
             parts += [self._holds(i, v), self._place(i, v), self._run_variant(i, v)]
         parts += [self._prepare(), self._create(), self._entries(), self._shapes("input", self.inputs), self._shapes("output", self.outputs)]
+        if self.wasm:  # memory for what callers put there
+            parts.append(f"define ptr @{self.name}_take(i64 %bytes) {{\n  %p = call ptr @take(i64 %bytes)\n  ret ptr %p\n}}")
         if self.inside:
             parts.append(f"@weights = internal constant [{len(self.weights.content)} x i8] {_bytes_text(self.weights.content)}, align 64")
         for s, label in self.strings.items():

@@ -37,6 +37,8 @@ def _is_native(target: Target) -> bool:
 
 def check(target: Target) -> None:
     """BuildError if there is no linker for the target here: it is better told before the plans are made."""
+    if target.architecture == "wasm32" and shutil.which("wasm-ld"):
+        return
     if not (_is_native(target) and _compiler() and shutil.which("ar")):
         _need_zig(target)
 

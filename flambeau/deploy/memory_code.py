@@ -168,6 +168,88 @@ done:
 }
 """
 
+# Integers of 128 bits, which WebAssembly has not: what LLVM calls for their products and shifts.
+WIDE: Final = """
+define i128 @__multi3(i128 %a, i128 %b) {
+  %al = trunc i128 %a to i64
+  %as = lshr i128 %a, 64
+  %ah = trunc i128 %as to i64
+  %bl = trunc i128 %b to i64
+  %bs = lshr i128 %b, 64
+  %bh = trunc i128 %bs to i64
+  %a0 = and i64 %al, 4294967295
+  %a1 = lshr i64 %al, 32
+  %b0 = and i64 %bl, 4294967295
+  %b1 = lshr i64 %bl, 32
+  %p00 = mul i64 %a0, %b0
+  %p01 = mul i64 %a0, %b1
+  %p10 = mul i64 %a1, %b0
+  %p11 = mul i64 %a1, %b1
+  %c = lshr i64 %p00, 32
+  %mid = add i64 %p10, %c
+  %midl = and i64 %mid, 4294967295
+  %mid2 = add i64 %p01, %midl
+  %mids = shl i64 %mid2, 32
+  %p0 = and i64 %p00, 4294967295
+  %lo = or i64 %mids, %p0
+  %mh = lshr i64 %mid, 32
+  %m2h = lshr i64 %mid2, 32
+  %h1 = add i64 %p11, %mh
+  %h2 = add i64 %h1, %m2h
+  %x1 = mul i64 %al, %bh
+  %x2 = mul i64 %ah, %bl
+  %h3 = add i64 %h2, %x1
+  %hi = add i64 %h3, %x2
+  %wl = zext i64 %lo to i128
+  %wh = zext i64 %hi to i128
+  %ws = shl i128 %wh, 64
+  %r = or i128 %ws, %wl
+  ret i128 %r
+}
+define i128 @__ashlti3(i128 %a, i32 %by) {
+  %lo = trunc i128 %a to i64
+  %as = lshr i128 %a, 64
+  %hi = trunc i128 %as to i64
+  %wide = zext i32 %by to i64
+  %n = and i64 %wide, 63
+  %over = icmp uge i64 %wide, 64
+  %l = shl i64 %lo, %n
+  %half = lshr i64 %lo, 1
+  %back = xor i64 %n, 63
+  %carry = lshr i64 %half, %back
+  %hs = shl i64 %hi, %n
+  %h = or i64 %hs, %carry
+  %rl = select i1 %over, i64 0, i64 %l
+  %rh = select i1 %over, i64 %l, i64 %h
+  %wl = zext i64 %rl to i128
+  %wh = zext i64 %rh to i128
+  %ws = shl i128 %wh, 64
+  %r = or i128 %ws, %wl
+  ret i128 %r
+}
+define i128 @__lshrti3(i128 %a, i32 %by) {
+  %lo = trunc i128 %a to i64
+  %as = lshr i128 %a, 64
+  %hi = trunc i128 %as to i64
+  %wide = zext i32 %by to i64
+  %n = and i64 %wide, 63
+  %over = icmp uge i64 %wide, 64
+  %h = lshr i64 %hi, %n
+  %twice = shl i64 %hi, 1
+  %back = xor i64 %n, 63
+  %carry = shl i64 %twice, %back
+  %ls = lshr i64 %lo, %n
+  %l = or i64 %ls, %carry
+  %rl = select i1 %over, i64 %h, i64 %l
+  %rh = select i1 %over, i64 0, i64 %h
+  %wl = zext i64 %rl to i128
+  %wh = zext i64 %rh to i128
+  %ws = shl i128 %wh, 64
+  %r = or i128 %ws, %wl
+  ret i128 %r
+}
+"""
+
 
 def text(wasm: bool) -> str:
     """The functions for a target with 64-bit addresses and a C library, or for WebAssembly."""

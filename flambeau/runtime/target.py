@@ -138,6 +138,7 @@ class Target:
     dots: frozenset[str] = frozenset()
     workers: int = 1  # threads that may take part
     costs: Costs = DEFAULT
+    fused: bool = True  # whether it multiplies and adds floats in one instruction, rounded once
 
     @property
     def is_host(self) -> bool:
@@ -146,7 +147,9 @@ class Target:
 
     @property
     def registers(self) -> int:
-        """Vector registers that code can name."""
+        """Vector registers that code can name; of WebAssembly, which names none, what an engine leaves of x86-64's 16."""
+        if self.architecture == "wasm32":
+            return 12
         return 32 if self.vector_bits == 512 or self.architecture in _ARM else 16
 
     @property
@@ -176,7 +179,7 @@ class Target:
         """Names it in keys of what is kept beyond a compilation, with all that plans and kernels depend on."""
         unit = ",".join([*sorted(self.matrix_dtypes), *sorted(f"dot {name}" for name in self.dots)])
         processor = fingerprint() if self.is_host else f"{self.name}:{self.triple}:{self.cpu}:{self.features}"
-        return f"{processor}:{self.vector_bits}:{self.caches}:{unit}:{self.workers}:{self.costs.key()}"
+        return f"{processor}:{self.vector_bits}:{self.caches}:{unit}:{self.workers}:{self.costs.key()}{'' if self.fused else ':two roundings'}"
 
     @classmethod
     def host(cls) -> Target:
@@ -216,6 +219,7 @@ NAMED: Final = {
         ),
         Target("aarch64-linux", "aarch64", 128, (64 * _KIB, 512 * _KIB, 8 * _MIB), f"aarch64-{_LINUX}", "generic", "+neon"),
         Target("aarch64-android", "aarch64", 128, (64 * _KIB, 512 * _KIB, 4 * _MIB), "aarch64-unknown-linux-android", "generic", "+neon"),
+        Target("wasm32", "wasm32", 128, (32 * _KIB, 512 * _KIB, 8 * _MIB), "wasm32-unknown-unknown", "generic", "+simd128,+nontrapping-fptoint", fused=False),
         Target("apple-m1", "arm64", 128, (128 * _KIB, 12 * _MIB, 8 * _MIB), "arm64-apple-macosx11.0.0", "apple-m1"),
     )
 }  # fmt: skip

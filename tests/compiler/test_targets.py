@@ -161,7 +161,7 @@ def test_every_fact_of_a_target_is_in_its_key() -> None:
         replace(target, **facts)
         for facts in (
             {"name": "x"}, {"triple": "x"}, {"cpu": "x"}, {"features": "x"}, {"vector_bits": 256}, {"caches": (1, 2, 3)},
-            {"matrix": frozenset(("int8",))}, {"workers": 7}, {"costs": costs.Costs(stream_bytes=1)},
+            {"matrix": frozenset(("int8",))}, {"workers": 7}, {"fused": False}, {"costs": costs.Costs(stream_bytes=1)},
         )
     ]  # fmt: skip
     assert len({target.key(), *[other.key() for other in others]}) == 1 + len(others)

@@ -144,3 +144,26 @@ define i64 @{jit.symbol(key)}(ptr %memory, ptr %words) {{
     expected = bytearray(content)
     expected[to : to + count] = bytes([7]) * count if name == "memset" else content[start : start + count]
     assert memory.raw == bytes(expected)
+
+
+@SETTINGS
+@given(st.integers(0, 2**128 - 1), st.integers(0, 2**128 - 1), st.integers(0, 127), st.sampled_from(("__multi3", "__ashlti3", "__lshrti3")))
+def test_wide_integers(a: int, b: int, shift: int, name: str) -> None:
+    key = f"test of wide {name}"
+    second = ("i128", "%b") if name == "__multi3" else ("i32", "%n")
+    text = memory_code.WIDE.replace("__", "own__") + f"""
+define i64 @{jit.symbol(key)}(ptr %out, ptr %in) {{
+  %a = load i128, ptr %in, align 8
+  %q = getelementptr i8, ptr %in, i64 16
+  %b = load i128, ptr %q, align 8
+  %n = trunc i128 %b to i32
+  %r = call i128 @own{name}(i128 %a, {second[0]} {second[1]})
+  store i128 %r, ptr %out, align 8
+  ret i64 0
+}}"""
+    right = b if name == "__multi3" else shift
+    given = ctypes.create_string_buffer(a.to_bytes(16, "little") + right.to_bytes(16, "little"), 32)
+    out = ctypes.create_string_buffer(16)
+    function(key, text)(out, given)
+    expected = a * b if name == "__multi3" else a << shift if name == "__ashlti3" else a >> shift
+    assert int.from_bytes(out.raw, "little") == expected % 2**128

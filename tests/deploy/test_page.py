@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -12,13 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+NODE = shutil.which("node")
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is wanted")
 def test_the_page(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "deploy.md").read_text()
     make, use = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    build, compile_ = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    build, compile_, web = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     (tmp_path / "make.py").write_text(make)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     shell = f'flambeau() {{ {sys.executable} -m flambeau "$@"; }}\nset -e\n'
@@ -28,5 +30,12 @@ def test_the_page(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "result.bin").stat().st_size == 3 * 10 * 4
     done = subprocess.run([sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.stdout == "(3, 10)\n", done.stderr
+    if NODE and importlib.util.find_spec("ziglang"):
+        done = subprocess.run(["bash", "-c", shell + web.partition("\n")[2]], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        (program,) = re.findall(r"```js\n(.*?)```", page, re.DOTALL)
+        (tmp_path / "use.mjs").write_text(program)
+        done = subprocess.run([NODE, "use.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.stdout == "[ 3, 10 ]\n", done.stderr
     listed = set(re.findall(r"`([\w.]+)`", page[page.index("| file |") : page.index("A C compiler makes")])) - {"digits", "digits_static"}
     assert listed == {p.name for p in (tmp_path / "out").iterdir()} - {"example", "result.bin"}

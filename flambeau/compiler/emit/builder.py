@@ -114,7 +114,9 @@ class Builder:
 
     # -- memory -------------------------------------------------------------------------------------------------
     def prefetch(self, address: str, level: int = 2, write: bool = False) -> None:
-        """Have the line of memory at an address brought into the cache of this level (1 to 3), to be read or written."""
+        """Have the line of memory at an address brought into the cache of this level (1 to 3), to be read or written; nothing where no instruction does."""
+        if self.target.architecture == "wasm32":
+            return
         arguments = [("ptr", address), ("i32", str(int(write))), ("i32", str(4 - level)), ("i32", "1")]
         self.call("void", "llvm.prefetch.p0", arguments)
 

@@ -126,8 +126,24 @@ class Lanes:
         return self.like(0) - self
 
     def fma(self, factor: Number | Lanes, addend: Number | Lanes) -> Lanes:
-        """`self * factor + addend`, rounded once."""
-        return self.call("fma", factor, addend)
+        """`self * factor + addend`, rounded once; where the machine has no such instruction, with errors of products and sums that are as exact."""
+        if self.b.target.fused:
+            return self.call("fma", factor, addend)
+        factor, addend = self.like(factor), self.like(addend)
+        if self.element == "float":  # a double holds the product exactly
+            wide = Lanes(self.b, "double", self.width, "")
+            x, y, z = (wide._new(f"fpext {v.type} {v.name} to {wide.type}") for v in (self, factor, addend))
+            total = x * y + z
+            return self._new(f"fptrunc {wide.type} {total.name} to {self.type}")
+        product = self * factor
+        rest = _split_product(self, factor, product)
+        total = product + addend
+        back = total - product
+        return total + (((product - (total - back)) + (addend - back)) + rest)
+
+    def multiply_add(self, factor: Number | Lanes, addend: Number | Lanes) -> Lanes:
+        """`self * factor + addend`, rounded once where the machine does so in one instruction, else twice: where only speed counts."""
+        return self.fma(factor, addend) if self.b.target.fused else self * factor + addend
 
     def __abs__(self) -> Lanes:
         if self.is_float:
@@ -249,7 +265,7 @@ def polynomial(x: Lanes, coefficients: list[float]) -> Lanes:
     """Horner's rule with fused multiply-add; `coefficients` from the constant term upwards."""
     value = x.like(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
-        value = value.fma(x, coefficient)
+        value = value.multiply_add(x, coefficient)
     return value
 
 
@@ -258,7 +274,7 @@ def estrin(x: Lanes, coefficients: list[float]) -> Lanes:
     terms = [x.like(c) for c in coefficients]
     power = x
     while len(terms) > 1:
-        pairs = [terms[i + 1].fma(power, terms[i]) for i in range(0, len(terms) - 1, 2)]
+        pairs = [terms[i + 1].multiply_add(power, terms[i]) for i in range(0, len(terms) - 1, 2)]
         if len(terms) % 2:
             pairs.append(terms[-1])
         terms = pairs
@@ -289,3 +305,14 @@ def repeat_while(
     b.lines[at:at] = phis
     b.label(done)
     return values
+
+
+def _split_product(x: Lanes, y: Lanes, product: Lanes) -> Lanes:
+    """What the rounded product of two doubles lacks of the exact one (T. J. Dekker, 1971: halves of 26 bits); for sizes whose halves do not overflow."""
+    def halves(v: Lanes) -> tuple[Lanes, Lanes]:
+        scaled = v * 134217729.0  # 2^27 + 1
+        high = scaled - (scaled - v)
+        return high, v - high
+
+    (a, b), (c, d) = halves(x), halves(y)
+    return b * d - (((product - a * c) - b * c) - a * d)

@@ -96,14 +96,14 @@ class Facts:
 
 
 def direct_tile(element: Element, vector_bits: int, registers: int, short_rows: bool = False) -> Tile:
-    """14 pixels by 2 vectors of channels (28 accumulators of 32 registers), 6 by 2 of 16 registers.
+    """14 pixels by 2 vectors of channels (28 accumulators of 32 registers), 6 by 2 of 16 registers, 4 by 2 of fewer.
 
     `short_rows`: 4 by 4 of 32 registers: rows of 4 pixels have too few sums with 2 vectors.
     """
     width = max(1, vector_bits // (8 * element.compute_bytes))
     if short_rows and registers >= 32:
         return Tile(4, 4, width)
-    return Tile(14 if registers >= 32 else 6, 2, width)
+    return Tile(14 if registers >= 32 else 6 if registers >= 16 else 4, 2, width)
 
 
 def lanes_are_filled(p: Problem, gradient: bool) -> bool:

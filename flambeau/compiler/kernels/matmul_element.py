@@ -111,8 +111,10 @@ class Element:
         return b.op(f"{'fadd' if self.is_float else 'add'} {vector(self.compute, width)} {x}, {y}")
 
     def multiply_add(self, b: Builder, width: int, x: str, y: str, accumulator: str) -> str:
-        """x * y + accumulator, rounded once if floating."""
+        """x * y + accumulator, rounded once if floating and the machine can in one instruction."""
         type_ = vector(self.compute, width)
+        if self.is_float and not b.target.fused:
+            return b.op(f"fadd {type_} {b.op(f'fmul {type_} {x}, {y}')}, {accumulator}")
         if not self.is_float:
             return b.op(f"add {type_} {b.op(f'mul {type_} {x}, {y}')}, {accumulator}")
         letter = "f32" if self.compute == "float" else "f64"
@@ -196,13 +198,14 @@ def register_tile(element: Element, vector_bits: int, registers: int) -> Tile:
     """The tile for a machine with `registers` vector registers of `vector_bits`.
 
     Rows and columns follow the count of registers: rows x vectors accumulators, `vectors` of b and one broadcast of a
-    must fit: 14 x 2 + 3 of 32 (AVX-512), 6 x 2 + 3 of 16 (AVX2), and 8 x 3 + 4 of 32 with 128 bits (NEON).
+    must fit: 14 x 2 + 3 of 32 (AVX-512), 6 x 2 + 3 of 16 (AVX2), and 8 x 3 + 4 of 32 with 128 bits (NEON); 4 x 2 of WebAssembly, whose
+    products stand in registers before they are added.
     """
     width = max(1, vector_bits // (8 * element.compute_bytes))
     if element.parts == 2:  # two accumulators an element: rows x 1 x 2
         return Tile(8 if registers >= 32 else 4, 1, width)
     if registers < 32:
-        return Tile(6, 2, width)
+        return Tile(6 if registers >= 16 else 4, 2, width)
     if vector_bits <= 128:
         return Tile(8, 3, width)
     return Tile(14, 2, width)
