@@ -18,6 +18,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--epochs", type=int, help="passes over the training images (20 on the shipped digits, 3 with --data)")
     demo.add_argument("--out", metavar="DIR", default="flambeau-demo", help="where the checkpoint and the picture go")
     demo.add_argument("--seed", type=int, default=1, help="of the random numbers")
+    demo.add_argument("--web", action="store_true", help="write two pages that compute in the browser instead: digits that are drawn, a GPT that writes")
+    demo.add_argument("--steps", type=int, help="with --web: of the GPT's training (1500)")
     run = commands.add_parser("run", help="run a PyTorch script: `import torch` gives flambeau")
     run.add_argument("-m", dest="module", metavar="MODULE", help="run a module instead of a file")
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="SCRIPT [ARGS]", help="the Python file, and its own arguments")
@@ -92,6 +94,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(words)
     if options.command == "demo":
+        if options.web:
+            from flambeau.cli.demo_web import demo_web
+
+            return demo_web(options.epochs, options.steps, options.out, options.seed)
         from flambeau.cli.demo import demo
 
         return demo(options.data, options.epochs, options.out, options.seed)
