@@ -16,13 +16,14 @@ from flambeau.autograd.captures import goes_on
 from flambeau.autograd.contents import exchanged, part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.hooks import Pass, current, keep, pack_saved, saved, unpacked
-from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, trace_region
+from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, known_tape, trace_region
 from flambeau.autograd.ways import Ways, spread, tape_spread
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import CPU
 from flambeau.ops.signatures import flag
 from flambeau.statistics import counters
 from flambeau.trace import stand_ins
+from flambeau.trace.ahead import remember
 from flambeau.trace.arrival import arrival, value_at
 from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
@@ -357,7 +358,8 @@ class Engine:
         if type(tape) is not TapeAt or segment.packed or segment.freed != tape.freed:
             return exact()
         skeleton = (SEGMENT, tape.whole, tape.kept, *key[2:])
-        return follow(self.tr, key, skeleton, tape.sizes, lambda sizes: self._make(segment, TapeAt(tape.whole, sizes, tape.kept), key, *rest), exact)
+        name = partial(_key_of_segment, tape.whole, tape.kept, key[2:])
+        return follow(self.tr, key, skeleton, tape.sizes, lambda sizes: self._make(segment, TapeAt(tape.whole, sizes, tape.kept), key, *rest), exact, name=name)
 
     def _check_versions(self, segment: Segment, info: StageInfo) -> None:
         for slot in info.boundaries_used:
@@ -451,6 +453,12 @@ class Engine:
             seen.add(g._slot)
             out.append(g)
         return out
+
+
+def _key_of_segment(whole: Tape, kept: Any, rest: Any, sizes: tuple[int, ...]) -> Any:
+    """The key of a stage of a segment whose trace had these sizes; None if there has been none."""
+    tape = known_tape(whole, sizes, kept)
+    return None if tape is None else (SEGMENT, tape, *rest)
 
 
 def _own_copy(t: Tensor, gradient: Tensor) -> Tensor:
@@ -576,11 +584,24 @@ def _remember(before: State, key: Any, end: State) -> None:
         return
     _, stage, _, _, seed, _ = path[:6]
     modes = [path[i].edge[0] for i in (0, 2, 3, 5)]
-    known = type(stage.info) is StageInfo and seed.plain and all(mode == GRAD_MODE for mode in modes)
+    if type(stage.info) is not StageInfo or not seed.plain or any(mode != GRAD_MODE for mode in modes):
+        return
     boundaries = local.trace.boundaries
-    if known and not any((m := boundaries[slot].tensor._meta).bits or m.shape != local.trace.value(slot).shape for slot in stage.info.slots):
-        stage.info.seed, stage.info.end = seed, end
-        before.children[key] = stage
+    shapes: dict[int, Any] = {s.slot: s.meta.shape for s in before.path() if s.leaf and s.meta is not None}
+    for slot in stage.info.slots:
+        m = boundaries[slot].tensor._meta
+        shape = shapes.get(slot)
+        if m.bits or m.shape != (local.trace.value(slot).shape if shape is None else shape):
+            return
+    _give_name(key, path[::-1])
+    remember(before, key, 6, partial(_give_name, key))
+
+
+def _give_name(key: Any, path: list[State]) -> None:
+    """Give the pass that this path is a short name: see `_remember`."""
+    before, _, seed, _, _, stage, end = path
+    stage.info.seed, stage.info.end = seed, end
+    before.children[key] = stage
 
 
 def grad(

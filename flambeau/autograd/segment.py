@@ -161,6 +161,11 @@ def tape_at(variant: Any, sizes: tuple[int, ...], model: State, preserved: set[i
     return found
 
 
+def known_tape(whole: Tape, sizes: tuple[int, ...], kept: tuple[Any, ...]) -> Tape | None:
+    """The tape of a plan by class at given sizes, if there is one."""
+    return _TAPES.get(("class", whole, sizes, kept))
+
+
 class Segment:
     """One run of a trace whose gradients can still be asked for."""
 

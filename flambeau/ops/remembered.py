@@ -274,7 +274,7 @@ def _remember(tr: Trace, form: Form, expected: list[Any], made: list[Any], slots
             call.tail = _tail(chain[edges - 1] if edges else before, chain[edges:], slots, form.body.__name__)
         call.result = _result(result, made)
     except _Unknown:
-        _missed(first, first.call or KnownCall(None, ()), tr.gen)
+        _missed(first, _last(first), tr.gen)
         return
     count = sum([len(s.parameters) for s in chain[:edges]])
     call.numbers = tuple(tr.params[len(tr.params) - count :])
@@ -287,6 +287,14 @@ def _open(state: State, gen: int) -> bool:
     """Whether a state may remember another call."""
     call = state.call
     return call is None or call.misses < MOST_MISSES or call.gen == gen or gen - call.gen >= _REST
+
+
+_NOT_YET: Final = KnownCall(None, ())
+
+
+def _last(state: State) -> KnownCall:
+    """The call that a state remembers, or one that is none."""
+    return KnownCall(None, ()) if state.call is None or state.call is _NOT_YET else state.call
 
 
 def _missed(state: State, call: KnownCall, gen: int) -> None:
@@ -327,6 +335,9 @@ def _run_and_remember(form: Form, args: tuple[Any, ...]) -> Any:
     before = tr.state
     if not _open(before, tr.gen):
         return form.call(args)
+    if before.call is None and before.sizes:
+        before.call = _NOT_YET  # a path at new sizes is not likely to come again
+        return form.call(args)
     made_of_models = counters.class_edges
     made: list[Any] = []
     expected: list[Any] = []
@@ -348,13 +359,13 @@ def _run_and_remember(form: Form, args: tuple[Any, ...]) -> Any:
     if tr.looks != looks or counters.class_edges != made_of_models:
         return result  # the next call may look at something else; at sizes that are new, it is not likely to come again
     if tr.gen != gen or _drawn() != drawn:
-        _missed(before, before.call or KnownCall(None, ()), gen)
+        _missed(before, _last(before), gen)
         return result
     if not form.writes:
         try:
             expected = [_expected(a, gen, made if tensor else None) for a, tensor in zip(args, form.tensors, strict=True)]
         except _Unknown:
-            _missed(before, before.call or KnownCall(None, ()), gen)
+            _missed(before, _last(before), gen)
             return result
         slots = [t._slot if t._gen == gen else None for t in made]
     _remember(tr, form, expected, made, slots, result, before, tensors)

@@ -20,8 +20,9 @@ from flambeau.runtime.untracked import keep, record, untrack_all
 from flambeau.statistics import counters
 from flambeau.symbols import Code, Recording, at_sizes, reaches
 from flambeau.trace import classes
-from flambeau.trace.classes import compared, over_symbols, tried
+from flambeau.trace.classes import over_symbols
 from flambeau.trace.forgetting import account
+from flambeau.trace.from_model import compared, made_at, tried
 from flambeau.trace.state import State
 from flambeau.trace.tiers import in_pieces
 from flambeau.trace.while_set import while_set
@@ -42,13 +43,14 @@ MOST_VARIANTS: Final = 12  # plans of one model for the same living results, bef
 class PlanVariant:
     """A plan over symbols. `numbers(sizes)`: what of it depends on sizes, or None where a guard does not hold."""
 
-    __slots__ = ("assembly", "dead", "made_at", "numbers", "plan", "tape", "varied", "verified", "workers")
+    __slots__ = ("assembly", "dead", "made_at", "numbers", "plan", "tape", "untried", "verified", "workers")
 
     def __init__(self, plan: TracePlan, rec: Recording, sizes: tuple[int, ...]) -> None:
         self.plan = plan
-        self.made_at = sizes
-        self.varied: set[int] = set()  # see classes.tried
         self.verified = self.dead = False
+        self.made_at: tuple[int, ...] = ()
+        self.untried: tuple[tuple[int, int], ...] = ()
+        made_at(self, sizes)  # see from_model.tried
         self.tape: Any = None  # of the path over symbols (autograd/segment.py)
         compiled = plan.plan
         self.workers = compiled.placement.workers

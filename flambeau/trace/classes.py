@@ -16,13 +16,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.compiler.graph import Node, Value, contiguous_strides
-from flambeau.runtime.untracked import record, untrack_all
+from flambeau.runtime.untracked import untrack_all
 from flambeau.statistics import counters
-from flambeau.symbols import Code, Recording, at_sizes, symbolic
+from flambeau.symbols import Code, Recording, at_sizes
+from flambeau.trace.ahead import came_by, reached
 from flambeau.trace.fragment import Moved, OffsetNeeded
+from flambeau.trace.from_model import NEW, Ints, Symbol, Variant, compared, made_at, tried
 from flambeau.trace.meta import Meta, is_dense, meta
 from flambeau.trace.place import line_here
-from flambeau.trace.state import IN, OBSERVATIONS, Bound, Out, State
+from flambeau.trace.state import IN, State
 from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
@@ -32,52 +34,6 @@ SIZES_MET: Final = 2  # how many sizes a place is met with one by one: a last ba
 MOST_VARIANTS: Final = 8  # models of one call at one place, before it is given up
 SIZED: Final = frozenset(("shape", "size", "sizes", "length", "strides", "storage_offset"))  # names of static parameters that are sizes
 ENABLED: Final = [os.environ.get("FLAMBEAU_CLASSES", "1") not in ("", "0")]  # off: every path is recorded at its own sizes; the bits are the same
-
-Ints = tuple[Any, ...]
-
-
-@record
-class Variant:
-    """One model of an edge: `match(sizes, ints)` gives the sizes of the path with it, or None where it does not hold."""
-
-    __slots__ = ("dead", "evaluate", "made_at", "match", "met", "metas", "model", "varied", "verified")
-
-    def __init__(self, met: Ints, model: State | None) -> None:
-        self.met = met  # the sizes in the key with which it was met first
-        self.model = model  # None: only known to have been met, without symbols
-        self.match: Callable[[tuple[int, ...], Ints], tuple[int, ...] | None] | None = None
-        self.evaluate: Callable[[tuple[int, ...]], Any] | None = None
-        self.made_at: tuple[int, ...] = ()
-        self.metas: tuple[Meta, ...] = ()  # of its results, over symbols
-        self.varied: set[int] = set()  # the symbols that were others when it was compared
-        self.verified = False  # all of them were
-        self.dead = False
-
-
-def tried(variant: Any, sizes: tuple[int, ...]) -> bool:
-    """Whether a variant was compared at other values of each symbol that is another one here than where it was made. What it may have taken for the same
-    at all sizes, unseen, depends on one of them."""
-    varied = variant.varied
-    return variant.verified or (not variant.dead and all(x == y or i in varied for i, (x, y) in enumerate(zip(sizes, variant.made_at, strict=True))))
-
-
-def compared(variant: Any, sizes: tuple[int, ...]) -> None:
-    """It was right at these sizes."""
-    variant.varied.update([i for i, (x, y) in enumerate(zip(sizes, variant.made_at, strict=True)) if x != y])
-    variant.verified = len(variant.varied) == len(sizes)
-
-
-class New:
-    """A symbol that an edge introduces."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "new"
-
-
-NEW: Final = New()
-
 
 class View:
     """The path of a trace as its models say it, over symbols: what recording with symbols looks at."""
@@ -185,6 +141,32 @@ def of_call(op: Any, key: Any, args: Any, sizes: tuple[int, ...], anywhere: bool
     return (tuple(skeleton), tuple(ints)) if ints else (key, ())
 
 
+def call_key(key: Any, places: tuple[tuple[int, int], ...], ints: Ints) -> Any:
+    """The key of an operation's edge with other sizes in these places: (position, how many; -1: a number, no tuple)."""
+    parts = list(key)
+    at = 0
+    for position, count in places:
+        if count < 0:
+            parts[position] = ints[at]
+            at += 1
+        else:
+            parts[position] = type(parts[position])(ints[at : at + count])
+            at += count
+    return tuple(parts)
+
+
+def places_of(op: Any, args: Any) -> tuple[tuple[int, int], ...]:
+    """Where the sizes are in the key of an operation's edge (see `call_key`)."""
+    found = []
+    for i in op.sized:
+        a = args[i]
+        if a.__class__ is int:
+            found.append((i + 1, -1))
+        elif isinstance(a, tuple) and all(x.__class__ is int for x in a):
+            found.append((i + 1, len(a)))
+    return tuple(found)
+
+
 def with_sizes(op: Any, args: Any, ints: Ints) -> list[Any]:
     """The arguments with these numbers in the places of the sizes."""
     out = list(args)
@@ -211,7 +193,7 @@ def known_input(parent: State, exact: Any) -> State | None:
     for variant in model.patterns.get(exact, ()):
         if tried(variant, sizes) and variant.match is not None and variant.match(sizes, variant.met) is not None:
             counters.class_edges += 1
-            return _exact(variant, parent, exact[0], sizes)
+            return reached(variant, parent, exact[0], sizes)
     return None
 
 
@@ -232,7 +214,7 @@ def known_call(parent: State, op: Any, key: Any, args: Any) -> State | None:
             if position:  # the next sizes are likely to be like these
                 variants.insert(0, variants.pop(position))
             counters.class_edges += 1
-            return _exact(variant, parent, key, found)
+            return reached(variant, parent, key, found)
     return None
 
 
@@ -246,12 +228,13 @@ def foreseen(parent: State, op: Any, key: Any, args: Any, anywhere: bool) -> boo
 
 
 def follow(
-    tr: Trace, key: Any, skeleton: Any, ints: Ints, make: Callable[[Ints], State], make_exact: Callable[[], State], exact: Any = None
+    tr: Trace, key: Any, skeleton: Any, ints: Ints, make: Callable[[Ints], State], make_exact: Callable[[], State], exact: Any = None,
+    name: Callable[[Ints], Any] | None = None,
 ) -> State:  # fmt: skip
     """The exact state behind an edge that is not known at these sizes: from a model, from a new model, or recorded as it is.
 
     `make(ints)` records the edge over symbols, with the trace in its model's place, and gives the model; `make_exact()` without. `exact`: a second
-    name of an edge without symbols of its own (`known_input`).
+    name of an edge without symbols of its own (`known_input`). `name(ints)`: the key with these sizes in it, or None.
     """
     parent = tr.state
     sizes = parent.sizes
@@ -286,11 +269,12 @@ def follow(
     made = _record(tr, model, template, (*sizes, *new), ints, make)
     if made is None:
         return _not_followed(make_exact())
+    made.name = name
     variants.append(made)
     untrack_all((made, variants))
     if exact is not None and made.evaluate is None and all(t.__class__ is int for t in template):
         patterns.setdefault(exact, []).append(made)
-    return _exact(made, parent, key, made.made_at)
+    return reached(made, parent, key, made.made_at)
 
 
 def alone() -> bool:
@@ -333,21 +317,12 @@ def _template(variants: list[Variant], sizes: tuple[int, ...], ints: Ints, chang
         if x in (0, 1) or x < 0 or (met and all(m == x for m in met) and not (changed and changed[i])):
             template.append(x)
         elif x in sizes:
-            template.append(_Symbol(sizes.index(x)))
+            template.append(Symbol(sizes.index(x)))
         elif met or (changed and changed[i]):
             template.append(NEW)
         else:
             template.append(x)
     return tuple(template)
-
-
-class _Symbol:
-    """One of the path's symbols, by its number."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
 
 
 def view_of(tr: Trace, sizes: tuple[int, ...]) -> View:
@@ -388,7 +363,7 @@ def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], int
             given.append(rec.size(first + len(fresh)))
             fresh.append(f"x[{i}]")
             checks.append(f"x[{i}] < 2")
-        elif t.__class__ is _Symbol:
+        elif t.__class__ is Symbol:
             given.append(rec.size(t.number))
             checks.append(f"x[{i}] != s[{t.number}]")
         else:
@@ -409,18 +384,10 @@ def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], int
     scope: dict[str, Any] = {}
     exec(compile("def match(s, x):\n" + "\n".join([f"    {line}" for line in code.lines]), "<guards>", "exec"), scope)
     variant.match = scope["match"]
-    variant.made_at = sizes
-    evaluated = [(tuple(o.meta.shape), o.meta.strides, o.meta.offset, o.dynamic) for o in made.outs]
-    if made.meta is not None:
-        evaluated.append((tuple(made.meta.shape), made.meta.strides, made.meta.offset, ()))
-    variant.metas = tuple([o.meta for o in made.outs] + ([made.meta] if made.meta is not None else []))
-    numbers = [b.size for b in made.bounds]
-    pending = made.pending_bytes - model.pending_bytes
-    in_results = [(*shape, *strides, offset, *[m for _, m in dynamic]) for shape, strides, offset, dynamic in evaluated]
-    if any(map(symbolic, in_results)) or symbolic((*numbers, pending)):
-        evaluator = Code()
-        variant.evaluate = evaluator.function(evaluator.structure((evaluated, numbers, pending)))
-    made.pending_bytes = int.__int__(made.pending_bytes)
+    made_at(variant, sizes)
+    variant.template = template
+    variant.free = not rec.guards and not fresh
+    variant.results()
     return variant
 
 
@@ -428,7 +395,7 @@ def _taken(tr: Trace, variant: Variant, key: Any, sizes: tuple[int, ...], make_e
     """The exact state of a model that holds at these sizes."""
     if tried(variant, sizes):
         counters.class_edges += 1
-        return _exact(variant, tr.state, key, sizes)
+        return reached(variant, tr.state, key, sizes)
     parent = tr.state
     state = make_exact()
     if state.parent is not parent:
@@ -436,64 +403,17 @@ def _taken(tr: Trace, variant: Variant, key: Any, sizes: tuple[int, ...], make_e
     if _agrees(variant, state, sizes):
         compared(variant, sizes)
         state.sizes, state.model = sizes, variant.model
+        came_by(variant, parent, key)
         return state
     variant.dead, variant.verified = True, False
     return _not_followed(state)
-
-
-def _exact(variant: Variant, parent: State, key: Any, sizes: tuple[int, ...]) -> State:
-    """A state of the trie of exact sizes, made from a model."""
-    model = variant.model
-    assert model is not None and model.parent is not None
-    state: State = _new(State)
-    state.parent, state.edge, state.children, state.plans = parent, key, {}, {}
-    state.sizes, state.model, state.patterns, state.lazy = sizes, model, None, True
-    state.own_nodes, state.own_values = (), []
-    state.countdown, state.immediate, state.next, state.writes, state.call = OBSERVATIONS, None, None, None, None
-    state.first_value, state.value_count = parent.value_count, model.value_count
-    state.parameters, state.parameter_count = model.parameters, model.parameter_count
-    state.inputs, state.input_count = model.inputs, model.input_count
-    state.requires, state.depth, state.place = model.requires, model.depth, model.place
-    state.native, state.pack, state.leaf, state.plain, state.single_view = model.native, model.pack, model.leaf, model.plain, model.single_view
-    state.slot, state.root_slot, state.views_only, state.external = model.slot, model.root_slot, model.views_only, model.external
-    state.limits, state.room, state.grad_enabled, state.stepwise = model.limits, model.room, model.grad_enabled, model.stepwise
-    info = model.info
-    state.info = info if info is None else info.twin() if hasattr(info, "twin") else info
-    if variant.evaluate is None:
-        state.outs, state.meta, state.bounds = model.outs, model.meta, model.bounds
-        state.pending_bytes = parent.pending_bytes + model.pending_bytes - model.parent.pending_bytes
-    else:
-        metas, numbers, pending = variant.evaluate(sizes)
-        state.pending_bytes = parent.pending_bytes + pending
-        made = [
-            meta(shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, m.bits)
-            for m, (shape, strides, offset, _) in zip(variant.metas, metas, strict=True)
-        ]
-        state.outs = tuple([Out(out.slot, m, out.root, out.alias, given[3]) for out, m, given in zip(model.outs, made, metas, strict=False)])
-        state.meta = None if model.meta is None else made[-1]
-        state.bounds = tuple([Bound(b.position, b.low, n, b.dim, b.skip, b.what) for b, n in zip(model.bounds, numbers, strict=True)])
-    parent.children[key] = state
-    MADE.append(state)
-    return state
-
-
-_new: Final = object.__new__
-MADE: Final[list[State]] = []  # states made of models that the garbage collector still sees
-
-
-def settle_made() -> None:
-    """Take the states that were made lately out of the garbage collector's lists."""
-    made = MADE[:]
-    MADE.clear()
-    untrack_all(made)
-    untrack_all([x for s in made for x in (s.edge, s.children, s.outs, s.own_values, s.bounds, s.info, *s.outs)])
 
 
 def known_mode(before: State, key: Any) -> State | None:
     """The state behind a change of mode that a model knows; at exact sizes it has nothing of its own."""
     assert before.model is not None and before.model.patterns is not None and before.sizes is not None
     for variant in before.model.patterns.get(key, ()):
-        return _exact(variant, before, key, before.sizes)
+        return reached(variant, before, key, before.sizes)
     return None
 
 
@@ -508,6 +428,7 @@ def follow_mode(before: State, state: State, key: Any) -> None:
     variant = Variant((), made)
     variant.verified = True
     variant.match = _same
+    variant.free = True
     if model.patterns is None:
         model.patterns = {}
     model.patterns.setdefault(key, []).append(variant)
@@ -535,9 +456,10 @@ def _agrees(variant: Variant, state: State, sizes: tuple[int, ...]) -> bool:
     if variant.evaluate is None:
         modelled = [o.meta for o in model.outs] + ([model.meta] if model.meta is not None else [])
         return modelled == metas and [o.dynamic for o in model.outs] == dynamic
-    found, numbers, _ = variant.evaluate(sizes)
-    wanted = [(tuple(m.shape), m.strides, m.offset, d) for m, d in zip(metas, [*dynamic, ()], strict=False)]
-    return found == wanted and numbers == [b.size for b in state.bounds]  # type: ignore[no-any-return]
+    layouts, moved, numbers, _ = variant.evaluate(sizes)
+    found = [layouts[at] for at in variant.of_outs]
+    wanted = [(tuple(m.shape), m.strides, m.offset) for m in metas]
+    return found == wanted and moved == dynamic and numbers == [b.size for b in state.bounds]  # type: ignore[no-any-return]
 
 
 def concrete(model: State, sizes: tuple[int, ...]) -> tuple[tuple[Node, ...], list[Value]]:

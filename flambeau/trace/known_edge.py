@@ -22,7 +22,7 @@ from typing import Any, Final
 from flambeau import dtypes
 from flambeau.ops.registry import Operation
 from flambeau.ops.remembered import Given, KnownCall, finish
-from flambeau.runtime import buffers, jit, memory, native_calls, threads, twice
+from flambeau.runtime import buffers, jit, memory, native_calls, threads, twice, untracked
 from flambeau.runtime.buffers import Buffer
 from flambeau.statistics import Counters, counters
 from flambeau.trace import buffer_code, call_code, edge_code, liveness, mutation, recorder, write_code
@@ -103,6 +103,7 @@ def start() -> None:
     places = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(TABLE)} | fields
     texts = write_code.modules(places) | buffer_code.modules(places) | call_code.modules(places) | {"edge": edge_code.edge_module(places)}
     readers = native_calls.readers()
+    texts["untrack"] = untracked.TEXT.replace("$BYTES", str(native_calls.BYTES_AT))
     modules = [native_calls.module(name, text, {}) for name, text in texts.items()]
     wanted = [*modules, *[code for code, _ in readers.values()]]
     if not twice.ahead(wanted):
@@ -113,6 +114,7 @@ def start() -> None:
         memory.READERS[getattr(dtypes, kind)] = make(address)
     at = dict(zip(texts, addresses, strict=False))
     address_of = native_calls.address_of
+    untracked.native[0] = native_calls.builtin(at["untrack"], native_calls.words([address_of(f) for f in untracked.FUNCTIONS]), "untrack")
     here = native_calls.builtin(at["thread"], native_calls.words([address_of("PyLong_FromVoidPtr")]), "thread")
     new = ctypes.pythonapi.PyType_GetSlot
     new.restype, new.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_int)

@@ -90,7 +90,7 @@ class Meta:
         return f"{self.dtype.name}{list(self.shape)} strides {list(self.strides)} offset {self.offset}{grad}"
 
 
-_INTERNED: Final[dict[tuple[Any, ...], Meta]] = {}
+INTERNED: Final[dict[tuple[Any, ...], Meta]] = {}
 
 
 def meta(
@@ -102,7 +102,7 @@ def meta(
         strides = contiguous_strides(shape)
     over_symbols = symbolic(shape) or offset.__class__ is Sym or symbolic(strides)
     key = (tuple(shape), strides, dtype_, offset, requires_grad, leaf, wrapped, dynamic, device.type, bits)
-    found = None if over_symbols else _INTERNED.get(key)
+    found = None if over_symbols else INTERNED.get(key)
     if found is None:
         if dtype_ in NAMED:
             raise not_held(dtype_)
@@ -124,7 +124,7 @@ def meta(
         if over_symbols:
             return found  # of a path by class: there, identity is not equality
         untrack_all((key, found, found.shape, strides))
-        found = _INTERNED.setdefault(key, found)
+        found = INTERNED.setdefault(key, found)
     return found
 
 

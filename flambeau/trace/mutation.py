@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from flambeau.devices import META
 from flambeau.foreign import refuse
 from flambeau.runtime.untracked import record
 from flambeau.statistics import counters
+from flambeau.trace.ahead import remember
 from flambeau.trace.arrival import arrival, leave_hooks, loses_gradients
 from flambeau.trace.blank import no_data
 from flambeau.trace.classes import follow
@@ -71,7 +73,9 @@ class Assignment:
 
     def twin(self) -> Assignment:
         """The same of another edge."""
-        return Assignment(self.root_before, self.root_after, self.keeps_history, self.own, self.target, self.replaced)
+        twin = Assignment(self.root_before, self.root_after, self.keeps_history, self.own, self.target, self.replaced)
+        twin.moving = self.moving
+        return twin
 
 
 def refuse_leaf(target: Tensor, name: str) -> None:
@@ -194,6 +198,8 @@ def _assign(tr: Trace, target: Tensor, source: Tensor, name: str, fresh: bool, s
 
         state = follow(tr, key, key, (), make, make)
         state.info.moving = meets and (m.dynamic or source._meta.dynamic)
+        if state.model is not None:
+            state.model.info.moving = state.info.moving
     if not settled:
         if _make_stale(tr, {storage: target}, recorded):
             _keep_views(tr)
@@ -475,6 +481,9 @@ def _assign_all(
         if plain and not before.grad_enabled and tr.gen == gen:
             tr.state.info.chain = tuple(chain)
             before.children[key] = tr.state
+            path = tr.state.path()[len(before.path()) :]
+            if before.sizes and all(s.model is not None for s in path):
+                remember(before, key, len(path), partial(_give_name, key))
         return
     steps = [(step, step.info.root_after, step.info.keeps_history) for step in state.info.chain]
     before.writes = (*key[1:], tuple(steps), True)
@@ -490,6 +499,16 @@ def _assign_all(
             for step, (storage, target) in bound:
                 _bind(tr, target, storage, step)
         raise
+
+
+def _give_name(key: Any, path: list[State]) -> None:
+    """Let the second name of many writes lead past them at other sizes, too."""
+    before, end = path[0], path[-1]
+    chain = tuple([s for s in path[1:] if s.edge[0] == ASSIGN])
+    if len(chain) == len(key[1]):
+        end.info.chain = chain
+        before.children[key] = end
+        before.writes = (*key[1:], tuple([(step, step.info.root_after, step.info.keeps_history) for step in chain]), True)
 
 
 def _make_stale(tr: Trace, written: dict[Storage, Tensor], recorded: bool) -> bool:

@@ -23,6 +23,7 @@ from flambeau.trace.blank import device_of
 from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
 from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, Moved, OffsetNeeded, _new, casting_body
+from flambeau.trace.from_model import MADE, settle_made
 from flambeau.trace.limits import look_at_numbers, words
 from flambeau.trace.loops import ends_round
 from flambeau.trace.meta import Meta, meta
@@ -121,8 +122,8 @@ class Trace:
         if self.view is not None:
             self.view.rec.close()
             self.view = None
-        if classes.MADE:
-            classes.settle_made()
+        if MADE:
+            settle_made()
         if self.shared:
             self.shared = {}
         if self.stand_ins:
@@ -510,7 +511,8 @@ class Trace:
             over_symbols = classes.input_key_of(skeleton, ints)
             return self._make_input(over_symbols, over_symbols[1 if key[0] == IN else 2], leaf)
 
-        return classes.follow(self, key, (*skeleton, leaf), ints, make, lambda: self._make_input(key, m, leaf), (key, leaf))
+        name = partial(known_key, skeleton)
+        return classes.follow(self, key, (*skeleton, leaf), ints, make, lambda: self._make_input(key, m, leaf), (key, leaf), name)
 
     def _make_input(self, key: Any, m: Meta, leaf: bool) -> State:
         counters.slow_path_entries += 1
@@ -642,7 +644,8 @@ class Trace:
             if self.state is not before:
                 raise Moved
             skeleton, ints = (key, ()) if self.state.sizes is None else classes.of_call(op, key, args, self.state.sizes, tiers.in_pieces(self))
-            state = classes.follow(self, key, skeleton, ints, lambda ints: record(classes.with_sizes(op, args, ints)), lambda: record(args))
+            name = partial(classes.call_key, key, classes.places_of(op, args)) if ints else None
+            state = classes.follow(self, key, skeleton, ints, lambda ints: record(classes.with_sizes(op, args, ints)), lambda: record(args), name=name)
             return self._take(state, tensors, numbers)
         except Moved:  # another thread has taken an argument since the key was made: here it is another input now
             return op.call(args)
@@ -848,6 +851,14 @@ def input_key(m: Meta, nbytes: int, external: bool = False) -> Any:
     """The key of the edge that takes a tensor with this metadata, over so many bytes, as an input."""
     key = (IN, m, nbytes, external)
     return _INPUTS.setdefault(key, key)
+
+
+def known_key(skeleton: Any, ints: tuple[Any, ...]) -> Any:
+    """The key of an input's edge, or an alias's, of which classes.py knows all but these sizes."""
+    key = classes.input_key_of(skeleton, ints)
+    return _INPUTS.setdefault(key, key) if key[0] == IN else key
+
+
 MOST_GIVEN = 64  # of the tensors that a call is given, those that native code can make views of
 take: Any = None  # `Trace.follow` in native code, or None (known_edge.py)
 

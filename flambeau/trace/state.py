@@ -57,10 +57,10 @@ class State:
     """One node of the trie. Fields other than `children`, `plans` and what is remembered of the last calls never change once the state is made."""
 
     __slots__ = (
-        "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info",
+        "ahead", "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info",
         "input_count", "inputs", "lazy", "leaf", "limits", "meta", "model", "native", "next", "outs", "own_nodes", "own_values", "pack", "parameter_count",
-        "parameters", "parent", "patterns", "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "single_view", "sizes", "slot",
-        "stepwise", "value_count", "views_only", "writes",
+        "parameters", "parent", "patterns", "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "shortcuts", "single_view", "sizes",
+        "slot", "stepwise", "value_count", "views_only", "writes",
     )  # fmt: skip
 
     def __init__(self, parent: State | None, edge: Any) -> None:
@@ -83,6 +83,8 @@ class State:
         self.sizes: tuple[int, ...] | None = () if parent is None or parent.sizes == () else None
         self.model: State | None = None
         self.patterns: dict[Any, list[Any]] | None = None
+        self.ahead: Any = None  # of a model: the variant of its edges that was last taken (ahead.py)
+        self.shortcuts: dict[Any, Any] | None = None  # of a model: second names of edges that are further on (ahead.py)
         self.lazy = False  # its nodes and values are the model's, and are made when somebody asks
         self.own_nodes: tuple[Node, ...] = ()
         self.own_values: list[Value] = []

@@ -27,6 +27,8 @@ MODE: Final = [os.environ.get("FLAMBEAU_TIER", MIXED)]  # everything in pieces, 
 SHORT: Final = 8  # calls: the plan of a longer piece costs as much as that of the path, so it must be there
 SAME: Final = 1  # how often a path has come back with the same sizes before it is recorded as a whole
 OTHERS: Final = 3  # and with others: models and plans over symbols serve what comes after
+PAYS: Final = 16  # and where what begins like this path mostly ends as nothing before: a plan costs as much as some twenty visits in pieces
+KNOWN: Final = 8  # paths that must have begun like it, before that is said
 MEETINGS: Final = 4_000  # of two pieces before they become one: a plan costs as much as that many ends of traces
 MOST_CUTS: Final = 1_024  # of a path that is never looked at: then it counts as ended
 MOST_PLACES: Final = 100_000  # that are remembered
@@ -41,11 +43,14 @@ class Places:
         self.repeats: dict[int, int] = {}
         self.ends: dict[int, int] = {}
 
-    def come_back(self, place: int) -> bool:
-        """Note that a path comes through; whether paths from here come back."""
+    def come_back(self, place: int, first: int) -> bool:
+        """Note that a path comes through, which began with the cut at `first`; whether paths from here come back."""
         passes = self.passes[place] = self.passes.get(place, 0) + 1
         repeats = self.repeats.get(place, 0)
-        return repeats >= self.wanted and 2 * repeats + 1 >= passes
+        if repeats < self.wanted or 2 * repeats + 1 < passes:
+            return False
+        begun = self.passes.get(first, 0)
+        return repeats >= PAYS or begun < KNOWN or 2 * self.repeats.get(first, 0) + 1 >= begun
 
     def end(self, places: list[int]) -> None:
         """A path that came through these places has ended after the last one."""
@@ -106,7 +111,8 @@ def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
     trail = hash((_trail(state), op))
     before, before_any = walk.cuts[-1] if walk.cuts else (0, 0)
     exact, any_sizes = hash((before, id(state), key)), hash((before_any, trail))
-    back, others_back = _exact.come_back(exact), _any_sizes.come_back(any_sizes)
+    first, first_any = walk.cuts[0] if walk.cuts else (exact, any_sizes)
+    back, others_back = _exact.come_back(exact, first), _any_sizes.come_back(any_sizes, first_any)
     if back or others_back or (state.depth > SHORT and not planned()):
         walk.whole = tr.gen
         counters.paths_joined += 1
