@@ -152,6 +152,16 @@ def recurrent_operands(op: str, attrs: Mapping[str, Any], rows: int, batch: int,
     return {"gates": gates, "h": state} | c | {"w": w} | ({"bias": (width,)} if gru else {}), {"y": row} | last | (kept if attrs["keep"] else {})
 
 
+def may_repeat(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether several elements may be one place of memory (as PyTorch sees it: by the strides in their order)."""
+    reach = 0
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+        if stride <= reach:
+            return 0 not in shape
+        reach += (size - 1) * stride
+    return False
+
+
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides in elements; as PyTorch, a size of 0 or 1 counts as 1."""
     strides = []

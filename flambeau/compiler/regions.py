@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd, prod
 
-from flambeau.compiler.graph import Graph, Node
+from flambeau.compiler.graph import Graph, Node, may_repeat
 
 Region = tuple[tuple[int, ...], tuple[int, ...], int]  # (shape, strides, offset) of elements in a buffer
 
@@ -81,7 +81,7 @@ def fill_value(graph: Graph, root: int) -> complex | None:
 def covers(graph: Graph, nodes: Sequence[Node]) -> bool:
     """Whether disjoint scatter_views together write every element of their result."""
     touched: int = sum(prod(node.attr("shape")) for node in nodes)
-    return touched == graph.values[nodes[-1].outputs[0]].numel
+    return touched == graph.values[nodes[-1].outputs[0]].numel and not any(may_repeat(node.attr("shape"), node.attr("strides")) for node in nodes)
 
 
 def needs_base(graph: Graph, nodes: Sequence[Node]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.compiler.graph import may_repeat
 from flambeau.trace.recorder import Trace, is_view
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def loses_gradients(tr: Trace, t: Tensor) -> bool:
             return False
         slot = node.inputs[0]
         v = value_at(owner, slot)
-        if node.op == "as_strided" and v.base is not None and v.numel != value_at(owner, base).numel:
+        if node.op == "as_strided" and v.base is not None and (v.numel != value_at(owner, base).numel or may_repeat(v.shape, v.strides)):
             return True
 
 

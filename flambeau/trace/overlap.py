@@ -35,16 +35,6 @@ _seen: dict[tuple[Any, ...], int] = {}  # how two views overlap, by metadata and
 _MOST_SEEN = 4096
 
 
-def may_repeat(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether several elements may be one place of memory (as PyTorch sees it: by the strides in their order)."""
-    reach = 0
-    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
-        if stride <= reach:
-            return 0 not in shape
-        reach += (size - 1) * stride
-    return False
-
-
 def overlap(target: Any, source: Any) -> int:
     """Whether two tensors of one storage have no elements in common, some, or ALL: the same ones in the same order.
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
-from flambeau.compiler.graph import Node, Value
+from flambeau.compiler.graph import Node, Value, may_repeat
 from flambeau.devices import META
 from flambeau.foreign import refuse
 from flambeau.statistics import counters
@@ -457,7 +457,7 @@ class Trace:
         """The alias of a root that a custom function's backward leads on from, if it is of all of it; else the root."""
         for custom in self.custom:
             v = self.value(custom)
-            if v.base == root and v.numel == self.value(root).numel:
+            if v.base == root and v.numel == self.value(root).numel and not may_repeat(v.shape, v.strides):
                 return custom
         return root
 
@@ -494,7 +494,9 @@ class Trace:
             return -1
         for boundary in list(self.boundaries.values()):
             t = boundary.tensor
-            if t._storage is storage and boundary.history is None and t._meta.leaf and t._meta.numel == self.value(storage.slot).numel:
+            m = t._meta
+            whole = m.numel == self.value(storage.slot).numel and not may_repeat(m.shape, m.strides)
+            if t._storage is storage and boundary.history is None and m.leaf and whole:
                 return self.slot_of(t)
         return self.face(storage) if storage.source() is not None else -1
 

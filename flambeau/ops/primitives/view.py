@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.compiler.graph import Value, contiguous_strides
+from flambeau.compiler.graph import Value, contiguous_strides, may_repeat
 from flambeau.ops.primitive import Primitive, primitive
 from flambeau.trace.meta import CONJ, NEG, Meta
-from flambeau.trace.overlap import may_repeat
 from flambeau.trace.strides import expanded_strides
 
 
