@@ -153,7 +153,7 @@ def fmod(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     return prim.fmod(*promote(input, other))
 
 
-def _power(x: Any, exponent: float) -> Any:
+def _power(x: Any, exponent: complex) -> Any:
     """The exact short forms that PyTorch uses too. A power's gradient is of its input, whatever becomes of the result."""
     if exponent == 2:
         return prim.mul(x, x)
@@ -181,17 +181,19 @@ def pow_(input: Tensor | Exponent, exponent: Tensor | Exponent) -> Tensor:
     a = convert(input, d)
     if d not in (dtypes.float32, dtypes.complex64):  # there PyTorch computes with a double
         fitting("pow", d, exponent)
-    if (isinstance(exponent, (int, float)) or is_changing(exponent)) and not d.is_complex:
-        if d.category == 1 and exponent < 0:
+    if isinstance(exponent, (int, float)) or is_changing(exponent) or (isinstance(exponent, complex) and exponent.imag == 0):
+        if d.category == 1 and exponent < 0:  # type: ignore[operator]
             raise RuntimeError("Integers to negative integer powers are not allowed.")
         if exponent == 0:
             return tied(prim.full_of(tuple(a.shape), prim.constant(1, d)), a)
-        short = _power(a, exponent) if d.is_floating_point or exponent in (2, 3) else None
+        short = _power(a, exponent) if d.category >= 2 or exponent in (2, 3) else None
         if short is a:
             short = prim.copy(a, strides=like_strides(a.shape, a._meta.strides))
         if short is not None:
             return short
     b = convert(exponent, d)
+    if d.is_complex and (isinstance(input, (int, float, complex)) or is_changing(input)) and input is not True and input == 1:  # even to NaN
+        return tied(prim.full_of(tuple(b.shape), prim.constant(1, d)), b)
     return prim.pow(a, b)
 
 

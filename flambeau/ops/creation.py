@@ -565,10 +565,14 @@ def zero_(input: Tensor) -> Tensor:
 
 
 def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
-    """Overwrite the elements with those of `other`, broadcast and cast as needed."""
+    """Overwrite the elements with those of `other` (a tensor or a number), broadcast and cast as needed."""
     if not hasattr(other, "_meta"):
         refuse((other,), "copy_()")
-        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
+        number = other if is_array(other) else from_numpy_scalar(other)
+        if not isinstance(number, (int, float, complex)):
+            raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
+        kind = dtypes.complex128 if isinstance(number, complex) else dtypes.int64 if isinstance(number, int) else dtypes.float64
+        other = tensor(fit(number, kind, "copy_"), dtype=kind)
     return assign(self, other, "copy_")
 
 

@@ -211,4 +211,7 @@ def refuse_dtypes(name: str, kinds: Sequence[str], args: Sequence[Any]) -> None:
         wanted = of_type(a)
         if isinstance(wanted, dtype):
             return refuse_dtype(name, wanted)
-    refuse_dtype(name, result_type(*given) if plain in _COMMON else tensors[0]._meta.dtype)
+    d = result_type(*given) if plain in _COMMON else tensors[0]._meta.dtype
+    if plain == "clamp" and len(given) == 2 and not any(t._meta.wrapped for t in tensors) and len(tensors) == 2:
+        name = "clamp_min"  # one bound, a tensor: a maximum or a minimum, which has a kernel for more dtypes
+    refuse_dtype(name, d)

@@ -609,9 +609,12 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, mode: str, name: str) -
     d = dim_of(dim, input._meta.ndim)
     position = _lift(_check_index(index, name, input, d))
     x = _lift(input)
+    is_tensor = hasattr(src, "_meta") and not src._meta.wrapped
+    if is_tensor and src.dtype is not x.dtype:
+        raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
     if not index._meta.numel:  # of any shape: nothing is written
         copy = prim.copy(input, strides=contiguous_of(input)._meta.strides)
-        return tied(copy, src) if hasattr(src, "_meta") and not src._meta.wrapped else copy
+        return tied(copy, src) if is_tensor else copy
     if x._meta.ndim != position._meta.ndim:
         raise RuntimeError(
             f"{name}(): Index tensor must have the same number of dimensions as self tensor: {index._meta.ndim} and {input._meta.ndim}"
@@ -622,11 +625,9 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, mode: str, name: str) -
             raise RuntimeError(
                 f"{name}(): Expected index {list(shape)} to be no larger than self {list(x._meta.shape)} apart from dimension {d}"
             )
-    if isinstance(src, (int, float, complex)) or src._meta.wrapped:
+    if not is_tensor:
         source = prim.expand(fitted(src, x.dtype, name), shape=shape)
     else:
-        if src.dtype is not x.dtype:
-            raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
         source = _lift(src)
         if source._meta.ndim != len(shape):
             raise RuntimeError(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.trace.mutation import into
-from flambeau.trace.overlap import OUT_REFUSES, STARTS_AS_INPUT, refuse_overlaps
+from flambeau.trace.overlap import OUT_KEEPS, OUT_REFUSES, STARTS_AS_INPUT, refuse_overlaps
 
 
 def public(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -25,7 +25,8 @@ def public(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
             if out is not None and checks:
                 refuse_overlaps(out, (*args[first:], *[value for key, value in kwargs.items() if not first or key != "input"]), name)
-            return into(out, function(*args, **kwargs), name)
+            keeps = out is not None and plain in OUT_KEEPS and any(x is out for x in (*args, *kwargs.values()))
+            return into(out, function(*args, **kwargs), name, keeps)
 
         call.__qualname__ = call.__name__ = name.rsplit(".", 1)[-1]
         return call

@@ -302,6 +302,8 @@ def histogramdd(
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
     """The cross product along a dim of size 3 (by default the first such dim)."""
     refuse_dtype("cross", input.dtype)
+    if input.ndim != other.ndim:
+        raise RuntimeError(f"cross(): inputs must have the same number of dimensions, got shapes {tuple(input.shape)} and {tuple(other.shape)}")
     shape = broadcast_shapes("cross", [tuple(input.shape), tuple(other.shape)])
     if dim is None:
         found = next((i for i, s in enumerate(shape) if s == 3), None)
@@ -381,9 +383,19 @@ def float_power_(input: Any, exponent: Any) -> Any:
 
 @operation(method=True, inplace=True, out=True)  # type: ignore[untyped-decorator]
 def ldexp(input: Tensor, other: Tensor | Number) -> Tensor:
-    """input * 2 ** other."""
+    """input * 2 ** other. A whole `other` is an exponent: the dtype is a floating input's, and 2 ** other may overflow."""
     if is_number(other):
         raise TypeError("ldexp(): argument 'other' (position 2) must be Tensor, not a number")
+    kind = input.dtype
+    if kind.is_floating_point and other.dtype.category < 2:  # type: ignore[union-attr]
+        if other.dtype is dtypes.bool_:  # type: ignore[union-attr]
+            raise NotImplementedError('"ldexp_cpu_exp" not implemented for \'Bool\': ldexp() takes exponents of an integer dtype')
+        left = convert(other, dtypes.float64)
+        made = convert(input, dtypes.float64)
+        for most in (1000.0, 1000.0, 2000.0):  # 2 ** 1000 is exact, and two of them are more than any number needs
+            step = prim.minimum(prim.maximum(left, -most), most)
+            made, left = prim.mul(made, prim.exp2(step)), prim.sub(left, step)
+        return convert(made, kind)  # type: ignore[no-any-return]
     (power,) = promote_float(other if not isinstance(other, (int, float, complex)) else convert(other, dtypes.get_default_dtype()))
     a, b = promote(input, prim.exp2(power))
     return prim.mul(a, b)  # type: ignore[no-any-return]

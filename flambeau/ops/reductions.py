@@ -499,7 +499,10 @@ def _scan_extreme(name: str, made: Any, text: str) -> Any:
     def body(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         m = input._meta
         d = dim_of(dim, m.ndim)
-        need_order(name, input)
+        if m.ndim and m.numel:
+            need_order(name, input)
+        elif m.dtype.is_complex:
+            return made(prim.copy(input, strides=m.strides), prim.zeros_of(tuple(m.shape), dtypes.int64))  # type: ignore[no-any-return]
         if m.ndim == 0:
             values, indices = primitive(as_shape(input, (1,)), dim=0)
             return made(as_shape(values, ()), as_shape(indices, ()))  # type: ignore[no-any-return]

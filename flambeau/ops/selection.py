@@ -21,6 +21,7 @@ from flambeau.ops.signatures import must_be
 from flambeau.ops.tied import tied_to
 from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
+from flambeau.trace.overlap import refuse_overlaps
 from flambeau.trace.recorder import _PARAMETER, _TENSOR, Trace, local
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
         return nonzero(input.unsqueeze(0), as_tuple=True)
     if input.dtype in dtypes.LIMITED:
         refuse_dtype("nonzero", input.dtype)
+    if out is not None:
+        refuse_overlaps(out, (input,), "nonzero")
     x, address = _dense(input)
     buffer, n = select.nonzero(address, x.dtype, tuple(x.shape))
     found = from_buffer(buffer, (n, x.ndim), dtypes.int64, (1, n))  # a dim's coordinates one after the other, as PyTorch's
@@ -73,6 +76,8 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
     if input.dtype in dtypes.LIMITED:
         refuse_dtype("masked_select", input.dtype)
+    if out is not None:
+        refuse_overlaps(out, (input, mask), "masked_select")
     if input._meta.shape == mask._meta.shape and (found := masked_rows(input, mask)) is not None:
         return into(out, found, "masked_select")
     x, wide = broadcast_tensors(input, mask)

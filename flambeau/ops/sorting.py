@@ -171,18 +171,22 @@ def _median_all(input: Tensor, ignore_nan: bool) -> Tensor:
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median: of all elements, or along a dim with its indices. NaN wins."""
     if dim is None:
+        if out is not None:
+            raise TypeError("median() received an invalid combination of arguments: out= takes the values and the indices along a 'dim', which is not given")
         return _median_all(input, False)
     _need_elements("median", input, dim)
-    return _median_over(input, dim, keepdim, False)
+    return into(out, _median_over(input, dim, keepdim, False), "median")
 
 
 @numpy_names
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median of what is not NaN."""
     if dim is None:
+        if out is not None:
+            raise TypeError("nanmedian() received an invalid combination of arguments: out= takes the values and the indices along a 'dim', which is not given")
         return _median_all(input, True)
     _need_elements("nanmedian", input, dim)
-    return _median_over(input, dim, keepdim, True)
+    return into(out, _median_over(input, dim, keepdim, True), "nanmedian")
 
 
 @operation(method=True, out=True)
@@ -319,6 +323,11 @@ def searchsorted(sorted_sequence: Tensor, input: Tensor | Any, *, out_int32: boo
     if isinstance(input, complex) or (hasattr(input, "_meta") and input.is_complex()) or sorted_sequence.is_complex():
         raise NotImplementedError("searchsorted() is not implemented for complex numbers: they have no order")
     values = input if hasattr(input, "_meta") else tensor(input, dtype=sorted_sequence.dtype)
+    if sorted_sequence.ndim == 0 or (sorted_sequence.ndim > 1 and values.ndim == 0):
+        raise RuntimeError(
+            f"searchsorted(): boundaries tensor should have positive dimension, and input value can be a scalar only when boundaries tensor dimension is 1, "
+            f"but we got boundaries tensor {list(sorted_sequence.shape)} and input value {list(values.shape)}"
+        )
     if sorted_sequence.ndim > 1 and tuple(values.shape[:-1]) != tuple(sorted_sequence.shape[:-1]):
         raise RuntimeError(
             f"searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input "
@@ -331,6 +340,8 @@ def searchsorted(sorted_sequence: Tensor, input: Tensor | Any, *, out_int32: boo
 
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:
     """The index of the bucket between boundaries (1-d, sorted) that each element falls into."""
+    if boundaries.ndim != 1:
+        raise RuntimeError(f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries.ndim}) (shape {tuple(boundaries.shape)})")
     return searchsorted(boundaries, input, out_int32=out_int32, right=right, out=out)
 
 

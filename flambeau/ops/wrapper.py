@@ -175,7 +175,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             n if p.kind is not p.KEYWORD_ONLY else f"{n}={n}" for n, p in zip(names, parameters, strict=True)
         )
         from flambeau.trace.mutation import into
-        from flambeau.trace.overlap import OUT_REFUSES, STARTS_AS_INPUT, refuse_overlaps
+        from flambeau.trace.overlap import OUT_KEEPS, OUT_REFUSES, STARTS_AS_INPUT, refuse_overlaps
 
         read = [n for n, kind in zip(names, op.kinds, strict=True) if kind.startswith(("tensor", "operand", "exponent"))]
         if op.name in STARTS_AS_INPUT:  # `out` may be the first argument
@@ -188,7 +188,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         if "dtype" in names:  # computed in the dtype of `out`
             inferred = " and input.dtype.category >= 2" * op.name.endswith("mean")  # of whole numbers there is no mean, whatever `out` is
             source.append(f"        if dtype is None and hasattr(out, 'dtype'){inferred}: dtype = out.dtype")
-        source.append(f"        return into(out, not_cast(OP.function)({call}), OP.name)")
+        kept = " or ".join([f"out is {n}" for n in read]) if op.name.rsplit(".", 1)[-1] in OUT_KEEPS and len(read) > 1 else ""
+        source.append(f"        return into(out, not_cast(OP.function)({call}), OP.name{', ' * bool(kept)}{kept})")
         scope |= {"into": into, "not_cast": not_cast, "refuse_overlaps": refuse_overlaps}
     immediately = [
         "        l_ = tr_.state.immediate",

@@ -776,10 +776,15 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
     assign(target, source, name, fresh=False)
 
 
-def into(out: Any, result: Any, name: str) -> Any:
-    """What a function with `out=` returns: its result where `out` is None, else `out` with it; of several results a tuple of as many."""
+def into(out: Any, result: Any, name: str, keeps: bool = False) -> Any:
+    """What a function with `out=` returns: its result where `out` is None, else `out` with it; of several results a tuple of as many.
+
+    `keeps`: `out` is an operand, too, and so keeps its shape.
+    """
     if out is None:
         return result
+    if keeps and tuple(out._meta.shape) != tuple(result._meta.shape):
+        raise RuntimeError(f"{name}: output with shape {list(out._meta.shape)} doesn't match the broadcast shape {list(result._meta.shape)}")
     if isinstance(result, tuple):
         if not isinstance(out, (tuple, list)) or len(out) != len(result):
             raise TypeError(f"{name}(): argument 'out' must be a tuple of {len(result)} tensors, not {type(out).__name__}")

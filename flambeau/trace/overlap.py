@@ -21,14 +21,16 @@ OUT_REFUSES = frozenset(
     "log1p log2 log_ndtr logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit lt masked_select max_over maximum "
     "min_over minimum modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 msort mul nan_to_num ndtri ne neg nextafter "
     "outer polar polygamma pow rad2deg reciprocal remainder renorm round rsqrt scaled_modified_bessel_k0 scaled_modified_bessel_k1 scatter "
-    "scatter_add scatter_reduce sgn shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v "
+    "scatter_add scatter_reduce sgn kron nonzero shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v "
     "shifted_chebyshev_polynomial_w sigmoid sign signbit sin sinc sinh softplus softshrink sort spherical_bessel_j0 sqrt square stack sub take "
     "tan tanh topk true_divide trunc vstack where xlog1py xlogy zeta".split()
 )
 _IN_PLACE_TAKES = frozenset("addbmm addmm addmv baddbmm ldexp masked_scatter masked_fill index_fill resize_as".split())
 # Those that refuse to read what they write altogether.
 _BY_INDEX = frozenset("index_add index_copy index_put index_reduce put scatter scatter_add scatter_reduce index_select take".split())
-APART = _BY_INDEX | frozenset("gather cross linalg_cross cat stack hstack vstack dstack column_stack".split())
+APART = _BY_INDEX | frozenset("gather cross linalg_cross cat stack hstack vstack dstack column_stack outer kron nonzero masked_select".split())
+# Those that go element by element: an `out` that is an operand, too, keeps its shape.
+OUT_KEEPS = OUT_REFUSES.union(["ldexp"]) - APART - frozenset("addr aminmax cumprod cumsum logcumsumexp max_over min_over msort renorm sort topk".split())
 STARTS_AS_INPUT = frozenset("scatter_add scatter_reduce index_add index_copy index_reduce".split())  # whose `out` begins as a copy of the first argument
 NONE, PART, ALL = 0, 1, 2
 _seen: dict[tuple[Any, ...], int] = {}  # how two views overlap, by metadata and where they begin

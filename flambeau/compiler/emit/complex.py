@@ -102,7 +102,8 @@ def sqrt(a: Pair) -> Pair:
 
 
 def power(a: Pair, c: Pair) -> Pair:
-    """exp(c log a); 0 to a power of positive real part is 0, and anything to 0 is 1. float goes through double."""
+    """exp(c log a). 0 to a power of positive real part is 0, of negative real part infinite (at no angle), of others NaN; anything to 0 is 1.
+    float goes through double."""
     if a[0].element == "float":
         base, exponent = ((p[0].to("double", "fpext"), p[1].to("double", "fpext")) for p in (a, c))
         re, im = power(base, exponent)
@@ -110,7 +111,9 @@ def power(a: Pair, c: Pair) -> Pair:
     zero = a[0].eq(0.0) & a[1].eq(0.0)
     none = c[0].eq(0.0) & c[1].eq(0.0)
     re, im = exp(mul(c, log(a)))
-    re, im = zero.select(0.0, re), zero.select(0.0, im)
+    falls, grows = c[0].gt(0.0), c[0].lt(0.0)
+    re = zero.select(falls.select(re.like(0.0), grows.select(re.like(math.inf), math.nan)), re)
+    im = zero.select(falls.select(im.like(0.0), math.nan), im)
     return none.select(1.0, re), none.select(0.0, im)
 
 

@@ -118,6 +118,9 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Any:
 
 def chain_matmul(*matrices: Tensor, out: Any = None) -> Any:
     """The product of matrices in the order that costs least."""
+    for i, matrix in enumerate(matrices):
+        if matrix.ndim != 2:
+            raise RuntimeError(f"chain_matmul(): Tensor dimension is {matrix.ndim}, expected 2 instead (matrix {i} has shape {tuple(matrix.shape)})")
     return into(out, matrices[0].clone(), "chain_matmul") if len(matrices) == 1 else multi_dot(matrices, out=out)
 
 
