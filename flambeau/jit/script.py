@@ -146,9 +146,47 @@ class RecursiveScriptModule(ScriptModule):
         return rewrap, (original(self), _wrapper_base(type(self)))
 
 
+class _LeftOut:
+    """In the place of a method that the scripted module has not: getting it raises AttributeError."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        raise AttributeError(f"'RecursiveScriptModule' object has no attribute '{self._name}'")
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    """The names that code uses, and the functions inside of it."""
+    inner = (_names_in(part) for part in code.co_consts if isinstance_(part, types.CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _left_out(cls: type) -> set[str]:
+    """The methods of a module's own classes that neither forward nor what is exported reaches; what is marked as ignored or unused stays."""
+    methods: dict[str, types.FunctionType] = {}
+    roots: list[Any] = []
+    for each in reversed(cls.__mro__[: cls.__mro__.index(Module)]):
+        for name, value in vars(each).items():
+            if isinstance_(value, types.FunctionType):
+                methods[name] = value
+            elif isinstance_(value, property):
+                roots.append(value.fget)
+    roots += [f for name, f in methods.items() if name == "forward" or name.startswith("__") or hasattr(Module, name) or _marked(f)]
+    todo, reached = [f.__code__ for f in roots if isinstance_(f, types.FunctionType)], {f.__name__ for f in roots if f is not None}
+    while todo:
+        for name in _names_in(todo.pop()) & methods.keys() - reached:
+            reached.add(name)
+            todo.append(methods[name].__code__)
+    return methods.keys() - reached - {name for name, f in methods.items() if f in roots}
+
+
 @cache
 def _class_for(cls: type, base: type) -> type:
-    return type(base.__name__, (base, cls), {"_original_class": cls, "_wrapper_base": base, "__module__": base.__module__})
+    members = {"_original_class": cls, "_wrapper_base": base, "__module__": base.__module__}
+    if base is RecursiveScriptModule:
+        members |= {name: _LeftOut() for name in _left_out(cls)}
+    return type(base.__name__, (base, cls), members)
 
 
 def _original_class(cls: type) -> type:
@@ -196,24 +234,38 @@ def script(
     raise TypeError(f"{type(obj)} is a built-in class" if type(obj).__module__ == "builtins" else f"torch.jit.script: cannot script {obj!r}")
 
 
-def script_method(fn: Any) -> Any:
-    """The method itself."""
+def _mark(fn: Any, how: str) -> Any:
+    """Write on a function, as PyTorch does, what torch.jit.script is to do with it."""
+    for each in (fn.fget, fn.fset) if isinstance_(fn, property) else (fn,):
+        if each is not None:
+            each._torchscript_modifier = how
     return fn
+
+
+def _marked(fn: Any) -> bool:
+    """Whether a function is exported, ignored or unused: a scripted module has it, reached or not."""
+    return hasattr(fn, "_torchscript_modifier")
+
+
+def script_method(fn: Any) -> Any:
+    """The method itself; a scripted module keeps it."""
+    return _mark(fn, "export (compile this function even if nothing calls it)")
 
 
 def export(fn: Any) -> Any:
-    """The method itself."""
-    return fn
+    """The method itself; a scripted module keeps it, even if forward does not call it."""
+    return _mark(fn, "export (compile this function even if nothing calls it)")
 
 
 def unused(fn: Any) -> Any:
-    """The function itself."""
-    return fn
+    """The function itself; a scripted module keeps it."""
+    return _mark(fn, "unused (ignore and replace with raising of an exception)")
 
 
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
-    """The function itself, or a decorator that returns it."""
-    return drop if callable(drop) else (lambda fn: fn)
+    """The function itself, or a decorator that returns it; a scripted module keeps it."""
+    how = "ignore (leave as a call to Python, cannot be torch.jit.save'd)"
+    return _mark(drop, how) if callable(drop) else (lambda fn: _mark(fn, how))
 
 
 def interface(obj: Any) -> Any:

@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from flambeau.tile import descriptors, errors, functions, mathematics, names, testing, tuning
+from flambeau.tile.values import constexpr, unwrap
 
 VERSION: Final = "3.5.0"  # of Triton, whose names these are
 _this: Any = sys.modules["flambeau.tile"]
@@ -62,6 +63,20 @@ class _Driver:
         """Nothing is kept."""
 
 
+def _get_int_dtype(bitwidth: Any, signed: Any) -> Any:
+    """The integer dtype of so many bits; ValueError where there is none."""
+    bits, sign = unwrap(bitwidth), unwrap(signed)
+    name = "int1" if bits == 1 else f"{'int' if sign else 'uint'}{bits}"
+    if name not in names():
+        raise ValueError(f"get_int_dtype: there is no {'signed' if sign else 'unsigned'} integer of {bits} bits")
+    return names()[name]
+
+
+def _log2(i: Any) -> constexpr:
+    """The exponent of a power of two."""
+    return constexpr(unwrap(i).bit_length() - 1)
+
+
 def _module(name: str, content: dict[str, Any], package: bool = True) -> ModuleType:
     made = ModuleType(name, "The tile language of flambeau, under Triton's name.")
     vars(made).update(content)
@@ -83,7 +98,8 @@ def modules() -> dict[str, ModuleType]:
         "triton.language.extra.cuda.libdevice": libdevice,
         "triton.language.extra.cuda": {},
         "triton.language.extra": {},
-        "triton.language.core": names(),
+        "triton.language.core": {**names(), "CONSTEXPR_0": constexpr(0), "get_int_dtype": _get_int_dtype},
+        "triton.language.standard": {**names(), "_log2": _log2},
         "triton.language": {**names(), "extra": None, "target_info": None},
         "triton.testing": {n: v for n, v in vars(testing).items() if not n.startswith("_")},
         "triton.runtime.driver": vars(driver),

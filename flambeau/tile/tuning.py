@@ -33,17 +33,27 @@ class Config:
 
 
 class Autotuner:
-    """A kernel whose configuration is the fastest of a list, for each value of the key's arguments."""
+    """A kernel whose configuration is the fastest of a list, for each value of the key's arguments.
+
+    Arguments are in Triton's order, as packages derive classes from it. `keys`, `configs_top_k` and kin are those that they read.
+    """
 
     def __init__(
-        self, fn: Any, configs: Sequence[Config], key: Sequence[str], reset_to_zero: Sequence[str] | None = None,
-        restore_value: Sequence[str] | None = None, prune_configs_by: dict[str, Any] | None = None, pre_hook: Any = None, post_hook: Any = None, **_: Any,
+        self, fn: Any, arg_names: Sequence[str], configs: Sequence[Config], key: Sequence[str], reset_to_zero: Sequence[str] | None = None,
+        restore_value: Sequence[str] | None = None, pre_hook: Any = None, post_hook: Any = None, prune_configs_by: dict[str, Any] | None = None,
+        warmup: Any = None, rep: Any = None, use_cuda_graph: bool = False, do_bench: Any = None, cache_results: bool = False,
     ) -> None:  # fmt: skip
         self.fn, self.key = fn, list(key)
+        self.keys, self.cache_results = self.key, cache_results
         self.configs = list(configs) or [Config({})]
-        self.reset, self.restore = list(reset_to_zero or ()), list(restore_value or ())
-        self.pruning, self.pre_hook, self.post_hook = prune_configs_by or {}, pre_hook, post_hook
-        self.arg_names: list[str] = fn.arg_names
+        self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
+        self.restore_copies: dict[str, Tensor] = {}
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
+        self.pre_hook: Callable[..., Any] = pre_hook or self._prepare
+        self.post_hook: Callable[..., Any] = post_hook or self._restore
+        pruning = prune_configs_by or {}
+        self.early_config_prune, self.perf_model, self.configs_top_k = (pruning.get(k) for k in ("early_config_prune", "perf_model", "top_k"))
+        self.arg_names: list[str] = list(arg_names)
         self.cache: dict[Any, Config] = {}
         self.best_config: Config | None = None
         self.__name__, self.__doc__ = fn.__name__, fn.__doc__
@@ -55,12 +65,25 @@ class Autotuner:
     def base_fn(self) -> Any:
         return getattr(self.fn, "base_fn", self.fn)
 
+    def _prepare(self, named: dict[str, Any], reset_only: bool = False) -> None:
+        """Before a launch that is measured: zeros where they are asked for, copies of what the kernel writes over."""
+        for n in self.reset_to_zero:
+            if named[n] is not None:
+                named[n].zero_()
+        if not reset_only:
+            self.restore_copies = {n: named[n].clone() for n in self.restore_value if isinstance(named.get(n), Tensor)}
+
+    def _restore(self, named: dict[str, Any], exception: Any = None) -> None:
+        """After it: what was written over is as it was."""
+        for n, copy in self.restore_copies.items():
+            named[n].copy_(copy)
+        self.restore_copies = {}
+
     def _distinct(self, named: dict[str, Any]) -> list[Config]:
         """The configurations that differ here, pruned as the user says."""
         configs = self.configs
-        early = self.pruning.get("early_config_prune")
-        if early is not None:
-            configs = list(early(configs, named, **{k: v for k, v in named.items() if k not in ("configs", "named_args")})) or configs
+        if self.early_config_prune is not None:
+            configs = list(self.early_config_prune(configs, named, **{k: v for k, v in named.items() if k not in ("configs", "named_args")})) or configs
         found: dict[str, Config] = {}
         for c in configs:
             found.setdefault(repr(c), c)
@@ -93,12 +116,8 @@ class Autotuner:
         stored = object_cache.load(name)
         if stored is not None and stored.decode() in map(repr, configs):
             return next(c for c in configs if repr(c) == stored.decode())
-        kept = {n: v.clone() for n, v in named.items() if isinstance(v, Tensor) and n in self.restore}
         best = min(configs, key=lambda c: self._seconds(c, named, args, kwargs, grid))
-        for n in self.reset:
-            named[n].zero_()
-        for n, v in kept.items():
-            named[n].copy_(v)
+        self.pre_hook(named, reset_only=True)
         object_cache.store(name, repr(best).encode())
         return best
 
@@ -109,30 +128,31 @@ class Autotuner:
         best, until = float("inf"), 0.0
         try:
             while until == 0.0 or time.perf_counter() < until:
-                for n in self.reset:
-                    named[n].zero_()
+                self.pre_hook(named, reset_only=False)
                 start = time.perf_counter()
                 self._launch(config, named, args, kwargs, grid)
                 now = time.perf_counter()
+                self.post_hook(named, exception=None)
                 if until:  # not the first, which compiles
                     best = min(best, now - start)
                 until = until or now + _SECONDS
-        except CompilationError:
+        except CompilationError as error:
+            self.post_hook(named, exception=error)
             return float("inf")
         return best if best < float("inf") else now - start
 
 
 def autotune(configs: Sequence[Config], key: Sequence[str], **options: Any) -> Callable[[Any], Autotuner]:
     """A decorator: the kernel with the fastest of some configurations, found for each value of the `key` arguments and stored."""
-    return lambda fn: Autotuner(fn, configs, key, **options)
+    return lambda fn: Autotuner(fn, fn.arg_names, configs, key, **options)
 
 
 class Heuristics:
     """A kernel some of whose constexpr parameters are computed from the other arguments."""
 
-    def __init__(self, fn: Any, values: dict[str, Callable[[dict[str, Any]], Any]]) -> None:
+    def __init__(self, fn: Any, arg_names: Sequence[str], values: dict[str, Callable[[dict[str, Any]], Any]]) -> None:
         self.fn, self.values = fn, values
-        self.arg_names: list[str] = fn.arg_names
+        self.arg_names: list[str] = list(arg_names)
         self.__name__, self.__doc__ = fn.__name__, fn.__doc__
 
     @property
@@ -152,4 +172,4 @@ class Heuristics:
 
 def heuristics(values: dict[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
     """A decorator: constexpr parameters by functions of the arguments."""
-    return lambda fn: Heuristics(fn, values)
+    return lambda fn: Heuristics(fn, fn.arg_names, values)

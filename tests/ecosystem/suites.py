@@ -10,6 +10,7 @@ import argparse
 import fnmatch
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -138,8 +139,22 @@ def judge(suite: Suite, options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def section(results: list[dict[str, Any]], versions: dict[str, str]) -> str:
-    """The results as Markdown: a table, and for each test that differs its reason."""
+def _standing(page: str, results: list[dict[str, Any]]) -> tuple[dict[tuple[str, str], str], list[str]]:
+    """What a page says of suites that these results do not have: rows by (package, what was run), and reasons."""
+    done = {(r["package"], r["what"]) for r in results}
+    rows = {}
+    for line in page.partition(compare.SUITES_HEADING)[2].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and len(cells) == 6 and cells[0] != "package":
+            rows[cells[0].rpartition(" ")[0], cells[1]] = line
+    rows = {key: line for key, line in rows.items() if key not in done}
+    left = {package for package, _ in rows}
+    reasons = [line for line in page.splitlines() if re.match(r"- [\w-]+, \d+ tests?: ", line)]
+    return rows, [line for line in reasons if line[2:].partition(",")[0] in left]
+
+
+def section(results: list[dict[str, Any]], versions: dict[str, str], before: str = "") -> str:
+    """The results as Markdown: a table, and for each test that differs its reason; suites without a result stay as the page `before` has them."""
     lines = [
         compare.SUITES_HEADING, "",
         "Made by `scripts/ecosystem suites`: each package's own tests, from its repository, against the installed package. Those of the selection that pass",
@@ -148,8 +163,15 @@ def section(results: list[dict[str, Any]], versions: dict[str, str]) -> str:
         "A suite's tag is the newest that could be had, at most some releases older than the package.", "",
         "| package | what was run | pass with PyTorch | of them with flambeau | not reached | seconds: flambeau, PyTorch |", "|---|---|---|---|---|---|",
     ]  # fmt: skip
-    reasons: list[str] = []
-    for r in results:
+    standing, reasons = _standing(before, results)
+    known = {(r["package"], r["what"]): r for r in results}
+    order = list(dict.fromkeys([(s.package, s.what) for s in SUITES] + list(known) + list(standing)))
+    for key in order:
+        if key in standing:
+            lines.append(standing[key])
+        if key not in known:
+            continue
+        r = known[key]
         share = 100 * r["passed"] / max(r["passed_with_pytorch"], 1)
         lines.append(
             f"| {r['package']} {versions.get(r['package'].lower().replace('_', '-'), '?')} | {r['what']} | {r['passed_with_pytorch']} | "
@@ -198,7 +220,8 @@ def main(arguments: list[str] | None = None) -> int:
                 results.append(json.loads((kept / f"{suite.name}.json").read_text()))
                 for test, found in results[-1]["differing"].items():  # the table may know more reasons by now
                     found["reason"] = reason(suite, test)
-        page.write_text(page.read_text().partition(compare.SUITES_HEADING)[0].rstrip() + "\n\n" + section(results, json.loads(done.stdout)))
+        before = page.read_text()
+        page.write_text(before.partition(compare.SUITES_HEADING)[0].rstrip() + "\n\n" + section(results, json.loads(done.stdout), before))
     return wrong
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,3 +51,32 @@ def test_what_classes_ask_of_themselves_counts() -> None:
     found = scan.uses("\n".join(lines))
     assert {"torch.nn.Linear._inner", "torch.nn.Linear._other", "torch.nn.Linear.y"} <= found
     assert not any(name.endswith((".x", ".z")) for name in found)
+
+
+def test_pages_keep_what_was_not_run_again() -> None:
+    """Rows of programs without a new outcome stay; measured parts and whole processes become the table of speed."""
+    before = "# T\n\n| packages | what was run | result | seconds |\n|---|---|---|---|\n"
+    before += "| old 1.0 | an old use | equal | 1.2, 2.3 |\n| new 1.0 | a new use | fails | 1, 2 |\n"
+    rows = [
+        compare.Row("new", ["new"], "a new use", "equal", 1.0, 2.0, (2.0, 3.0), {"step": (0.001, 0.004), "inference": (0.002, 0.001)}),
+        compare.Row("plain", ["plain"], "a plain use", "runs", 1.0, None),
+    ]
+    page = compare.page(rows, {"new": "2.0"}, before)
+    assert "| old 1.0 | an old use | equal |\n" in page and "| new 2.0 | a new use | equal |\n" in page and "fails" not in page
+    assert "| new | step | 1.00, 4.00 | 4.00 | 2.0, 3.0 | 1.50 |" in page and "|  | inference | 2.00, 1.00 | 0.50 |  |  |" in page
+    assert "in 1 of 2 parts, geometric mean 1.41. Whole processes: 1 of 1, 1.50." in page
+    assert compare.page(rows, {"new": "2.0"}, page) == page
+    assert compare.speed_table([rows[1]], "some processor") == []
+
+
+def test_parts_are_measured_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace: dict[str, Any] = {}
+    exec((compare.FOLDER / "warm.py").read_text(), namespace)
+    calls: list[int] = []
+    monkeypatch.delenv("WARM_FILE", raising=False)
+    namespace["measure"]("part", lambda: calls.append(1))
+    assert not calls
+    monkeypatch.setenv("WARM_FILE", str(tmp_path / "warm"))
+    namespace["measure"]("part", lambda: calls.append(1), seconds=0.01, most=20)
+    entry = json.loads((tmp_path / "warm").read_text())
+    assert len(calls) >= 8 and entry["what"] == "part" and 0 <= entry["seconds"] < 0.01

@@ -52,6 +52,11 @@ def test_what_differs_is_told(result: dict[str, object]) -> None:
     text = suites.section([result], {"small": "1.2"})
     assert "| small 1.2 | all | 7 | 3 (42.9 %) | 0 |" in text
     assert "- small, 1 test: it is known" in text and "- small, 3 tests: not looked into" in text
+    other = {**result, "package": "other-one", "what": "a part", "passed": 7, "differing": {}}
+    both = suites.section([other], {"other-one": "2"}, text)  # the first suite was not run again
+    assert "| small 1.2 | all | 7 | 3 (42.9 %) | 0 |" in both and "| other-one 2 | a part | 7 | 7 (100.0 %) | 0 |" in both
+    assert "- small, 3 tests: not looked into" in both and suites.section([other], {"other-one": "2"}, both) == both
+    assert "not looked into" not in suites.section([{**result, "differing": {}}], {"small": "1.3"}, both)
 
 
 def test_the_table() -> None:

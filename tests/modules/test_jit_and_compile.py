@@ -234,3 +234,53 @@ def test_compiler_and_dynamo() -> None:
         ft.compiler.set_stance("lazy")
     with pytest.raises(NotImplementedError, match=r"run_decompositions is not there.*decompose it in PyTorch"):
         ft.export.export(nn.Linear(1, 1), (ft.ones(1),)).run_decompositions()
+
+
+def test_methods_that_a_scripted_module_has_not() -> None:
+    """What neither forward nor an exported method reaches is left out, as TorchScript compiles nothing else; marked methods stay."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for m in (ft, torch):
+        layer = m.nn.Linear(2, 2)
+
+        class Base(m.nn.Module):  # type: ignore[name-defined,misc]
+            def training_step(self, x):  # type: ignore[no-untyped-def]
+                return self.forward(x)
+
+            def helper(self, x):  # type: ignore[no-untyped-def]
+                return self.deeper(x)
+
+            def deeper(self, x):  # type: ignore[no-untyped-def]
+                return x + 1
+
+        class Net(Base):
+            def __init__(self, layer: Any) -> None:
+                super().__init__()
+                self.linear = layer
+
+            def forward(self, x):  # type: ignore[no-untyped-def]
+                return self.helper(self.linear(x))
+
+            @m.jit.export
+            def exported(self, x):  # type: ignore[no-untyped-def]
+                return self.behind(x)
+
+            def behind(self, x):  # type: ignore[no-untyped-def]
+                return x * 2
+
+            @m.jit.ignore
+            def ignored(self, x):  # type: ignore[no-untyped-def]
+                return x
+
+            @m.jit.unused
+            def unused(self, x):  # type: ignore[no-untyped-def]
+                return x
+
+        net = Net(layer)
+        scripted = m.jit.script(net)
+        names = "training_step helper deeper exported behind ignored unused forward linear state_dict".split()
+        found.append([[name for name in names if hasattr(scripted, name)], scripted.exported(m.ones(2)).tolist(), tuple(scripted(m.ones(1, 2)).shape)])
+        assert hasattr(net, "training_step")
+        with pytest.raises(AttributeError, match="training_step"):
+            scripted.training_step(m.ones(1, 2))
+    assert found[0] == found[1] and "training_step" not in found[0][0]

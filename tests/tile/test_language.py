@@ -350,3 +350,36 @@ def test_under_triton_s_name(tmp_path):
     )
     done = subprocess.run([sys.executable, "-m", "flambeau", "run", str(script)], capture_output=True, text=True, check=False)
     assert done.stdout == "True fp32 4\n", done.stderr
+
+
+def test_classes_that_packages_derive_from():
+    """Arguments of the tuner and of heuristics by position, in Triton's order."""
+    import inspect
+
+    from flambeau.tile.as_triton import modules
+    from flambeau.tile.tuning import Autotuner, Heuristics
+
+    wanted = "fn arg_names configs key reset_to_zero restore_value pre_hook post_hook prune_configs_by warmup rep use_cuda_graph do_bench cache_results"
+    assert list(inspect.signature(Autotuner).parameters) == wanted.split()
+    assert list(inspect.signature(Heuristics).parameters) == ["fn", "arg_names", "values"]
+
+    class Own(Autotuner):
+        def __init__(self, fn, arg_names, configs, key, reset_to_zero, restore_value, **options):
+            super().__init__(fn, arg_names, configs, key, reset_to_zero, restore_value, **options)
+
+    @tl.jit
+    def doubled(x_ptr, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+    configs = [tl.Config({"BLOCK": 64}), tl.Config({"BLOCK": 32})]
+    tuned = Own(doubled, doubled.arg_names, configs, ["n"], None, ["x_ptr"], pre_hook=None, post_hook=None, prune_configs_by=None, warmup=None)
+    assert not tuned.user_defined_pre_hook and tuned.early_config_prune is None
+    x = flambeau.arange(10.0)
+    tuned[(1,)](x, 10)
+    assert x.tolist() == [2.0 * i for i in range(10)] and tuned.keys == ["n"]
+    core = modules()["triton.language.core"]
+    assert core.get_int_dtype(bitwidth=32, signed=True) is tl.int32 and core.get_int_dtype(8, False) is tl.uint8 and core.CONSTEXPR_0.value == 0
+    with pytest.raises(ValueError, match="no signed integer of 7 bits"):
+        core.get_int_dtype(7, True)
+    assert modules()["triton.language.standard"]._log2(tl.constexpr(64)).value == 6

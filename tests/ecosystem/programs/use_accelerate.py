@@ -4,6 +4,7 @@ import json
 import tempfile
 
 import torch
+import warm
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch.utils.data import DataLoader, TensorDataset
@@ -28,3 +29,13 @@ with tempfile.TemporaryDirectory() as folder:
     torch.nn.init.zeros_(model.weight)
     accelerator.load_state(folder)
 print(json.dumps({"losses": losses, "same": accelerator.unwrap_model(model).weight.tolist() == weight, "weight": weight[0]}))
+
+def step():
+    loss = torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    accelerator.backward(loss)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
+warm.measure("training step", step)

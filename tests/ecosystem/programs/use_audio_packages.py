@@ -3,6 +3,7 @@
 import json
 
 import torch
+import warm
 import whisper
 from speechbrain.lobes.features import Fbank
 from speechbrain.nnet.RNN import LSTM
@@ -23,3 +24,14 @@ made, _ = lstm(features)
 made.square().mean().backward()
 found["speechbrain"] = [features[0, 2, 1].item(), made[0, -1, 0].item(), sum(p.grad.abs().sum().item() for p in lstm.parameters())]
 print(json.dumps(found))
+
+def step():
+    made, _ = lstm(features)
+    loss = made.square().mean()
+    loss.backward()
+    return loss.item()
+
+
+warm.measure("speechbrain: LSTM, forward and backward", step)
+with torch.no_grad():
+    warm.measure("whisper: logits", lambda: model(mel[None], torch.tensor([[1, 5, 7]])).sum().item())

@@ -4,6 +4,7 @@ import json
 
 import optuna
 import torch
+import warm
 from botorch.acquisition import LogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
@@ -24,3 +25,12 @@ study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
 study.optimize(lambda trial: (trial.suggest_float("x", -2, 2) - 1) ** 2 + trial.suggest_int("n", 0, 3), n_trials=20)
 found = {"improvement": improvement.tolist(), "slopes": points.grad.flatten().tolist(), "optuna": study.best_value}
 print(json.dumps(found))
+
+
+def step():
+    made = LogExpectedImprovement(model=model, best_f=y.max())(points).sum()
+    made.backward()
+    return points.grad.sum().item()
+
+
+warm.measure("botorch: acquisition and its gradient", step)

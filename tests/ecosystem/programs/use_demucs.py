@@ -3,6 +3,7 @@
 import json
 
 import torch
+import warm
 from demucs.apply import apply_model
 from demucs.demucs import Demucs
 from demucs.htdemucs import HTDemucs
@@ -27,3 +28,17 @@ wave = Demucs(["a", "b"], channels=8, depth=3, lstm_layers=1, samplerate=8000).e
 with torch.no_grad():
     found["demucs"] = wave(mixture[..., :4000])[0, :, 0, 1000].tolist()
 print(json.dumps(found))
+model.train()
+
+
+def step():
+    optimizer.zero_grad()
+    loss = (model(mixture[..., :8000]) - mixture[:, None, :, :8000]).abs().mean()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+warm.measure("HTDemucs: training step", step)
+with torch.no_grad():
+    warm.measure("Demucs: inference", lambda: wave(mixture[..., :4000]).sum().item())

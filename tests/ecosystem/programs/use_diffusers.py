@@ -3,6 +3,7 @@
 import json
 
 import torch
+import warm
 from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 
 torch.manual_seed(0)
@@ -21,3 +22,17 @@ with torch.no_grad():
     for t in scheduler.timesteps:
         sample = scheduler.step(unet(sample, t).sample, t, sample).prev_sample
 print(json.dumps({"loss": loss.item(), "sample": sample.flatten()[:6].tolist()}))
+optimizer = torch.optim.AdamW(unet.parameters(), lr=1e-4)
+
+
+def train():
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(unet(noisy, step).sample, noise)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+warm.measure("UNet: training step", train)
+with torch.no_grad():
+    warm.measure("denoising step", lambda: scheduler.step(unet(sample, 3).sample, scheduler.timesteps[0], sample).prev_sample.sum().item())

@@ -3,6 +3,7 @@
 import json
 
 import torch
+import warm
 from e3nn import o3
 from e3nn.nn import FullyConnectedNet, Gate
 
@@ -35,3 +36,14 @@ turned = forward(x @ turn.T, node @ inner.T) - forward(x, node) @ o3.Irreps("1x0
 found = {"harmonics": harmonics[0].tolist(), "losses": losses, "made": forward(x, node)[0].tolist(), "equivariant": bool(turned.abs().max() < 1e-4)}
 found["wigner"] = o3.wigner_3j(1, 1, 2).flatten()[:6].tolist()
 print(json.dumps(found))
+
+
+def step():
+    optimizer.zero_grad()
+    loss = forward(x, node).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+warm.measure("training step", step)

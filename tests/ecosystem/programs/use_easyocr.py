@@ -4,6 +4,7 @@ import json
 
 import open_clip
 import torch
+import warm
 from easyocr.craft import CRAFT
 from easyocr.craft_utils import getDetBoxes
 from easyocr.model.vgg_model import Model
@@ -36,3 +37,16 @@ value = open_clip.ClipLoss()(seen, read, scale)
 value.backward()
 found["clip"] = [value.item(), seen[0, 0].item(), read[0, 0].item(), clip.visual.conv1.weight.grad.abs().sum().item()]
 print(json.dumps(found))
+
+
+def step():
+    scores = recogniser(images, None)
+    loss = torch.nn.CTCLoss(zero_infinity=True)(scores.log_softmax(2).permute(1, 0, 2), text, sizes, lengths)
+    loss.backward()
+    return loss.item()
+
+
+warm.measure("easyocr: recogniser, forward and backward", step)
+picture = torch.rand(1, 3, 64, 64)
+with torch.no_grad():
+    warm.measure("easyocr: detector, inference", lambda: detector(picture)[0].sum().item())

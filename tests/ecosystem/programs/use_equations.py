@@ -5,6 +5,7 @@ import json
 import torch
 import torch_optimizer
 import torchode
+import warm
 
 found = {}
 torch.manual_seed(0)
@@ -20,3 +21,5 @@ for _ in range(3):
     optimizer.step()
 found["torch-optimizer"] = weight.tolist()
 print(json.dumps(found))
+problem = torchode.InitialValueProblem(y0=torch.tensor([[1.2], [5.0]]), t_eval=torch.linspace(0, 2, 5).repeat(2, 1))
+warm.measure("torchode: a solution", lambda: solver.solve(problem).ys.sum().item())

@@ -5,6 +5,7 @@ import json
 import fastai.callback.progress
 import fastai.callback.schedule  # noqa: F401 - Learner.no_bar, Learner.fit_one_cycle
 import torch
+import warm
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner
 from fastai.metrics import accuracy
@@ -20,3 +21,5 @@ with learner.no_bar(), learner.no_logging():
     learner.fit_one_cycle(3, 0.01)
     predicted, _ = learner.get_preds()
 print(json.dumps({"values": [float(v) for v in learner.validate()], "losses": [float(v) for v in learner.recorder.losses], "predicted": predicted[0].tolist()}))
+with learner.no_bar(), learner.no_logging():
+    warm.measure("an epoch of 3 steps", lambda: learner.fit(1, 0.01))

@@ -4,6 +4,7 @@ import json
 
 import gpytorch
 import torch
+import warm
 
 
 class Model(gpytorch.models.ExactGP):
@@ -33,3 +34,18 @@ model.eval(), likelihood.eval()
 with torch.no_grad():
     prediction = likelihood(model(torch.tensor([0.25, 0.5])))
 print(json.dumps({"losses": losses, "mean": prediction.mean.tolist(), "variance": prediction.variance.tolist()}))
+with torch.no_grad():
+    points = torch.linspace(0, 1, 16)
+    warm.measure("prediction", lambda: likelihood(model(points)).variance.sum().item())
+model.train(), likelihood.train()
+
+
+def step():
+    optimizer.zero_grad()
+    loss = -objective(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+warm.measure("training step", step)

@@ -4,6 +4,7 @@ import json
 
 import kornia
 import torch
+import warm
 
 torch.manual_seed(0)
 image = torch.rand(2, 3, 16, 16)
@@ -14,3 +15,6 @@ found = {
 }  # fmt: skip
 found["jitter"] = kornia.augmentation.ColorJiggle(0.1, 0.1, 0.1, 0.1, p=1.0)(image).sum().item()
 print(json.dumps(found))
+turned = torch.tensor([30.0, -10.0])
+rotate = kornia.geometry.transform.rotate
+warm.measure("blur and a warp", lambda: rotate(kornia.filters.gaussian_blur2d(image, (3, 3), (1.5, 1.5)), turned).sum().item())

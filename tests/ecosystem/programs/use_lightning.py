@@ -7,6 +7,7 @@ import warnings
 
 import lightning as L
 import torch
+import warm
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -51,3 +52,6 @@ with tempfile.TemporaryDirectory() as folder:
     found["resumed"] = [trainer.callback_metrics["val"].item(), trainer.current_epoch, trainer.global_step]
     found["predicted"] = torch.cat(trainer.predict(again, DataLoader(data, batch_size=8)))[:4].flatten().tolist()
 print(json.dumps(found))
+with tempfile.TemporaryDirectory() as folder:
+    options["default_root_dir"] = folder
+    warm.measure("fit: an epoch of 4 steps", lambda: L.Trainer(max_epochs=1, enable_checkpointing=False, **options).fit(again, DataLoader(data, batch_size=8)))

@@ -4,6 +4,7 @@ import json
 import tempfile
 
 import torch
+import warm
 from accelerate import cpu_offload, init_empty_weights, load_checkpoint_and_dispatch
 from safetensors.torch import save_file
 from torch import nn
@@ -42,3 +43,4 @@ for config, kind in (
     with torch.device("meta"):
         found[f"{kind.__name__} on meta"] = [kind(config).num_parameters(), *kind(config)(ids.to("meta")).logits.shape]
 print(json.dumps(found))
+warm.measure("Llama: 8 tokens", lambda: model.generate(ids, max_new_tokens=8, do_sample=False, pad_token_id=0))

@@ -3,6 +3,7 @@
 import json
 
 import torch
+import warm
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -24,3 +25,16 @@ with torch.no_grad():
     after = model.merge_and_unload()(input_ids=tokens).logits[0, 0, :4].tolist()
 trainable = sum(p.numel() for n, p in base.named_parameters() if "lora" in n)
 print(json.dumps({"losses": losses, "before": before, "merged": after, "trainable": trainable}))
+model = get_peft_model(base, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.0, task_type="CAUSAL_LM"))
+optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+
+
+def step():
+    optimizer.zero_grad()
+    loss = model(input_ids=tokens, labels=tokens).loss
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+warm.measure("LoRA: training step", step)

@@ -5,6 +5,7 @@ import json
 import pyro
 import pyro.distributions as dist
 import torch
+import warm
 from pyro.infer import SVI, Trace_ELBO
 from pyro.optim import Adam
 
@@ -27,3 +28,4 @@ def guide():
 svi = SVI(model, guide, Adam({"lr": 0.01}), loss=Trace_ELBO())
 losses = [svi.step() for _ in range(5)]
 print(json.dumps({"losses": losses, "a": pyro.param("a").item(), "b": pyro.param("b").item()}))
+warm.measure("step of SVI", svi.step)

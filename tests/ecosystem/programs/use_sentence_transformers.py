@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+import warm
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, losses, util
 from sentence_transformers.models import Pooling, Transformer
@@ -37,3 +38,15 @@ for _ in range(2):
 found = {"lengths": texts["length"], "embedding": first[0, :4].tolist(), "losses": values}
 found["similarities"] = util.cos_sim(first, model.encode(texts["text"], convert_to_tensor=True)).flatten().tolist()
 print(json.dumps({**found, "lengths": list(found["lengths"])}))
+
+
+def step():
+    optimizer.zero_grad()
+    value = loss([dict(f) for f in features], torch.tensor([0.3, 0.9]))
+    value.backward()
+    optimizer.step()
+    return value.item()
+
+
+warm.measure("training step", step)
+warm.measure("encode 4 texts", lambda: model.encode(list(texts["text"]), convert_to_tensor=True).sum().item())

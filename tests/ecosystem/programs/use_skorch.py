@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import torch
+import warm
 from skorch import NeuralNetClassifier
 
 torch.manual_seed(0)
@@ -13,3 +14,5 @@ net = NeuralNetClassifier(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Re
                           max_epochs=3, lr=0.1, verbose=0, train_split=None)  # fmt: skip
 net.fit(x, y)
 print(json.dumps({"losses": net.history[:, "train_loss"], "score": float(net.score(x, y))}))
+warm.measure("an epoch of one step", lambda: net.partial_fit(x, y))
+warm.measure("predict", lambda: net.predict(x))

@@ -4,6 +4,7 @@ import json
 
 import torch
 import torchmetrics
+import warm
 from captum.attr import IntegratedGradients
 from einops import rearrange
 from einops.layers.torch import Rearrange
@@ -32,3 +33,17 @@ found["captum"] = IntegratedGradients(net).attribute(torch.ones(1, 3), target=1)
 found["metric learning"] = losses.TripletMarginLoss()(torch.randn(8, 4), torch.randint(0, 3, (8,))).item()
 found["safetensors"] = load(save({"a": torch.arange(3.0)}))["a"].tolist()
 print(json.dumps(found))
+ids, picture = torch.randint(0, 20, (1, 8)), torch.randn(1, 3, 16, 16)
+
+
+def step():
+    loss = decoder(ids).square().mean()
+    loss.backward()
+    return loss.item()
+
+
+warm.measure("x-transformers: forward and backward", step)
+with torch.no_grad():
+    warm.measure("vit-pytorch: inference", lambda: vit(picture).sum().item())
+warm.measure("torchdiffeq: a solution", lambda: odeint(lambda t, y: -y, torch.tensor([1.0, 2.0]), torch.linspace(0, 1, 3)).sum().item())
+warm.measure("captum: integrated gradients", lambda: IntegratedGradients(net).attribute(torch.ones(1, 3), target=1).sum().item())

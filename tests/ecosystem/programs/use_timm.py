@@ -4,6 +4,7 @@ import json
 
 import timm
 import torch
+import warm
 from timm.optim import create_optimizer_v2
 
 found = {}
@@ -24,3 +25,18 @@ for name, options in (("resnet18", {}), ("vit_tiny_patch16_224", {"img_size": 64
         found[name] = [*losses, *model(x)[0].tolist()]
         found[f"{name} features"] = list(model.forward_features(x).shape)
 print(json.dumps(found))
+
+
+def step():
+    model.train()
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), torch.tensor([1, 3] * 4))
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+warm.measure("ViT: training step", step)
+model.eval()
+with torch.no_grad():
+    warm.measure("ViT: inference", lambda: model(x).sum().item())

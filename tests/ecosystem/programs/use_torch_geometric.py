@@ -3,6 +3,7 @@
 import json
 
 import torch
+import warm
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, GCNConv, global_mean_pool
 
@@ -22,3 +23,14 @@ for kind in (GCNConv, GATConv):
 batch = Batch.from_data_list([data, data])
 found["pooled"] = global_mean_pool(batch.x, batch.batch).flatten().tolist()
 print(json.dumps(found))
+
+
+def step():
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(second(first(data.x, data.edge_index).relu(), data.edge_index), data.y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+warm.measure("GAT: training step", step)

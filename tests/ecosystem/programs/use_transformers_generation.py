@@ -3,6 +3,7 @@
 import json
 
 import torch
+import warm
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 found = {}
@@ -28,3 +29,14 @@ bert = BertModel(BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, 
 with torch.no_grad():
     found["bert"] = bert(prompt).last_hidden_state[0, 0].tolist()
 print(json.dumps(found))
+
+
+def step():
+    llama.zero_grad()
+    loss = llama(prompt, labels=prompt).loss
+    loss.backward()
+    return loss.item()
+
+
+warm.measure("Llama: forward and backward", step)
+warm.measure("GPT-2: 8 tokens", lambda: gpt.generate(prompt, do_sample=False, **options))

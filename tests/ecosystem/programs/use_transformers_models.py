@@ -4,6 +4,7 @@ import json
 
 import torch
 import transformers as t
+import warm
 
 
 def outcome(model, loss):
@@ -46,3 +47,15 @@ for name, kind, config in (("qwen 2", t.Qwen2ForCausalLM, t.Qwen2Config), ("mixt
     found[name] = outcome(model, model(input_ids=ids, labels=ids).loss)
     found[f"{name} generates"] = model.generate(ids, max_new_tokens=6, do_sample=False, cache_implementation="static").tolist()
 print(json.dumps(found))
+
+
+def step():
+    t5.zero_grad()
+    loss = t5(input_ids=ids, labels=ids).loss
+    loss.backward()
+    return loss.item()
+
+
+warm.measure("T5: forward and backward", step)
+with torch.no_grad():
+    warm.measure("Mixtral: inference", lambda: model(input_ids=ids).logits.sum().item())

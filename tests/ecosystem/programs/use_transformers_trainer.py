@@ -5,6 +5,7 @@ import tempfile
 
 import numpy
 import torch
+import warm
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast, Trainer, TrainingArguments, pipeline, set_seed
 
@@ -39,3 +40,17 @@ with tempfile.TemporaryDirectory() as folder:
 log = [{k: float(row[k]) for k in ("loss", "eval_loss", "eval_accuracy", "grad_norm") if k in row} for row in first.state.log_history]
 same = all(torch.equal(a, b) for a, b in zip(first.model.parameters(), again.model.parameters(), strict=True))
 print(json.dumps({"log": log, "resumed is the same": same, "labels": labels}))
+batch = {name: torch.tensor([row[name] for row in rows[:2]]) for name in rows[0]}
+optimizer = torch.optim.AdamW(first.model.parameters(), lr=1e-3)
+
+
+def step():
+    optimizer.zero_grad()
+    loss = first.model(**batch).loss
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+warm.measure("BERT: training step", step)
+warm.measure("pipeline of 2 texts", lambda: classify(["a cat", "the dog runs"]))

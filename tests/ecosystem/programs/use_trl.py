@@ -4,6 +4,7 @@ import json
 import tempfile
 
 import torch
+import warm
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
@@ -28,3 +29,14 @@ losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
 with torch.no_grad():
     logits = model(input_ids=torch.tensor([[3, 4, 5]])).logits[0, -1, :4]
 print(json.dumps({"losses": [float(v) for v in losses], "logits": logits.tolist()}))
+batch = torch.tensor([[3, 4, 5, 6]])
+
+
+def step():
+    model.zero_grad()
+    loss = model(input_ids=batch, labels=batch).loss
+    loss.backward()
+    return loss.item()
+
+
+warm.measure("Llama: forward and backward", step)

@@ -5,6 +5,7 @@ import json
 import lpips
 import segmentation_models_pytorch as smp
 import torch
+import warm
 from facenet_pytorch import InceptionResnetV1
 from ultralytics.nn.tasks import DetectionModel
 
@@ -27,3 +28,15 @@ yolo = DetectionModel("yolov8n.yaml", ch=3, nc=2, verbose=False).eval()
 with torch.no_grad():
     found["yolo"] = yolo(torch.rand(1, 3, 64, 64))[0][0, :, 0].tolist()
 print(json.dumps(found))
+picture, labels = torch.rand(1, 3, 64, 64), torch.randint(0, 2, (2, 32, 32))
+
+
+def step():
+    loss = smp.losses.DiceLoss("multiclass")(unet(image), labels)
+    loss.backward()
+    return loss.item()
+
+
+warm.measure("segmentation: U-Net, forward and backward", step)
+with torch.no_grad():
+    warm.measure("ultralytics: YOLO, inference", lambda: yolo(picture)[0].sum().item())
