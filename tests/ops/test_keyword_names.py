@@ -20,6 +20,8 @@ _LEFT_OUT = {
     ("Tensor", "to"): {"layout", "pin_memory"},  # the Python method has neither
     ("Tensor", "copy_"): {"src"},  # of the schema; Python's name is other
     ("torch", "sparse_coo_tensor"): {"layout"},
+    ("torch", "quantize_per_tensor"): {"tensors", "scales", "zero_points"},  # of lists of tensors
+    ("torch", "dequantize"): {"tensors", "qtensor", "qtensors"},
     **{(space, name): {"out_dtype"} for space in ("torch", "Tensor") for name in ("mm", "bmm", "addmm", "baddbmm")},  # of CUDA alone
 }
 SPACES: dict[str, tuple[Any, Any, str]] = {
