@@ -528,10 +528,20 @@ def _pool(node: Node, xs: list[Array], d: dtype) -> Any:
     return out.astype(x.dtype)
 
 
+def _coded(node: Node, x: Any, codes: Any, scales: Any, zeros: Any) -> Any:
+    bits, group = node.attr("code_bits"), node.attr("group")
+    rows, count = codes.shape[0], x.shape[1]
+    if bits == 4:
+        blocks = codes.reshape(rows, -1, 1, min(group, g.CODED_BLOCK) // 2)
+        codes = np.concatenate([blocks & 15, blocks >> 4], 2)
+    weight = (codes.reshape(rows, -1, group).astype(np.float64) - zeros[..., None]) * scales[..., None]
+    return (x.astype(np.float64) @ weight.reshape(rows, count).T).astype(np.float32)
+
+
 _CONVOLUTIONS = [op for op in g.CONTRACT if op != "matmul"]
 _OWN = {
     "matmul": _matmul, "attention": _attention, "attention_gradient": _attention_gradient, "recurrent": recurrent,
-    "recurrent_gradient": recurrent_gradient,
+    "recurrent_gradient": recurrent_gradient, "coded_matmul": _coded,
 }  # fmt: skip
 FUNCTIONS |= _OWN | dict.fromkeys(_CONVOLUTIONS, _convolution) | dict.fromkeys(g.POOL, _pool)
 

@@ -221,6 +221,17 @@ def _pool(node: Node, xs: list[Value]) -> Result:
     return [(shape, xs[0].dtype)]
 
 
+def _coded(node: Node, xs: list[Value]) -> Result:
+    x, codes, scales, zeros = xs
+    bits, group = node.attr("code_bits"), node.attr("group")
+    (m, k), n = x.shape, codes.shape[0]
+    _require(x.dtype is scales.dtype is zeros.dtype is dtypes.float32 and codes.dtype is dtypes.uint8, f"{node.op}: dtypes {[v.dtype.name for v in xs]}")
+    _require(bits in (4, 8) and (group in (32, 64) or group % g.CODED_BLOCK == 0) and k % group == 0, f"{node.op}: {bits} bits, groups of {group} of {k}")
+    shapes = (tuple(codes.shape), tuple(scales.shape), tuple(zeros.shape))
+    _require(shapes == ((n, k * bits // 8), (n, k // group), (n, k // group)), f"{node.op}: shapes {shapes} for {k}")
+    return [((m, n), dtypes.float32)]
+
+
 def _fourier(node: Node, xs: list[Value]) -> Result:
     x, dim, kind, size = xs[0], node.attr("dim"), node.attr("kind"), node.attr("size")
     _require(x.dtype.to_real() in (dtypes.float32, dtypes.float64), f"fourier: dtype {x.dtype.name}")
@@ -305,6 +316,7 @@ _RULES: list[tuple[frozenset[str], Callable[[Node, list[Value]], Result]]] = [
     (g.RECURRENT, _recurrent),
     (g.POOL, _pool),
     (g.FOURIER, _fourier),
+    (g.CODED, _coded),
     (g.MOVE, _move),
 ]
 _RULE_OF = {op: rule for ops, rule in _RULES for op in ops}
@@ -312,7 +324,7 @@ _ARITY = (
     dict.fromkeys(g.UNARY | g.UNARY_TO_BOOL | g.UNARY_COMPLEX_TO_REAL | g.REDUCE | g.REDUCE_PAIR | g.SCAN | g.FOURIER, 1)
     | dict.fromkeys(g.BINARY | g.COMPARE | g.CONTRACT, 2)
     | {"where": 3, "cast": 1, "make_complex": 2, "constant": 0, "iota": 0, "random_uniform": 2, "take": 2, "searchsorted": 2}
-    | {"max_pool": 1, "max_pool_gradient": 2, "average_pool": 1, "average_pool_gradient": 1}
+    | {"coded_matmul": 4, "max_pool": 1, "max_pool_gradient": 2, "average_pool": 1, "average_pool_gradient": 1}
     | {"copy": 1, "take_rows": 2, "put_rows": 3, "gather": 2, "scatter": 3, "put": 3, "sort": 1, "topk": 1}
 )
 

@@ -100,6 +100,14 @@ RECURRENT: Final = frozenset(
         #                        product with w], h before each row's step (rows, H), gradients of h, [c]
     )
 )
+# Products with coded weights. codes (N, K code_bits / 8), uint8; scales, zeros (N, K / group), float32: a weight is (code - zero) * scale. Codes of 4 bits lie
+# in blocks of CODED_BLOCK of K (or of a group, where that is less): byte j of a block has element j in its low half, and that half a block on in its high half.
+CODED_BLOCK: Final = 128
+CODED: Final = frozenset(
+    (
+        "coded_matmul",  # (x (M, K) float32, codes, scales, zeros) -> x times the weights' transpose (M, N); attrs code_bits (4 or 8), group
+    )
+)
 # Windows over the last two dims of (N, C, H, W); attrs kernel, stride, padding, dilation (pairs), shape.
 POOL: Final = frozenset(
     (
@@ -133,7 +141,7 @@ MOVE: Final = frozenset(
     )
 )
 HOST: Final = frozenset(("host_call",))  # attr function (name in compiler/kernels/host.py), attrs kwargs: linalg
-PRIMITIVES: Final = POINTWISE | VIEWS | REDUCE | REDUCE_PAIR | SCAN | CONTRACT | ATTENTION | RECURRENT | POOL | FOURIER | MOVE | HOST
+PRIMITIVES: Final = POINTWISE | VIEWS | REDUCE | REDUCE_PAIR | SCAN | CONTRACT | ATTENTION | RECURRENT | CODED | POOL | FOURIER | MOVE | HOST
 COMMUTATIVE: Final = frozenset("add mul maximum minimum fmax fmin hypot bitwise_and bitwise_or bitwise_xor eq ne".split())
 
 

@@ -237,6 +237,10 @@ def _head_kernels(graph: Graph, group: fusion.Group, head: int, prepacked: Prepa
         from flambeau.compiler.kernels.pool import make_pool
 
         return make_pool(graph, head)
+    if op in g.CODED:
+        from flambeau.compiler.kernels.coded_matmul import make_coded_matmul
+
+        return make_coded_matmul(graph, head)
     if op in g.FOURIER:
         from flambeau.compiler.kernels.fourier import make_fourier
 

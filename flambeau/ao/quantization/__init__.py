@@ -25,6 +25,21 @@ from flambeau.ao.quantization.fuse_modules import (
 from flambeau.ao.quantization.observer import *
 from flambeau.ao.quantization.qconfig import *
 from flambeau.ao.quantization.qconfig_mapping import QConfigMapping, get_default_qat_qconfig_mapping, get_default_qconfig_mapping
+from flambeau.ao.quantization.quant_api import (
+    AOBaseConfig,
+    Float8DynamicActivationFloat8WeightConfig,
+    Float8WeightOnlyConfig,
+    Int4WeightOnlyConfig,
+    Int8DynamicActivationInt8WeightConfig,
+    Int8WeightOnlyConfig,
+    IntxWeightOnlyConfig,
+    MappingType,
+    PerAxis,
+    PerGroup,
+    PerRow,
+    PerTensor,
+    quantize_,
+)
 from flambeau.ao.quantization.quantization_mappings import *
 from flambeau.ao.quantization.quantize import (
     add_quant_dequant,

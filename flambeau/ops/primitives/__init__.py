@@ -3,6 +3,7 @@
 
 from flambeau.ops.primitive import constant as constant
 from flambeau.ops.primitives.attention import *
+from flambeau.ops.primitives.coded import *
 from flambeau.ops.primitives.contract import *
 from flambeau.ops.primitives.fourier import *
 from flambeau.ops.primitives.host import *

@@ -325,6 +325,16 @@ def _recurrent(c: BatchContext, *inputs: Any) -> Any:
     return batched(c.name, c.attrs, inputs, c.batched, c.size)
 
 
+@_rule("coded_matmul")
+def _coded(c: BatchContext, *inputs: Any) -> Any:
+    """A batch of rows is more rows."""
+    if any(c.batched[1:]):
+        raise NotImplementedError("vmap: coded weights with a batch; decode them first")
+    x = inputs[0]
+    rows = c.apply(view.reshape(x, shape=(c.size * x.shape[1], x.shape[2])), *inputs[1:], **c.attrs)
+    return view.reshape(rows, shape=(c.size, x.shape[1], rows.shape[1]))
+
+
 def without_rule() -> list[str]:
     """Primitives that no rule covers (none; the tests look)."""
     return sorted(name for name in PRIMITIVES if name not in RULES and name not in POINTWISE)

@@ -1,0 +1,289 @@
+"""Products of few rows with coded weights: the codes are read once, as they lie, so that memory is the limit.
+
+    out[m, n] = sum over blocks b of scale[n, b] * (sum over k in b of x[m, k] * (code[n, k] - zero[n, b]))
+
+With dot instructions for bytes (AVX512-VNNI's `vpdpbusd`) the inner sum is one of integers. Each block of x is written as a scale times integers of 16 bits,
+whose high and low bytes are multiplied by the codes apart; both sums are exact, and x keeps 15 bits below the greatest of its block. The products
+cost an instruction for 64 codes, two with both bytes; unpacking nibbles three for 128. Elsewhere codes are widened to float32 and multiplied by x itself.
+
+Units are rows of the weights. A block's part is added to `lanes` sums, which are added pairwise at the end; the order depends on K and the block only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
+from flambeau.compiler.graph import CODED_BLOCK, Graph
+from flambeau.compiler.kernel import Kernel, Scratch, Word
+from flambeau.compiler.kernels.matmul_blocking import round_up
+from flambeau.compiler.kernels.move_layout import address, reads
+from flambeau.runtime.target import Target
+from flambeau.runtime.untracked import record
+
+ROWS: Final = 4  # rows of weights at once: a block of x is loaded once for all
+GRAIN: Final = 64  # rows of weights in the least piece of work
+THREAD_BYTES: Final = 1 << 16  # of codes that a further thread should have
+_GREATEST: Final = 32512.0  # the greatest integer of x: its high byte, rounded to nearest, fits 8 bits
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the code depends on: bits of a code, codes of a block, whether there are dot instructions for bytes, and which blocks have a scale:
+
+    each its own ("blocks"), all of a row the same ("rows"), or some ("groups").
+    """
+
+    bits: int
+    block: int
+    dots: bool
+    scales: str
+
+    @property
+    def key(self) -> str:
+        """For the kernel's key."""
+        return f"{self.bits}:{self.block}:{'dots' if self.dots else 'floats'}:{self.scales}"
+
+
+def make_coded_matmul(graph: Graph, node_index: int) -> list[Kernel]:
+    """The kernel of a `coded_matmul` node."""
+    node = graph.nodes[node_index]
+    x, codes, scales, zeros = node.inputs
+    out = node.outputs[0]
+    (m, k), n = graph.values[x].shape, graph.values[codes].shape[0]
+    if m * n == 0:
+        return []
+    bits, group = node.attr("code_bits"), node.attr("group")
+    block = min(group, CODED_BLOCK)
+    dense = all(graph.values[v].strides[1] == 1 for v in (scales, zeros))
+    kind = "blocks" if group == block and dense else "rows" if group == k else "groups"
+    facts = Facts(bits, block, "int8" in graph.target.dots, kind)
+    # For each worker: the high bytes of x, the low ones (together, in floats: x itself), of each block a scale and a sum, and a product of scales for each row.
+    scratch = Scratch(round_up(4 * k + (8 + 4 * ROWS) * (k // block), 64))
+    words: dict[str, Word] = {name: address(graph, v) for name, v in zip(("x", "codes", "scales", "zeros", "out"), (*node.inputs, out), strict=True)}
+    strides = {"x_row": graph.values[x].strides[0]}
+    for name, value in (("codes", codes), ("scales", scales), ("zeros", zeros)):
+        v = graph.values[value]
+        strides |= {f"{name}_row": v.strides[0], f"{name}_column": v.strides[1]}
+    if strides.pop("codes_column") != 1 or graph.values[x].strides[1] != 1:
+        raise RuntimeError("coded_matmul: the numbers of a row, of x and of the codes, must lie one after another; use .contiguous()")
+    words |= {"scratch": scratch, "area": scratch.per_worker, "m": m, "k": k, "n": n, "per_group": group // block, **strides}
+    key = f"coded_matmul:{facts.key}:{graph.target.vector_bits}"
+    nbytes = graph.values[codes].numel
+    return [
+        Kernel(
+            "coded_matmul", key, partial(_emit, key, facts, list(words)), list(words.values()), reads(graph, *node.inputs), node.outputs, units=n,
+            bytes=nbytes + 8 * graph.values[scales].numel, operations=2 * m * n * k, nodes=(node_index,), grain=GRAIN,
+            min_units_per_thread=max(1, THREAD_BYTES * n // max(nbytes * m, 1)),
+        )
+    ]  # fmt: skip
+
+
+_POINTERS: Final = frozenset("x codes scales zeros out scratch".split())
+
+
+def _emit(key: str, facts: Facts, names: list[str], target: Target) -> str:
+    from flambeau.runtime.jit import symbol
+
+    b = Builder(target)
+    w = {name: b.load("ptr" if name in _POINTERS else "i64", b.gep("i64", "%args", at), 8) for at, name in enumerate(names)}
+    area = b.gep("i8", w["scratch"], b.mul("%worker", w["area"]))
+    w["high"], w["low"] = area, b.gep("i8", area, w["k"])
+    w["factors"] = b.gep("i8", area, b.mul(w["k"], 4))
+    w["blocks"] = b.sdiv(w["k"], facts.block)
+    w["sums"] = b.gep("float", w["factors"], w["blocks"])
+    w["products"] = b.gep("float", w["sums"], w["blocks"])
+    b.loop(0, w["m"], 1, lambda row: _row(b, facts, w, row))
+    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, target)
+
+
+def _row(b: Builder, facts: Facts, w: dict[str, str], row: str) -> None:
+    """One row of x with the weights' rows [begin, end)."""
+    source = b.gep("float", w["x"], b.mul(row, w["x_row"]))
+    b.loop(0, w["blocks"], 1, lambda block: _prepare(b, facts, w, source, block))
+    whole = b.add("%begin", b.mul(b.sdiv(b.sub("%end", "%begin"), ROWS), ROWS))
+    target = b.gep("float", w["out"], b.mul(row, w["n"]))
+    b.loop("%begin", whole, ROWS, lambda n: _weights(b, facts, w, target, n, ROWS))
+    b.loop(whole, "%end", 1, lambda n: _weights(b, facts, w, target, n, 1))
+
+
+def _prepare(b: Builder, facts: Facts, w: dict[str, str], source: str, block: str) -> None:
+    """A block of x in the thread's memory: as bytes with a scale and the integers' sum, or as floats with a scale of one and the sum."""
+    start = b.mul(block, facts.block)
+    width = min(b.target.lanes, 16)
+    floats, integers = f"<{width} x float>", f"<{width} x i32>"
+    places = range(0, facts.block, width)
+    at = [b.gep("float", source, b.add(start, i)) for i in places]
+    loaded = [b.load(floats, pointer, 4) for pointer in at]
+    factor, total = b.gep("float", w["factors"], block), b.gep("float", w["sums"], block)
+    if not facts.dots:
+        together = loaded[0]
+        for value in loaded[1:]:
+            together = b.op(f"fadd {floats} {together}, {value}")
+        for i, value in zip(places, loaded, strict=True):
+            b.store(floats, value, b.gep("float", w["high"], b.add(start, i)), 4)
+        b.store("float", "1.0", factor, 4)
+        b.store("float", b.call("float", f"llvm.vector.reduce.fadd.v{width}f32", [("float", "-0.0"), (floats, together)]), total, 4)
+        return
+    sizes = [b.call(floats, f"llvm.fabs.v{width}f32", [(floats, value)]) for value in loaded]
+    most = sizes[0]
+    for size in sizes[1:]:  # NaN stays: the block's part is NaN then
+        most = b.call(floats, f"llvm.maximum.v{width}f32", [(floats, most), (floats, size)])
+    greatest = b.call("float", f"llvm.vector.reduce.fmaximum.v{width}f32", [(floats, most)])
+    scale = b.op(f"fdiv float {greatest}, {_GREATEST}")
+    empty = b.op(f"fcmp oeq float {scale}, 0.0")
+    inverse = b.splat("float", width, b.op(f"fdiv float 1.0, {b.op(f'select i1 {empty}, float 1.0, float {scale}')}"))
+    eight, middle = b.splat("i32", width, "8"), b.splat("i32", width, "128")
+    sum_ = "zeroinitializer"
+    for i, value in zip(places, loaded, strict=True):
+        scaled = b.call(floats, f"llvm.rint.v{width}f32", [(floats, b.op(f"fmul {floats} {value}, {inverse}"))])
+        # Infinities and NaN become any number: the scale is infinite or NaN, and so is the block's part.
+        number = b.op(f"freeze {integers} {b.op(f'fptosi {floats} {scaled} to {integers}')}")
+        high = b.op(f"ashr {integers} {b.op(f'add {integers} {number}, {middle}')}, {eight}")
+        low = b.op(f"sub {integers} {number}, {b.op(f'shl {integers} {high}, {eight}')}")
+        for name, part in (("high", high), ("low", low)):
+            b.store(f"<{width} x i8>", b.op(f"trunc {integers} {part} to <{width} x i8>"), b.gep("i8", w[name], b.add(start, i)), 1)
+        sum_ = b.op(f"add {integers} {sum_}, {number}")
+    b.store("float", scale, factor, 4)
+    whole = b.call("i32", f"llvm.vector.reduce.add.v{width}i32", [(integers, sum_)])
+    b.store("float", b.op(f"sitofp i32 {whole} to float"), total, 4)
+
+
+def _weights(b: Builder, facts: Facts, w: dict[str, str], out: str, n: str, rows: int) -> None:
+    """`rows` of the weights from n on with the prepared row of x."""
+    numbers = [b.add(n, r) for r in range(rows)]
+    codes = [b.gep("i8", w["codes"], b.mul(i, w["codes_row"])) for i in numbers]
+    scales = [b.gep("float", w["scales"], b.mul(i, w["scales_row"])) for i in numbers]
+    zeros = [b.gep("float", w["zeros"], b.mul(i, w["zeros_row"])) for i in numbers]
+    width = 16 if facts.dots and facts.bits * facts.block >= 512 else facts.bits * facts.block // 32 if facts.dots else b.target.lanes
+    sums_type = f"<{width} x float>"
+    products = [b.gep("float", w["products"], b.mul(w["blocks"], r)) for r in range(rows)]
+    offsets = [_products(b, w, scales[r], zeros[r], products[r]) for r in range(rows)] if facts.scales == "blocks" else ["0.0"] * rows
+    start = [(sums_type, "zeroinitializer")] * rows + [("float", offset) for offset in offsets]
+
+    def block(number: str, *carried: str) -> list[str]:
+        sums, offsets = list(carried[:rows]), list(carried[rows:])
+        parts = _dots(b, facts, w, codes, number, width) if facts.dots else _floats(b, facts, w, codes, number, width)
+        group = b.op(f"sdiv i64 {number}, {w['per_group']}") if facts.scales == "groups" else "0"
+        for r in range(rows):
+            if facts.scales == "blocks":
+                together = b.load("float", b.gep("float", products[r], number), 4)
+            else:
+                together = b.load("float", b.gep("float", w["factors"], number), 4)
+                offset = b.load("float", b.gep("float", w["sums"], number), 4)
+                if facts.scales == "groups":
+                    scale = b.load("float", b.gep("float", scales[r], b.mul(group, w["scales_column"])), 4)
+                    zero = b.load("float", b.gep("float", zeros[r], b.mul(group, w["zeros_column"])), 4)
+                    together = b.op(f"fmul float {scale}, {together}")
+                    offset = b.op(f"fmul float {zero}, {offset}")
+                offsets[r] = b.call("float", "llvm.fma.f32", [("float", together), ("float", offset), ("float", offsets[r])])
+            of_all = b.splat("float", width, together)
+            sums[r] = b.call(sums_type, f"llvm.fma.v{width}f32", [(sums_type, parts[r]), (sums_type, of_all), (sums_type, sums[r])])
+        return [*sums, *offsets]
+
+    found = b.loop(0, w["blocks"], 1, block, start)
+    for r in range(rows):
+        value, count = found[r], width
+        while count > 1:
+            count //= 2
+            kind = f"<{2 * count} x float>"
+            halves = []
+            for first in (0, count):
+                if count == 1:
+                    halves.append(b.op(f"extractelement {kind} {value}, i32 {first}"))
+                else:
+                    order = ", ".join(f"i32 {first + lane}" for lane in range(count))
+                    halves.append(b.op(f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{order}>"))
+            value = b.op(f"fadd {'float' if count == 1 else f'<{count} x float>'} {halves[0]}, {halves[1]}")
+        offset = found[rows + r]
+        if facts.scales == "rows":
+            offset = b.op(f"fmul float {b.load('float', zeros[r], 4)}, {offset}")
+        value = b.op(f"fsub float {value}, {offset}")
+        if facts.scales == "rows":
+            value = b.op(f"fmul float {value}, {b.load('float', scales[r], 4)}")
+        b.store("float", value, b.gep("float", out, numbers[r]), 4)
+
+
+def _products(b: Builder, w: dict[str, str], scales: str, zeros: str, products: str) -> str:
+    """A row's scales times those of x, in the thread's memory; returns what its zero points take away."""
+    width = min(b.target.lanes, 16)
+    floats = f"<{width} x float>"
+
+    def step(i: str, mask: str, carried: str) -> str:
+        def at(pointer: str) -> str:
+            here = b.gep("float", pointer, i)
+            return b.masked_load("float", width, here, mask, 4) if mask else b.load(floats, here, 4)
+
+        together = b.op(f"fmul {floats} {at(scales)}, {at(w['factors'])}")
+        if mask:
+            b.masked_store("float", width, together, b.gep("float", products, i), mask, 4)
+        else:
+            b.store(floats, together, b.gep("float", products, i), 4)
+        offset = b.op(f"fmul {floats} {at(zeros)}, {at(w['sums'])}")
+        return b.call(floats, f"llvm.fma.v{width}f32", [(floats, together), (floats, offset), (floats, carried)])
+
+    whole = b.mul(b.sdiv(w["blocks"], width), width)
+    (total,) = b.loop(0, whole, width, lambda i, carried: [step(i, "", carried)], [(floats, "zeroinitializer")])
+    (total,) = b.loop(whole, w["blocks"], width, lambda i, c: [step(i, b.tail_mask(b.sub(w["blocks"], i), width), c)], [(floats, total)])
+    return b.call("float", f"llvm.vector.reduce.fadd.v{width}f32", [("float", "-0.0"), (floats, total)])
+
+
+def _dots(b: Builder, facts: Facts, w: dict[str, str], codes: list[str], number: str, width: int) -> list[str]:
+    """For each row, `width` sums of products of codes with the integers of x, as floats."""
+    count = 4 * width  # bytes of a vector
+    octets, sums = f"<{count} x i8>", f"<{width} x i32>"
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * width}"
+    start = b.mul(number, facts.block)
+    pieces = facts.block // count
+    given = {part: [b.load(octets, b.gep("i8", w[part], b.add(start, p * count)), 1) for p in range(pieces)] for part in ("high", "low")}
+    found = []
+    for row in codes:
+        at = b.gep("i8", row, b.mul(number, facts.block * facts.bits // 8))
+        loaded = [b.load(octets, b.gep("i8", at, p * count), 1) for p in range(facts.block * facts.bits // 8 // count)]
+        if facts.bits == 4:
+            fifteen = b.splat("i8", count, "15")
+            nibbles = []
+            words = f"<{count // 2} x i16>"
+            for half in (0, 1):
+                for v in loaded:
+                    if half:
+                        moved = b.op(f"lshr {words} {b.op(f'bitcast {octets} {v} to {words}')}, {b.splat('i16', count // 2, '4')}")
+                        v = b.op(f"bitcast {words} {moved} to {octets}")
+                    nibbles.append(b.op(f"and {octets} {v}, {fifteen}"))
+            loaded = nibbles
+        both = {}
+        for part in ("high", "low"):
+            total = "zeroinitializer"
+            for v, x in zip(loaded, given[part], strict=True):
+                total = b.call(sums, name, [(sums, total), (octets, v), (octets, x)])
+            both[part] = total
+        shifted = b.op(f"shl {sums} {both['high']}, {b.splat('i32', width, '8')}")
+        together = b.op(f"add {sums} {shifted}, {both['low']}")
+        found.append(b.op(f"sitofp {sums} {together} to <{width} x float>"))
+    return found
+
+
+def _floats(b: Builder, facts: Facts, w: dict[str, str], codes: list[str], number: str, width: int) -> list[str]:
+    """For each row, `width` sums of products of codes with x, in float32."""
+    octets, floats = f"<{width} x i8>", f"<{width} x float>"
+    start = b.mul(number, facts.block)
+    half = facts.block // 2
+    found = []
+    for row in codes:
+        at = b.gep("i8", row, b.mul(number, facts.block * facts.bits // 8))
+        total = "zeroinitializer"
+        for first in range(0, facts.block, width):
+            loaded = b.load(octets, b.gep("i8", at, first % half if facts.bits == 4 else first), 1)
+            if facts.bits == 4:
+                if first >= half:
+                    loaded = b.op(f"lshr {octets} {loaded}, {b.splat('i8', width, '4')}")
+                else:
+                    loaded = b.op(f"and {octets} {loaded}, {b.splat('i8', width, '15')}")
+            weight = b.op(f"uitofp {octets} {loaded} to {floats}")
+            x = b.load(floats, b.gep("float", w["high"], b.add(start, first)), 4)
+            total = b.call(floats, f"llvm.fma.v{width}f32", [(floats, weight), (floats, x), (floats, total)])
+        found.append(total)
+    return found
