@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from flambeau.ao.quantization.calibrated import awq, awq_linear, gptq, gptq_linear
 from flambeau.ao.quantization.fake_quantize import *
 from flambeau.ao.quantization.fake_quantize import disable_fake_quant, disable_observer, enable_fake_quant, enable_observer
 from flambeau.ao.quantization.fuse_modules import (
@@ -55,6 +56,7 @@ from flambeau.ao.quantization.quantize import (
     swap_module,
 )
 from flambeau.ao.quantization.stubs import DeQuantStub, QuantStub, QuantWrapper
+from flambeau.ao.quantization.table_codes import Linear4bit, Linear8bit, dequantize_4bit, quantize_4bit
 
 
 def __getattr__(name: str) -> Any:
