@@ -24,7 +24,8 @@ def _product(x: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, bits: int,
 def coded_linear(input: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, bits: int, group: int, bias: Tensor | None = None) -> Tensor:
     """(..., N): input (..., K) times the transpose of a weight whose element is (code - zero) * scale, plus a bias (N,).
 
-    codes: uint8, (N, K) for 8 bits, (N, K / 2) for 4 (see `pack`). scales, zeros: float32 (N, K / group). Results are float32, of input's dtype.
+    codes: uint8, (N, K) for 8 bits, (N, K / 2) for 4 (see `pack`). scales, zeros: float32 (N, K / group). Results have the input's dtype. More than
+    FEW_ROWS rows are multiplied by the decoded weight: in bfloat16 where the input is of it, else in float32.
     RuntimeError for shapes and dtypes that do not fit.
     """
     rows, count = codes.shape[0], codes.shape[1] * 8 // bits
@@ -38,11 +39,12 @@ def coded_linear(input: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, bi
             f"coded_linear: a weight of {rows} rows of {count} needs an input (..., {count}), and scales and zeros ({rows}, {count // group}); "
             f"got {tuple(input.shape)}, {tuple(scales.shape)} and {tuple(zeros.shape)}"
         )
-    x = input.reshape(-1, count).float()
+    x = input.reshape(-1, count)
     if x.shape[0] <= FEW_ROWS:
-        found = _product(x.contiguous(), codes.contiguous(), scales, zeros, bits, group)
+        found = _product(x.float().contiguous(), codes.contiguous(), scales, zeros, bits, group)  # type: ignore[attr-defined]
     else:
-        found = x @ decoded(codes, scales, zeros, bits, group).t()
+        kind = torch.bfloat16 if input.dtype is torch.bfloat16 else torch.float32
+        found = x.to(kind) @ decoded(codes, scales, zeros, bits, group).to(kind).t()
     if bias is not None:
         found = found + bias.float()  # type: ignore[attr-defined]
     return found.view(*input.shape[:-1], rows).to(input.dtype)  # type: ignore[no-any-return]

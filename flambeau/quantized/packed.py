@@ -49,11 +49,14 @@ class LinearPackedParams:
 
     def _sums(self, x: Tensor, zero_point: Any) -> Tensor:
         """(rows, out): the sums of (x - zero_point) * (w - its zero point), exact, in int32. `x`: (rows, in) of uint8 or int8."""
-        total = torch._int_mm(x, self.columns) - self.sums * zero_point
+        shift = 0
+        if x.dtype is torch.uint8:  # dot instructions multiply int8 by int8: codes less 128, which the sums of the weights make up for
+            x, shift = (x.to(torch.int16) - 128).to(torch.int8), 128
+        total = torch._int_mm(x, self.columns) - self.sums * (zero_point - shift)
         a = self.weight._affine
         if a.axis is None and a.zero_point == 0:
             return total  # type: ignore[no-any-return]
-        of_rows = x.to(torch.int32).sum(1, keepdim=True) - zero_point * x.shape[1]
+        of_rows = x.to(torch.int32).sum(1, keepdim=True) - (zero_point - shift) * x.shape[1]
         return total - of_rows * (a.zero_point if a.axis is None else a.zero_point.to(torch.int32))  # type: ignore[no-any-return]
 
     def _rows(self, input: Tensor, name: str) -> Tensor:

@@ -67,6 +67,19 @@ class CodedLinear(Module):
         made.set_codes(*group_codes(weight, bits, size, symmetric))
         return made.train(linear.training)  # type: ignore[return-value]
 
+    @classmethod
+    def from_blocks(cls, blocks: Any, bias: Any = None) -> CodedLinear:
+        """Of a matrix of a GGUF file (io.gguf.CodedBlocks of Q4_0, Q4_1, Q4_K or Q8_0): the same codes, in groups of 32. ValueError for other types."""
+        from flambeau.io.gguf_codes import group_parts
+
+        integers, scales, zeros = group_parts(blocks.data, blocks.kind)
+        rows, count = blocks.shape
+        made = cls(count, rows, 8 if blocks.kind == "Q8_0" else 4, 32, bias)
+        made.set_codes(
+            torch.from_numpy(integers.reshape(rows, count)), torch.from_numpy(scales.reshape(rows, -1)), torch.from_numpy(zeros.reshape(rows, -1))
+        )
+        return made
+
     @property
     def weight(self) -> Tensor:
         """(N, K): the weight that the codes stand for."""
