@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 import flambeau as torch
@@ -57,12 +58,12 @@ def _cubic_weights(t: Tensor) -> list[Tensor]:
 def _grid_sample(input: Tensor, grid: Tensor, mode: str, padding_mode: str, align_corners: bool) -> Tensor:
     n, c, *sizes = input.shape
     dims = len(sizes)
-    points = tuple(grid.shape[1:-1])
     # The last coordinate of a point is that of the first spatial dimension.
     positions = [_pixels(grid[..., dims - 1 - i], size, align_corners) for i, size in enumerate(sizes)]
     if mode != "bicubic":
         positions = [_into(x, size, padding_mode, align_corners) for x, size in zip(positions, sizes, strict=True)]
-    flat = input.reshape(n, c, input[0, 0].numel() if n and c else 0)
+    flat = input.reshape(-1)
+    planes = (torch.arange(n * c) * prod(sizes)).reshape(n, c, *[1] * dims)
 
     def at(places: Sequence[Tensor]) -> Tensor:
         """The pixels at whole positions, 0 outside of the image."""
@@ -72,10 +73,7 @@ def _grid_sample(input: Tensor, grid: Tensor, mode: str, padding_mode: str, alig
             here = (place >= 0) & (place < size)
             inside = here if inside is None else inside & here
             index = index * size + torch.where(here, place, 0).to(torch.int64)  # NaN is nowhere
-        count = index.numel() // max(n, 1)
-        rows = index.reshape(n, 1, count).expand(n, c, count)
-        values = primitives().gather(flat, rows, dim=2).reshape(n, c, *points)
-        return torch.where(inside.unsqueeze(1), values, 0)
+        return torch.where(inside.unsqueeze(1), primitives().take(flat, planes + index.unsqueeze(1)), 0)
 
     if mode == "nearest":
         return tied(at([torch.round(x) for x in positions]), grid)  # type: ignore[no-any-return]
