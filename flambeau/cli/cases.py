@@ -192,5 +192,13 @@ SWEEP: tuple[Case, ...] = tuple(
          _both_ways(((32, 64, 28, 28), (64,), (64,)),
                     lambda torch, x, w, b: torch.nn.functional.batch_norm(x, None, None, w, b, training=True))),
         ("max pool 3 / 2, 64 channels, 56 x 56", _forward(((16, 64, 56, 56),), lambda torch, x: torch.nn.functional.max_pool2d(x, 3, 2))),
+        ("grid_sample, 3 channels, 256 x 256, batch 4",
+         _forward(((4, 3, 256, 256), (4, 256, 256, 2)), lambda torch, x, g: torch.nn.functional.grid_sample(x, g, align_corners=False))),
+        *[(f"fft, {' x '.join(map(str, shape))}", _forward((shape,), lambda torch, x: torch.fft.fft(x), "complex64"))
+          for shape in ((512, 1024), (64, 4096), (1, 1 << 20), (512, 1000), (512, 1009))],
+        ("fft along the first dim, 1024 x 512", _forward(((1024, 512),), lambda torch, x: torch.fft.fft(x, dim=0), "complex64")),
+        ("fftn, 64 x 64 x 64", _forward(((64, 64, 64),), lambda torch, x: torch.fft.fftn(x), "complex64")),
+        ("rfft, 512 x 1024", _forward(((512, 1024),), lambda torch, x: torch.fft.rfft(x))),
+        ("irfft, 512 x 513", _forward(((512, 513),), lambda torch, x: torch.fft.irfft(x), "complex64")),
     )
 )  # fmt: skip
