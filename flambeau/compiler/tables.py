@@ -15,10 +15,9 @@ class Memory:
 
     __slots__ = ("__weakref__", "address", "bytes")
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, flat: Any) -> None:
         import numpy as np
 
-        flat = np.ascontiguousarray(content).view(np.uint8).reshape(-1)
         self.bytes = np.empty(flat.size + _ALIGNMENT, np.uint8)
         start = -self.bytes.ctypes.data % _ALIGNMENT
         self.bytes[start : start + flat.size] = flat
@@ -31,9 +30,20 @@ _made: Final[WeakValueDictionary[Table, Memory]] = WeakValueDictionary()
 
 def memory(table: Table) -> Memory:
     """The memory of a table. It lives as long as somebody has it."""
-    from flambeau.compiler.kernels.fourier_tables import TABLES
-
     found = _made.get(table)
     if found is None:
-        found = _made.setdefault(table, Memory(TABLES[table.name](*table.arguments)))
+        found = _made.setdefault(table, Memory(_flat(table)))
     return found
+
+
+def content(table: Table) -> bytes:
+    """The bytes of a table, for code that carries it."""
+    return bytes(_flat(table))
+
+
+def _flat(table: Table) -> Any:
+    import numpy as np
+
+    from flambeau.compiler.kernels.fourier_tables import TABLES
+
+    return np.ascontiguousarray(TABLES[table.name](*table.arguments)).view(np.uint8).reshape(-1)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from flambeau.compiler.kernel import REFUSED, Address, ErrorRecord, Function, Kernel, Scratch
+from flambeau.compiler.kernel import REFUSED, Address, ErrorRecord, Function, Kernel, Scratch, Table
+from flambeau.compiler.tables import content
 from flambeau.deploy import memory_code
 from flambeau.deploy.errors import BuildError
 from flambeau.deploy.size_code import SizeCode
@@ -71,6 +72,7 @@ class Library:
         kernels = [k for v in variants for k in v.plan.kernels]
         self.fields = Fields(len(symbols), max(len(v.plan.placement.lives) for v in variants), max([len(k.words) for k in kernels], default=1))
         self.strings: dict[str, str] = {}
+        self.tables: dict[Table, str] = {}  # constant numbers of kernels, by their labels
         self.declared: set[str] = {"declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)"}
         self.inputs = variants[0].recorded.input_metas
         self.outputs = variants[0].recorded.output_metas
@@ -90,6 +92,9 @@ class Library:
             parts.append(f"define ptr @{self.name}_take(i64 %bytes) {{\n  %p = call ptr @take(i64 %bytes)\n  ret ptr %p\n}}")
         if self.inside:
             parts.append(f"@weights = internal constant [{len(self.weights.content)} x i8] {_bytes_text(self.weights.content)}, align 64")
+        for table, label in self.tables.items():
+            numbers = content(table)
+            parts.append(f"@{label} = internal constant [{len(numbers)} x i8] {_bytes_text(numbers)}, align 64")
         for s, label in self.strings.items():
             parts.append(f"@{label} = private unnamed_addr constant [{len(s.encode()) + 1} x i8] {_bytes_text(s.encode() + bytes(1))}")
         text = "\n".join([*parts, *sorted(self.declared)])
@@ -198,6 +203,8 @@ class Library:
                 elif isinstance(word, Function):
                     self.declared.add(f"declare void @{symbol(word.key)}()")
                     value = f"ptrtoint (ptr @{symbol(word.key)} to i64)"
+                elif isinstance(word, Table):
+                    value = f"ptrtoint (ptr @{self.tables.setdefault(word, f'table{len(self.tables)}')} to i64)"
                 else:
                     value = code.integer(word)
                 code.store("i64", value, code.field(block, 8 * at))

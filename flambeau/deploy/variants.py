@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
 
-from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch
+from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch, Table
 from flambeau.compiler.objects import texts
 from flambeau.compiler.pipeline import compile_graph
 from flambeau.compiler.plan import Plan
@@ -153,6 +153,8 @@ def _numbers(variant: Variant, sizes: Sizes) -> Any:
                 words.append("record")
             elif isinstance(word, Function):
                 words.append(word.key)
+            elif isinstance(word, Table):
+                words.append(word)
             else:
                 words.append(plain(word))
         steps.append((step.key, words, plain(step.units)))

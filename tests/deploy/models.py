@@ -19,3 +19,16 @@ def gpt() -> ExportedProgram:
     torch.manual_seed(0)
     model = GPT().eval()
     return export(model, (torch.randint(0, 30, (1, 17)),), dynamic_shapes={"tokens": {1: Dim("length", min=1, max=40)}})
+
+
+class Spectrum(nn.Module):
+    """The logarithm of the power in each frequency, and the signal without its upper half; 202 has a prime factor that is no radix."""
+
+    def forward(self, x: Any) -> Any:
+        z = torch.fft.rfft(x)
+        return torch.cat([(z.abs() ** 2 + 1).log(), torch.fft.irfft(z[:, :52], n=202)], 1)
+
+
+def spectrum() -> ExportedProgram:
+    """Fourier transforms of signals of one length, with a dynamic batch."""
+    return export(Spectrum(), (torch.randn(5, 202),), dynamic_shapes={"x": {0: Dim("batch", min=1, max=64)}})

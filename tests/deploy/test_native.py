@@ -70,6 +70,15 @@ def test_the_digits_have_the_bits_of_python(folder: Path, program: Any, batch: i
     assert same_bits(model(x), in_python(program, x))
 
 
+def test_fourier_transforms_carry_their_tables(tmp_path: Path) -> None:
+    program = models.spectrum()
+    build(program, "host", tmp_path, name="spectrum")
+    model = loaded(tmp_path, "spectrum").load()
+    for batch in (1, 9, 40):
+        x = np.random.default_rng(batch).normal(size=(batch, 202)).astype("float32")
+        assert same_bits(model(x), in_python(program, x))
+
+
 def test_sizes_may_change_from_run_to_run(folder: Path, program: Any) -> None:
     model = loaded(folder, "digits").load()
     for batch in (3, 200, 1, 200, 3, 64, 2):
