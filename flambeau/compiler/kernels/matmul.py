@@ -117,7 +117,7 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int, exchange: bool | No
     turned = k * m * a_transposes + m * n * (c.row != 1)
     if exchange is not None:
         exchanged = exchange
-    elif _in_parts(graph.target, va.dtype.name, m, n, k):
+    elif _in_parts(graph.target, va.dtype.name, m, n, k) or _by_dots(graph.target, va.dtype.name, m, n):
         # Both operands are packed anyway. Few rows times a transposed matrix: the larger operand is not turned while it is
         # packed then, which is worth more than a c that is (measured: 7 to 30 %).
         few_rows = c.column == 1 and a.column == 1 and b.row == 1 and m <= _FEW_UNTURNED <= n
@@ -139,6 +139,11 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int, exchange: bool | No
 def _in_parts(target: Target, dtype_name: str, m: int, n: int, k: int) -> bool:
     """Whether a product of float32 is computed as products of bfloat16 parts."""
     return dtype_name == "float32" and "bfloat16" in target.matrix_dtypes and parts_pay(m, n, k)
+
+
+def _by_dots(target: Target, dtype_name: str, m: int, n: int) -> bool:
+    """Whether a product is computed by dot instructions."""
+    return dtype_name in target.dots - target.matrix_dtypes and m > DOT_ROWS and n > DOT_ROWS
 
 
 def unit_stride(lane: int, k_stride: int, lanes: int, k: int) -> str:
