@@ -34,7 +34,7 @@ _FIELDS: Final = {
 
 
 def _array(tensor: Any, spec: TensorSpec, raw: bytes | None, most: int) -> Any:
-    """An input's array, from its raw bytes or its typed contents. BadRequest, TooLarge."""
+    """An input's array, from its raw bytes or its typed contents. BadRequest."""
     shape = list(tensor.shape)
     if any(n < 0 for n in shape):
         raise BadRequest(f"input {spec.name!r}: shape {shape} must be a list of sizes")

@@ -9,7 +9,7 @@ import math
 from typing import Any, Final
 
 from flambeau.serve.datatypes import TensorSpec, from_bytes, from_json, to_bytes, to_json
-from flambeau.serve.errors import BadRequest, TooLarge
+from flambeau.serve.errors import BadRequest
 from flambeau.serve.packages import package
 from flambeau.serve.programs import Program
 
@@ -66,11 +66,18 @@ def check_arrays(program: Program, arrays: list[Any]) -> None:
 
 
 def count_elements(shape: list[int], name: Any, most: int) -> int:
-    """How many elements a shape has; TooLarge for more than the model's limit."""
+    """How many elements a shape has; BadRequest for more than the model's limit."""
     n = math.prod(shape)
     if n > most:
-        raise TooLarge(f"input {name!r}: shape {shape} has {n} elements, more than the {most} that are allowed")
+        raise BadRequest(f"input {name!r}: shape {shape} has {n} elements, more than the {most} that are allowed")
     return n
+
+
+def _flag(parameters: dict[str, Any], name: str, default: bool) -> bool:
+    found = parameters.get(name, default)
+    if type(found) is not bool:
+        raise BadRequest(f"the parameter {name} must be true or false")
+    return found
 
 
 def _parameters(holder: dict[str, Any], what: str) -> dict[str, Any]:
@@ -83,7 +90,7 @@ def _parameters(holder: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 def read_request(body: Any, header_length: int | None, program: Program, most: int) -> Inference:
-    """An infer request. `header_length`: of the JSON at the beginning, where binary tensors follow it. BadRequest, TooLarge."""
+    """An infer request. `header_length`: of the JSON at the beginning, where binary tensors follow it. BadRequest."""
     binary: Any = b""
     if header_length is not None:
         if header_length > len(body):
@@ -133,12 +140,13 @@ def read_request(body: Any, header_length: int | None, program: Program, most: i
     arrays = [found[s.name] for s in specs] if len(specs) > 1 else list(found.values())
     check_arrays(program, arrays)
     parameters = _parameters(request, "the request")
-    wanted = _wanted(request.get("outputs"), program.outputs, bool(parameters.get("binary_data_output")))
+    wanted = _wanted(request.get("outputs"), program.outputs, _flag(parameters, "binary_data_output", False))
     id = request.get("id")
     if id is not None and type(id) is not str:
         raise BadRequest("id must be a string")
-    timeout = parameters.get("timeout")
-    if timeout is not None:
+    timeout = None
+    if "timeout" in parameters:
+        timeout = parameters["timeout"]
         if type(timeout) is not int or timeout < 0:
             raise BadRequest(f"the parameter timeout must be a number of microseconds, got {timeout!r}")
         timeout = timeout / 1e6 or None
@@ -158,9 +166,9 @@ def _wanted(given: Any, outputs: list[TensorSpec], binary: bool) -> list[tuple[i
         if entry.get("name") not in names:
             raise BadRequest(f"the model has no output {entry.get('name')!r}; it has {', '.join(names)}")
         parameters = _parameters(entry, f"output {entry['name']!r}")
-        if parameters.get("classification"):
+        if "classification" in parameters:
             raise BadRequest("the classification extension is not there: ask for the tensor")
-        found.append((names.index(entry["name"]), bool(parameters.get("binary_data", binary))))
+        found.append((names.index(entry["name"]), _flag(parameters, "binary_data", binary)))
     return found or [(i, binary) for i in range(len(outputs))]
 
 

@@ -53,24 +53,30 @@ def _sample(spec: TensorSpec) -> tuple[list[int], list[Any]]:
     return shape, [value] * min(math.prod(shape), 4096)
 
 
-def _tensor(spec: TensorSpec, given: bool) -> dict[str, Any]:
-    sizes = [{"type": "integer", "minimum": 0} if n < 0 else {"const": n} for n in spec.shape]
-    shape = {"type": "array", "prefixItems": sizes, "items": False, "minItems": len(sizes), "maxItems": len(sizes)}
+def _tensor(spec: TensorSpec, given: bool, batched: bool) -> dict[str, Any]:
+    sizes = [{"type": "integer", "minimum": 1 if batched and d == 0 else 0} if n < 0 else {"const": n} for d, n in enumerate(spec.shape)]
+    shape: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": len(sizes), "maxItems": len(sizes)}
+    if given:
+        shape |= {"prefixItems": sizes, "items": False}
     data: dict[str, Any] = {"type": "array", "description": "All elements in row-major order, flat or nested as the shape."}
     if not given:
         data["items"] = {"anyOf": [_element(spec), {"type": "null"}]} if spec.datatype.startswith("FP") else _element(spec)
     return {
         "type": "object", "required": ["name", "datatype", "shape"] + (["data"] if given else []),
-        "properties": {"name": {"const": spec.name}, "datatype": {"const": spec.datatype}, "shape": shape, "data": data, "parameters": {"type": "object"}},
+        "properties": {
+            "name": {"const": spec.name}, "datatype": {"const": spec.datatype}, "shape": shape, "data": data, "parameters": {"type": ["object", "null"]},
+        },
     }  # fmt: skip
 
 
 def _infer(program: Program) -> tuple[dict[str, Any], dict[str, Any]]:
     def inputs(specs: list[TensorSpec], given: bool) -> dict[str, Any]:
-        one = [_tensor(s, given) for s in specs]
+        one = [_tensor(s, given, program.batched) for s in specs]
         return {"type": "array", "items": one[0] if len(one) == 1 else {"anyOf": one}, "minItems": len(one) if given else 0, "maxItems": len(one)}
 
-    names = {"type": "array", "items": {"type": "object", "required": ["name"], "properties": {"name": {"enum": [s.name for s in program.outputs]}}}}
+    flag = {"type": ["object", "null"], "properties": {"binary_data": {"type": "boolean"}, "classification": False}}
+    output = {"type": "object", "required": ["name"], "properties": {"name": {"enum": [s.name for s in program.outputs]}, "parameters": flag}}
+    names = {"type": ["array", "null"], "items": output}
     timeout = {"type": "integer", "minimum": 0, "description": "Microseconds."}
     example = []
     for s in program.inputs:
@@ -79,8 +85,8 @@ def _infer(program: Program) -> tuple[dict[str, Any], dict[str, Any]]:
     request = {
         "type": "object", "required": ["inputs"], "example": {"inputs": example},
         "properties": {
-            "id": {"type": "string"}, "inputs": inputs(program.inputs, True), "outputs": names,
-            "parameters": {"type": "object", "properties": {"timeout": timeout, "binary_data_output": {"type": "boolean"}}},
+            "id": {"type": ["string", "null"]}, "inputs": inputs(program.inputs, True), "outputs": names,
+            "parameters": {"type": ["object", "null"], "properties": {"timeout": timeout, "binary_data_output": {"type": "boolean"}}},
         },
     }  # fmt: skip
     answer = {
@@ -93,11 +99,11 @@ def _infer(program: Program) -> tuple[dict[str, Any], dict[str, Any]]:
     return request, answer
 
 
-def _completion(chat: bool) -> dict[str, Any]:
+def _completion(chat: bool, models: list[str]) -> dict[str, Any]:
     number = {"type": "number"}
     stop = {"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 4}, {"type": "null"}]}
     properties: dict[str, Any] = {
-        "model": {"type": "string"}, "stream": {"type": "boolean"}, "max_tokens": {"type": "integer", "minimum": 1, "maximum": 1 << 20},
+        "model": {"enum": models}, "stream": {"type": "boolean"}, "max_tokens": {"type": "integer", "minimum": 1, "maximum": 1 << 20},
         "temperature": {**number, "minimum": 0, "maximum": 2}, "top_p": {**number, "minimum": 0, "maximum": 1}, "stop": stop,
         "seed": {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1}, "n": {"type": "integer", "minimum": 1, "maximum": 16},
         "presence_penalty": {**number, "minimum": -2, "maximum": 2}, "frequency_penalty": {**number, "minimum": -2, "maximum": 2},
@@ -127,13 +133,13 @@ def document(repository: Any, tokens: bool) -> dict[str, Any]:
         "/metrics": {"get": _operation("Prometheus metrics", "server", {"type": "string"}, "400 401", kind="text/plain")},
     }  # fmt: skip
     paths["/v2/repository/index"]["post"]["requestBody"]["required"] = False
-    language = False
+    language: list[str] = []
     for name, model in repository.models.items():
         newest = model.versions[max(model.versions)] if model.versions else None
         if newest is None:
             continue
         if newest.program is None:
-            language = True
+            language.append(name)
             continue
         request, answer = _infer(newest.program)
         at = f"/v2/models/{name}"
@@ -145,8 +151,10 @@ def document(repository: Any, tokens: bool) -> dict[str, Any]:
         paths[f"{at}/stats"] = {"get": _operation("What waits", name, thing, common, id=f"{name}-stats")}
         paths[f"{at}/infer"] = {
             "post": _operation("Run the model", name, answer, run, body=request, id=f"{name}-infer")}  # fmt: skip
+        binary = {"schema": {"type": "string", "format": "binary", "description": "JSON, then the binary tensors (Inference-Header-Content-Length)."}}
+        paths[f"{at}/infer"]["post"]["responses"]["200"]["content"]["application/octet-stream"] = binary
         row = {"anyOf": [{"required": ["instances"]}, {"required": ["inputs"]}]}
-        predict = {"type": "object", "properties": {"instances": {"type": "array", "minItems": 1}, "inputs": {}}, **row}
+        predict = {"type": "object", "properties": {"instances": {"type": "array", "minItems": 1}, "inputs": {"type": ["array", "object"]}}, **row}
         paths[f"/v1/models/{name}:predict"] = {
             "post": _operation("Run the model (TensorFlow Serving)", name, thing, run, body=predict, id=f"{name}-predict"),
         }  # fmt: skip
@@ -155,8 +163,8 @@ def document(repository: Any, tokens: bool) -> dict[str, Any]:
     if language:
         codes = "400 401 404 408 413 415 429 500 503 504"
         for path, chat in (("/v1/completions", False), ("/v1/chat/completions", True)):
-            operation = _operation("Chat" if chat else "Complete a text", "language models", thing, codes, body=_completion(chat), openai=True)
-            operation["responses"]["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+            operation = _operation("Chat" if chat else "Complete a text", "language models", thing, codes, body=_completion(chat, language), openai=True)
+            operation["responses"]["200"]["content"]["text/event-stream"] = {"schema": {}}
             paths[path] = {"post": operation}
         paths["/v1/models"] = {"get": _operation("Language models", "language models", thing, "400 401")}
     made: dict[str, Any] = {

@@ -24,7 +24,7 @@ _TYPES: Final = {
 
 
 def read_predict(body: Any, program: Program, most: int) -> tuple[list[Any], bool]:
-    """(arrays in the order of the model's inputs, whether they came by row). BadRequest, TooLarge."""
+    """(arrays in the order of the model's inputs, whether they came by row). BadRequest."""
     request = parse_json(body)
     if request.get("signature_name", "serving_default") not in ("serving_default", "", None):
         raise BadRequest(f"there is no signature {request['signature_name']!r}: only serving_default")

@@ -1,0 +1,37 @@
+"""schemathesis reads the server's OpenAPI document and finds no answer that contradicts it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.serve.running import Affine, put, running
+from tests.serve.test_language import _MODEL
+
+# JSON Schema cannot say that data has as many elements as shape says: such requests are valid by the document, and rightly refused. A timeout of 1 microsecond
+# rightly ends in 504.
+_CONFIG = """
+[[operations]]
+include-path-regex = "(/infer|:predict)$"
+checks.positive_data_acceptance.enabled = false
+checks.not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", "504"]
+[[operations]]
+include-path-regex = "^/v1/(chat/)?completions$"
+checks.positive_data_acceptance.enabled = false
+"""
+
+
+def test_schemathesis_finds_nothing(tmp_path):
+    pytest.importorskip("schemathesis")
+    put(tmp_path / "models", "affine", 1, Affine())
+    (tmp_path / "models" / "letters" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "letters" / "1" / "model.py").write_text(_MODEL)
+    (tmp_path / "schemathesis.toml").write_text(_CONFIG)
+    tool = Path(sys.executable).parent / "schemathesis"
+    with running(tmp_path / "models", allow_code=True) as server:
+        made = subprocess.run(
+            [str(tool), "--config-file", str(tmp_path / "schemathesis.toml"), "run", f"http://127.0.0.1:{server.port}/openapi.json", "--max-examples", "8",
+             "--phases", "examples,coverage,fuzzing", "--seed", "1", "--no-color", "--max-failures", "5"], capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+    assert made.returncode == 0, made.stdout[-6000:] + made.stderr[-2000:]
