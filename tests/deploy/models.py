@@ -1,8 +1,11 @@
-"""Models that are built into libraries, as exported programs: the digits' network and a small GPT."""
+"""Models that are built into libraries, as exported programs: the digits' network, a small GPT, and Fourier transforms."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import flambeau as torch
+from flambeau import nn
 from flambeau.cli.demo import DigitNet
 from flambeau.cli.demo_gpt import GPT
 from flambeau.export import Dim, ExportedProgram, export
