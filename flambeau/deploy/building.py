@@ -13,7 +13,7 @@ from flambeau.deploy import code, examples, header, link, python_loader, web_mod
 from flambeau.deploy.errors import BuildError
 from flambeau.deploy.interface import Interface, argument, check_name, symbols_of
 from flambeau.deploy.library_code import Library
-from flambeau.deploy.variants import cover
+from flambeau.deploy.variants import Variant, cover
 from flambeau.export.archive import load
 from flambeau.export.graph_signature import InputKind
 from flambeau.export.program import ExportedProgram
@@ -51,12 +51,20 @@ def build(
     results = [s.arg.name for s in program.graph_signature.output_specs]
     outputs = tuple([argument(n, m.shape, m.dtype, symbols) for n, m in zip(results, first.output_metas, strict=True)])
     interface = Interface(called, target, symbols, inputs, outputs, len(block.content), weights_inside)
-    library = Library(called, symbols, variants, block, weights_inside, wasm)
-    texts = {key: text for v in variants for key, text in v.texts.items()}
-    report(f"{len(texts)} kernels in {len(variants)} plans")
-    content = code.object_of(library.text(), texts.values(), library.exported(), machine)
+
+    def compiled(variants: list[Variant], machine: Target) -> tuple[bytes, list[str]]:
+        library = Library(called, symbols, variants, block, weights_inside, wasm)
+        texts = {key: text for v in variants for key, text in v.texts.items()}
+        report(f"{len(texts)} kernels in {len(variants)} plans for {machine.name}")
+        return code.object_of(library.text(), texts.values(), library.exported(), machine), library.exported()
+
+    content, exported = compiled(variants, machine)
     if wasm:
-        return _web(Path(os.fspath(out)), interface, machine, content, block.content, library.exported())
+        contents = {".wasm": content}
+        if target == "wasm32":  # and once more for engines with relaxed multiply-adds
+            relaxed = Target.named("wasm32-relaxed")
+            contents[".relaxed.wasm"] = compiled(cover(program, symbols, relaxed, lambda text: None), relaxed)[0]
+        return _web(Path(os.fspath(out)), interface, machine, contents, block.content, exported)
     return _native(Path(os.fspath(out)), interface, machine, content, block.content)
 
 
@@ -88,19 +96,20 @@ def _native(folder: Path, x: Interface, target: Target, content: bytes, block: b
     return write(folder, files)
 
 
-def _web(folder: Path, x: Interface, target: Target, content: bytes, block: bytes, exported: list[str]) -> list[Path]:
-    """Write the folder of a WebAssembly library: what npm takes."""
+def _web(folder: Path, x: Interface, target: Target, contents: dict[str, bytes], block: bytes, exported: list[str]) -> list[Path]:
+    """Write the folder of a WebAssembly library: what npm takes. `contents`: object files by the ending of what is made of each."""
     folder.mkdir(parents=True, exist_ok=True)
+    files: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as temporary:
         own = Path(temporary)
-        (own / "code.o").write_bytes(content)
-        link.wasm(own / "code.o", own / "code.wasm", exported, target, _STACK)
-        files = {
-            f"{x.name}.wasm": (own / "code.wasm").read_bytes(), f"{x.name}.mjs": web_module.module(x).encode(),
-            f"{x.name}.d.mts": web_module.types(x).encode(), "package.json": web_module.package(x).encode(),
-        }  # fmt: skip
+        for ending, content in contents.items():
+            (own / "code.o").write_bytes(content)
+            link.wasm(own / "code.o", own / "code.wasm", exported, target, _STACK)
+            files[x.name + ending] = (own / "code.wasm").read_bytes()
     if not x.inside:
         files[f"{x.name}.weights"] = block
+    module = {f"{x.name}.mjs": web_module.module(x, ".relaxed.wasm" in contents), f"{x.name}.d.mts": web_module.types(x)}
+    files |= {name: text.encode() for name, text in {**module, "package.json": web_module.package(x, [*module, *files])}.items()}
     return write(folder, files)
 
 

@@ -19,10 +19,11 @@ def _rows(arguments: tuple[Argument, ...]) -> str:
     return "[\n" + "\n".join(rows) + "\n]"
 
 
-def module(x: Interface) -> str:
-    """The text of NAME.mjs."""
+def module(x: Interface, relaxed: bool) -> str:
+    """The text of NAME.mjs. `relaxed`: whether there is code with relaxed multiply-adds, too."""
     n = x.name
     read = "null" if x.inside else f"await content(given.weights ?? new URL('./{n}.weights', import.meta.url))"
+    choice = "given.relaxed !== false && WebAssembly.validate(RELAXED)" if relaxed else "false"
     return f"""// {n}: a model as WebAssembly, made by `flambeau build`. It needs a browser or Node with SIMD, and nothing else.
 //
 //   import {{load}} from './{n}.mjs';
@@ -33,6 +34,12 @@ const INPUTS = {_rows(x.inputs)}; // `dims`: the number of the dynamic size that
 const OUTPUTS = {_rows(x.outputs)};
 const SIZES = {len(x.symbols)};
 const MOST_DIMS = {max([len(a.shape) for a in (*x.inputs, *x.outputs)])};
+
+// A module with one f32x4.relaxed_madd: engines that know it take the code that has them.
+const RELAXED = new Uint8Array([
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 19, 1, 17, 0,
+  65, 1, 253, 15, 65, 1, 253, 15, 65, 1, 253, 15, 253, 133, 2, 11,
+]);
 
 async function content(source) {{
   if (source instanceof ArrayBuffer) return source;
@@ -133,9 +140,10 @@ export class Model {{
   }}
 }}
 
-/** Load the model: from the files beside this one, or from {{wasm, weights}} (URLs or bytes). */
+/** Load the model: from the files beside this one, or from {{wasm, weights}} (URLs or bytes). {{relaxed: false}}: the same bits on every machine. */
 export async function load(given = {{}}) {{
-  const [code, weights] = [await content(given.wasm ?? new URL('./{n}.wasm', import.meta.url)), {read}];
+  const file = {choice} ? './{n}.relaxed.wasm' : './{n}.wasm';
+  const [code, weights] = [await content(given.wasm ?? new URL(file, import.meta.url)), {read}];
   const {{instance}} = await WebAssembly.instantiate(code, {{}});
   return new Model(instance, weights);
 }}
@@ -162,15 +170,14 @@ export declare class Model {{
 }}
 
 type Source = string | URL | ArrayBuffer | ArrayBufferView;
-/** Load the model: from the files beside this module, or from URLs or bytes. */
-export declare function load(given?: {{ wasm?: Source; weights?: Source }}): Promise<Model>;
+/** Load the model: from the files beside this module, or from URLs or bytes. `relaxed: false`: without relaxed SIMD, with the same bits on every machine. */
+export declare function load(given?: {{ wasm?: Source; weights?: Source; relaxed?: boolean }}): Promise<Model>;
 """
 
 
-def package(x: Interface) -> str:
+def package(x: Interface, files: list[str]) -> str:
     """The text of package.json: what `npm pack` and `npm install` take."""
     n = x.name
-    files = [f"{n}.mjs", f"{n}.d.mts", f"{n}.wasm", *([] if x.inside else [f"{n}.weights"])]
-    exports = {".": {"types": f"./{n}.d.mts", "default": f"./{n}.mjs"}, **{f"./{f}": f"./{f}" for f in files[2:]}}
+    exports = {".": {"types": f"./{n}.d.mts", "default": f"./{n}.mjs"}, **{f"./{f}": f"./{f}" for f in files if not f.endswith("mts")}}
     return json.dumps({"name": n.replace("_", "-"), "version": "1.0.0", "description": "A model as WebAssembly, made by flambeau build", "type": "module",
                        "main": f"./{n}.mjs", "types": f"./{n}.d.mts", "exports": exports, "files": files}, indent=2) + "\n"  # fmt: skip

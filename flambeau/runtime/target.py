@@ -153,6 +153,11 @@ class Target:
         return 32 if self.vector_bits == 512 or self.architecture in _ARM else 16
 
     @property
+    def relaxed(self) -> bool:
+        """Whether it has WebAssembly's relaxed multiply-add, which the machine beneath rounds once or twice, as it likes."""
+        return "+relaxed-simd" in self.features
+
+    @property
     def lanes(self) -> int:
         """Elements of 32 bits in a vector."""
         return self.vector_bits // 32
@@ -207,6 +212,7 @@ def _host(workers: int) -> Target:
 _KIB: Final = 1 << 10
 _MIB: Final = 1 << 20
 _LINUX: Final = "unknown-linux-gnu"
+_WASM: Final = "+simd128,+nontrapping-fptoint"
 
 NAMED: Final = {
     target.name: target
@@ -219,7 +225,8 @@ NAMED: Final = {
         ),
         Target("aarch64-linux", "aarch64", 128, (64 * _KIB, 512 * _KIB, 8 * _MIB), f"aarch64-{_LINUX}", "generic", "+neon"),
         Target("aarch64-android", "aarch64", 128, (64 * _KIB, 512 * _KIB, 4 * _MIB), "aarch64-unknown-linux-android", "generic", "+neon"),
-        Target("wasm32", "wasm32", 128, (32 * _KIB, 512 * _KIB, 8 * _MIB), "wasm32-unknown-unknown", "generic", "+simd128,+nontrapping-fptoint", fused=False),
+        Target("wasm32", "wasm32", 128, (32 * _KIB, 512 * _KIB, 8 * _MIB), "wasm32-unknown-unknown", "generic", _WASM, fused=False),
+        Target("wasm32-relaxed", "wasm32", 128, (32 * _KIB, 512 * _KIB, 8 * _MIB), "wasm32-unknown-unknown", "generic", f"{_WASM},+relaxed-simd", fused=False),
         Target("apple-m1", "arm64", 128, (128 * _KIB, 12 * _MIB, 8 * _MIB), "arm64-apple-macosx11.0.0", "apple-m1"),
     )
 }  # fmt: skip
