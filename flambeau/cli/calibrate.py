@@ -1,6 +1,6 @@
 """`flambeau calibrate`: what work costs on this machine, measured once and kept, for the compiler's planners (runtime/costs.py).
 
-Everything is measured on one thread but the cost of a further thread. The best of several runs counts: others may use the machine.
+Everything is measured on one thread, by its own time, but the cost of a further thread. The best of several runs counts: others may use the machine.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, Final
 
 _FAR: Final = 1 << 28  # bytes that no cache has
@@ -69,18 +69,18 @@ def _alone() -> Any:
     )  # fmt: skip
 
 
-def _seconds(work: Callable[[], Any], rounds: int = 7) -> float:
-    """The least time of one call."""
+def _seconds(work: Callable[[], Any], rounds: int = 7, clock: Callable[[], float] = thread_time) -> float:
+    """The least time of one call: of this thread, which does not count while others have the processor."""
     work()
-    start = perf_counter()
+    start = clock()
     work()
-    repeat = max(1, int(_LEAST_SECONDS / max(perf_counter() - start, 1e-7)))
+    repeat = max(1, int(_LEAST_SECONDS / max(clock() - start, 1e-7)))
     best = float("inf")
     for _ in range(rounds):
-        start = perf_counter()
+        start = clock()
         for _ in range(repeat):
             work()
-        best = min(best, (perf_counter() - start) / repeat)
+        best = min(best, (clock() - start) / repeat)
     return best
 
 
@@ -160,10 +160,10 @@ def _thread_nanoseconds(alone: Any) -> float:
         return float(alone.thread_nanoseconds)
     with torch.no_grad():
         x = torch.ones(1 << 18)
-        several = _seconds(_looked(lambda: x.exp()))
+        several = _seconds(_looked(lambda: x.exp()), clock=perf_counter)
         count = threads.count()
         with _threads(1):
-            one = _seconds(_looked(lambda: x.exp()))
+            one = _seconds(_looked(lambda: x.exp()), clock=perf_counter)
     usual = float(alone.thread_nanoseconds)
     return min(max(2e9 * (several - one / count), usual / 4), 8 * usual) if several < one else usual
 

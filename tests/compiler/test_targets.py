@@ -199,3 +199,10 @@ def test_stored_costs_are_those_of_their_processor(tmp_path: Path, monkeypatch: 
         costs.calibrated.cache_clear()
 
 
+def test_calibration_does_not_count_the_time_that_others_have_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    from time import sleep
+
+    from flambeau.cli import calibrate
+
+    monkeypatch.setattr(calibrate, "_LEAST_SECONDS", 0.0)
+    assert calibrate._seconds(lambda: sleep(0.05), 2) < 0.025
