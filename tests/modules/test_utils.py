@@ -149,12 +149,8 @@ def test_benchmark() -> None:
 def test_tensorboard(tmp_path: Path, monkeypatch: Any) -> None:
     from flambeau.utils import tensorboard
 
-    with monkeypatch.context() as patch:
-        for library in ("tensorboard", "tensorboardX"):
-            patch.setitem(sys.modules, library, None)
-        with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
-            tensorboard.SummaryWriter(tmp_path)
-    pytest.importorskip("tensorboardX")
+    for library in ("tensorboard", "tensorboardX"):  # neither is needed
+        monkeypatch.setitem(sys.modules, library, None)
     with tensorboard.SummaryWriter(tmp_path / "runs", purge_step=1) as writer:
         writer.add_scalar("loss", ft.tensor(1.5), 0, new_style=True)
         writer.add_scalars("losses", {"a": ft.tensor(1.0), "b": 2.0}, 0)
@@ -179,18 +175,16 @@ def test_tensorboard(tmp_path: Path, monkeypatch: Any) -> None:
 
 @pytest.mark.parametrize("dtype", "float16 float32 float64 int8 uint8 int16 int32 int64 bool complex64 complex128".split())
 def test_tensorboard_tensors(dtype: str) -> None:
-    pytest.importorskip("tensorboardX")
     from flambeau.utils.tensorboard import summary
 
     made = summary.tensor_proto("x", ft.tensor([[1, 0], [2, 3]]).to(getattr(ft, dtype))).value[0].tensor
-    numbers = next(v for field, v in made.ListFields() if field.name.endswith("_val"))
+    numbers = next(v for name, v in vars(made).items() if name.endswith("_val"))
     flat = np.array(numbers, np.uint16).view(np.float16) if dtype == "float16" else np.array(numbers)
     assert [d.size for d in made.tensor_shape.dim] == [2, 2]
     assert flat[:: 2 if "complex" in dtype else 1].tolist() == [1, 0, 1, 1] if dtype == "bool" else [1, 0, 2, 3]
 
 
 def test_tensorboard_errors() -> None:
-    pytest.importorskip("tensorboardX")
     from flambeau.utils.tensorboard import summary
 
     for wrong, error in (

@@ -1,4 +1,4 @@
-"""torch.utils.tensorboard: event files for TensorBoard, by the package tensorboard, or by tensorboardX (`pip install 'flambeau[tensorboard]'`)."""
+"""torch.utils.tensorboard: event files for TensorBoard, written without further packages (pictures need Pillow)."""
 
 from __future__ import annotations
 

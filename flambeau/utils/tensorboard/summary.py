@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau.utils.tensorboard import protos
 from flambeau.utils.tensorboard.arrays import as_array, as_grid, as_images
 from flambeau.utils.tensorboard.protos import message
 
@@ -26,9 +27,9 @@ def _summary(tag: str, **value: Any) -> Any:
 
 def _tensor(array: np.ndarray[Any, Any], kind: str = "DT_FLOAT") -> Any:
     """A tensor with its numbers one by one, or strings."""
-    TensorProto, Shape = message("TensorProto"), message("TensorShapeProto")
+    Shape = message("TensorShapeProto")
     content = {"string_val": list(array.flat)} if kind == "DT_STRING" else {"float_val": array.ravel().tolist()}
-    return TensorProto(dtype=kind, tensor_shape=Shape(dim=[Shape.Dim(size=n) for n in array.shape]), **content)
+    return protos.tensor(kind, tensor_shape=Shape(dim=[Shape.Dim(size=n) for n in array.shape]), **content)
 
 
 def scalar(name: str, tensor: Any, collections: Any = None, new_style: bool = False, double_precision: bool = False) -> Any:
@@ -38,9 +39,9 @@ def scalar(name: str, tensor: Any, collections: Any = None, new_style: bool = Fa
         raise AssertionError(f"Tensor should contain one element (0 dimensions). Was given size: {array.size} and {array.ndim} dimensions.")
     if not new_style:
         return _summary(name, simple_value=float(array))
-    TensorProto = message("TensorProto")
-    kind = {"double_val": [float(array)], "dtype": "DT_DOUBLE"} if double_precision else {"float_val": [float(array)], "dtype": "DT_FLOAT"}
-    return _summary(name, tensor=TensorProto(**kind), metadata=_metadata("scalars"))
+    number = [float(array)]
+    made = protos.tensor("DT_DOUBLE", double_val=number) if double_precision else protos.tensor("DT_FLOAT", float_val=number)
+    return _summary(name, tensor=made, metadata=_metadata("scalars"))
 
 
 # Dtype -> tensorboard's name of it, and the field with its numbers.
@@ -62,10 +63,9 @@ def tensor_proto(tag: str, tensor: Any) -> Any:
         flat = flat.view(array.real.dtype)  # real and imaginary parts in turn
     elif array.dtype.name == "float16":
         flat = flat.view(np.uint16)  # the field has bits
-    TensorProto, Shape = message("TensorProto"), message("TensorShapeProto")
-    field = field if field in TensorProto.DESCRIPTOR.fields_by_name else "int_val"  # tensorboardX has an older TensorProto
+    Shape = message("TensorShapeProto")
     shape = Shape(dim=[Shape.Dim(size=n) for n in array.shape])
-    return _summary(tag, metadata=_metadata("tensor"), tensor=TensorProto(dtype=kind, tensor_shape=shape, **{field: flat.tolist()}))
+    return _summary(tag, metadata=_metadata("tensor"), tensor=protos.tensor(kind, tensor_shape=shape, **{field: flat.tolist()}))
 
 
 def histogram_raw(
@@ -195,7 +195,7 @@ def audio(tag: str, tensor: Any, sample_rate: int = 44100) -> Any:
 
 def text(tag: str, text: str) -> Any:
     """A text in Markdown."""
-    content = message("TextPluginData", "text.plugin_data")(version=0).SerializeToString()
+    content = message("TextPluginData")(version=0).SerializeToString()
     return _summary(tag + "/text_summary", metadata=_metadata("text", content), tensor=_tensor(np.array([text.encode()], object), "DT_STRING"))
 
 
@@ -204,14 +204,14 @@ def pr_curve_raw(
 ) -> Any:  # fmt: skip
     """A curve of precision and recall whose counts at each threshold are known."""
     thresholds = min(num_thresholds, 127)
-    content = message("PrCurvePluginData", "pr_curve.plugin_data")(version=0, num_thresholds=thresholds).SerializeToString()
+    content = message("PrCurvePluginData")(version=0, num_thresholds=thresholds).SerializeToString()
     return _summary(tag, metadata=_metadata("pr_curves", content), tensor=_tensor(np.stack([as_array(x) for x in (tp, fp, tn, fn, precision, recall)])))
 
 
 def pr_curve(tag: str, labels: Any, predictions: Any, num_thresholds: int = 127, weights: Any = None) -> Any:
     """A curve of precision and recall, of true labels and predicted probabilities."""
     thresholds = min(num_thresholds, 127)
-    content = message("PrCurvePluginData", "pr_curve.plugin_data")(version=0, num_thresholds=thresholds).SerializeToString()
+    content = message("PrCurvePluginData")(version=0, num_thresholds=thresholds).SerializeToString()
     found = compute_curve(as_array(labels), as_array(predictions), thresholds, weights)
     return _summary(tag, metadata=_metadata("pr_curves", content), tensor=_tensor(found))
 
@@ -234,7 +234,7 @@ def custom_scalars(layout: Mapping[str, Mapping[str, Any]]) -> Any:
     """How charts are put together: {category: {title: ["Multiline" or "Margin", tags]}}."""
 
     def of(name: str) -> Any:
-        return message(name, "custom_scalar.layout")
+        return message(name)
 
     categories = []
     for category, charts in layout.items():
@@ -249,25 +249,23 @@ def custom_scalars(layout: Mapping[str, Mapping[str, Any]]) -> Any:
                 made.append(of("Chart")(title=title, multiline=of("MultilineChartContent")(tag=tags)))
         categories.append(of("Category")(title=category, chart=made))
     content = of("Layout")(category=categories).SerializeToString()
-    TensorProto, Shape = message("TensorProto"), message("TensorShapeProto")
-    return _summary("custom_scalars__config__", metadata=_metadata("custom_scalars"),
-                    tensor=TensorProto(dtype="DT_STRING", string_val=[content], tensor_shape=Shape()))  # fmt: skip
+    made = protos.tensor("DT_STRING", string_val=[content], tensor_shape=message("TensorShapeProto")())
+    return _summary("custom_scalars__config__", metadata=_metadata("custom_scalars"), tensor=made)
 
 
 def mesh(
     tag: str, vertices: Any, colors: Any, faces: Any, config_dict: Any, display_name: str | None = None, description: str | None = None
 ) -> Any:  # fmt: skip
     """Points, and triangles between them, in space; `config_dict` says how they are shown."""
-    MeshPluginData = message("MeshPluginData", "mesh.plugin_data")
+    MeshPluginData = message("MeshPluginData")
     Summary = message("Summary")
     given = [(as_array(t), kind) for t, kind in ((vertices, "VERTEX"), (faces, "FACE"), (colors, "COLOR")) if t is not None]
-    more = {}
-    if "components" in MeshPluginData.DESCRIPTOR.fields_by_name:  # not in tensorboardX's
-        more["components"] = sum(1 << MeshPluginData.ContentType.Value(kind) for _, kind in given)
+    components = sum(1 << protos.MESH_CONTENT[kind] for _, kind in given)
     values = []
     for array, kind in given:
         content = MeshPluginData(
-            version=0, name=tag, content_type=kind, shape=array.shape, json_config=json.dumps(config_dict or {}, sort_keys=True), **more
+            version=0, name=tag, content_type=protos.MESH_CONTENT[kind], shape=array.shape, json_config=json.dumps(config_dict or {}, sort_keys=True),
+            components=components,
         )
         metadata = _metadata("mesh", content.SerializeToString(), display_name=display_name or "", summary_description=description or "")
         values.append(Summary.Value(tag=f"{tag}_{kind}", tensor=_tensor(array), metadata=metadata))
@@ -289,29 +287,29 @@ def hparams(
             raise TypeError(f"parameter: hparam_domain_discrete[{key}] should be a list of same type as hparam_dict[{key}].")
 
     def api(name: str) -> Any:
-        return message(name, "hparams.api")
+        return message(name)
 
-    start = message("SessionStartInfo", "hparams.plugin_data")()
-    infos = []
+    Value, Entry = message("Value"), message("SessionStartInfo").HparamsEntry
+    entries, infos = [], []
     for key, value in hparam_dict.items():
         if value is None:
             continue
         if isinstance(value, str):
-            start.hparams[key].string_value, kind = value, "STRING"
+            of, kind, field = value, "STRING", "string_value"
         elif isinstance(value, (int, float)) or as_array(value).ndim == 0:
-            start.hparams[key].number_value, kind = float(as_array(value).item()), "FLOAT64"
+            of, kind, field = float(as_array(value).item()), "FLOAT64", "number_value"
         else:
             raise ValueError("value should be one of int, float, str, bool, or torch.Tensor")
-        info = api("HParamInfo")(name=key, type=f"DATA_TYPE_{kind}")
-        for choice in domains.get(key, ()):
-            setattr(info.domain_discrete.values.add(), {"STRING": "string_value", "FLOAT64": "number_value"}[kind], choice)
-        infos.append(info)
+        entries.append(Entry(key=key, value=Value(**{field: of})))
+        choices = {"domain_discrete": message("ListValue")(values=[Value(**{field: choice}) for choice in domains[key]])} if domains.get(key) else {}
+        infos.append(api("HParamInfo")(name=key, type=protos.PARAMETER_TYPES[kind], **choices))
     metrics = [api("MetricInfo")(name=api("MetricName")(tag=key)) for key in metric_dict]
     experiment = api("Experiment")(hparam_infos=infos, metric_infos=metrics)
-    end = message("SessionEndInfo", "hparams.plugin_data")(status="STATUS_SUCCESS")
+    start = message("SessionStartInfo")(hparams=entries)
+    end = message("SessionEndInfo")(status=protos.STATUS_SUCCESS)
 
     def part(tag: str, **content: Any) -> Any:
-        data = message("HParamsPluginData", "hparams.plugin_data")(version=0, **content)
+        data = message("HParamsPluginData")(version=0, **content)
         return _summary(tag, metadata=_metadata("hparams", data.SerializeToString()))
 
     return (

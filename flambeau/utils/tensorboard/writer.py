@@ -15,6 +15,7 @@ import numpy as np
 
 from flambeau.utils.tensorboard import embedding, protos, summary
 from flambeau.utils.tensorboard.arrays import as_array
+from flambeau.utils.tensorboard.records import EventFileWriter
 
 
 class FileWriter:
@@ -22,7 +23,7 @@ class FileWriter:
 
     def __init__(self, log_dir: str | os.PathLike[str], max_queue: int = 10, flush_secs: int = 120, filename_suffix: str = "") -> None:
         self._folder = os.fspath(log_dir)
-        self.event_writer = protos.events(self._folder, max_queue, flush_secs, filename_suffix)
+        self.event_writer = EventFileWriter(self._folder, max_queue, flush_secs, filename_suffix)
 
     def get_logdir(self) -> str:
         """The folder of the event file."""
@@ -81,7 +82,6 @@ class SummaryWriter:
     def __init__(
         self, log_dir: Any = None, comment: str = "", purge_step: int | None = None, max_queue: int = 10, flush_secs: int = 120, filename_suffix: str = "",
     ) -> None:  # fmt: skip
-        protos.library()
         self.log_dir = os.fspath(log_dir) if log_dir else os.path.join("runs", datetime.now().strftime("%b%d_%H-%M-%S_") + socket.gethostname() + comment)
         self.purge_step = purge_step
         self.max_queue, self.flush_secs, self.filename_suffix = max_queue, flush_secs, filename_suffix
@@ -98,7 +98,7 @@ class SummaryWriter:
                 Event, SessionLog = protos.message("Event"), protos.message("SessionLog")
                 step, self.purge_step = self.purge_step, None
                 self.file_writer.add_event(Event(step=step, file_version="brain.Event:2"))
-                self.file_writer.add_event(Event(step=step, session_log=SessionLog(status=SessionLog.START)))
+                self.file_writer.add_event(Event(step=step, session_log=SessionLog(status=protos.SESSION_START)))
         return self.file_writer
 
     def get_logdir(self) -> str:
