@@ -8,7 +8,7 @@ import torch
 CONVOLUTIONS = """resnet10t resnext26ts skresnet18 resnest14d res2net50_14w_8s dla46_c mobilenetv2_035 mobilenetv3_small_050 mnasnet_small lcnet_035 tinynet_e
 ghostnet_050 regnetx_002 repvgg_a0 hardcorenas_a convnext_atto convnextv2_atto edgenext_xx_small mobileone_s0 efficientvit_b0 mobilevit_xxs poolformer_s12
 hgnetv2_b0 starnet_s1 inception_next_atto""".split()
-SIZED = "vit_tiny_patch16_224 swin_s3_tiny_224 mixer_s32_224 gmlp_ti16_224 resmlp_12_224 xcit_nano_12_p16_224 eva02_tiny_patch14_224 tiny_vit_5m_224".split()
+SIZED = "vit_tiny_patch16_224 swin_s3_tiny_224 mixer_s32_224 gmlp_ti16_224 resmlp_12_224 xcit_nano_12_p16_224 eva02_tiny_patch14_224".split()
 SIZES = {"swin_s3_tiny_224": 224, "eva02_tiny_patch14_224": 56, "xcit_nano_12_p16_224": 64}
 found = {}
 for name in CONVOLUTIONS + SIZED:

@@ -8,7 +8,7 @@ import os
 import time
 
 
-def measure(what, function, seconds=0.5, most=200):
+def measure(what, function, seconds=0.3, most=200):
     """Append {"what", "seconds" of a call: the least processor time of this process} to the file that WARM_FILE names.
 
     The calls go on for a while before any counts: kernels are made in the first ones, and better ones behind them.
