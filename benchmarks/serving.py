@@ -158,7 +158,7 @@ def load(folder: Path, workers: int, connections: int, seconds: float) -> None:
 
 
 def soak(folder: Path, seconds: float, workers: int = 2) -> int:
-    """Everything at once; 0 if no answer was wrong and no request was lost without an error."""
+    """Everything at once; 0 if no answer was wrong, no request was lost without an error, and memory did not grow."""
     models = {1: export(folder, 1, 1)}
     images = [[random.Random(i).randrange(17) / 16 for _ in range(64)] for i in range(20)]
     expected: dict[int, list[list[float]]] = {}
@@ -243,7 +243,8 @@ def soak(folder: Path, seconds: float, workers: int = 2) -> int:
         for t in threads:
             t.join()
     print(json.dumps(counts), f"memory MB: {first / 1e6:.0f} at first, then {[round(s / 1e6) for s in sizes]}")
-    return 1 if counts["wrong"] or counts["hung"] or not counts["right"] else 0
+    grown = len(sizes) > 8 and min(sizes[-4:]) > 1.3 * max(first, *sizes[:4])
+    return 1 if counts["wrong"] or counts["hung"] or not counts["right"] or grown else 0
 
 
 def export_next(folder: Path, version: int, models: dict, expect) -> None:

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -22,14 +21,16 @@ from flambeau.serve.settings import ServerSettings
 log = logging.getLogger("flambeau.serve")
 
 
-def listen(settings: ServerSettings) -> socket.socket:
-    """A socket that listens on the settings' address. OSError as of `bind`."""
+def bind(settings: ServerSettings) -> socket.socket:
+    """A socket on the settings' address. OSError as of `bind`. Several workers have one each on the same address: the system spreads connections over those
+    that listen. With one socket for all, who wakes first takes all that wait: 16 connections that came together were one worker's."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        if settings.workers > 1:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         found.bind((settings.host, settings.port))
-        found.listen(2048)
         found.setblocking(False)
     except OSError:
         found.close()
@@ -40,14 +41,13 @@ def listen(settings: ServerSettings) -> socket.socket:
 class Server:
     """One process that serves. `await start()`, then `await run()`, which ends after `stop()`."""
 
-    def __init__(self, settings: ServerSettings, sock: socket.socket | None = None) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         self.repository = Repository(settings, self.loop, self.metrics)
         self.application = Application(settings, self.repository, self.metrics, self.loop)
         self.connections: set[Connection] = set()
-        self._sock = sock
         self._stopped = asyncio.Event()
         self._listener: Any = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -59,14 +59,12 @@ class Server:
         """Listen, then load what is in the folder: until that has been tried, /v2/health/ready says 503. One of several workers loads first, so that no
         connection comes to it before."""
         settings = self.settings
-        sock = self._sock or listen(settings)
-        self.port = sock.getsockname()[1]
         if settings.workers == 1:
-            await self._listen(sock)
+            await self._listen()
             await self.repository.refresh(settled=False)
         else:
             await self.repository.refresh(settled=False)
-            await self._listen(sock)
+            await self._listen()
         if settings.grpc_port is not None:
             from flambeau.serve.grpc_server import start
 
@@ -75,8 +73,10 @@ class Server:
             self._tasks.append(self.loop.create_task(self._watch()))
         log.info("ready", extra={"fields": {"models": {n: sorted(m.versions) for n, m in self.repository.models.items()}}})
 
-    async def _listen(self, sock: socket.socket) -> None:
+    async def _listen(self) -> None:
         settings = self.settings
+        sock = bind(settings)
+        self.port = sock.getsockname()[1]
 
         def protocol() -> Connection:
             return Connection(self.application, settings, self.connections)
@@ -136,7 +136,7 @@ class Server:
         log.info("stopped", extra={"fields": {"connections_cut": left}})
 
 
-def run_process(settings: ServerSettings, sock: socket.socket | None = None, started: Callable[[Server], None] | None = None) -> None:
+def run_process(settings: ServerSettings) -> None:
     """Serve in this process until SIGTERM or SIGINT."""
     uvloop: Any = package("uvloop", "flambeau serve")
     new_prefix()
@@ -144,13 +144,11 @@ def run_process(settings: ServerSettings, sock: socket.socket | None = None, sta
         flambeau.set_num_threads(settings.threads)
 
     async def main() -> None:
-        server = Server(settings, sock)
+        server = Server(settings)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.stop)
         await server.start()
-        if started is not None:
-            started(server)
         await server.run()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

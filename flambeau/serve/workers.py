@@ -1,7 +1,8 @@
-"""Several processes on one machine: they accept from one socket and map the same weights; a worker that dies is replaced."""
+"""Several processes on one machine: they listen on one address and map the same weights; a worker that dies is replaced."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import shutil
@@ -26,11 +27,13 @@ def supervise(settings: ServerSettings) -> int:
     """Run `settings.workers` processes until SIGTERM or SIGINT, which they get, too; 0 once all have ended in order, 1 if some had to be killed."""
     folder = tempfile.mkdtemp(prefix="flambeau-metrics-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # before prometheus_client is imported
-    from flambeau.serve.server import listen
+    from flambeau.serve.server import bind
 
     if settings.threads is None:
         settings.threads = max(1, (os.cpu_count() or 1) // settings.workers)
-    sock = listen(settings)
+    with bind(dataclasses.replace(settings, workers=1)) as free:  # OSError if somebody else listens there: shared ports would hide it
+        settings.port = free.getsockname()[1]
+    sock = bind(settings)  # it never listens: it holds the port while workers come and go
     begun: dict[int, float] = {}
     pause = 0.0
     caught: list[int] = []
@@ -47,7 +50,7 @@ def supervise(settings: ServerSettings) -> int:
                 while len(begun) < settings.workers:
                     if pause:
                         time.sleep(pause)
-                    begun[_fork(settings, sock)] = time.monotonic()
+                    begun[_fork(settings)] = time.monotonic()
                 pid, status = os.waitpid(-1, 0)
                 if pid not in begun:
                     continue
@@ -65,7 +68,7 @@ def supervise(settings: ServerSettings) -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fork(settings: ServerSettings, sock: Any) -> int:
+def _fork(settings: ServerSettings) -> int:
     pid = os.fork()
     if pid:
         log.info("worker started", extra={"fields": {"worker": pid}})
@@ -76,7 +79,7 @@ def _fork(settings: ServerSettings, sock: Any) -> int:
 
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        run_process(settings, sock)
+        run_process(settings)
         status = 0
     except BaseException:
         log.exception("worker failed")

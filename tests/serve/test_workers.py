@@ -137,3 +137,11 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(ImportError, match=r"pip install 'flambeau\[grpc\]'"):
         package("grpc.aio", "flambeau serve --grpc-port")
+
+
+def test_a_port_that_is_taken_is_an_error_for_workers_too(tmp_path, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert main(["serve", str(tmp_path), "--workers", "2", "--port", str(taken.getsockname()[1])]) == 2
+    assert "in use" in capsys.readouterr().err
