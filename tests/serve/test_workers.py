@@ -51,6 +51,13 @@ def _events(log, name):
     return [e for line in log.read_text().splitlines() if line.startswith("{") and (e := json.loads(line))["event"] == name]
 
 
+def _wait(true):
+    until = time.monotonic() + 90
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def _children(pid):
     return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -59,6 +66,7 @@ def test_a_killed_worker_is_replaced_and_its_clients_get_errors_not_wrong_answer
     folder = tmp_path / "models"
     put(folder, "m", 1, Affine())
     with _command(folder, "--workers", "2", "--poll", "0") as (port, process, log):
+        _wait(lambda: len(_events(log, "ready")) == 2)
         stop, wrong, counts = threading.Event(), [], {"answers": 0, "errors": 0}
 
         def ask(number):
@@ -83,9 +91,8 @@ def test_a_killed_worker_is_replaced_and_its_clients_get_errors_not_wrong_answer
         maps = [Path(f"/proc/{p}/maps").read_text() for p in first]
         assert all("model.pt2" in m for m in maps)  # both map the file's weights
         os.kill(first[0], signal.SIGKILL)
-        until = time.monotonic() + 60
-        while time.monotonic() < until and not (len(now := _children(process.pid)) == 2 and first[0] not in now and len(_events(log, "ready")) == 3):
-            time.sleep(0.05)
+        _wait(lambda: len(_events(log, "ready")) == 3)
+        assert len(now := _children(process.pid)) == 2 and first[0] not in now
         time.sleep(0.3)
         stop.set()
         for t in threads:
