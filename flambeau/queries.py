@@ -8,6 +8,7 @@ from flambeau import dtypes
 from flambeau.as_torch import is_ours, under_flambeau, under_torch
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
+from flambeau.symbols import whole
 
 # dtype name -> (bits, eps, largest, smallest normal, smallest subnormal, decimal digits); IEEE 754 and the bfloat16 format
 _FLOATS = {
@@ -147,7 +148,7 @@ def broadcast_shapes(*shapes: Any) -> Any:
                 raise TypeError(f"broadcast_shapes(): a shape is made of ints, not of {type(n).__name__}: {s!r}")
             if n < 0:
                 raise ValueError(f"broadcast_shapes: Attempting to broadcast a dimension with negative length! Got {s!r}")
-        given.append(tuple([int(n) for n in sizes]))
+        given.append(tuple([whole(n) for n in sizes]))
     return Size(rule("broadcast_shapes", given))
 
 

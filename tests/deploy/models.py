@@ -17,11 +17,12 @@ def digits() -> ExportedProgram:
     return export(DigitNet().eval(), (torch.randn(4, 1, 8, 8),), dynamic_shapes={"x": {0: Dim("batch", min=1, max=256)}})
 
 
-def gpt() -> ExportedProgram:
-    """A small GPT with a dynamic length."""
+def gpt(batches: bool = False) -> ExportedProgram:
+    """A small GPT with a dynamic length, and perhaps a dynamic batch."""
     torch.manual_seed(0)
     model = GPT().eval()
-    return export(model, (torch.randint(0, 30, (1, 17)),), dynamic_shapes={"tokens": {1: Dim("length", min=1, max=40)}})
+    dims = {1: Dim("length", min=1, max=40)} | ({0: Dim("batch", min=1, max=8)} if batches else {})
+    return export(model, (torch.randint(0, 30, (3 if batches else 1, 17)),), dynamic_shapes={"tokens": dims})
 
 
 class Spectrum(nn.Module):

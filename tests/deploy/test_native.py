@@ -16,6 +16,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.deploy import BuildError, build
+from flambeau.deploy.record import record
 from flambeau.export import save
 from tests.deploy import models
 
@@ -265,6 +266,12 @@ def test_a_small_gpt_of_any_length(tmp_path: Path) -> None:
         model(tokens)
     with pytest.raises(ValueError, match=r"sizes\[0\], dim 1 of input tokens, must be from 1 to 40: it is 41"):
         model(np.zeros((1, 41), "int64"))
+
+
+def test_no_operator_asks_for_the_value_of_a_size() -> None:
+    """Of a GPT with two dynamic sizes: what a body asks for would be a plan for each value."""
+    found = record(models.gpt(batches=True), (7, 31)).recording.guards.values()
+    assert [g for g in found if g[0] == "==" and g[3]] == []
 
 
 class Several(torch.nn.Module):
