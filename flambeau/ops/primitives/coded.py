@@ -37,13 +37,11 @@ def dequantized(integers: Any, scales: Any, zeros: Any, group: int) -> Any:
 
 def unpacked(codes: Any, bits: int, group: int) -> Any:
     """(N, K) codes, one a byte: of (N, K / 2) with two a byte, or as they are."""
-    import flambeau as torch
-
     if bits == 8:
         return codes
     half = min(group, CODED_BLOCK) // 2
-    blocks = codes.view(codes.shape[0], -1, 1, half)
-    return torch.cat([blocks & 15, blocks >> 4], 2).view(codes.shape[0], -1)
+    pairs = (codes & 15).to(dtypes.int16) | ((codes >> 4).to(dtypes.int16) << 8)  # as bytes: the low half, then the high one
+    return pairs.view(dtypes.uint8).view(codes.shape[0], -1, half, 2).transpose(2, 3).reshape(codes.shape[0], -1)
 
 
 def packed(integers: Any, group: int) -> Any:
