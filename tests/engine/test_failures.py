@@ -64,7 +64,7 @@ def _host(monkeypatch: Any) -> Callable[[Any], Any]:
 
     for name in host.FUNCTIONS:
         monkeypatch.setitem(host.FUNCTIONS, name, solve)
-    return lambda x: ft.fft.rfft(x).real.sum().expand(x.shape)
+    return lambda x: ft.linalg.qr(x.reshape(2, 2))[1].sum().expand(x.shape)
 
 
 def _index(_: Any) -> Callable[[Any], Any]:
