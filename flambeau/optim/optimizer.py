@@ -261,6 +261,11 @@ class Optimizer:
 
         return _group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
 
+    def _accelerator_graph_capture_health_check(self) -> None:
+        """Optimizers of packages call it before a step: nothing is captured into a graph of an accelerator here, so nothing can be wrong."""
+
+    _cuda_graph_capture_health_check = _accelerator_graph_capture_health_check
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero."""
         for group in self.param_groups:
