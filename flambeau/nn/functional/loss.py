@@ -394,13 +394,23 @@ def _l1_values(d: Tensor, parameter: None) -> Tensor:
 @_regression
 def _smooth_l1_values(d: Tensor, beta: float) -> Tensor:
     size = torch.abs(d)
-    return size if beta == 0 else torch.where(size < beta, d * d * (0.5 / beta), size - 0.5 * beta)
+    if beta == 0:
+        return size
+    far = size >= beta
+    return torch.where(far, size - 0.5 * beta, _square_of_near(d, far) * (0.5 / beta))
+
+
+def _square_of_near(d: Tensor, far: Tensor) -> Tensor:
+    """d * d where it counts: an infinite difference elsewhere would make the gradient 0 * infinity."""
+    near = torch.where(far, 0.0, d)
+    return near * near
 
 
 @partial(_regression, like_input=True)
 def _huber_values(d: Tensor, delta: float) -> Tensor:
     size = torch.abs(d)
-    return torch.where(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta)
+    far = size >= delta
+    return torch.where(far, (size - 0.5 * delta) * delta, _square_of_near(d, far) * 0.5)
 
 
 def mse_loss(
