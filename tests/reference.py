@@ -528,7 +528,8 @@ def _pool(node: Node, xs: list[Array], d: dtype) -> Any:
     return out.astype(x.dtype)
 
 
-def _coded(node: Node, x: Any, codes: Any, scales: Any, zeros: Any) -> Any:
+def _coded(node: Node, xs: list[Array], d: dtype) -> Array:
+    x, codes, scales, zeros = xs
     bits, group = node.attr("code_bits"), node.attr("group")
     rows, count = codes.shape[0], x.shape[1]
     if bits == 4:
@@ -626,7 +627,7 @@ def _fourier(node: Node, xs: list[Array], d: dtype) -> Array:
         found = np.fft.irfft(wide, size, axis=dim, norm="forward")
     else:
         found = np.fft.ifft(wide, axis=dim, norm="forward") if inverse else np.fft.fft(wide, axis=dim)
-    return (found * node.attr("scale")).astype(d.numpy_name)
+    return (found * node.attr("scale")).astype((d.to_real() if kind == "hermitian" else d.to_complex()).numpy_name)
 
 
 def _host(node: Node, xs: list[Array], d: dtype) -> Any:

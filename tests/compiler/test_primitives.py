@@ -446,6 +446,35 @@ def test_host_calls(function: str, shape: tuple[int, ...], kwargs: dict[str, Any
     c.check(*[c.op("neg", m) for m in made], tolerance=1e-12)
 
 
+@pytest.mark.parametrize("d", [FLOAT32, FLOAT64], ids=lambda d: d.name)
+def test_fourier(d: dtype) -> None:
+    """Along the first and the last dim, of lengths that are one factor, several and a prime beyond the radices."""
+    complex_ = d.to_complex()
+    for n in (1, 12, 101):
+        whole, points = {"size": n, "scale": 0.5}, n // 2 + 1
+        c, results = Case(), []
+        for dim in (0, 1):
+            shape = (n, 3) if dim == 0 else (3, n)
+            half = (points, 3) if dim == 0 else (3, points)
+            results += [
+                c.op("fourier", c.tensor(shape, complex_), dim=dim, kind="complex", inverse=False, **whole),
+                c.op("fourier", c.tensor(shape, d), dim=dim, kind="complex", inverse=True, **whole),
+                c.op("fourier", c.tensor(shape, d), dim=dim, kind="real", inverse=False, **whole),
+                c.op("fourier", c.tensor(half, complex_), dim=dim, kind="hermitian", inverse=True, **whole),
+            ]
+        c.check(*results, tolerance=close(complex_, 10))
+
+
+@pytest.mark.parametrize(("bits", "group"), [(8, 32), (4, 32), (4, 128)])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_coded_matmul(bits: int, group: int, rows: int) -> None:
+    c = Case()
+    x = c.tensor((rows, 256), FLOAT32)
+    codes = c.given(np.random.default_rng(1).integers(0, 256, (20, 256 * bits // 8)), dtypes.uint8)
+    scales, zeros = (c.tensor((20, 256 // group), FLOAT32, low, high) for low, high in ((0.1, 0.2), (0, 15)))
+    c.check(c.op("coded_matmul", x, codes, scales, zeros, code_bits=bits, group=group), tolerance=1e-4)
+
+
 def test_every_primitive_was_tested() -> None:
     """Runs last: a primitive that no test above compiled is not covered."""
     if len(covered) > 20:  # the whole file ran, not one test of it
