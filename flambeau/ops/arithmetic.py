@@ -327,9 +327,9 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
     d = dtypes.float32 if input.dtype in _NARROW else input.dtype
     w, first, last = fitted(weight, d, "lerp"), convert(input, d), convert(end, d)
     near = prim.lt(prim.abs(w), 0.5)
-    gap = prim.sub(last, first)
-    result = prim.where(near, prim.add(first, prim.mul(w, gap)), prim.sub(last, prim.mul(gap, prim.sub(prim.constant(1, d), w))))
-    return convert(result, input.dtype)
+    # One product, so that the slope of the weight is the gap, also where that is infinite.
+    step = prim.mul(prim.where(near, w, prim.neg(prim.sub(prim.constant(1, d), w))), prim.sub(last, first))
+    return convert(prim.add(prim.where(near, first, last), step), input.dtype)
 
 
 def _plus_scaled(name: str, combine: Any, a: Any, b: Any, c: Any, factor: Any, d: dtypes.dtype) -> Any:

@@ -62,8 +62,7 @@ class Metrics:
         """The text of /metrics and its content type."""
         registry: Any = self.registry
         if self.shared:
-            from prometheus_client import multiprocess
-
+            multiprocess: Any = package("prometheus_client.multiprocess", "flambeau serve")
             registry = self._client.CollectorRegistry()
             multiprocess.MultiProcessCollector(registry, path=self.shared)
         text: bytes = self._client.generate_latest(registry)

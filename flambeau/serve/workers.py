@@ -12,6 +12,7 @@ import tempfile
 import time
 from typing import Any, Final
 
+from flambeau.serve.packages import package
 from flambeau.serve.settings import ServerSettings
 
 log = logging.getLogger("flambeau.serve")
@@ -91,8 +92,7 @@ def _fork(settings: ServerSettings) -> int:
 
 def _forget(folder: str, pid: int) -> None:
     """Take the gauges of a dead worker out of the metrics; its counters stay."""
-    from prometheus_client import multiprocess
-
+    multiprocess: Any = package("prometheus_client.multiprocess", "flambeau serve")
     multiprocess.mark_process_dead(pid, folder)
 
 

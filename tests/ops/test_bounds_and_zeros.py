@@ -71,3 +71,17 @@ def test_slopes_of_clamp_where_bounds_meet_and_cross(numbers: bool) -> None:
             m.clamp(given[0], *([a, b] if numbers else given[1:])).sum().backward()
             slopes.append([None if t.grad is None else t.grad.tolist() for t in given])
         assert slopes[0] == slopes[1], (x, a, b)
+
+
+def test_lerp_between_special_numbers() -> None:
+    """Values and slopes of all three arguments, from both ends."""
+    grid = [0.0, -0.0, 1.0, -2.5, float("inf"), float("-inf"), float("nan")]
+    whole = [(a, b, w) for a in grid for b in grid for w in (0.0, 0.25, 0.5, 0.75, 1.0, -1.0, float("inf"))]
+    found = []
+    for m in (flambeau, torch):
+        a, b, w = (m.tensor(column, dtype=m.float64, requires_grad=True) for column in zip(*whole, strict=True))
+        result = m.lerp(a, b, w)
+        slopes = m.autograd.grad(result, (a, b, w), m.ones(len(whole), dtype=m.float64))
+        found.append([t.detach().numpy() for t in (result, *slopes)])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-14, equal_nan=True)
