@@ -548,7 +548,7 @@ def fill_(input: Tensor, value: Tensor | Any) -> Tensor:
         if isinstance(value, (int, float, complex)):
             value = fit(value, m.dtype, "fill_", single=m.numel == 1)
         repeated = [d for d, (size, stride) in enumerate(zip(m.shape, m.strides, strict=True)) if stride == 0 and size > 1]
-        if repeated:  # expanded: every element once
+        if repeated and not m.bits:  # expanded: every element once. Of conjugate and negative views PyTorch refuses it
             once: Any = input
             for d in repeated:
                 once = once.narrow(d, 0, 1)

@@ -17,8 +17,8 @@ def _repeated(x: Any) -> list[int]:
 
 
 def is_expanded(x: Any) -> bool:
-    """Whether elements of a tensor are the same place of memory because a dim was expanded."""
-    return 0 in x._meta.strides and bool(_repeated(x)) and x._meta.numel > 0
+    """Whether elements of a tensor are one place of memory because a dim was expanded. Not of conjugate and negative views: no write to them is allowed."""
+    return 0 in x._meta.strides and bool(_repeated(x)) and x._meta.numel > 0 and not x._meta.bits
 
 
 def _once(x: Tensor, name: str) -> Tensor:

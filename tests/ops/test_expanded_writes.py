@@ -83,3 +83,14 @@ def test_an_index_into_nothing_is_told_before_a_shape(values: tuple[int, ...]) -
     for module in (torch, ft):
         with pytest.raises(IndexError):
             module.zeros(0).index_put_((module.tensor([0, 0]),), module.zeros(*values))
+
+
+@pytest.mark.parametrize("view", ["conj", "neg"])
+@pytest.mark.parametrize("write", ["fill_", "zero_", "copy_", "masked_fill_", "index_fill_", "__setitem__"])
+def test_expanded_conjugate_and_negative_views_are_refused(view: str, write: str) -> None:
+    for m in (ft, torch):
+        x = (m.ones(3, dtype=m.complex64).conj() if view == "conj" else m._neg_view(m.ones(3))).expand(2, 3)
+        arguments = {"fill_": (1,), "zero_": (), "copy_": (m.ones(2, 3),), "masked_fill_": (m.ones(2, 3, dtype=m.bool), 0),
+                     "index_fill_": (0, m.tensor([0]), 1), "__setitem__": (m.tensor([0, 1]), 1)}[write]  # fmt: skip
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+            getattr(x, write)(*arguments)
