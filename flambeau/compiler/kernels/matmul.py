@@ -250,7 +250,7 @@ def _product_kernel(
         return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
     sizes = product.m, product.n, product.k, product.batches
     plain = epilogue is None and panels is None and product.splits == 1
-    if plain and is_small(element, facts, *sizes) and not _in_parts(host, element.name, *sizes[:3]):
+    if plain and is_small(element, facts, *sizes, host) and not _in_parts(host, element.name, *sizes[:3]):
         return _small_kernel(product, facts, host, node_index)
     by_tiles = element.name in host.matrix_dtypes | host.dots
     by_parts = element.name == "float32" and (panels is not None or _in_parts(host, "float32", product.m, product.n, product.k))

@@ -41,16 +41,20 @@ def round_up(x: int, to: int) -> int:
     return ceil_div(x, to) * to
 
 
-def k_block(element: Element, k: int, host: Target) -> int:
-    """kc. Depends on K, the element and the machine only: whichever tile computes a product, its bits are the same."""
-    if element.converts or k <= 0:
-        return maximum(k, 1)
+def longest_k_block(element: Element, host: Target) -> int:
+    """The most terms of one accumulator: what fits the first-level cache, 64 to 256."""
     tile = register_tile(element, host.vector_bits, host.registers)
     # 256 float32 at 48 KiB: the panels of a and b together just fit (192 to 512 differ by 5 %). Longer blocks, where
     # tiles are narrower, would be less accurate.
     fits = host.caches[0] // ((tile.columns + tile.rows) * element.compute_bytes * element.parts) // 16 * 16
-    longest = min(256, max(64, fits))
-    blocks = ceil_div(k, longest)
+    return min(256, max(64, fits))
+
+
+def k_block(element: Element, k: int, host: Target) -> int:
+    """kc. Depends on K, the element and the machine only: whichever tile computes a product, its bits are the same."""
+    if element.converts or k <= 0:
+        return maximum(k, 1)
+    blocks = ceil_div(k, longest_k_block(element, host))
     return round_up(ceil_div(k, blocks), 16)
 
 

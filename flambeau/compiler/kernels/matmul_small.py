@@ -11,13 +11,13 @@ kernel are its loops (measured, one thread, Granite Rapids, ns an item: 4 x 4 x 
 from __future__ import annotations
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.kernels.matmul_blocking import longest_k_block
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, batch_addresses, batch_names, load_words
 from flambeau.runtime.target import Target
 from flambeau.symbols import roughly_over
 
 LEAST_ITEMS = 16  # batch items: fewer are spread over threads by the blocked product
-MOST_K = 256  # terms of one accumulator: as in the blocked product's blocks of K
 MOST_ROWS = 64
 MOST_VECTORS = 4
 ITEM_OPERATIONS = 2048  # what an item costs besides its operations, in operations: about 10 ns
@@ -25,11 +25,11 @@ _MOST_HEIGHT = {1: 8, 2: 8, 3: 8, 4: 6}  # rows at once, by vectors: accumulator
 _MOST_HEIGHT_OF_16 = {1: 8, 2: 4, 3: 3, 4: 2}  # in 16 registers
 
 
-def is_small(element: Element, facts: Facts, m: int, n: int, k: int, batches: int) -> bool:
-    """Whether products of these sizes are done here."""
+def is_small(element: Element, facts: Facts, m: int, n: int, k: int, batches: int, host: Target) -> bool:
+    """Whether products of these sizes are done here. K is one block of the blocked product: the bits are the same."""
     return (
         element.parts == 1 and not element.converts and facts.b_unit == "lane" and facts.c_unit == "column" and roughly_over(batches, LEAST_ITEMS - 1)
-        and 0 < k <= MOST_K and not roughly_over(m, MOST_ROWS) and n <= MOST_VECTORS * facts.tile.width
+        and 0 < k <= longest_k_block(element, host) and not roughly_over(m, MOST_ROWS) and n <= MOST_VECTORS * facts.tile.width
     )  # fmt: skip
 
 
