@@ -28,14 +28,14 @@ def dft(n: Call, x: Any, length: Any = None, axis: Any = None) -> Any:
     at = at + x.ndim if at < 0 else at
     count = int(values.number(length)) if length is not None else None
     inverse, one = bool(n.get("inverse", 0)), bool(n.get("onesided", 0))
-    z = _complex(x)
+    z = _complex(x.double())  # the format's own tests want zeros where terms cancel: rounded once, at the end
     if inverse:
         if one:
             count = count if count is not None else 2 * (z.shape[at] - 1)
-            return flambeau.fft.irfft(z, n=count, dim=at).unsqueeze(-1)
-        return _parts(flambeau.fft.ifft(z, n=count, dim=at))
+            return flambeau.fft.irfft(z, n=count, dim=at).unsqueeze(-1).to(x.dtype)
+        return _parts(flambeau.fft.ifft(z, n=count, dim=at)).to(x.dtype)
     made = flambeau.fft.fft(z, n=count, dim=at)
-    return _parts(made.narrow(at, 0, made.shape[at] // 2 + 1) if one else made)
+    return _parts(made.narrow(at, 0, made.shape[at] // 2 + 1) if one else made).to(x.dtype)
 
 
 @operator("STFT")
