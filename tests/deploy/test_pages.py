@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flambeau.cli.demo_web import demo_web
 from tests.deploy import chromium
 
 pytestmark = pytest.mark.skipif(
@@ -22,7 +24,9 @@ INK = "paper.getContext('2d').getImageData(0, 0, 320, 320).data.filter((x) => x)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("pages")
-    assert demo_web(3, 2, str(made), 1) == 0
+    command = [sys.executable, "-m", "flambeau", "demo", "--web", "--epochs", "3", "--steps", "2", "--out", str(made), "--seed", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+    assert done.returncode == 0, done.stdout + done.stderr
     return made
 
 
