@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import flambeau as torch
-from flambeau.trace import loops
+from flambeau.trace import loops, tiers
 
 CALLS = (
     "x + 1", "x * x", "x.sum()", "x.max(1)", "x.exp()", "x.t()", "x.view(-1)", "x.unsqueeze(0)", "x.softmax(1)", "x @ x.t()", "x.clone()",
@@ -17,7 +17,23 @@ CALLS = (
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("sizes", [(8,), (8, 9, 10)])
-def test_no_call_is_recorded_without_end(call: str, sizes: tuple[int, ...]) -> None:
+def test_no_call_is_recorded_without_end(call: str, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_other_programs(monkeypatch)
+    settle(call, sizes, 32 * loops.FAR)
+
+
+def forget_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often paths of earlier tests came back decides how soon this one's are recorded as a whole."""
+    monkeypatch.setattr(tiers, "_exact", tiers.Places(tiers.SAME))
+    monkeypatch.setattr(tiers, "_any_sizes", tiers.Places(tiers.OTHERS))
+    monkeypatch.setattr(tiers, "_met", {})
+
+
+def settle(call: str, sizes: tuple[int, ...], most: int) -> None:
+    """After at most so many rounds there are three hundred in a row of which hardly a call is recorded or ends a piece.
+
+    Pieces become longer by steps, and what earlier programs have left in the tries decides how many steps there are.
+    """
     scope = {"torch": torch}
     exec(f"def run(x, i, b, m):\n    {call}", scope)
     data = [(torch.rand(n, 4), torch.randperm(n), torch.tensor(2), torch.rand(n) > 0.5) for n in sizes]
@@ -25,13 +41,17 @@ def test_no_call_is_recorded_without_end(call: str, sizes: tuple[int, ...]) -> N
     for _ in range(8 * loops.FAR):
         for tensors in data:
             scope["run"](*tensors)
-    before = torch.stats()
-    for _ in range(100):
-        for tensors in data:
-            scope["run"](*tensors)
-    after = torch.stats()
-    assert after["slow_path_entries"] - before["slow_path_entries"] <= 4
-    assert after["pieces"] - before["pieces"] <= 4
+    quiet, done, found = 0, 8 * loops.FAR, []
+    while quiet < 3:
+        assert done <= most, found
+        before = torch.stats()
+        for _ in range(100):
+            for tensors in data:
+                scope["run"](*tensors)
+        after = torch.stats()
+        done += 100
+        found.append([after[name] - before[name] for name in ("slow_path_entries", "pieces")])  # type: ignore[literal-required]
+        quiet = quiet + 1 if max(found[-1]) <= 4 else 0
 
 
 def test_writes_of_a_loop_that_was_cut_are_all_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from typing import Any
 
@@ -83,6 +84,8 @@ def test_script_for_cuda_runs_without_it() -> None:
 
 
 def test_custom_functions_for_cuda() -> None:
+    importlib.import_module("flambeau.cuda.amp.autocast_mode")  # whose name is that of a module of torch.amp, too
+
     class Double(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:

@@ -93,15 +93,20 @@ def test_a_killed_worker_is_replaced_and_its_clients_get_errors_not_wrong_answer
         os.kill(first[0], signal.SIGKILL)
         _wait(lambda: len(_events(log, "ready")) == 3)
         assert len(now := _children(process.pid)) == 2 and first[0] not in now
+        once = dict(counts)
         time.sleep(0.3)
         stop.set()
         for t in threads:
             t.join()
-        assert not wrong and counts["answers"] > 50 and counts["errors"] <= 4, counts
+        assert not wrong and counts["answers"] > max(50, once["answers"]), counts
+        # A client loses its connection, and one more if the new one waits at the dying worker's socket when that is closed. Later none is lost.
+        assert counts["errors"] == once["errors"] <= 2 * len(threads), (once, counts)
         assert [e["status"] for e in _events(log, "worker lost")] == [-signal.SIGKILL]
         text = Client(port).ask("GET", "/metrics")[1].decode()
         total = sum(float(line.split()[1]) for line in text.splitlines() if line.startswith("flambeau_requests_total"))
-        assert total >= counts["answers"]  # of both workers and of the one that is gone
+        # Of both workers and of the one that is gone. A worker counts an answer once it has sent it, so one that is killed in between has sent one
+        # on a connection that it has not counted: that connection's client meets an error when it asks again.
+        assert total >= counts["answers"] - counts["errors"], counts
 
 
 def test_sigterm_answers_what_was_taken_and_refuses_nothing_silently(tmp_path):
@@ -141,6 +146,8 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "httptools", None)
     with pytest.raises(ImportError, match=r"pip install 'flambeau\[serve\]'"):
         package("httptools", "flambeau serve")
+    for name in [n for n in sys.modules if n.startswith("grpc.")]:  # a module that is there already is imported whatever its package is
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(ImportError, match=r"pip install 'flambeau\[grpc\]'"):
         package("grpc.aio", "flambeau serve --grpc-port")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from flambeau import amp, dtypes
-from flambeau.amp import autocast_mode
+from flambeau.amp.autocast_mode import custom_bwd as _custom_bwd
+from flambeau.amp.autocast_mode import custom_fwd as _custom_fwd
 
 
 def _deprecated(name: str, instead: str) -> None:
@@ -37,13 +37,13 @@ class GradScaler(amp.GradScaler):
 def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: dtypes.dtype | None = None) -> Any:
     """torch.amp.custom_fwd for CUDA."""
     _deprecated("custom_fwd(args...)", "custom_fwd(args..., device_type='cuda')")
-    return functools.partial(autocast_mode.custom_fwd, device_type="cuda")(fwd, cast_inputs=cast_inputs)
+    return _custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None) -> Any:
     """torch.amp.custom_bwd for CUDA."""
     _deprecated("custom_bwd(args...)", "custom_bwd(args..., device_type='cuda')")
-    return functools.partial(autocast_mode.custom_bwd, device_type="cuda")(bwd)
+    return _custom_bwd(bwd, device_type="cuda")
 
 
 def amp_definitely_not_available() -> bool:

@@ -1,0 +1,32 @@
+"""A package's name that is also the name of one of its modules stays what it was when that module is imported later."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# In a process of its own: a module that has been imported already replaces nothing any more.
+PROGRAM = """
+import importlib, pathlib, flambeau
+root = pathlib.Path(flambeau.__file__).parent
+for init in sorted(root.rglob("__init__.py")):
+    name = ".".join(("flambeau", *init.parent.relative_to(root).parts))
+    try:
+        package = importlib.import_module(name)
+    except ImportError:
+        continue  # an extra is not installed
+    for module in sorted({p.name.removesuffix(".py") for p in init.parent.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()} & {*vars(package)}):
+        before = vars(package)[module]
+        if not module.startswith("__"):
+            try:
+                importlib.import_module(f"{name}.{module}")
+            except ImportError:
+                continue
+            if vars(package)[module] is not before:
+                print(f"{name}.{module}")
+"""
+
+
+def test_importing_a_module_replaces_no_name_of_its_package() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert done.stdout == "", done.stdout
