@@ -98,7 +98,8 @@ def test_slopes_of_losses_at_nan_and_ties(name: str) -> None:
             "multi_margin": lambda: f.multi_margin_loss(x, whole[0].clamp(0), reduction="none") + f.multi_margin_loss(y, whole[1].clamp(0), p=2),
             "multilabel_margin": lambda: f.multilabel_margin_loss(x, whole, reduction="none") + f.multilabel_margin_loss(y, whole),
             "triplet": lambda: f.triplet_margin_loss(x, y, y + 1, eps=0.0, reduction="none"),
-            "softshrink": lambda: f.softshrink(x) + f.hardsigmoid(y),
+            # Without NaN: of that PyTorch's slope is another on another processor (docs/differences.md, "By the place in a vector").
+            "softshrink": lambda: f.softshrink(x.nan_to_num()) + f.hardsigmoid(y),
         }[name]()
         grads = m.autograd.grad(loss.sum(), (x, y), allow_unused=True)
         return str([loss.tolist(), *[None if g is None else (g + 0.0).round(decimals=6).tolist() for g in grads]]).replace("-0.0", "0.0")
