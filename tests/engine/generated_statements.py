@@ -106,7 +106,8 @@ class Run:
         self.gradients = True
         self.ended = False
         self.differentiates = False  # whether the statement asks for gradients
-        self.dtypes = COMMON if seed % 2 else (*COMMON, "float16", "bfloat16", "bfloat16")  # 16 bits make all later numbers coarse
+        self.halves = not seed % 2  # 16 bits make all later numbers coarse
+        self.dtypes = (*COMMON, "float16", "bfloat16", "bfloat16") if self.halves else COMMON
         self.half = m.float64 if seed % 2 else (m.float16, m.bfloat16)[seed // 2 % 2]
 
     def start(self, repeat: int) -> None:
@@ -163,6 +164,8 @@ class Run:
                 x = self.values[i] = x.to(self.m.complex64)
             if x.requires_grad and not (x.dtype.is_floating_point or x.dtype.is_complex):  # PyTorch marks integers that floats were written to
                 x = self.values[i] = x.detach()
+            if self.halves and x.is_neg() and x.dtype in (self.m.float32, self.m.float16):  # PyTorch copies one to the other without the sign
+                x = self.values[i] = x.resolve_neg()
             if overlaps(x):  # what a write to it gives is decided by its order
                 x = self.values[i] = x.clone()
             if x.numel() > LARGEST:

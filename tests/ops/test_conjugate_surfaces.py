@@ -234,3 +234,15 @@ def test_refused_as_in_pytorch(name: str) -> None:
     with pytest.raises(theirs.type) as ours:
         REFUSED[name](flambeau)
     assert str(theirs.value)[:80] in str(ours.value)
+
+
+@pytest.mark.parametrize("source", ["float16", "bfloat16", "float32", "float64", "int32"])
+@pytest.mark.parametrize("target", ["float16", "bfloat16", "float32", "float64"])
+def test_writes_of_other_dtypes_keep_their_sign(source: str, target: str) -> None:
+    """PyTorch loses it between float16 and float32 (docs/differences.md)."""
+    x = flambeau.ones(5, dtype=getattr(flambeau, target))
+    negative = flambeau._neg_view(x)
+    negative[1:3] = flambeau.tensor(3, dtype=getattr(flambeau, source))
+    negative[4:].copy_(flambeau.full((1,), -2, dtype=getattr(flambeau, source)))
+    assert negative.tolist() == [-1, 3, 3, -1, -2]
+    assert x.tolist() == [1, -3, -3, 1, 2]
