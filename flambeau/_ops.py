@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
+
+
+class _Watch(threading.local):
+    """Per thread: what is handed the calls of aten's overloads instead of their functions, while a program is exported."""
+
+    record: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any] | None = None
+
+
+watch = _Watch()
 
 
 class OpOverload:
@@ -16,6 +27,8 @@ class OpOverload:
         self.namespace = packet._qualified_op_name.partition("::")[0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if watch.record is not None and self.namespace == "aten":
+            return watch.record(self, args, kwargs)
         return self._function(*args, **kwargs)
 
     def name(self) -> str:
@@ -50,7 +63,12 @@ class OpOverloadPacket:
             raise AttributeError(name)
         from flambeau import library
 
-        found = library._registered.get(f"{self._qualified_op_name}.{name}", self._function)
+        found = library._registered.get(f"{self._qualified_op_name}.{name}")
+        if found is None and self._qualified_op_name.startswith("aten::"):
+            from flambeau.ops import dispatcher_names
+
+            found = dispatcher_names.OVERLOADS.get(f"{self.__name__}.{name}")
+        found = found or self._function
         made = OpOverload(self, name, found)
         setattr(self, name, made)
         return made
@@ -79,9 +97,9 @@ class _Namespace:
 
         found = library._registered.get(f"{self.name}::{name}")
         if found is None and self.name in ("aten", "prims"):
-            from flambeau.ops import dispatcher_names
+            from flambeau.ops import dispatcher_gradients, dispatcher_names
 
-            homes = (dispatcher_names, flambeau, flambeau.nn.functional, flambeau.special, flambeau.Tensor)
+            homes = (dispatcher_names, dispatcher_gradients, flambeau, flambeau.nn.functional, flambeau.special, flambeau.Tensor)
             plain = name.removeprefix("special_").removeprefix("linalg_").removeprefix("fft_")
             spaces = {"linalg": flambeau.linalg, "fft": flambeau.fft}
             found = getattr(spaces.get(name.split("_")[0]), plain, None) if name.split("_")[0] in spaces else None

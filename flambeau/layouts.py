@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from flambeau.named_objects import NamedObject
 
-class layout:
-    """How a tensor's elements are kept. There is one object for each layout, so `is` and `==` mean the same."""
 
-    __slots__ = ("name",)
+class layout(NamedObject):
+    """How a tensor's elements are kept."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def __reduce__(self) -> str:
-        return self.name  # pickled as a global of this module
+    __slots__ = ()
 
 
 strided = layout("strided")

@@ -8,6 +8,7 @@ from flambeau import dtypes
 from flambeau.as_torch import is_ours, under_flambeau, under_torch
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
+from flambeau.named_objects import NamedObject
 from flambeau.symbols import whole
 
 # dtype name -> (bits, eps, largest, smallest normal, smallest subnormal, decimal digits); IEEE 754 and the bfloat16 format
@@ -59,17 +60,10 @@ class iinfo:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 
-class memory_format:
+class memory_format(NamedObject):
     """A named order of dimensions in memory."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def __reduce__(self) -> str:
-        return self.name  # pickled and copied as a global of this module
+    __slots__ = ()
 
 
 contiguous_format = memory_format("contiguous_format")

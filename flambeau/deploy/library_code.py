@@ -266,6 +266,23 @@ class Library:
     def _room(self) -> str:
         f = self.fields
         return f"""
+define internal void @give_arena(ptr %m) {{
+entry:
+  %raw_at = getelementptr i8, ptr %m, i64 {f.RAW}
+  %raw = load ptr, ptr %raw_at, align 8
+  %bare = icmp eq ptr %raw, null
+  br i1 %bare, label %done, label %arena
+arena:
+  %capacity_at = getelementptr i8, ptr %m, i64 {f.CAPACITY}
+  %capacity = load i64, ptr %capacity_at, align 8
+  %bytes = add i64 %capacity, {_SLACK}
+  call void @give(ptr %raw, i64 %bytes)
+  store ptr null, ptr %raw_at, align 8
+  store i64 0, ptr %capacity_at, align 8
+  br label %done
+done:
+  ret void
+}}
 define internal i1 @make_room(ptr %m, i64 %top) {{
 entry:
   %capacity_at = getelementptr i8, ptr %m, i64 {f.CAPACITY}
@@ -273,17 +290,8 @@ entry:
   %there = icmp ule i64 %top, %capacity
   br i1 %there, label %good, label %grow
 grow:
+  call void @give_arena(ptr %m)
   %raw_at = getelementptr i8, ptr %m, i64 {f.RAW}
-  %old = load ptr, ptr %raw_at, align 8
-  %none = icmp eq ptr %old, null
-  br i1 %none, label %take, label %give
-give:
-  %was = add i64 %capacity, {_SLACK}
-  call void @give(ptr %old, i64 %was)
-  store ptr null, ptr %raw_at, align 8
-  store i64 0, ptr %capacity_at, align 8
-  br label %take
-take:
   %bytes = add i64 %top, {_SLACK}
   %new = call ptr @take(i64 %bytes)
   %failed = icmp eq ptr %new, null
@@ -354,17 +362,7 @@ entry:
   %none = icmp eq ptr %m, null
   br i1 %none, label %done, label %look
 look:
-  %raw_at = getelementptr i8, ptr %m, i64 {f.RAW}
-  %raw = load ptr, ptr %raw_at, align 8
-  %bare = icmp eq ptr %raw, null
-  br i1 %bare, label %last, label %arena
-arena:
-  %capacity_at = getelementptr i8, ptr %m, i64 {f.CAPACITY}
-  %capacity = load i64, ptr %capacity_at, align 8
-  %bytes = add i64 %capacity, {_SLACK}
-  call void @give(ptr %raw, i64 %bytes)
-  br label %last
-last:
+  call void @give_arena(ptr %m)
   call void @give(ptr %m, i64 {f.bytes})
   br label %done
 done:

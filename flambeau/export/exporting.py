@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -189,7 +190,7 @@ class _Attempt:
         if not self._agreed(tracer, symbols, places):
             return None
         entry_args = _trees(self.args, self.kwargs)
-        call = ModuleCallSignature([], [], entry_args, out_spec, list(self.given))
+        call = ModuleCallSignature([], [], entry_args, out_spec, self._argument_names())
         modules = [ModuleCallEntry("", call)] + [ModuleCallEntry(n) for n, _ in self.mod.named_modules() if n]
         ranges = {f"s{i}": ValueRange(s.low, s.high) for i, s in enumerate(symbols)}
         for i, (_, _, spec) in enumerate(self.declared):
@@ -208,8 +209,6 @@ class _Attempt:
         """The call's arguments with traced tensors in place of their leaves, which are in the order of forward's parameters."""
         flat_given, spec = tree_flatten(self.given)
         by_name = tree_unflatten(values, spec)
-        import inspect
-
         parameters = inspect.signature(self.mod.forward).parameters
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -224,6 +223,18 @@ class _Attempt:
             else:
                 args.append(value)
         return tuple(args), kwargs
+
+    def _argument_names(self) -> list[str]:
+        """The names of the call's arguments; those of `*rest` are numbered, and those of `**more` have their own."""
+        parameters = inspect.signature(self.mod.forward).parameters
+        names: list[str] = []
+        for name, value in self.given.items():
+            kind = parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                names += [f"{name}_{i}" for i in range(len(value))]
+            else:
+                names += list(value) if kind is inspect.Parameter.VAR_KEYWORD else [name]
+        return names
 
     def _hold(self, tracer: Tracer, specs: list[InputSpec]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Placeholders for what the module holds; returns (state, constants)."""

@@ -114,6 +114,34 @@ def _upsample(x: Tensor, size: Any, *rest: Any, **_: Any) -> Meta:
     return meta((*m.shape[:2], *size), None, m.dtype)
 
 
+def _pairs(x: Tensor, p: float = 2.0) -> Meta:
+    m = layout_of(x)
+    return meta((m.shape[0] * (m.shape[0] - 1) // 2,), None, m.dtype)
+
+
+def _bags(
+    weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
+    per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: Any = -1,
+) -> tuple[Meta, ...]:  # fmt: skip
+    rows, places = layout_of(weight), layout_of(offsets)
+    bags = places.shape[0] - include_last_offset
+    counts = meta((bags,), None, places.dtype)
+    return meta((bags, rows.shape[1]), None, rows.dtype), meta(layout_of(indices).shape, None, places.dtype), counts, counts
+
+
+def _like_second(gradient: Tensor, x: Tensor, *args: Any, **_: Any) -> Meta:
+    m = layout_of(x)
+    return meta(m.shape, None, m.dtype)
+
+
+def _of_convolution(
+    gradient: Tensor, x: Tensor, weight: Tensor, bias_sizes: Any, *args: Any
+) -> tuple[Meta | None, ...]:
+    mask = args[-1]
+    shapes = layout_of(x).shape, layout_of(weight).shape, tuple(bias_sizes) if bias_sizes is not None else ()
+    return tuple([meta(s, None, layout_of(x).dtype) if wanted else None for s, wanted in zip(shapes, mask, strict=True)])
+
+
 def _assertion(*args: Any, **_: Any) -> None:
     return None
 
@@ -129,5 +157,8 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "full": _full, "randint": _randint, "randperm": _randperm, "arange": _arange, "eye": _eye,
     **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full"), _new),
     "slice": _slice, "scaled_dot_product_attention": _attention,
+    **dict.fromkeys(("pdist", "_pdist_forward"), _pairs), "fill": _like, "_embedding_bag": _bags, "embedding_bag": _bags,
+    "convolution_backward": _of_convolution,
+    **dict.fromkeys(("_adaptive_avg_pool2d_backward", "avg_pool2d_backward"), _like_second),
     "_assert_tensor_metadata": _assertion, "_assert_scalar": _assertion, "_assert_async": _assertion,
 }  # fmt: skip

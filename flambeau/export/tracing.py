@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import flambeau
 from flambeau import symbols
-from flambeau._ops import OpOverload
+from flambeau._ops import OpOverload, watch
 from flambeau.as_torch import under_flambeau
 from flambeau.dtypes import dtype
 from flambeau.export import rules
 from flambeau.export.errors import data_dependent
 from flambeau.export.functional import CALLS
-from flambeau.export.schemas import Schema, overloads, resolve, schema
+from flambeau.export.schemas import Schema, bound, overloads, resolve, schema
 from flambeau.export.shapes import layout_of, metas
 from flambeau.fx.graph import Graph
 from flambeau.fx.node import Node
@@ -105,7 +105,7 @@ _SAME: Final = {
 }  # fmt: skip
 _TENSOR_PROPERTIES: Final = {"T": "numpy_T", "mT": "mT", "H": "matrix_H", "mH": "mH", "data": "detach", "real": "real", "imag": "imag"}
 _VALUES: Final = frozenset("item tolist numpy __bool__ __int__ __float__ __index__ __array__ __complex__ nonzero masked_select unique equal allclose "
-                           "is_nonzero nonzero_static unique_consecutive bincount data_ptr __contains__ argwhere".split())  # fmt: skip
+                           "is_nonzero nonzero_static unique_consecutive bincount data_ptr __contains__ argwhere _local_scalar_dense".split())  # fmt: skip
 _NO_EFFECT: Final = frozenset("requires_grad_ retain_grad register_hook share_memory_ is_pinned __hash__ __deepcopy__ __len__ __format__ __repr__".split())
 
 
@@ -127,17 +127,17 @@ class Tracer:
     # -- running a program ------------------------------------------------------------------------------------------
     def run(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a program; what it calls is recorded."""
-        before = active.tracer
+        before, watched = active.tracer, watch.record
         stubs = instrument.everything()
         stubs.__enter__()
         below.modes.stack.append(self.mode)
         dispatch.state.modes.append(self.mode)
-        active.tracer = self
+        active.tracer, watch.record = self, self.overload
         try:
             with flambeau.no_grad() if not flambeau.is_grad_enabled() else flambeau.enable_grad():
                 return function(*args, **kwargs)
         finally:
-            active.tracer = before
+            active.tracer, watch.record = before, watched
             dispatch.state.modes.remove(self.mode)
             below.modes.stack.remove(self.mode)
             stubs.__exit__(None, None, None)
@@ -190,9 +190,24 @@ class Tracer:
                 return self.composed(function, args, kwargs) if found is None else self.operator(found[0], found[1], {}, function, (args, kwargs))
         return self.operator(inner, args, kwargs, function)
 
+    def overload(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of one overload, which is recorded as it is."""
+        name, overload = op.overloadpacket.__name__, op._overloadname
+        if name in _VALUES:
+            raise data_dependent(name, args)
+        s = schema(name, overload)
+        if s is None:
+            raise NotImplementedError(f"torch.export: aten.{name}.{overload} is no overload that is known")
+        call = bound(s, args, kwargs)
+        if call is None or len(args) > len([p for p in s.parameters if not p.keyword]):
+            raise TypeError(f"torch.export: aten.{name}.{overload} takes ({', '.join([p.name for p in s.parameters])}), got {_described(args, kwargs)}")
+        return self.record(s, *call, op, (args, kwargs))
+
     def ask(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What a call returns, over symbols; nothing is recorded. What our own rules ask on the way is kept apart."""
-        plain = function if isinstance(function, (dispatch._Getter, OpOverload)) else instrument.original(function)
+        if isinstance(function, OpOverload):
+            function = function._function
+        plain = function if isinstance(function, dispatch._Getter) else instrument.original(function)
         try:
             return _wrapped(self._elsewhere(plain, args, kwargs))
         except Exception:  # it holds for the example's sizes only, or not even for those
@@ -473,11 +488,11 @@ class _unseen:
         self.tr = tr
 
     def __enter__(self) -> None:
-        self.before = dispatch.state.modes, below.modes.stack, active.tracer
-        dispatch.state.modes, below.modes.stack, active.tracer = [], [], None
+        self.before = dispatch.state.modes, below.modes.stack, active.tracer, watch.record
+        dispatch.state.modes, below.modes.stack, active.tracer, watch.record = [], [], None, None
 
     def __exit__(self, *_: Any) -> None:
-        dispatch.state.modes, below.modes.stack, active.tracer = self.before
+        dispatch.state.modes, below.modes.stack, active.tracer, watch.record = self.before
 
 
 def _item(tr: Tracer, function: Any, args: Any, kwargs: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import flambeau as torch
 
@@ -223,9 +224,25 @@ def _pdist_forward(self: Any, p: float = 2.0) -> Any:
     return torch.nn.functional.pdist(self, p)
 
 
-def _embedding_bag(*args: Any, **named: Any) -> Any:
-    """torch.embedding_bag."""
-    return torch.embedding_bag(*args, **named)
+def _embedding_bag(
+    weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False, per_sample_weights: Any = None,
+    include_last_offset: bool = False, padding_idx: int = -1,
+) -> Any:  # fmt: skip
+    """torch.embedding_bag, without padding where `padding_idx` is below zero."""
+    padding = None if padding_idx < 0 else padding_idx
+    return torch.embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding)
+
+
+def elu(self: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+    """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
+    if scale == input_scale == 1:
+        return torch.nn.functional.elu(self, alpha)
+    return torch.where(self > 0, self * scale, torch.expm1(self * input_scale) * (alpha * scale))
+
+
+def fill(self: Any, value: Any) -> Any:
+    """A tensor like `self` that has one value everywhere."""
+    return torch.full_like(self, value) if not isinstance(value, torch.Tensor) else value.to(self.dtype).expand(self.shape).clone()
 
 
 def _reduced(reduction: int) -> str:
@@ -298,3 +315,15 @@ def _upsample(mode: str, aligned: bool) -> Any:
 upsample_nearest1d = upsample_nearest2d = upsample_nearest3d = _upsample("nearest", False)
 upsample_linear1d, upsample_bilinear2d = _upsample("linear", True), _upsample("bilinear", True)
 upsample_trilinear3d, upsample_bicubic2d = _upsample("trilinear", True), _upsample("bicubic", True)
+
+
+# -- overloads whose parameters are in another order than those of the public function ---------------------------------------
+def _add_number(self: Any, other: Any, alpha: Any = 1) -> Any:
+    return torch.add(self, other, alpha=alpha)
+
+
+def _subtract_number(self: Any, other: Any, alpha: Any = 1) -> Any:
+    return torch.sub(self, other, alpha=alpha)
+
+
+OVERLOADS: Final[dict[str, Callable[..., Any]]] = {"add.Scalar": _add_number, "sub.Scalar": _subtract_number}

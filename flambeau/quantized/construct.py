@@ -192,7 +192,9 @@ def empty_quantized(size: Sequence[int], qtensor: Tensor, **_: Any) -> Quantized
 def quantized_max_pool1d(input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> QuantizedTensor:
     """torch.nn.functional.max_pool1d of a quantized tensor."""
     t, a = parts(input, "quantized_max_pool1d")
-    return made(torch.nn.functional.max_pool1d(t, kernel_size, stride or None, padding, dilation, ceil_mode), a)
+    size, step, border, distance = (v[0] if isinstance(v, (list, tuple)) else v for v in (kernel_size, stride or kernel_size, padding, dilation))
+    planes = t.unsqueeze(-2)  # max_pool1d itself takes no integers, here as in PyTorch
+    return made(torch.nn.functional.max_pool2d(planes, (1, size), (1, step), (0, border), (1, distance), ceil_mode).squeeze(-2), a)
 
 
 def quantized_max_pool2d(input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> QuantizedTensor:

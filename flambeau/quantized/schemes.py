@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from flambeau.named_objects import NamedObject
 
-class qscheme:
-    """How real numbers follow from integers. There is one object for each scheme, so `is` and `==` mean the same."""
 
-    __slots__ = ("name",)
+class qscheme(NamedObject):
+    """How real numbers follow from integers."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def __reduce__(self) -> str:
-        return self.name  # pickled as a global of this module
+    __slots__ = ()
 
 
 per_tensor_affine = qscheme("per_tensor_affine")

@@ -11,44 +11,13 @@ import torch as pytorch
 
 import flambeau as torch
 from flambeau import nn
+from flambeau.cli.demo_gpt import GPT
 from flambeau.nn import functional as F
-
-
-class Block(nn.Module):
-    """A pre-norm transformer block with causal attention."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Any) -> Any:
-        b, t, w = x.shape
-        q, k, v = (y.reshape(b, t, self.heads, -1).transpose(1, 2) for y in self.qkv(self.norm1(x)).chunk(3, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(b, t, w))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
-
-
-class GPT(nn.Module):
-    """Two blocks over byte embeddings."""
-
-    def __init__(self, vocabulary: int = 17, width: int = 32, length: int = 16) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-        self.blocks = nn.Sequential(Block(width, 4), Block(width, 4))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, index: Any) -> Any:
-        x = self.tokens(index) + self.places(torch.arange(index.shape[1]))
-        return self.head(self.norm(self.blocks(x)))
 
 
 def train_gpt(lower: Any, steps: int = 60) -> list[float]:
     torch.manual_seed(0)
-    model = GPT()
+    model = GPT(vocabulary=17, width=32, heads=4, layers=2, context=16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     scaler = torch.amp.GradScaler("cpu", enabled=lower is torch.float16)
     rng = np.random.default_rng(0)
@@ -57,7 +26,7 @@ def train_gpt(lower: Any, steps: int = 60) -> list[float]:
         start = rng.integers(0, 17, (16, 1))
         text = torch.tensor((start + np.arange(17) ** 2 % 7 + np.arange(17)) % 17)  # a rule that can be learnt
         with torch.autocast("cpu", dtype=lower or torch.bfloat16, enabled=lower is not None):
-            logits = model(text[:, :-1])
+            logits = model.everywhere(text[:, :-1])
             assert logits.dtype is (lower or torch.float32)
             loss = F.cross_entropy(logits.reshape(-1, 17), text[:, 1:].reshape(-1))
         assert loss.dtype is torch.float32

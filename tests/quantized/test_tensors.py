@@ -70,6 +70,7 @@ CASES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "chunk": lambda t, q, p: t.chunk(q, 2), "split": lambda t, q, p: t.split(q, 1), "pad": lambda t, q, p: t.nn.functional.pad(q, (1, 1)),
     "copy": lambda t, q, p: q.clone().copy_(t.ones(4, 6)), "clone channels": lambda t, q, p: p.clone(), "a channel": lambda t, q, p: p[0],
     "dequantize": lambda t, q, p: t.dequantize([q, p]), "max_pool operator": lambda t, q, p: t.quantized_max_pool2d(q[None, None], [2, 2]),
+    "max_pool1d operator": lambda t, q, p: t.quantized_max_pool1d(q[None], [3], [2], [1], [1], True),
     "add": lambda t, q, p: t.ops.quantized.add(q, q, 0.3, 5), "gelu": lambda t, q, p: t.nn.functional.gelu(q),
     "text": lambda t, q, p: (str(q), str(p), q.type(), q.numel(), q.element_size(), str(t.iinfo), q.is_contiguous())[:5],
     "int_repr": lambda t, q, p: (t.int_repr(q), t.int_repr(p)), "made": lambda t, q, p: t._make_per_tensor_quantized_tensor(q.int_repr(), 0.5, 1),
