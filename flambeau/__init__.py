@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math as _math
+import os as _os
 from typing import Any
+
+# Modules that are there for PyTorch's names alone stand apart from the engine's: `flambeau.mps` is flambeau/torch_names/mps.py.
+__path__.append(_os.path.join(_os.path.dirname(__file__), "torch_names"))
 
 from flambeau import dtypes as _dtypes
 from flambeau import statistics as _statistics

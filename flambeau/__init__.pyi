@@ -14,7 +14,6 @@ from builtins import tuple as _tuple
 from builtins import type as _type
 from collections.abc import Callable as _Callable
 from collections.abc import Sequence as _Sequence
-from flambeau import accelerator as accelerator
 from flambeau import amp as amp
 from flambeau import ao as ao
 from flambeau import autograd as autograd
@@ -27,7 +26,6 @@ from flambeau import distributions as distributions
 from flambeau import export as export
 from flambeau import fft as fft
 from flambeau import func as func
-from flambeau import functional as functional
 from flambeau import futures as futures
 from flambeau import fx as fx
 from flambeau import hub as hub
@@ -35,8 +33,6 @@ from flambeau import jit as jit
 from flambeau import library as library
 from flambeau import linalg as linalg
 from flambeau import masked as masked
-from flambeau import mps as mps
-from flambeau import mtia as mtia
 from flambeau import multiprocessing as multiprocessing
 from flambeau import nested as nested
 from flambeau import nn as nn
@@ -44,10 +40,8 @@ from flambeau import ops as ops
 from flambeau import optim as optim
 from flambeau import overrides as overrides
 from flambeau import profiler as profiler
-from flambeau import quantization as quantization
 from flambeau import quasirandom as quasirandom
 from flambeau import random as random
-from flambeau import return_types as return_types
 from flambeau import serialization as serialization
 from flambeau import signal as signal
 from flambeau import sparse as sparse
@@ -57,9 +51,6 @@ from flambeau import testing as testing
 from flambeau import torch_version as torch_version
 from flambeau import utils as utils
 from flambeau import version as version
-from flambeau import xpu as xpu
-from flambeau._C import PyTorchFileReader as PyTorchFileReader
-from flambeau._C import PyTorchFileWriter as PyTorchFileWriter
 from flambeau.amp.autocast_mode import autocast as autocast
 from flambeau.amp.grad_scaler import GradScaler as GradScaler
 from flambeau.autograd.modes import enable_grad as enable_grad
@@ -125,6 +116,15 @@ from flambeau.storage import TypedStorage as TypedStorage
 from flambeau.storage import UntypedStorage as UntypedStorage
 from flambeau.tensor import Tensor as Tensor
 from flambeau.tensor import Tensor as _Tensor
+from flambeau.torch_names import accelerator as accelerator
+from flambeau.torch_names import functional as functional
+from flambeau.torch_names import mps as mps
+from flambeau.torch_names import mtia as mtia
+from flambeau.torch_names import quantization as quantization
+from flambeau.torch_names import return_types as return_types
+from flambeau.torch_names import xpu as xpu
+from flambeau.torch_names._C import PyTorchFileReader as PyTorchFileReader
+from flambeau.torch_names._C import PyTorchFileWriter as PyTorchFileWriter
 from flambeau.trace.meta import Size as Size
 from flambeau.trace.meta import Size as _Size
 from typing import Any as _Any

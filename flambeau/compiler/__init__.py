@@ -5,6 +5,7 @@ PyTorch's `torch.compiler` has this package's name: its functions are in flambea
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 _TORCH_COMPILER = frozenset(
@@ -18,9 +19,7 @@ _TORCH_COMPILER = frozenset(
 
 def __getattr__(name: str) -> Any:
     if name == "config":  # settings that are kept
-        import flambeau._dynamo.config
-
-        return flambeau._dynamo.config
+        return import_module("flambeau._dynamo.config")
     if name in _TORCH_COMPILER:
         from flambeau import compiling
 

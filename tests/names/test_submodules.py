@@ -10,7 +10,7 @@ PROGRAM = """
 import importlib, pathlib, flambeau
 root = pathlib.Path(flambeau.__file__).parent
 for init in sorted(root.rglob("__init__.py")):
-    name = ".".join(("flambeau", *init.parent.relative_to(root).parts))
+    name = ".".join(("flambeau", *[part for part in init.parent.relative_to(root).parts if part != "torch_names"]))  # whose files are flambeau's own
     try:
         package = importlib.import_module(name)
     except ImportError:

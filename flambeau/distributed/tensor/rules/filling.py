@@ -8,6 +8,7 @@ import flambeau
 from flambeau.distributed.tensor.api import DTensor, inner, made
 from flambeau.distributed.tensor.placement_types import Replicate, Shard
 from flambeau.distributed.tensor.spec import Spec
+from flambeau.ops.dispatch import DisableTorchFunctionSubclass
 
 
 def seeded(spec: Spec) -> Any:
@@ -58,8 +59,6 @@ def detach(func: Any, x: Any) -> Any:
 
 
 def _same(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    from flambeau.ops.dispatch import DisableTorchFunctionSubclass
-
     with DisableTorchFunctionSubclass():
         func(x, *args, **kwargs)
     return x
@@ -105,7 +104,7 @@ def _gradients(func: Any, outputs: Any, inputs: Any, grad_outputs: Any = None, *
     seeds = grad_outputs if isinstance(grad_outputs, (tuple, list)) or grad_outputs is None else [grad_outputs]
     if seeds is not None:
         seeds = [inner(s.redistribute(placements=r._spec.gradient().placements)) if isinstance(s, DTensor) else s for s, r in zip(seeds, results, strict=True)]
-    with flambeau._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         found = func(results, given, seeds, *args, **kwargs)
     return tuple([made(g, x._spec.gradient()) if isinstance(x, DTensor) and g is not None else g for g, x in zip(found, given, strict=True)])
 
