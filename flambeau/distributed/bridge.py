@@ -17,6 +17,7 @@ from typing import Any, Final
 from flambeau.distributed import mpi
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.memory import scratch
+from flambeau.distributed.peer_memory import REDUCE, Owner
 from flambeau.distributed.store import PrefixStore, Store, seconds
 from flambeau.distributed.window import Disagreement, Piece, Window, adder
 
@@ -250,8 +251,9 @@ class Bridge:
         self._wait(requests, "handing over bytes")
 
     def reduce(
-        self, sources: Sequence[Piece], targets: Sequence[Piece], operator: str, dtype: str, factor: float | None = None, timeout: float | None = None
-    ) -> None:
+        self, sources: Sequence[Piece], targets: Sequence[Piece], operator: str, dtype: str, factor: float | None = None, timeout: float | None = None,
+        owners: Sequence[Owner] | None = None,
+    ) -> None:  # fmt: skip
         """The combination over all ranks of what lies in the sources, as one row of elements, into the targets (as many bytes).
 
         Terms are combined on each machine in the ranks' order and rounded to the dtype, then over the machines in their order: all ranks have the same bits.
@@ -263,7 +265,7 @@ class Bridge:
         if not total:
             return
         if len(self.here) > 1 or factor is not None or list(sources) != targets:
-            self.window.reduce(sources, targets, operator, dtype, factor, timeout)
+            self.window.reduce(sources, targets, operator, dtype, factor, timeout, owners)
         row, owner = targets[0][0], None
         if self.leaders is not None and len(targets) > 1:
             row, owner = scratch(total)
@@ -289,7 +291,7 @@ class Bridge:
         each = min(_SHARE, _TERMS // k & -_LINE, -(-total // (k * _LINE)) * _LINE)
         if self._terms is None or self._terms[1].nbytes < 2 * (k + 1) * each:
             self._terms = scratch(2 * (k + 1) * each)  # for two stretches, of each machine a term, and the result
-        function = _REDUCE(adder(operator, dtype, False))
+        function = REDUCE(adder(operator, dtype, False))
         stretches = [[min(begin + i * each, total) for i in range(k + 1)] for begin in range(0, total, k * each)]
         what = f"adding over machines, with those of {self._elsewhere()}"
         coming, results = self._send_terms(row, stretches[0], 0, each), []
@@ -344,12 +346,6 @@ class Bridge:
     def close(self) -> None:
         """Leave the group."""
         self.window.close()
-
-
-_REDUCE = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p, ctypes.c_int64,
-    ctypes.c_void_p,
-)  # fmt: skip
 
 
 def _copy(pieces: Sequence[Piece], row: int, back: bool) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 import flambeau
+from flambeau.runtime.buffers import allocate
 from flambeau.runtime.memory import view_as_numpy
+from flambeau.runtime.shared_memory import block_of
 from flambeau.trace.evaluate import leave_as_it_is, observe
 
 if TYPE_CHECKING:
@@ -80,6 +83,17 @@ class Memory:
         """The bytes are there: put them where they belong."""
         if self.copy is not None:
             self.array[...] = self.copy
+
+    def set_aside(self) -> None:
+        """Somebody may still write here: the tensor gets a copy of its memory, and this is never used again. NumPy arrays over it stay with the old."""
+        storage, buffer = self.keep
+        _left.append((buffer, self.copy))
+        if self.copy is None and storage.buffer is buffer and block_of(buffer) is None:
+            storage.buffer = allocate(buffer.nbytes)
+            ctypes.memmove(storage.buffer.address, buffer.address, buffer.nbytes)
+
+
+_left: list[Any] = []  # memory that was set aside
 
 
 def scratch(nbytes: int) -> tuple[int, Any]:

@@ -145,7 +145,7 @@ class Reducer:
         def run() -> None:
             self.times.mark("comm_start")
             self.group.window.begin(text, key)
-            self.group.window.reduce(pieces, pieces, "sum", element, 1.0 / self.divisor)
+            self.group.window.reduce(pieces, pieces, "sum", element, 1.0 / self.divisor, owners=memories)
             for memory in memories:
                 memory.finish()
 

@@ -81,7 +81,7 @@ def _reduce(
     def run() -> None:
         window.begin(text, key)
         if writes:
-            window.reduce(pieces, pieces, operator, element, factor)
+            window.reduce(pieces, pieces, operator, element, factor, owners=memories if root is None else None)
             if divides:
                 _divide(memories, kind, group.size())
             for memory in memories:
@@ -125,7 +125,7 @@ def _known_again(group: ProcessGroup, tensor: Tensor, op: Any) -> bool:
     memory = Memory(tensor, True)
     with group.lane.lock:
         window.begin(call[0], call[1])
-        window.reduce_one((memory.address, memory.nbytes), call[2], call[3])
+        window.reduce_one((memory.address, memory.nbytes), call[2], call[3], memory)
     return True
 
 

@@ -12,7 +12,7 @@ import os
 import struct
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
@@ -23,6 +23,7 @@ from flambeau.compiler.kernels import window_sums
 from flambeau.compiler.kernels.window import DONE, GONE, LINE, MISMATCH, SLOT, SMALL, WORDS, Word
 from flambeau.distributed import flight
 from flambeau.distributed.errors import DistBackendError
+from flambeau.distributed.peer_memory import DIRECT, Owner, PeerMemory
 from flambeau.distributed.peers import Peers
 from flambeau.distributed.store import Store, exchanged, seconds
 from flambeau.runtime import jit, shared_memory
@@ -30,7 +31,8 @@ from flambeau.runtime import jit, shared_memory
 _TEXT: Final = 4096  # bytes in which a rank says what it came for, when ranks do not agree
 RING: Final = 1 << 16  # bytes on their way from one rank to another
 _CHANNEL: Final = 128 + RING  # in front: how many bytes were written, and at 64 how many were read
-_STATE: Final = 128  # of a control block: 1 once the rank has left the group
+_STATE: Final = 128  # of a control block: 1 once the rank has left the group, 2 once it has given up with an error
+GIVEN_UP: Final = 2
 _BEGUN, _ASKED, _TOLD = 17, 18, 19  # numbers of a control block: collectives begun; how often it was asked where it is, and has told
 _ANSWER: Final = 1.0  # seconds that who has waited in vain waits for such an answer
 _SLICE: Final = 20_000_000  # nanoseconds that native code waits before Python looks after signals and ranks
@@ -76,6 +78,8 @@ class Window:
         self.peers = Peers({r: pid for r, pid in enumerate(processes) if r != rank})
         self._first = ctypes.c_char.from_buffer(self.block.mapping)
         self.base = ctypes.addressof(self._first)
+        self.slots = self.base + self._slots_at
+        self.peer_memory = PeerMemory(self)
         self._begun = ctypes.c_int64.from_address(self.base + rank * LINE + 8 * _BEGUN)
         self._answers: flight.Answers | None = None
         if flight.answers():
@@ -85,7 +89,7 @@ class Window:
         self._job_at = ctypes.addressof(self._job)
         for word, value in {
             Word.CONTROL: self.base, Word.RANKS: n, Word.RANK: rank, Word.GONE: ctypes.addressof(self.peers.word), Word.SLICE: _SLICE,
-            Word.SLOTS: self.base + self._slots_at, Word.RESULTS: self.base + self._results_at,
+            Word.SLOTS: self.slots, Word.RESULTS: self.base + self._results_at,
         }.items():  # fmt: skip
             self._job[word] = value
         self._meet = _native("window:meet", code.emit_meet, ctypes.c_int64, ctypes.c_void_p)
@@ -137,24 +141,27 @@ class Window:
             if status == MISMATCH:
                 self._disagree()
             missing = self.missing()
-            gone = [r for r in missing if r in self.peers.gone or self._line(r)[_STATE // 8] == 1]
+            gone = [r for r in missing if r in self.peers.gone or self.line(r)[_STATE // 8] == 1]
             if gone:
-                self._fail(self.who_is_gone(gone))
+                self.fail(self.who_is_gone(gone))
+            self.look_for_reasons(missing)
             if time.monotonic() > end:
-                self._fail(self._who_is_late(missing, limit))
+                self.fail(self._who_is_late(missing, limit))
             if status == GONE:  # a rank that has come before it ended: wait for the others
                 time.sleep(0.0005)
             status = function(self._job_at)
 
-    def _line(self, rank: int) -> Any:
+    def line(self, rank: int) -> Any:
+        """The numbers of a rank's control block."""
         return (ctypes.c_int64 * (LINE // 8)).from_address(self.base + rank * LINE)
 
     def missing(self) -> list[int]:
         """Who has not come to the meeting that is waited for."""
         target = self._job[Word.TARGET] + 1
-        return [r for r in range(self.size) if self._line(r)[0] < target]
+        return [r for r in range(self.size) if self.line(r)[0] < target]
 
-    def _fail(self, text: str) -> None:
+    def fail(self, text: str) -> None:
+        """The group is unusable from here on: DistBackendError."""
         self.broken = text
         raise DistBackendError(f"rank {self.ranks[self.rank]} in {self._history[-1]} (collective {self._times} of group {self.name!r}): {text}")
 
@@ -164,7 +171,7 @@ class Window:
 
     def who_is_gone(self, gone: list[int]) -> str:
         """Which of these have died, and which have left."""
-        left = [r for r in gone if self._line(r)[_STATE // 8] == 1]
+        left = [r for r in gone if self.line(r)[_STATE // 8] == 1]
         died = [r for r in gone if r not in left]
         parts = []
         if died:
@@ -176,9 +183,9 @@ class Window:
 
     def _who_is_late(self, missing: list[int], limit: float) -> str:
         for r in missing:
-            self._line(r)[_ASKED] += 1
+            self.line(r)[_ASKED] += 1
         end = time.monotonic() + _ANSWER
-        while flight.answers() and any(self._line(r)[_ASKED] != self._line(r)[_TOLD] for r in missing) and time.monotonic() < end:
+        while flight.answers() and any(self.line(r)[_ASKED] != self.line(r)[_TOLD] for r in missing) and time.monotonic() < end:
             time.sleep(0.01)
         path = flight.dump_to_file(self.ranks[self.rank])
         stand = "; ".join(self._standing(r) for r in missing)
@@ -187,7 +194,7 @@ class Window:
 
     def _standing(self, rank: int) -> str:
         """How far a rank has come, as far as its control block, the kernel, and the rank itself tell."""
-        line, parts = self._line(rank), []
+        line, parts = self.line(rank), []
         behind = self._times - line[_BEGUN]
         if behind <= 0:
             parts.append("is in this collective")
@@ -203,6 +210,14 @@ class Window:
         elif line[_TOLD] == line[_ASKED]:
             parts.append(f"it is at {flight.read_text(self._text_at(rank))}")
         return f"rank {self.ranks[rank]} " + ", ".join(parts)
+
+    def parity(self) -> int:
+        """Which of its two slots a rank fills next."""
+        return self._job[Word.PARITY]
+
+    def flip(self) -> None:
+        """The slots that were filled last have been met for, and may be read until the next meeting: the next ones are the others."""
+        self._job[Word.PARITY] ^= 1
 
     def _text_at(self, rank: int) -> int:
         return self.base + self.size * LINE + rank * _TEXT
@@ -227,7 +242,7 @@ class Window:
     def swap(self, sends: Sequence[Piece], total: int, receives: Sequence[tuple[int, int, int, int]], timeout: float | None = None) -> None:
         """Every rank hands out its pieces as one row of bytes; `total` is the longest row. `receives`: (rank, from which byte of its row, address, bytes)."""
         starts = [0, *accumulate(n for _, n in sends)]
-        job, slots = self._job, self.base + self._slots_at
+        job, slots = self._job, self.slots
         for begin in range(0, max(total, 1), SLOT):
             at = job[Word.PARITY] * SLOT
             own = slots + self.rank * 2 * SLOT + at
@@ -248,21 +263,33 @@ class Window:
             job[Word.PARITY] ^= 1
 
     def reduce(
-        self, sources: Sequence[Piece], targets: Sequence[Piece], operator: str, dtype: str, factor: float | None = None, timeout: float | None = None
-    ) -> None:
-        """The combination over all ranks of what lies in the sources, as one row of elements, into the targets (as many bytes)."""
+        self, sources: Sequence[Piece], targets: Sequence[Piece], operator: str, dtype: str, factor: float | None = None, timeout: float | None = None,
+        owners: Sequence[Owner] | None = None,
+    ) -> None:  # fmt: skip
+        """The combination over all ranks of what lies in the sources, as one row of elements, into the targets (as many bytes).
+
+        `owners`: of the sources, where these are the targets, too, on every rank.
+        """
         sources = [piece for piece in sources if piece[1]]
         targets = [piece for piece in targets if piece[1]]
         own = (ctypes.c_int64 * (2 * len(sources)))(*[word for piece in sources for word in piece])
         other = (ctypes.c_int64 * (2 * len(targets)))(*[word for piece in targets for word in piece])
         total = sum(n for _, n in sources)
-        if total:
-            self._reduce(total, ctypes.addressof(own), ctypes.addressof(other), adder(operator, dtype, factor is not None), factor or 0.0, (0, 0), timeout)
-        else:
+        if not total:
             self.meet(timeout)
+            return
+        function = adder(operator, dtype, factor is not None)
+        if owners is None or not self._directly(sources, total, owners, function, factor or 0.0, timeout):
+            self._reduce(total, ctypes.addressof(own), ctypes.addressof(other), function, factor or 0.0, (0, 0), timeout)
 
-    def reduce_one(self, piece: Piece, function: int, factor: float) -> None:
+    def _directly(self, pieces: Sequence[Piece], total: int, owners: Sequence[Owner], function: int, factor: float, timeout: float | None) -> bool:
+        memory = self.peer_memory
+        return total >= DIRECT and memory.usable is not False and memory.reduce(pieces, owners, function, factor, timeout)
+
+    def reduce_one(self, piece: Piece, function: int, factor: float, owner: Owner) -> None:
         """`reduce` of one piece in its place; `function`: of `adder`."""
+        if piece[1] >= DIRECT and self._directly([piece], piece[1], [owner], function, factor, None):
+            return
         if piece[1]:
             self._reduce(piece[1], self._piece_at, self._piece_at, function, factor, piece, None)
         else:
@@ -286,7 +313,7 @@ class Window:
         status = self._await(address, least, gone, _SLICE)
         end = time.monotonic() + limit
         while status != DONE:
-            if peer in self.peers.gone or self._line(peer)[_STATE // 8] == 1:
+            if peer in self.peers.gone or self.line(peer)[_STATE // 8] == 1:
                 if self._await(address, least, gone, 0) == DONE:
                     return
                 raise DistBackendError(f"rank {self.ranks[self.rank]} in {what}: {self.who_is_gone([peer])}")
@@ -302,7 +329,19 @@ class Window:
 
     def abandon(self) -> None:
         """Take part in nothing any more: who waits for this rank is told."""
-        self._line(self.rank)[_STATE // 8] = 1
+        self.line(self.rank)[_STATE // 8] = 1
+
+    def give_up(self, reason: str) -> None:
+        """Take part in nothing any more, for this reason: who waits for this rank is told."""
+        self.broken = self.broken or reason
+        flight.write_text(self._text_at(self.rank), _TEXT, self.broken)
+        self.line(self.rank)[_STATE // 8] = GIVEN_UP
+
+    def look_for_reasons(self, ranks: Iterable[int]) -> None:
+        """DistBackendError, with its reason, if one of these has given up."""
+        for r in ranks:
+            if self.line(r)[_STATE // 8] == GIVEN_UP:
+                self.fail(f"{flight.read_text(self._text_at(r))} (as rank {self.ranks[r]} has found)")
 
     def close(self) -> None:
         """Leave the group."""
