@@ -71,7 +71,7 @@ def _calls() -> tuple[Any, Any] | None:
 
 
 def _vectors(pieces: Sequence[Piece]) -> Any:
-    return (_Vector * len(pieces))(*pieces)
+    return (_Vector * len(pieces))(*[_Vector(*piece) for piece in pieces])
 
 
 def _move(call: Any, process: int, own: Sequence[Piece], theirs: Sequence[Piece]) -> None:
