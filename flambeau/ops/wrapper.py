@@ -98,6 +98,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     scope: dict[str, Any] = {"OP": op, "local": local, "new": object.__new__, "CLASS": _TENSOR, "recover": recover}
     scope |= {"L_": _LEAST_INT, "M_": _MOST_INT, "number": number, "plain_number": plain_number, "static": static, "static_number": static_number}
     scope["look_at_numbers"] = look_at_numbers
+    scope["no_tensor_that_answers"] = no_tensor_that_answers
     head, first_lines = heading(op.name, parameters, scope, numpy=True, out=op.out)
     names = [p.name for p in parameters]
     body: list[str] = []
@@ -112,6 +113,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     for i, (p, kind) in enumerate(zip(parameters, op.kinds, strict=True)):
         n = p.name
         slot = f"s_ if (s_ := {n}._slot) is not None and {n}._gen == g_ else tr_.resolve({n})"  # in this order: see Trace.slot_of
+        if kind in ("tensor", "tensor?"):
+            head_lines.append(f"if {n}.__class__ is not T_ and not isinstance({n}, T_): no_tensor_that_answers({n})")
         if kind == "tensor":
             body.append(f"k{i} = {slot}")
             learned.append(f"{n}._meta")
@@ -123,6 +126,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
             simple = False
         elif kind in ("operand", "operand?", "exponent"):
             head_lines.append(f"c{i} = {n}.__class__")
+            head_lines.append(f"if c{i} is not T_ and c{i} is not float and c{i} is not int and not isinstance({n}, T_): no_tensor_that_answers({n})")
             changes = f"c{i} is float and LOW{i} <= {n} <= HIGH{i} and {n} not in APART{i}"  # see ops/changing.py
             as_number = f"c{i} if {changes if kind == 'exponent' else f'c{i} is float or c{i} is int'} else number({n})"
             learned.append(f"{n}._meta if c{i} is T_ else None if {n} is None else {as_number}")
@@ -246,6 +250,12 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     function.operation = op
     function.__signature__ = signature
     return function
+
+
+def no_tensor_that_answers(a: Any) -> None:
+    """AttributeError, which leads to `recover`, for what is no tensor and answers for itself: it may pass on every look-up to a tensor that it wraps."""
+    if hasattr(type(a), "__torch_function__"):
+        raise AttributeError(f"a {type(a).__name__} answers for itself")
 
 
 _equipped: list[dict[str, Any]] = []  # globals of the wrappers that can do a known edge in native code

@@ -236,3 +236,39 @@ def test_what_was_plain_when_it_was_called_is_plain_when_it_is_done_again():
     for _ in range(3):
         plain = alias(alias(ft.arange(3.0), Asked), ft.Tensor)
         assert (plain + 1).tolist() == [1.0, 2.0, 3.0]
+
+
+class PassesOn:
+    """No tensor: it answers for itself, and passes every look-up on to the tensor that it wraps (kornia's vectors and scalars do)."""
+
+    def __init__(self, data):
+        self._data = data
+
+    def __getattr__(self, name):
+        if name == "_data" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._data, name)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        made = func(*[a._data if isinstance(a, cls) else a for a in args], **(kwargs or {}))
+        return cls(made) if isinstance(made, ft.Tensor) else made
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t, w: t * w, lambda t, w: t < w, lambda t, w: t @ w, lambda t, w: 2.0 * t - w, lambda t, w: t ** w, lambda t, w: ft.sin(w),
+        lambda t, w: ft.maximum(t, w), lambda t, w: ft.addcmul(t, t, w), lambda t, w: ft.where(t > 1, t, w), lambda t, w: t.clone().add_(w),
+        lambda t, w: ft.nn.functional.relu(w), lambda t, w: ft.einsum("i,i->", t, w), lambda t, w: t.clamp(min=w),
+    ],
+)  # fmt: skip
+def test_wrappers_that_look_like_the_tensor_they_wrap_are_asked(call, pending):
+    for _ in range(3):  # also where the call with the tensor itself is known
+        t, inner = ft.arange(3.0), ft.full((3,), 2.0)
+        if pending:
+            t, inner = t + 1, inner * 1.5
+        plain = call(t, inner)
+        made = call(t, PassesOn(inner))
+        assert type(plain) is ft.Tensor and type(made) is PassesOn and made._data.tolist() == plain.tolist()

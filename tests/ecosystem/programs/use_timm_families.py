@@ -1,4 +1,4 @@
-"""timm: thirty families from a seed: a forward pass, a training step's loss and gradient."""
+"""timm: thirty-two families from a seed: a forward pass, a training step's loss and gradient."""
 
 import json
 
