@@ -125,11 +125,15 @@ class ExportedProgram:
         return self.state_dict[name] if name in self.state_dict else self.constants[name]
 
     def run_decompositions(self, decomp_table: Any = None, decompose_custom_triton_ops: bool = False) -> ExportedProgram:
-        """NotImplementedError: see torch.fx passes over `graph_module`, or run it in PyTorch, which reads the same file."""
-        raise NotImplementedError(
-            "ExportedProgram.run_decompositions is not there: the graph has the operators that the program called. Save it with torch.export.save and "
-            "decompose it in PyTorch; a file of PyTorch's decomposed program is read here"
-        )
+        """The program in core operators of ATen. `decomp_table`: {operator: function of its arguments}; None: flambeau's own (export/decompositions.py).
+
+        Writes become values: buffers and inputs that change are outputs, as in PyTorch. What is neither core nor in the table stays as it is.
+        """
+        from flambeau.export.decomposing import decomposed
+        from flambeau.export.decompositions import TABLE
+
+        given = TABLE if decomp_table is None else {_operator_name(k): v for k, v in decomp_table.items()}
+        return decomposed(self, given)
 
     def validate(self) -> None:
         """RuntimeError unless the graph and the signature belong together."""
@@ -143,6 +147,11 @@ class ExportedProgram:
         signature = str(self.graph_signature).replace("\n", "\n    ")
         ranges = "{" + ", ".join([f"{k}: {v}" for k, v in self.range_constraints.items()]) + "}"
         return f"ExportedProgram:\n    class GraphModule(torch.nn.Module):{code}\nGraph signature: \n    {signature}\nRange constraints: {ranges}\n"
+
+
+def _operator_name(key: Any) -> str:
+    """ "add.Tensor" of torch.ops.aten.add.Tensor; "add" of all its overloads."""
+    return str(key).removeprefix("aten.")
 
 
 def _readable(graph: Graph) -> str:

@@ -129,6 +129,11 @@ def _bags(
     return meta((bags, rows.shape[1]), None, rows.dtype), meta(layout_of(indices).shape, None, places.dtype), counts, counts
 
 
+def _batch_normalised(x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, *args: Any) -> tuple[Meta, ...]:
+    m, statistics = layout_of(x), layout_of(mean)
+    return meta(m.shape, None, m.dtype), *[meta(statistics.shape, None, statistics.dtype)] * 4
+
+
 def _like_second(gradient: Tensor, x: Tensor, *args: Any, **_: Any) -> Meta:
     m = layout_of(x)
     return meta(m.shape, None, m.dtype)
@@ -157,8 +162,8 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "full": _full, "randint": _randint, "randperm": _randperm, "arange": _arange, "eye": _eye,
     **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full"), _new),
     "slice": _slice, "scaled_dot_product_attention": _attention,
-    **dict.fromkeys(("pdist", "_pdist_forward"), _pairs), "fill": _like, "_embedding_bag": _bags, "embedding_bag": _bags,
-    "convolution_backward": _of_convolution,
+    **dict.fromkeys(("pdist", "_pdist_forward"), _pairs), "fill": _like, "zero": _like, "_embedding_bag": _bags, "embedding_bag": _bags,
+    "convolution_backward": _of_convolution, "_native_batch_norm_legit_functional": _batch_normalised,
     **dict.fromkeys(("_adaptive_avg_pool2d_backward", "avg_pool2d_backward"), _like_second),
     "_assert_tensor_metadata": _assertion, "_assert_scalar": _assertion, "_assert_async": _assertion,
 }  # fmt: skip

@@ -510,7 +510,7 @@ def _swapped(name: str) -> Callable[..., Any]:
 
 def _rsub(tr: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     if isinstance(args[1], Tensor):
-        return tr.operator("sub", (args[1], args[0]), {}, flambeau.sub)
+        return tr.operator("sub", (args[1], args[0]), kwargs, flambeau.sub)
     return tr.operator("rsub", args, kwargs, flambeau.rsub)
 
 

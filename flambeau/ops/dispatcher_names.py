@@ -240,6 +240,11 @@ def elu(self: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -
     return torch.where(self > 0, self * scale, torch.expm1(self * input_scale) * (alpha * scale))
 
 
+def zero(self: Any) -> Any:
+    """Zeros like `self`."""
+    return torch.zeros_like(self)
+
+
 def fill(self: Any, value: Any) -> Any:
     """A tensor like `self` that has one value everywhere."""
     return torch.full_like(self, value) if not isinstance(value, torch.Tensor) else value.to(self.dtype).expand(self.shape).clone()

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import flambeau
+from flambeau.export import decomposing
+from tests.export import schemas
 from tests.export.core_operators import UNREACHABLE, calls, tensors
 
 RANDOM = frozenset("rand.default randn.default randperm.default empty.memory_format empty_strided.default".split())  # shapes and dtypes are compared
@@ -55,14 +57,9 @@ def _equal(ours: Any, theirs: Any, values: bool) -> None:
 
 def test_the_table_has_all_core_operators() -> None:
     """Those that PyTorch tags as core."""
-    core = set()
-    for name in dir(torch.ops.aten):
-        packet = getattr(torch.ops.aten, name)
-        for overload in packet.overloads() if hasattr(packet, "overloads") else ():
-            if torch.Tag.core in getattr(packet, overload).tags:
-                core.add(f"{name}.{overload}")
+    core = set(schemas.core())
     assert not set(calls()) & set(UNREACHABLE)
-    assert set(calls()) | set(UNREACHABLE) == core
+    assert set(calls()) | set(UNREACHABLE) == core == decomposing.core()
 
 
 @pytest.mark.parametrize("operator", list(calls()))
