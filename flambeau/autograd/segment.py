@@ -473,10 +473,16 @@ class SegmentForward:
         if slot in tape.parameters:
             raise AssertionError("parameters are entered")
         node = tape.producer[slot]
-        if node.op == "alias":  # how a tensor lies in its storage: the primitive alone does not say
+        # How a tensor lies in its storage: the primitive alone does not say.
+        if node.op == "alias" or (node.op == "bitcast" and "dtype" not in dict(node.attrs)):
             v = tape.values[slot]
             attrs = {"multipliers": tuple([m for _, m in v.dynamic]), "offset": v.offset, "shape": v.shape, "strides": v.strides}
-            sources = [self(node.inputs[0]), *[self(p) for p, _ in v.dynamic]]
+            memory = self(node.inputs[0])
+            if node.op == "bitcast":
+                from flambeau.ops import primitives as prim
+
+                memory = prim.flat_in(memory, v.dtype)
+            sources = [memory, *[self(p) for p, _ in v.dynamic]]
             return self.fragment.record(PRIMITIVES["as_strided"], sources, attrs)  # type: ignore[no-any-return]
         results = self.fragment.record(PRIMITIVES[node.op], [self(i) for i in node.inputs], dict(node.attrs))
         outputs = results if isinstance(results, tuple) else (results,)

@@ -194,7 +194,8 @@ def beyond_unit(x: Any) -> Any:
     """-inf at 0, inf at 1 and NaN elsewhere, with slopes of inf and NaN: what a function on (0, 1) with poles at both ends is outside of it."""
     zero, one = prim.eq(x, 0.0), prim.eq(x, 1.0)
     within = prim.bitwise_and(prim.ge(x, 0.0), prim.le(x, 1.0))
-    right = prim.where(one, prim.div(1.0, 1 - prim.where(one, x, 0.0)), prim.where(within, 0.0, x) * float("nan"))
+    outside = prim.where(within, 0.0, x)
+    right = prim.where(one, prim.div(1.0, 1 - prim.where(one, x, 0.0)), outside * outside * float("nan"))
     return prim.where(zero, prim.div(-1.0, prim.where(zero, x, 1.0) + 0.0), right)
 
 
@@ -204,8 +205,18 @@ def sinc(input: Tensor) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
     (x,) = promote_float(input)
     scaled = prim.mul(x, math.pi)
-    zero = prim.eq(x, 0)
-    return prim.where(zero, 1.0, prim.div(prim.sin(scaled), prim.where(zero, 1.0, scaled)))
+    near = prim.lt(prim.abs(x), _NEAR_SINC)
+    inner = prim.where(near, scaled, 0.0)
+    squared = inner * inner
+    series: Any = 0.0
+    for k in range(_TERMS_OF_SINC, -1, -1):
+        series = squared * series + (-1.0) ** k / math.factorial(2 * k + 1)
+    return prim.where(near, series, prim.div(prim.sin(scaled), prim.where(near, 1.0, scaled)))
+
+
+# Below it sinc is its Taylor series, whose slopes of all orders are right at 0 and lose no digits beside it; the next term's second slope is 4e-17.
+_NEAR_SINC = 0.5 / math.pi
+_TERMS_OF_SINC = 7
 
 
 @operation(method=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from flambeau.trace.mutation import assign
+from flambeau.trace.mutation import assign, make_ready
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -46,6 +46,7 @@ def put(x: Tensor, indices: tuple[Any, ...], values: Tensor, accumulate: bool) -
     while values.ndim > len(shape) and values.shape[0] == 1:
         values = values.squeeze(0)
     flat = values.expand(shape).reshape(-1)
+    make_ready(once, (), "index_put_")
     written = index_put(once.reshape(-1), (places.reshape(-1),), flat, accumulate)
     assign(once, written.reshape(tuple(once.shape)), "index_put_")
 

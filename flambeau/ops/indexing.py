@@ -34,7 +34,7 @@ from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.limits import fit
 from flambeau.trace.meta import Meta, meta
-from flambeau.trace.mutation import assign, into
+from flambeau.trace.mutation import assign, into, make_ready
 from flambeau.trace.overlap import refuse_overlaps
 from flambeau.trace.recorder import _TENSOR, Trace, local
 from flambeau.trace.strides import iterator_strides, like_strides
@@ -482,6 +482,7 @@ def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
         expanded_put(input, tuple(indices), values, accumulate)
         return input
     refuse_overlaps(input, (values, *indices), "index_put_")
+    (values,) = make_ready(input, (values,), "index_put_")
     return assign(input, index_put(input, indices, values, accumulate), "index_put_")
 
 
@@ -531,6 +532,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
             _basic(self, items)  # raises
         flat = value.reshape(())
         wide = mask.reshape((*mask.shape, *([1] * (self.ndim - mask.ndim))))
+        make_ready(self, (), "__setitem__")
         assign(self, self.masked_fill(wide, flat), "__setitem__")
         return self
     x, tensors = _basic(self, items)
@@ -541,6 +543,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
         tensors.pop()
     present = tuple([t is not None for t in tensors])
     refuse_overlaps(x, (value, *tensors), "index_put_")
+    (value,) = make_ready(x, (value,), "__setitem__")
     result = _index_put_op(x, [t for t in tensors if t is not None], value, present, "set")
     assign(x, result, "__setitem__")
     return self
@@ -874,6 +877,7 @@ def install_methods(cls: Any) -> None:
     def scatter_(self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
         """In-place form of `scatter`."""
         refuse_overlaps(self, (index, src), "scatter_")
+        (src,) = make_ready(self, (src,), "scatter_")
         return assign(self, scatter(self, dim, index, src, value=value, reduce=reduce), "scatter_")
 
     cls.scatter_ = scatter_

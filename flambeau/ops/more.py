@@ -17,7 +17,7 @@ from flambeau.ops.linear import addbmm, addmm, mm
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
 from flambeau.trace.meta import CONJ, NEG
-from flambeau.trace.mutation import assign, lead_others_anew, refuse_leaf
+from flambeau.trace.mutation import assign, lead_others_anew, make_ready, refuse_leaf
 from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
 
 def addbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """In-place form of `addbmm`; as PyTorch's, it resizes a tensor that is repeated along dims of the result."""
+    batch1, batch2 = make_ready(self, (batch1, batch2), "addbmm_")
     result = addbmm(self, batch1, batch2, beta=beta, alpha=alpha)
     if tuple(result.shape) != tuple(self.shape):
         resize_(self, tuple(result.shape))

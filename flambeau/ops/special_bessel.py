@@ -55,8 +55,9 @@ def choose(condition: Any, x: Any, at: float, inside: Callable[[Any], Any], outs
 _GAUSS = (0.5 - math.sqrt(1 / 12), 0.5 + math.sqrt(1 / 12))
 
 
-def with_derivative(value: Any, x: Any, derivative: Callable[[Any], Any], at: float = 0.0) -> Any:
+def with_derivative(value: Any, x: Any, derivative: Callable[[Any], Any], at: float = 0.0, exponential: bool = False) -> Any:
     """The value, with `derivative(x)` as its gradient by x, exact up to the fourth order. `at`: a place where the derivative is finite.
+    `exponential`: where the value is infinite, so is the second slope, as that of exp.
 
     What is added is (x - x0) times the mean of the derivative between x0 and x, and x0 is x detached: 0, but not its gradients."""
     if not x._meta.requires_grad:
@@ -69,8 +70,10 @@ def with_derivative(value: Any, x: Any, derivative: Callable[[Any], Any], at: fl
     step = live - here
     slope = derivative(here + _GAUSS[0] * step) + derivative(here + _GAUSS[1] * step)
     # Infinite values have infinite slopes, and NaN has NaN.
-    steep = fixed * (1 + prim.sgn(fixed) * prim.sgn(prim.detach(derivative(place))) * (x - prim.where(finite, place, 0.0)))
-    wild = prim.where(prim.isnan(fixed), fixed * prim.where(prim.isnan(fixed), x, 0.0), prim.where(finite, steep, fixed))
+    away, lost = x - prim.where(finite, place, 0.0), prim.where(prim.isnan(fixed), x, 0.0)
+    rise = prim.sgn(fixed) * prim.sgn(prim.detach(derivative(place))) * away
+    steep = fixed * (prim.exp(rise) if exponential else 1 + rise)
+    wild = prim.where(prim.isnan(fixed), fixed * (lost + lost * lost), prim.where(finite, steep, fixed))
     return prim.where(usual, fixed + step * (slope * 0.5), wild)
 
 
@@ -112,7 +115,7 @@ def _i1(x: Any) -> Any:
 
 
 def _i0(x: Any) -> Any:
-    return with_derivative(prim.exp(prim.abs(x)) * _i0e(x), x, _i1)
+    return with_derivative(prim.exp(prim.abs(x)) * _i0e(x), x, _i1, exponential=True)
 
 
 i0 = _function("i0", "The modified Bessel function of the first kind of order 0.")(_i0)

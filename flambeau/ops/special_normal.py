@@ -29,9 +29,9 @@ def _split_square(x: Any) -> tuple[Any, Any]:
 
 def _erfcx_near(x: Any) -> Any:
     steep = prim.lt(x, -30.0)  # infinite from there on
-    y = prim.where(steep, 0.0, x)
+    y, low = prim.where(steep, 0.0, x), prim.where(steep, x, -1.0)
     a, b = _split_square(y)
-    return prim.where(steep, prim.where(steep, x, -1.0) * -INFINITY, prim.exp(a) * (prim.exp(b) * prim.erfc(y)))
+    return prim.where(steep, low * low * INFINITY, prim.exp(a) * (prim.exp(b) * prim.erfc(y)))
 
 
 def _erfcx_far(x: Any) -> Any:
@@ -104,8 +104,9 @@ def entr(x: Any) -> Any:
     safe = prim.where(inside, x, 1.0)
     zero, negative, outside = prim.eq(x, 0.0), prim.lt(x, 0.0), prim.bitwise_not(prim.lt(x, INFINITY))
     edge = prim.where(zero, prim.sqrt(prim.where(zero, x, 1.0) + 0.0), prim.abs(prim.where(outside, x, 0.0)) * -INFINITY)
+    lost = prim.where(prim.isnan(x), x, 0.0)
     edge = prim.where(negative, prim.log(prim.tanh(prim.where(negative, x, -1.0)) * 0.0), edge)  # finite, times 0
-    return prim.where(inside, -safe * prim.log(safe), edge)
+    return prim.where(inside, -safe * prim.log(safe), edge + lost * lost * lost)
 
 
 @operation(name="special_xlog1py", out=True, public=False)

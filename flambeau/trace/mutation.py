@@ -293,11 +293,13 @@ def _has_hooks(tr: Trace, target: Tensor, storage: Storage) -> bool:
     return bool(target._hooks) or any(t._storage is storage and is_view(t) for t in hooked.values())
 
 
-def _make_ready(target: Tensor, args: Sequence[Any], name: str) -> None:
-    """Before an in-place operation computes its result: what decides by which name it knows what it writes over."""
+def make_ready(target: Tensor, args: Sequence[Any], name: str) -> Sequence[Any]:
+    """Before an in-place operation computes its result: what decides by which name it knows what it writes over. Returns the operands.
+
+    A view with hooks that is an operand, too (`v.add_(v)`), is among them as what it was: that operand's gradient goes by its hooks."""
     tr, storage = local.trace, getattr(target, "_storage", None)  # of what is no tensor the operation itself says so
     if type(tr) is not Trace or storage is None:
-        return
+        return args
     if target._detached != storage.family:
         if target._detached != 1 and _gives_history(tr, target, args):
             check_writable(target, name)
@@ -305,7 +307,14 @@ def _make_ready(target: Tensor, args: Sequence[Any], name: str) -> None:
     elif tr.grad_enabled and is_view(target) and not target._meta.leaf and (_has_hooks(tr, target, storage) or loses_gradients(tr, target)):
         # As in PyTorch: gradients of the content go past the hooks of a view that it was written through, and past the other views that it was made of.
         check_writable(target, name)  # a write that is refused changes nothing
+        if any(a is target for a in args):
+            from flambeau.tensor import twin
+
+            tr.slot_of(target)
+            before = twin(target)
+            args = [before if a is target else a for a in args]
         lead_anew(tr, target, storage)
+    return args
 
 
 def lead_anew(tr: Trace, target: Tensor, storage: Storage) -> None:
@@ -421,7 +430,10 @@ def _is_kept(tr: Trace, root: int) -> bool:
 def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Tensor:
     """Overwrite `target` with the new value `function(target, *args, **kwargs)`, whose gradient may use the old one."""
     refuse_overlaps(target, (*args, *kwargs.values()), name)
-    _make_ready(target, (*args, *kwargs.values()), name)
+    given = (*args, *kwargs.values())
+    ready = make_ready(target, given, name)
+    if ready is not given:
+        args, kwargs = ready[: len(args)], dict(zip(kwargs, ready[len(args) :], strict=True))
     _ends_round(local.trace, getattr(function, "operation", None))
     # Held: what the result needs of the old values must be known before they are written over.
     result = while_set(local.trace, "held", True, function, target, *args, **kwargs)

@@ -32,8 +32,10 @@ KNOWN = {  # which points may differ: (value, slopes) of the two frameworks
     "logit": "the sign of an infinite slope at -0",
     "mvlgamma/mvlgamma_p_1": "the sign of an infinite slope at -0",
     **dict.fromkeys(
-        [f"nn.functional.{n}" for n in "softshrink elu celu selu".split()], "the slope of NaN is 0, 1 or NaN in PyTorch, by its place in a vector",
+        [f"nn.functional.{n}" for n in "softshrink elu celu selu".split()],
+        "the slope of NaN is 0, 1 or NaN in PyTorch, by its place in a vector",
     ),
+    "sinc": "1e-300, where the slope is no smaller than a number can be and PyTorch's is 0",
     "special.entr": "minus infinity",
     "special.i1": "NaN has the slope of 0 in PyTorch",
     "special.i1e": "NaN has the slope of 0 in PyTorch",
@@ -41,6 +43,40 @@ KNOWN = {  # which points may differ: (value, slopes) of the two frameworks
     "special.xlog1py": "0 times infinity counts as 0, the slope too",
     "xlogy": "0 times infinity counts as 0, the slope too",
 }
+
+
+KNOWN_SECOND = {  # which points' second slopes may differ, and how many of them
+    **KNOWN,
+    "__rpow__": "infinite terms of both signs",
+    "float_power": "infinite terms of both signs",
+    "pow": "infinite terms of both signs",
+    "atan2": "squares of 1e-300 are 0, and at the origin there is a number here",
+    "hypot": "infinite or NaN: third powers of 1e-300",
+    "i0": "infinite beyond the range, NaN in PyTorch",
+    "lgamma": "poles, where PyTorch's slopes are large numbers",
+    **dict.fromkeys([f"mvlgamma/mvlgamma_p_{p}" for p in (1, 3, 5)], "poles, where PyTorch's slopes are large numbers"),
+    "logit": "NaN outside of its domain, and infinite at its ends",
+    "nn.functional.mish": "NaN in PyTorch where its slope is 1",
+    "nn.functional.softplus": "exactly at its threshold that of the curve, 0 in PyTorch",
+    "sinc": "its limit at 0, NaN in PyTorch",
+    "special.entr": "NaN below 0, where the slope is NaN",
+    "special.erfcx": "PyTorch's formula cancels",
+    "special.i0e": "the kink at 0 counts nothing here",
+    "special.log_ndtr": "PyTorch's formula cancels",
+    "special.ndtri": "infinite near 0",
+}
+MOST_SECOND = {
+    "__rpow__": 18, "float_power": 18, "pow": 18, "atan2": 64, "hypot": 48, "logaddexp": 288, "logit": 31, "nn.functional.softplus": 1, "xlogy": 26,
+    "special.xlog1py": 20,
+}  # fmt: skip
+SECOND: dict[str, tuple[dict[str, Any], ...]] = {  # with thresholds among the points
+    "nn.functional.softplus": ({}, {"beta": 2.0, "threshold": 1.0}), "nn.functional.elu": ({}, {"alpha": 0.5}), "nn.functional.celu": ({}, {"alpha": 2.0}),
+}  # fmt: skip
+# Those whose formula of the slope breaks somewhere; the others' second slopes are compared with `-m slow`.
+BREAKING = (
+    "__rdiv__ float_power hypot logit nn.functional.celu nn.functional.elu nn.functional.mish nn.functional.selu nn.functional.softplus pow sinc "
+    "special.entr special.erfcx special.ndtri sqrt"
+).split()
 
 
 def _names() -> list[str]:
@@ -79,6 +115,54 @@ def test_values_and_slopes(label: str) -> None:
         assert len(found) <= 8, "\n".join(found)
     else:
         assert not found, "\n".join(found)
+
+
+def _second_slopes(module: Any, function: Any, points: Any, named: dict[str, Any]) -> dict[tuple[int, int], Any]:
+    """Slopes of each slope by each argument; those of a slope that requires no gradient are 0."""
+    given = [module.tensor(x, dtype=module.float64, requires_grad=True) for x in points]
+    result = function(*given, **named)
+    result = result[0] if isinstance(result, (tuple, list)) else result
+    slopes = module.autograd.grad(result.sum(), given, create_graph=True, allow_unused=True) if result.requires_grad else ()
+    found = {}
+    for i, slope in enumerate(slopes):
+        again: Any = [None] * len(given)
+        if slope is not None and slope.requires_grad:
+            again = module.autograd.grad(slope.sum(), given, allow_unused=True, retain_graph=True)
+        found.update({(i, j): np.zeros(len(points[0])) if t is None else np.array(t.detach().tolist()) for j, t in enumerate(again)})
+    return found
+
+
+@pytest.mark.parametrize("label", [pytest.param(n, marks=() if n in BREAKING else pytest.mark.slow) for n in _names()])
+def test_second_slopes(label: str) -> None:
+    """Slopes of slopes at the same points; NaN where no number is known to be right, PyTorch's where it has one."""
+    op = OPERATORS[label]
+    points = [POINTS] if isinstance(op, UnaryUfuncInfo) else list(zip(*PAIRS, strict=True))
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for named in SECOND.get(label, MORE.get(label, ({},))):
+            try:
+                theirs = _second_slopes(torch, op.op, points, named)
+            except (NotImplementedError, RuntimeError):  # it has none
+                continue
+            ours = _second_slopes(flambeau, for_flambeau(op.op, op.name), points, named)
+            for k, y in theirs.items():
+                x = ours.get(k, np.zeros(len(y)))
+                for i in np.flatnonzero(~np.isclose(x.astype(complex), y.astype(complex), rtol=1e-6, atol=1e-15, equal_nan=True)):
+                    found.append(f"{label}{tuple(p[i] for p in points)} {named}: second slope {k} {x[i]}, expected {y[i]}")
+    assert len(found) <= (MOST_SECOND.get(label, 24) if label in KNOWN_SECOND else 0), "\n".join(found)
+
+
+def test_second_slopes_where_limits_are_known() -> None:
+    """Where PyTorch has none, or its formula cancels: in closed form."""
+    x = flambeau.tensor([0.0, -0.0, 1e-300, 0.01, -0.1], dtype=flambeau.float64, requires_grad=True)
+    (slope,) = flambeau.autograd.grad(flambeau.sinc(x).sum(), x, create_graph=True)
+    (second,) = flambeau.autograd.grad(slope.sum(), x)
+    s = np.pi * x.detach().numpy()
+    np.testing.assert_allclose(second.numpy(), np.pi**2 * (-1 / 3 + s**2 / 10 - s**4 / 168 + s**6 / 6480), rtol=1e-7)
+    x = flambeau.tensor([-1000.0, 1000.0, np.nan], dtype=flambeau.float64, requires_grad=True)
+    (slope,) = flambeau.autograd.grad(flambeau.i0(x).sum(), x, create_graph=True)
+    np.testing.assert_array_equal(flambeau.autograd.grad(slope.sum(), x)[0].numpy(), [np.inf, np.inf, np.nan])
 
 
 @pytest.mark.parametrize("name", "clamp margin_ranking cosine_embedding hinge_embedding multi_margin multilabel_margin triplet softshrink".split())

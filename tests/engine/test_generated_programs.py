@@ -28,3 +28,21 @@ def test_what_differs_is_found_and_made_short() -> None:
         short, repeats = shortened(program, 3)
     assert (short, repeats) == (["s.note(torch.__name__)"], REPEATS[:1])
     assert "import flambeau as torch" in printed(short, 3, repeats)
+
+
+def test_gradients_compute_memory_read_as_reals_again() -> None:
+    """Of a complex result that a known path views as real numbers: seed 7000000430, made short."""
+    program = """
+v[4] = v[3].abs() if v[3].dtype != s.m.bool else v[3].clone()
+v[1] = v[4].sum()
+s.item(v[5], 2)
+r = s.rows(v[2], 3)[None]; v[0] = torch.nn.functional.scaled_dot_product_attention(r, r, r, dropout_p=0.25)
+s.require(v[1])
+v[2] = s.cast(v[0], torch.complex64)
+v[5] = torch.view_as_real(v[2])
+v[4] = floating(s, v[4]) - v[2]
+v[3] = v[5] * v[1]
+"""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert difference(program.strip().splitlines(), 7000000430, REPEATS[:1]) is None

@@ -142,6 +142,8 @@ VIEWS: tuple[Callable[[Any], Any], ...] = (
 WRITES: tuple[Callable[[Any, Any], Any], ...] = (
     lambda t, w: t.mul_(2), lambda t, w: t.mul_(w), lambda t, w: t.copy_(t.clone() * w), lambda t, w: t.add_(1), lambda t, w: t.zero_(),
     lambda t, w: t.__setitem__(0, w), lambda t, w: t.sin_(), lambda t, w: t.__setitem__(..., w * 3),
+    lambda t, w: t.add_(t), lambda t, w: t.mul_(t[:]), lambda t, w: t.sub_(t, alpha=3),
+    lambda t, w: t.__setitem__(t > 1, 2), lambda t, w: t.masked_fill_(t < 0, 0.5),
 )  # fmt: skip
 ACTIONS = ("view", "view", "write", "write", "write", "hook", "hook", "retain", "use", "use", "item", "other", "no_grad", "gradients", "backward")
 
@@ -273,6 +275,50 @@ def shortened(steps: list[Step]) -> str | None:
 @pytest.mark.parametrize("start", range(0, 200, 50))
 def test_random_hooks_and_writes(start: int) -> None:
     assert not [shortened(steps_of(seed)) for seed in range(start, start + 50) if differs(steps_of(seed))]
+
+
+# -- writes of each kind through a view with a hook -------------------------------------------------------------------------------------------
+
+KINDS: dict[str, Callable[[Any, Any], Any]] = {
+    "all": lambda m, v: v.__setitem__(..., 1.0), "mask": lambda m, v: v.__setitem__(v > 0, 1), "place": lambda m, v: v.__setitem__(m.tensor([0]), 1.0),
+    "part": lambda m, v: v.__setitem__((slice(None), m.tensor([1])), v[:, :1] * 2), "index_put": lambda m, v: v.index_put_((m.tensor([0]),), v[1:2] * 1),
+    "scatter": lambda m, v: v.scatter_(0, m.zeros(v.shape, dtype=m.int64), 1.0), "scatter itself": lambda m, v: v.scatter_(0, m.ones(1, 2, dtype=m.int64), v),
+    "masked_fill": lambda m, v: v.masked_fill_(v > 0, 1), "index_fill": lambda m, v: v.index_fill_(0, m.tensor([0]), 1),
+    "itself": lambda m, v: v.add_(v),
+    "named itself": lambda m, v: v.sub_(other=v, alpha=3), "clamp": lambda m, v: v.clamp_(0, 3), "lerp": lambda m, v: v.lerp_(v, 0.5),
+    "tril": lambda m, v: v.tril_(),
+    "put": lambda m, v: v.put_(m.tensor([0]), m.tensor([1.0])), "many": lambda m, v: m._foreach_add_([v], [v]),
+    "addbmm": lambda m, v: v.addbmm_(m.ones(1, 2, 2), m.ones(1, 2, 2)),
+}  # fmt: skip
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "": lambda y: y, "all": lambda y: y[:], "turned": lambda y: y.movedim(0, -1),
+    "flat": lambda y: y.reshape(4).reshape(2, 2),
+}  # fmt: skip
+
+
+def written_through(m: Any, way: str, kind: str) -> list[Any]:
+    """The leaf's gradient and what the hook has seen, three times, the later ones on a learned path."""
+    found = []
+    for _ in range(3):
+        leaf = (m.arange(12.0) - 5).reshape(2, 3, 2).requires_grad_()
+        seen: list[Any] = []
+        y = leaf.sum(1)
+        v = WAYS[way](y)
+        v.register_hook(lambda g, seen=seen: (seen.append(g.tolist()), g * 0.5)[1])
+        try:
+            KINDS[kind](m, v)
+            (v.sum() + y.sum() * 3).backward()
+        except RuntimeError:
+            found.append("error")
+            continue
+        found.append([seen, leaf.grad.tolist()])
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_writes_of_each_kind_go_past_the_hooks_of_a_view(way: str) -> None:
+    for kind in KINDS:
+        assert written_through(ft, way, kind) == written_through(torch, way, kind), kind
 
 
 # -- views of a leaf that is written without gradients ------------------------------------------------------------------------------------------

@@ -46,14 +46,10 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     return _write(_leaky_relu, input, negative_slope)
 
 
-def _negative(x: Tensor) -> Tensor:
-    """min(x, 0) with gradient 1 at 0: keeps exp of the branch that is not taken finite."""
-    return torch.where(x > 0, 0, x)
-
-
 def _elu_values(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
-    negative = primitives().expm1(_negative(x) * input_scale, of_input=True) * (alpha * scale)
-    return torch.where(x > 0, x * scale if scale != 1 else x, negative)
+    # At 0 the slope is the negative side's and the second slope 0, as in PyTorch: a line there. Elsewhere expm1 sees no number that it makes infinite.
+    negative = primitives().expm1(torch.where(x >= 0, 0, x) * input_scale, of_input=True) * (alpha * scale)
+    return torch.where(x > 0, x * scale if scale != 1 else x, torch.where(x == 0, x * (alpha * scale * input_scale), negative))
 
 
 @functional

@@ -346,7 +346,7 @@ def pow(c, g):
     x, y = c.input(0), c.input(1)
     gx = gy = None
     if c.needs(0):
-        gx = g * _conj(where(y.eq(0), 0.0, y * pow(x, y - 1)))
+        gx = where(y.eq(0), 0.0, g * _conj(y * pow(x, y - 1)))  # 0 whatever g is
     if c.needs(1):
         zero = x.eq(0) & y.ge(0) if not x._meta.dtype.is_complex else x.eq(0)
         gy = g * _conj(where(zero, 0.0, c.output(0) * log(x)))
@@ -393,8 +393,8 @@ def fmin(c, g):
 
 @_binary("hypot")
 def hypot(c, g):
-    scaled = g / c.output(0)
-    return scaled * c.input(0), scaled * c.input(1)
+    # Quotients of at most 1, whose own slopes do not overflow for small numbers
+    return g * (c.input(0) / c.output(0)), g * (c.input(1) / c.output(0))
 
 
 @_binary("copysign")
