@@ -12,10 +12,13 @@ and three ways of storing: "set" overwrites c, "add" adds to it, "scale" multipl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.symbols import at_most
 
 VECTORS = 3  # of a tile, at most: 8 x 3 accumulators, 3 of b and a broadcast of a in 32 registers; 4 x 3 in 16
@@ -98,19 +101,14 @@ def product(b: Builder, facts: Facts, form: str, store: str, vectors: int) -> st
         else:
             start = b.gep(compute, "%a", i)
 
-        def step(t: str, *sums: str) -> list[str]:
+        def step(t: str) -> Iterator[Operands[str, str]]:
             right = b.gep(compute, "%b", b.mul(t, "%b_pitch"))
             values = [b.load(type_, b.gep(compute, right, v * width), size) for v in range(vectors)]
-            following = list(sums)
             column = "" if form == "rows" else b.gep(compute, start, b.mul(t, "%a_pitch"))
-            for r in range(rows):
-                at = b.gep(compute, lines[r], t) if form == "rows" else b.gep(compute, column, r)
-                left = b.splat(compute, width, b.load(compute, at, size))
-                for v in range(vectors):
-                    following[r * vectors + v] = element.multiply_add(b, width, left, values[v], sums[r * vectors + v])
-            return following
+            places = (b.gep(compute, lines[r], t) if form == "rows" else b.gep(compute, column, r) for r in range(rows))
+            yield (b.splat(compute, width, b.load(compute, at, size)) for at in places), values
 
-        sums = b.loop(0, "%steps", 1, step, [(type_, element.zero(width))] * (rows * vectors))
+        sums = contract(b, "%steps", [(type_, element.zero(width))] * (rows * vectors), add=partial(element.multiply_add, b, width), read=step)
         target = b.gep(compute, "%c", b.mul(i, "%c_pitch"))
         factors = []
         if store == "scale":

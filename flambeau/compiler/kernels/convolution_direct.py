@@ -21,7 +21,7 @@ The order of additions into a pixel depends on the block of K only, which depend
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 
@@ -47,6 +47,7 @@ from flambeau.compiler.kernels.convolution_weights import pack_weights
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.dtypes import BY_NAME
 from flambeau.runtime.target import Target
 from flambeau.symbols import Sym, maximum, minimum, roughly_over
@@ -285,21 +286,16 @@ def _micro_kernel(facts: Facts, height: int, vectors: int, b: Builder) -> str:
     compute, size, width = element.compute, element.compute_bytes, tile.width
     type_ = vector(compute, width)
 
-    def step(k: str, *sums: str) -> list[str]:
+    def step(k: str) -> Iterator[Operands[str, str]]:
         at = b.gep(compute, "%pixels", b.load("i64", b.gep("i64", "%table", k), 8))
         if facts.in_place:  # the last pixel of the next tile: from the second level to the first
             following_tile = b.gep(compute, at, height + tile.rows - 1)
             b.prefetch(following_tile, level=1)
         row = b.gep(compute, "%weights", b.mul(k, tile.columns))
         right = [b.load(type_, b.gep(compute, row, v * width), size) for v in range(vectors)]
-        following = []
-        for i in range(height):
-            left = b.splat(compute, width, b.load(compute, b.gep(compute, at, i), size))
-            for v in range(vectors):
-                following.append(element.multiply_add(b, width, left, right[v], sums[i * vectors + v]))
-        return following
+        yield (b.splat(compute, width, b.load(compute, b.gep(compute, at, i), size)) for i in range(height)), right
 
-    results = b.loop(0, "%k", 1, step, [(type_, element.zero(width))] * (height * vectors))
+    results = contract(b, "%k", [(type_, element.zero(width))] * (height * vectors), add=partial(element.multiply_add, b, width), read=step)
 
     def store(i: int, adding: bool) -> None:
         for v in range(vectors):

@@ -17,6 +17,7 @@ by multiply-adds, from the images themselves. The order of additions and that ch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -51,7 +52,8 @@ from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
-from flambeau.dtypes import uint8
+from flambeau.compiler.tile.contract import Operands, contract
+from flambeau.dtypes import float32, uint8
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
@@ -463,20 +465,17 @@ def _exact(name: str, b: Builder) -> str:
                         line = b.gep("float", image, b.mul(c, w["source_channel"]))
                         along = b.mul(c, w["kernel_channel"])
 
-                        def tap(e: str, *now: str) -> list[str]:
+                        def tap(e: str) -> Iterator[Operands[str, str]]:
                             entry = b.gep("i8", entries, b.mul(e, _ENTRY))
                             source = b.op(f"udiv i64 {b.load('i64', b.gep('i64', entry, 1), 8)}, {STEP_BYTES}")
                             weight_at = b.add(along, b.load("i64", b.gep("i64", entry, 2), 8))
                             lanes = b.op(f"getelementptr float, ptr {b.gep('float', line, source)}, <{_WIDTH} x i64> {offsets}")
                             arguments = [(f"<{_WIDTH} x ptr>", lanes), ("i32", "4"), (f"<{_WIDTH} x i1>", mask), (floats, "zeroinitializer")]
                             value = b.call(floats, gather, arguments, declare=False)
-                            following = []
-                            for k, total in zip(kernels, now, strict=True):
-                                weight = b.splat("float", _WIDTH, b.load("float", b.gep("float", k, weight_at), 4))
-                                following.append(b.call(floats, f"llvm.fma.v{_WIDTH}f32", [(floats, value), (floats, weight), (floats, total)]))
-                            return following
+                            yield [value], (b.splat("float", _WIDTH, b.load("float", b.gep("float", k, weight_at), 4)) for k in kernels)
 
-                        return b.loop(0, count, 1, tap, [(floats, value) for value in block_sums])
+                        add = partial(element_of(float32).multiply_add, b, _WIDTH)
+                        return contract(b, count, [(floats, value) for value in block_sums], add=add, read=tap)
 
                     block_sums = b.loop(c0, b.min(b.add(c0, LANES), w["channels"]), 1, channel, zeros)
                     return [b.op(f"fadd {floats} {total}, {value}") for total, value in zip(totals, block_sums, strict=True)]

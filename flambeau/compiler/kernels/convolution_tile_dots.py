@@ -8,6 +8,7 @@ input channels of 16 neighbouring places is a vector of planes, at any address; 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from flambeau.compiler.emit.builder import Builder
@@ -16,6 +17,7 @@ from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
 from flambeau.compiler.kernels.convolution_tile_products import ARGUMENTS, fetch_panel
 from flambeau.compiler.kernels.matmul_dots import DOTS, HEIGHT
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.runtime.target import Target
 
 _LINE = 64  # bytes: a row of a tile, 16 pairs of channels; a vector of places
@@ -55,21 +57,16 @@ def _products(vectors: int, arguments: str, b: Builder) -> str:
         left = b.gep("i8", "%weights", b.mul(channel, _LINE))
         first = b.op(f"icmp eq i64 {channel}, 0")
 
-        def step(s: str, *accumulators: str) -> list[str]:
+        def step(s: str) -> Iterator[Operands[str, str]]:
             b.when(first, lambda: fetch_panel(b, s))
             weights = b.gep("i8", left, b.mul(s, 2 * TILE_BYTES))
             places = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))
-            following = list(accumulators)
             for pair in range(WIDTH):
                 at = b.gep("i8", places, b.mul("%pair_bytes", pair))
                 right = [b.load("<16 x i32>", b.gep("i8", at, _LINE * v), 4) for v in range(vectors)]
-                for i in range(HEIGHT):
-                    one = b.splat("i32", 16, b.load("i32", b.gep("i8", weights, _LINE * i + 4 * pair), 4))
-                    for v in range(vectors):
-                        following[i * vectors + v] = dot.add(b, following[i * vectors + v], one, right[v])
-            return following
+                yield (b.splat("i32", 16, b.load("i32", b.gep("i8", weights, _LINE * i + 4 * pair), 4)) for i in range(HEIGHT)), right
 
-        sums = b.loop(0, "%steps", 1, step, [(dot.sums, "zeroinitializer")] * (HEIGHT * vectors))
+        sums = contract(b, "%steps", [(dot.sums, "zeroinitializer")] * (HEIGHT * vectors), add=partial(dot.add, b), read=step)
         for i in range(HEIGHT):
             to = b.gep("i8", "%sums", b.mul("%sums_bytes", b.add(channel, i)))
             for v in range(vectors):

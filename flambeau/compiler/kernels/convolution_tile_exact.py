@@ -6,6 +6,7 @@ over 128 rows of K are added up, as in convolution_direct.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from flambeau.compiler.emit.builder import Builder
@@ -15,6 +16,7 @@ from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.convolution_tile_pack import SHAPE, WIDTH, lanes_inside
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.runtime.target import Target
 
 _CHANNELS = 8  # output channels that use a vector
@@ -65,18 +67,14 @@ def _exact(b: Builder, element: Element, kind: str, name: str) -> str:
                             from_source = b.gep(memory, "%source", line)
                             place = b.add(b.mul(ty, w["kernel_y"]), b.mul(tx, w["kernel_x"]))
 
-                            def channel(c: str, *sums: str) -> list[str]:
+                            def channel(c: str) -> Iterator[Operands[str, str]]:
                                 value = read(b.gep(memory, from_source, b.mul(c, w["stride_channel"])))
                                 value = element.widen(b, WIDTH, value)
                                 at = b.add(b.mul(c, w["kernel_channel"]), place)
-                                following = []
-                                for kernel, total in zip(kernels, sums, strict=True):
-                                    weight = element.widen(b, 1, b.load(memory, b.gep(memory, kernel, at), size))
-                                    weight = b.splat(element.compute, WIDTH, weight)
-                                    following.append(element.multiply_add(b, WIDTH, value, weight, total))
-                                return following
+                                weights = (element.widen(b, 1, b.load(memory, b.gep(memory, kernel, at), size)) for kernel in kernels)
+                                yield [value], (b.splat(element.compute, WIDTH, weight) for weight in weights)
 
-                            return b.loop(c0, c1, 1, channel, [(type_, s) for s in sums])
+                            return contract(b, c1, [(type_, s) for s in sums], c0, add=partial(element.multiply_add, b, WIDTH), read=channel)
 
                         return b.loop(0, w["taps_x"], 1, tap, [(type_, s) for s in sums])
 

@@ -19,7 +19,7 @@ to sums of chunks: the error grows with sqrt(pixels / CHUNK) and not with the nu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 
@@ -46,6 +46,7 @@ from flambeau.compiler.kernels.convolution_weight_tiles import tile_weight_gradi
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.dtypes import BY_NAME
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum
@@ -277,18 +278,13 @@ def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Bu
             line = b.add(first_line, b.mul(y, "%pitch"))
             gradient = b.gep(compute, "%gradient", b.mul(b.mul(b.add(first_row, y), "%columns"), tile.columns))
 
-            def pixel(x: str, *inner: str) -> list[str]:
+            def pixel(x: str) -> Iterator[Operands[str, str]]:
                 at = b.gep(compute, gradient, b.mul(x, tile.columns))
                 right = [b.load(type_, b.gep(compute, at, v * width), size) for v in range(vectors)]
                 place = b.add(line, x)
-                following = []
-                for i, start in enumerate(starts):
-                    left = b.splat(compute, width, b.load(compute, b.gep(compute, start, place), size))
-                    for v in range(vectors):
-                        following.append(element.multiply_add(b, width, left, right[v], inner[i * vectors + v]))
-                return following
+                yield (b.splat(compute, width, b.load(compute, b.gep(compute, start, place), size)) for start in starts), right
 
-            return b.loop(0, "%columns", 1, pixel, [(type_, value) for value in outer])
+            return contract(b, "%columns", [(type_, value) for value in outer], add=partial(element.multiply_add, b, width), read=pixel)
 
         return b.loop(0, "%rows", 1, row, [(type_, value) for value in sums])
 

@@ -7,6 +7,7 @@ of [32 input channels][32 output channels] to partial[s][group][input channel][t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -15,9 +16,12 @@ from flambeau.compiler.kernel import Address, Function, Word
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
+from flambeau.compiler.kernels.matmul_element import element_of
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+from flambeau.compiler.tile.contract import Operands, contract
+from flambeau.dtypes import float32
 from flambeau.runtime.target import Target
 
 _WIDTH: Final = 16
@@ -164,7 +168,7 @@ def _exact(name: str, b: Builder) -> str:
                         def row(r: str, *sums: str) -> list[str]:
                             here = b.add(y0, r)
 
-                            def pixels(q: str, *sums: str) -> list[str]:
+                            def pixels(q: str) -> Iterator[Operands[str, str]]:
                                 mask = bit_mask(b, _WIDTH, 0, b.sub(columns, q))
                                 at = b.add(x0, q)
                                 lanes = b.op(
@@ -175,13 +179,10 @@ def _exact(name: str, b: Builder) -> str:
                                 ]  # fmt: skip
                                 left = b.call(floats, gather, arguments, declare=False)
                                 place = b.add(b.mul(here, w["width"]), at)
-                                following = []
-                                for g, total in zip(from_g, sums, strict=True):
-                                    right = b.masked_load("float", _WIDTH, b.gep("float", g, place), mask, 4)
-                                    following.append(b.call(floats, f"llvm.fma.v{_WIDTH}f32", [(floats, left), (floats, right), (floats, total)]))
-                                return following
+                                yield [left], (b.masked_load("float", _WIDTH, b.gep("float", g, place), mask, 4) for g in from_g)
 
-                            return b.loop(0, columns, _WIDTH, pixels, [(floats, value) for value in sums])
+                            add = partial(element_of(float32).multiply_add, b, _WIDTH)
+                            return contract(b, columns, [(floats, value) for value in sums], 0, _WIDTH, add=add, read=pixels)
 
                         sums = b.loop(0, rows, 1, row, zeros)
                         return [b.op(f"fadd {floats} {total}, {value}") for total, value in zip(totals, sums, strict=True)]

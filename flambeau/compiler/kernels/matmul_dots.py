@@ -17,6 +17,7 @@ int8: `vpdpbusd` multiplies unsigned by signed bytes. So a's are shifted, a + 12
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,7 @@ from flambeau.compiler.kernels.matmul_micro import store_part
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tiles import TileDriver, shared_tiles
+from flambeau.compiler.tile.contract import Operands, contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +55,7 @@ class Dot:
     operand: str
     shifted: bool = False  # a must be unsigned
 
-    def add(self, b: Builder, sums: str, left: str, right: str) -> str:
+    def add(self, b: Builder, left: str, right: str, sums: str) -> str:
         """`left` and `right` are <16 x i32>."""
         cast = [b.op(f"bitcast <16 x i32> {value} to {self.operand}") for value in (left, right)]
         return b.call(self.sums, self.name, [(self.sums, sums), *[(self.operand, value) for value in cast]])
@@ -147,19 +149,14 @@ def dots(b: Builder, element: Element, vectors: int) -> str:
             more = [b.load(dot.sums, b.gep("i8", "%start", _VECTOR * v), _VECTOR) for v in range(vectors)]
             first = [dot.start(b, value, more[i % vectors]) for i, value in enumerate(first)]
 
-        def step(s: str, *accumulators: str) -> list[str]:
+        def step(s: str) -> Iterator[Operands[str, str]]:
             at = b.mul(s, STEP_BYTES)
             a_at, b_at = b.gep("i8", left, at), b.gep("i8", "%b", at)
-            following = list(accumulators)
             for g in range(_GROUPS):
                 right = [b.load("<16 x i32>", b.gep("i8", b_at, 1024 * v + _VECTOR * g), _VECTOR) for v in range(vectors)]
-                for i in range(HEIGHT):
-                    one = b.splat("i32", 16, b.load("i32", b.gep("i8", a_at, _VECTOR * i + 4 * g), 4))
-                    for v in range(vectors):
-                        following[i * vectors + v] = dot.add(b, following[i * vectors + v], one, right[v])
-            return following
+                yield (b.splat("i32", 16, b.load("i32", b.gep("i8", a_at, _VECTOR * i + 4 * g), 4)) for i in range(HEIGHT)), right
 
-        results = b.loop(0, "%steps", 1, step, [(dot.sums, value) for value in first])
+        results = contract(b, "%steps", [(dot.sums, value) for value in first], add=partial(dot.add, b), read=step)
         for value, at in zip(results, places, strict=True):
             b.store(dot.sums, value, at, _VECTOR)
 
@@ -240,7 +237,7 @@ def column_sums(b: Builder, element: Element) -> str:
             for g in range(_GROUPS):
                 for v in range(2):
                     right = b.load("<16 x i32>", b.gep("i8", at, 1024 * v + _VECTOR * g), _VECTOR)
-                    following[v] = dot.add(b, following[v], _HIGH_BITS, right)
+                    following[v] = dot.add(b, _HIGH_BITS, right, following[v])
             return following
 
         sums = b.loop(0, "%steps", 1, step, [(dot.sums, "zeroinitializer")] * 2)

@@ -123,6 +123,15 @@ class Element:
         suffix = letter if width == 1 else f"v{width}{letter}"
         return b.call(type_, f"llvm.fma.{suffix}", [(type_, x), (type_, y), (type_, accumulator)])
 
+    def multiply_add_parts(self, b: Builder, width: int, x: tuple[str, ...], y: tuple[str, ...], accumulator: tuple[str, ...]) -> tuple[str, ...]:
+        """The same of all parts of an element: of complex ones the real and the imaginary part."""
+        real = self.multiply_add(b, width, x[0], y[0], accumulator[0])
+        if self.parts == 1:
+            return (real,)
+        real = self.multiply_add(b, width, self.negate(b, width, x[1]), y[1], real)
+        imaginary = self.multiply_add(b, width, x[0], y[1], accumulator[1])
+        return real, self.multiply_add(b, width, x[1], y[0], imaginary)
+
     def negate(self, b: Builder, width: int, x: str) -> str:
         return b.op(f"fneg {vector(self.compute, width)} {x}")
 

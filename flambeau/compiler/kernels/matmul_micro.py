@@ -14,9 +14,13 @@ of overwriting it. Only `rows` x `columns` of the tile are stored.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.kernels.matmul_pack import transpose
+from flambeau.compiler.tile.contract import Operands, contract
 
 CHUNK = 16  # steps between two prefetches
 
@@ -50,36 +54,21 @@ def micro_kernel(
             b.prefetch(line)
             line = b.gep(element.result.memory, line, "%c_row")
 
-    def step(index: str, *accumulators: str) -> list[str]:
+    def operands(index: str) -> Iterator[Operands[tuple[str, ...], tuple[str, ...]]]:
         if packed and unit_c and parts == 1:
             low = b.op(f"and i64 {index}, {-32 | 3}")
             b.when(b.op(f"icmp eq i64 {low}, 0"), lambda: fetch_c(index))
         a_at = b.gep(element.compute, "%a", b.mul(index, tile.rows * parts if packed else "%a_step"))
         b_at = b.gep(element.compute, "%b", b.mul(index, tile.columns * parts if packed else "%b_step"))
-        right = []
-        for v in range(vectors * parts):
-            # Part p of vector v: a packed step of b is the panel's real parts, then its imaginary parts.
-            part, column = divmod(v, vectors)
-            at = b.gep(element.compute, b_at, part * tile.columns + column * width)
-            right.append(b.load(type_, at, size))
-        following = list(accumulators)
-        for i in range(height):
-            left = []
-            for part in range(parts):
-                row = i + part * tile.rows if packed else b.mul(i, "%a_row")
-                scalar = b.load(element.compute, b.gep(element.compute, a_at, row), size)
-                left.append(b.splat(element.compute, width, scalar))
-            for v in range(vectors):
-                at_ = (i * vectors + v) * parts
-                if parts == 1:
-                    following[at_] = element.multiply_add(b, width, left[0], right[v], following[at_])
-                    continue
-                real, imaginary = right[v], right[vectors + v]
-                partial = element.multiply_add(b, width, left[0], real, following[at_])
-                following[at_] = element.multiply_add(b, width, element.negate(b, width, left[1]), imaginary, partial)
-                partial = element.multiply_add(b, width, left[0], imaginary, following[at_ + 1])
-                following[at_ + 1] = element.multiply_add(b, width, left[1], real, partial)
-        return following
+        # A packed step of b is the panel's real parts, then its imaginary parts.
+        places = [part * tile.columns + v * width for part in range(parts) for v in range(vectors)]
+        right = [b.load(type_, b.gep(element.compute, b_at, place), size) for place in places]
+
+        def left(i: int) -> tuple[str, ...]:
+            rows = (i + part * tile.rows if packed else b.mul(i, "%a_row") for part in range(parts))
+            return tuple(b.splat(element.compute, width, b.load(element.compute, b.gep(element.compute, a_at, row), size)) for row in rows)
+
+        yield (left(i) for i in range(height)), [tuple(right[v::vectors]) for v in range(vectors)]
 
     def chunk(first: str, *accumulators: str) -> list[str]:
         """Some steps, before which the same rows of the next panel of b are fetched, unless b is packed: the hardware
@@ -97,13 +86,14 @@ def micro_kernel(
             b.loop(first, end, 1, fetch)
 
         b.when(in_place, fetch_all)
-        return b.loop(first, end, 1, step, [(type_, value) for value in accumulators])
+        return product(end, [(type_, value) for value in accumulators], first)
 
+    product = partial(contract, b, add=partial(element.multiply_add_parts, b, width), read=operands, parts=parts)
     zeros = [(type_, element.zero(width))] * (height * vectors * parts)
     if fetches_b:
         results = b.loop(0, "%k", CHUNK, chunk, zeros)
     else:
-        results = b.loop(0, "%k", 1, step, zeros)
+        results = product("%k", zeros)
     done = b.new_label("done")
     if unit_c:
         tall = b.op(f"icmp eq i64 %rows, {height}")

@@ -10,10 +10,14 @@ kernel are its loops (measured, one thread, Granite Rapids, ns an item: 4 x 4 x 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.kernels.matmul_blocking import longest_k_block
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, batch_addresses, batch_names, load_words
+from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.runtime.target import Target
 from flambeau.symbols import roughly_over
 
@@ -66,16 +70,12 @@ def small_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
             first = b.min(start, last)
             lefts = [b.gep(memory, a, b.mul(b.add(first, i), w["a_row"])) for i in range(height)]
 
-            def term(k: str, *sums: str) -> list[str]:
+            def term(k: str) -> Iterator[Operands[str, str]]:
                 right = row_of(b.gep(memory, bb, b.mul(k, w["b_row"])))
                 column = b.mul(k, w["a_column"])
-                made = []
-                for i, left in enumerate(lefts):
-                    factor = b.splat(element.compute, width, b.load(memory, b.gep(memory, left, column), size))
-                    made += [element.multiply_add(b, width, factor, right[v], sums[i * vectors + v]) for v in range(vectors)]
-                return made
+                yield (b.splat(element.compute, width, b.load(memory, b.gep(memory, left, column), size)) for left in lefts), right
 
-            sums = b.loop(0, w["k"], 1, term, [(type_, element.zero(width))] * (height * vectors))
+            sums = contract(b, w["k"], [(type_, element.zero(width))] * (height * vectors), add=partial(element.multiply_add, b, width), read=term)
             for i in range(height):
                 to = b.gep(memory, c, b.mul(b.add(first, i), w["c_row"]))
                 for v in range(vectors - 1):
