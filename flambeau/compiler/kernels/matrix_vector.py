@@ -14,7 +14,7 @@ Both orders of additions depend on k only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.kernels.matmul_element import Element
@@ -27,6 +27,7 @@ from flambeau.compiler.kernels.matmul_facts import (
     k_of_batch,
     load_words,
 )
+from flambeau.compiler.tile.contract import rank_one
 from flambeau.runtime.target import Target
 
 BLOCK = 256  # terms that are added up before their sum is added to the total: as in the blocked product's blocks of K
@@ -89,15 +90,19 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
             b.gep(memory, bb, b.mul(b.min(b.add(column, j), last_column), w["b_column"])) for j in range(columns)
         ]
 
-        def steps(k: str, accumulators: list[str], count: int, mask: str) -> list[str]:
+        def add(right: str, left: str, sum_: str) -> str:
+            return element.multiply_add(b, width, left, right, sum_)
+
+        def steps(k: str, accumulators: Sequence[str], count: int, mask: str) -> list[str]:
+            """`count` vectors of k, each into an accumulator of its own for each output."""
             following = list(accumulators)
             for v in range(count):
                 left = [lanes(b.gep(memory, b.gep(memory, at, k), v * width), mask) for at in rows_at]
-                for j, at in enumerate(columns_at):
-                    right = lanes(b.gep(memory, b.gep(memory, at, k), v * width), mask)
-                    for i in range(height):
-                        index = (i * columns + j) * vectors + v
-                        following[index] = element.multiply_add(b, width, left[i], right, following[index])
+                right = (lanes(b.gep(memory, b.gep(memory, at, k), v * width), mask) for at in columns_at)
+                mine = [(i * columns + j) * vectors + v for j in range(columns) for i in range(height)]
+                found = rank_one(add, right, left, [following[index] for index in mine])
+                for index, value in zip(mine, found, strict=True):
+                    following[index] = value
             return following
 
         stride = width * vectors
@@ -108,7 +113,7 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
             # Each lane adds BLOCK terms before it adds to the total: see `sweep_module`.
             sums = b.loop(
                 k0, b.min(whole, b.add(k0, BLOCK * stride)), stride,
-                lambda k, *accumulators: steps(k, list(accumulators), vectors, ""), zeros,
+                lambda k, *accumulators: steps(k, accumulators, vectors, ""), zeros,
             )  # fmt: skip
             return [element.add(b, width, total, value) for total, value in zip(totals, sums, strict=True)]
 
@@ -116,16 +121,15 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
 
         def tail(k: str, *accumulators: str) -> list[str]:
             mask = b.tail_mask(b.sub(w["k"], k), width)
-            # One vector at a time, into the first accumulator of each output.
-            firsts = steps(k, list(accumulators), 1, mask)
-            return firsts
+            return steps(k, accumulators, 1, mask)  # one vector at a time, into the first accumulator of each output
 
         sums = b.loop(whole, w["k"], width, tail, [(type_, value) for value in sums])
         for i in range(height):
             for j in range(columns):
-                total = sums[(i * columns + j) * vectors]
-                for v in range(1, vectors):
-                    total = element.add(b, width, total, sums[(i * columns + j) * vectors + v])
+                first = (i * columns + j) * vectors
+                total, *others = sums[first : first + vectors]
+                for other in others:
+                    total = element.add(b, width, total, other)
                 scalar = result.narrow(b, 1, horizontal_sum(b, element, width, total))
                 at_row, at_column = b.min(b.add(row, i), last_row), b.min(b.add(column, j), last_column)
                 at = b.add(b.mul(at_row, w["c_row"]), b.mul(at_column, w["c_column"]))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from flambeau.compiler.emit.code import Array, Code
+from collections.abc import Iterator
+
+from flambeau.compiler.emit.code import Code
 from flambeau.compiler.emit.lanes import Lanes
+from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.compiler.tile.forms import Buffer
 from flambeau.runtime.target import Target
 
@@ -31,24 +34,16 @@ def _columns(
     c: Code, start: list[Lanes], a: Buffer, b: Buffer, i: Lanes, j: Lanes, rows: int, columns: int, width: int, k: int
 ) -> list[Lanes]:  # fmt: skip
     """The sums over k of some rows and vectors of columns."""
-    builder = c.b
-
-    def step(index: str, *names: str) -> list[str]:
-        p = Lanes(builder, "i64", 1, index)
+    def read(index: str) -> Iterator[Operands[Lanes, Lanes]]:
+        p = c.named("i64", index)
         row = b.array.at(p * b.strides[0] + j)
         right = [row.load(s * width, width) for s in range(columns)]
-        result: list[str] = []
-        for r in range(rows):
-            one = _widened(c, a.array, (i + r) * a.strides[0] + p * a.strides[1])
-            left = one if width == 1 else c.splat(one, width)
-            for s in range(columns):
-                acc = Lanes(builder, right[s].element, width, names[r * columns + s])
-                result.append((left.fma(right[s], acc) if acc.is_float else left * right[s] + acc).name)
-        return result
+        ones = (a.array[(i + r) * a.strides[0] + p * a.strides[1]] for r in range(rows))
+        yield (one if width == 1 else c.splat(one, width) for one in ones), right
 
-    names = builder.loop("0", str(k), "1", step, [(v.type, v.name) for v in start])
-    return [Lanes(builder, v.element, v.width, name) for v, name in zip(start, names, strict=True)]
+    def add(left: Lanes, right: Lanes, total: str) -> str:
+        acc = c.named(right.element, total, width)
+        return (left.fma(right, acc) if acc.is_float else left * right + acc).name
 
-
-def _widened(c: Code, array: Array, index: Lanes) -> Lanes:
-    return array.load(index)
+    names = contract(c.b, str(k), [(v.type, v.name) for v in start], add=add, read=read)
+    return [c.named(v.element, name, v.width) for v, name in zip(start, names, strict=True)]
