@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, vector
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.convolution_patches import Geometry, bit_mask, read_kind
@@ -47,6 +47,7 @@ from flambeau.compiler.kernels.convolution_weights import pack_weights
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.dtypes import BY_NAME
 from flambeau.runtime.target import Target
@@ -252,28 +253,16 @@ def _reads_in_place(element: Element, phases: list[Geometry], channel: int, out_
 def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    functions: list[str] = []
-    declarations: set[str] = set()
-
-    def define(write: Callable[[Builder], str]) -> None:
-        b = Builder(target)
-        functions.append(write(b))
-        declarations.update(b.declarations)
-
     # Half a tile too: 7 pixels are the rows of many last stages.
     heights = tuple(sorted({*range(2, facts.tile.rows + 1, 2), facts.tile.rows // 2}, reverse=True))
-    for height in heights:
-        for vectors in range(facts.tile.vectors, 0, -1):
-            define(partial(_micro_kernel, facts, height, vectors))
-    define(partial(_pixels, facts.tile, heights))
+    writers: list[Callable[[Builder], str]] = [
+        partial(_micro_kernel, facts, height, vectors) for height in heights for vectors in range(facts.tile.vectors, 0, -1)
+    ]  # fmt: skip
+    writers.append(partial(_pixels, facts.tile, heights))
     if not facts.in_place:
-        define(lambda b: copy_planes(b, facts.element, facts.tile.width, facts.kind))
-    define(partial(_store_sums, facts))
-    define(partial(_driver, facts, epilogue is not None, symbol(key)))
-    if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", first_word, target))
-        declarations.update(epilogue.declarations(target))
-    return module(functions, declarations, target)
+        writers.append(lambda b: copy_planes(b, facts.element, facts.tile.width, facts.kind))
+    writers += [partial(_store_sums, facts), partial(_driver, facts, epilogue is not None, symbol(key))]
+    return module_of(writers, target, (), epilogue, first_word)
 
 
 _MICRO = "i64 %k, ptr noalias %table, ptr noalias %pixels, ptr noalias %weights, ptr noalias %sums, i1 %add, i64 %count"

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.convolution_patches import (
@@ -36,7 +36,7 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
-from flambeau.compiler.kernels.matmul_packed import tile_dispatch
+from flambeau.compiler.kernels.matmul_packed import module_of, tile_dispatch
 from flambeau.dtypes import BY_NAME
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
@@ -202,26 +202,15 @@ def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str, ta
 
 def gemm_module(facts: Facts, epilogue: Epilogue | None, first_word: int, symbol: str, target: Target) -> str:
     element, tile = facts.element, facts.tile
-    functions: list[str] = []
-    declarations: set[str] = set()
-
-    def define(write: Callable[[Builder], str]) -> None:
-        b = Builder(target)
-        functions.append(write(b))
-        declarations.update(b.declarations)
-
     widths = tuple(range(tile.vectors, 0, -1))
-    for height in tile.heights:
-        for vectors in widths:
-            define(partial(_micro, element, tile, height, vectors))
-    define(lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name))
-    define(lambda b: store_part(b, element, tile, "column"))
-    define(lambda b: pack_patches(b, element, tile.width, tile.columns, facts.kind))
-    define(lambda b: _driver(b, facts, epilogue is not None, symbol))
-    if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", first_word, target))
-        declarations.update(epilogue.declarations(target))
-    return module(functions, declarations, target)
+    writers: list[Callable[[Builder], str]] = [partial(_micro, element, tile, height, vectors) for height in tile.heights for vectors in widths]
+    writers += [
+        lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name),
+        lambda b: store_part(b, element, tile, "column"),
+        lambda b: pack_patches(b, element, tile.width, tile.columns, facts.kind),
+        lambda b: _driver(b, facts, epilogue is not None, symbol),
+    ]  # fmt: skip
+    return module_of(writers, target, (), epilogue, first_word)
 
 
 def _micro(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:

@@ -48,7 +48,7 @@ from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_halves import form_of
-from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_packed import module_of, native
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
@@ -231,11 +231,7 @@ def _again(name: str, b: Builder) -> str:
 def _emit(form: str, epilogue: Epilogue | None, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    others, declarations = [configuration()], []
-    if epilogue is not None:
-        others.append(epilogue.emit("epilogue", len(_NAMES), target))
-        declarations = epilogue.declarations(target)
-    return module_of([_store, partial(_driver, form, epilogue is not None, symbol(key))], target, others, declarations)
+    return module_of([_store, partial(_driver, form, epilogue is not None, symbol(key))], target, [configuration()], epilogue, len(_NAMES))
 
 
 def _store(b: Builder) -> str:
@@ -426,13 +422,7 @@ def _driver(form: str, has_epilogue: bool, name: str, b: Builder) -> str:
 
 def _exact_function() -> Function:
     key = "convolution:images:exact"
-    return Function(key, partial(_exact_module, key))
-
-
-def _exact_module(key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([partial(_exact, symbol(key))], target)
+    return native(key, _exact)
 
 
 def _exact(name: str, b: Builder) -> str:

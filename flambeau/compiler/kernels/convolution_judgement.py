@@ -11,7 +11,6 @@ larger terms unless all around it is zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from flambeau.compiler.emit.builder import Builder
@@ -19,8 +18,7 @@ from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.float_halves import RANGE, kind, power, scale_exponent
-from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.runtime.target import Target
+from flambeau.compiler.kernels.matmul_packed import native
 
 NOTES: Final = 320
 FAR: Final = 40  # lo is a normal float16 down to there, and what hi has lost is in it
@@ -78,13 +76,7 @@ def look_function() -> Function:
     """`look(source, outer, outer_stride, inner, inner_stride, length, ahead, notes)`: at outer x inner runs of `length` floats. What lies
     `ahead` of them is fetched."""
     key = "convolution:look"
-    return Function(key, partial(_look_module, key))
-
-
-def _look_module(key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([partial(_look, symbol(key))], target)
+    return native(key, _look)
 
 
 def _look(name: str, b: Builder) -> str:

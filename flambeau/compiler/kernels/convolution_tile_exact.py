@@ -15,9 +15,8 @@ from flambeau.compiler.kernels.convolution_patches import bit_mask, masked_read
 from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.convolution_tile_pack import SHAPE, WIDTH, lanes_inside
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.tile.contract import Operands, contract
-from flambeau.runtime.target import Target
 
 _CHANNELS = 8  # output channels that use a vector
 
@@ -25,13 +24,7 @@ _CHANNELS = 8  # output channels that use a vector
 def exact_function(element: Element, kind: str) -> Function:
     """`exact(shape, kernel, source, out, y, x, rows, columns, channels)`: a block of one image's pixels."""
     key = f"convolution:tiles:exact:{element.name}:{kind}"
-    return Function(key, partial(_module, element, kind, key))
-
-
-def _module(element: Element, kind: str, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([lambda b: _exact(b, element, kind, symbol(key))], target)
+    return native(key, lambda name, b: _exact(b, element, kind, name))
 
 
 def _exact(b: Builder, element: Element, kind: str, name: str) -> str:

@@ -12,7 +12,6 @@ looked at before (convolution_judgement.py). The weights: convolution_tile_weigh
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
@@ -22,8 +21,7 @@ from flambeau.compiler.kernels.convolution_patches import UNIT, masked_read
 from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.float_halves import halves_pairs
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.runtime.target import Target
+from flambeau.compiler.kernels.matmul_packed import native
 
 ROWS = 32  # output channels of a panel
 DEEP = 32  # channels of a step
@@ -89,13 +87,7 @@ def copy_function(element: Element, kind: str, form: str) -> Function:
     """The packing of one image's block: `copy(shape, source, planes, extent, y, x, rows)`. `form`: of COUNTS, or "look": nothing is
     packed. `extent`: that of parts, notes of "look" and "halves"."""
     key = f"convolution:tiles:planes:{element.name}:{kind}:{form}"
-    return Function(key, partial(_copy_module, element, kind, form, key))
-
-
-def _copy_module(element: Element, kind: str, form: str, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([lambda b: _copy(b, element, kind, form, symbol(key))], target)
+    return native(key, lambda name, b: _copy(b, element, kind, form, name))
 
 
 def _copy(b: Builder, element: Element, kind: str, form: str, name: str) -> str:

@@ -29,7 +29,8 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
 )  # fmt: skip
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.compiler.kernels.matmul_packed import module_of, native
 from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, configuration
 from flambeau.runtime.target import Target
 
@@ -47,30 +48,19 @@ NAMES: Final = (
 HALVES_NAMES: Final = (*_OTHERWISE, "weights_at", "parts_block_steps", "panel_at", "copied_at")
 
 
-def units_module(element: Element, form: str, epilogue: Callable[[str], str] | None, declarations: list[str], name: str, target: Target) -> str:
+def units_module(element: Element, form: str, epilogue: Epilogue | None, first_word: int, name: str, target: Target) -> str:
     """The kernel's text."""
     others = [configuration()] * (form != "dots")
-    if epilogue is not None:
-        others.append(epilogue("epilogue"))
     writers: list[Callable[[Builder], str]] = [
         partial(_store_sums, element, form), lambda b: Units(b, element, form, epilogue is not None).kernel(name),
     ]  # fmt: skip
-    return module_of(writers, target, others, declarations)
+    return module_of(writers, target, others, epilogue, first_word)
 
 
 def otherwise_function(element: Element) -> Function:
     """`otherwise(args, worker, u, exponent, kind)`: the panels of a unit that halves do not do for."""
     key = f"convolution:tiles:otherwise:{element.name}"
-    return Function(key, partial(_otherwise_module, element, key))
-
-
-def _otherwise_module(element: Element, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    writers: list[Callable[[Builder], str]] = [
-        partial(_store_sums, element, "parts"), lambda b: Units(b, element, "otherwise", False).otherwise(symbol(key)),
-    ]  # fmt: skip
-    return module_of(writers, target)
+    return native(key, lambda name, b: Units(b, element, "otherwise", False).otherwise(name), partial(_store_sums, element, "parts"))
 
 
 def _store_sums(element: Element, form: str, b: Builder) -> str:

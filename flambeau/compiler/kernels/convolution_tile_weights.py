@@ -38,7 +38,7 @@ from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.float_halves import halves_in_order
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_packed import module_of, native
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
@@ -108,15 +108,8 @@ def _kernel(name: str, b: Builder) -> str:
 def panel_function(element: Element, form: str) -> Function:
     """`pack(words, u, scratch, target, header)`: panel u of [group][panel], and what its header holds."""
     key = f"convolution:tiles:weights:{element.name}:{form}"
-    return Function(key, partial(_panel_module, element, form, key))
-
-
-def _panel_module(element: Element, form: str, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    writers = [partial(_copy, element), partial(_copy_tap, element)]
-    writers += [partial(write, form) for write in (_pack_rows, _pack_channels)]
-    return module_of([*writers, partial(_panel, element, form, symbol(key))], target)
+    helpers = [partial(_copy, element), partial(_copy_tap, element), partial(_pack_rows, form), partial(_pack_channels, form)]
+    return native(key, partial(_panel, element, form), *helpers)
 
 
 def _store_bits(b: Builder, element: Element, value: str, to: str) -> None:

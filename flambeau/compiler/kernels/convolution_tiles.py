@@ -260,6 +260,4 @@ def make_tile_convolution(
 def _emit(element: Element, form: str, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    if epilogue is None:
-        return units_module(element, form, None, [], symbol(key), target)
-    return units_module(element, form, lambda symbol_: epilogue.emit(symbol_, first_word, target), epilogue.declarations(target), symbol(key), target)
+    return units_module(element, form, epilogue, first_word, symbol(key), target)

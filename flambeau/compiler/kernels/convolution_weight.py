@@ -46,6 +46,7 @@ from flambeau.compiler.kernels.convolution_weight_tiles import tile_weight_gradi
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.dtypes import BY_NAME
 from flambeau.runtime.target import Target
@@ -235,25 +236,16 @@ def _sum_kernel(p: Problem, facts: Facts, temporary_id: int, partials: int, node
 def _emit_products(facts: Facts, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    functions: list[str] = []
-    declarations: set[str] = set()
-
-    def define(write: Callable[[Builder], str]) -> None:
-        b = Builder(target)
-        functions.append(write(b))
-        declarations.update(b.declarations)
-
     tile = facts.tile
-    for height in (tile.rows, tile.rows // 2):
-        for vectors in range(tile.vectors, 0, -1):
-            define(partial(_micro_kernel, facts.sums, tile, height, vectors))
-    define(partial(_taps, tile))
-    define(lambda b: copy_planes(b, facts.element, tile.width, facts.x_kind))
+    heights = (tile.rows, tile.rows // 2)
+    writers: list[Callable[[Builder], str]] = [
+        partial(_micro_kernel, facts.sums, tile, height, vectors) for height in heights for vectors in range(tile.vectors, 0, -1)
+    ]  # fmt: skip
+    writers += [partial(_taps, tile), lambda b: copy_planes(b, facts.element, tile.width, facts.x_kind)]
     if not facts.flat:
-        define(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.g_kind, "copy_gradient"))
-    define(lambda b: _transpose_chunk(b, facts.sums, tile))
-    define(lambda b: _driver(b, facts, symbol(key)))
-    return module(functions, declarations, target)
+        writers.append(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.g_kind, "copy_gradient"))
+    writers += [lambda b: _transpose_chunk(b, facts.sums, tile), lambda b: _driver(b, facts, symbol(key))]
+    return module_of(writers, target)
 
 
 _MICRO = (

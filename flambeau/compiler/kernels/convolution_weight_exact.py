@@ -17,12 +17,11 @@ from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
-from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
 from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.dtypes import float32
-from flambeau.runtime.target import Target
 
 _WIDTH: Final = 16
 _EXACT_OUTPUTS: Final = 8  # output channels that use a vector of x in multiply-adds
@@ -129,13 +128,7 @@ def store_partial(b: Builder, w: dict[str, str], s: str, group: str, channel: st
 
 def _exact_function() -> Function:
     key = "convolution:weight_exact"
-    return Function(key, partial(_exact_module, key))
-
-
-def _exact_module(key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([partial(_exact, symbol(key))], target)
+    return native(key, _exact)
 
 
 def _exact(name: str, b: Builder) -> str:

@@ -21,9 +21,8 @@ from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.convolution_tile_pack import CARRIED, COUNTS, EXTENT, NOTHING_CARRIED, lanes_inside
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.float_halves import halves_in_order
-from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
-from flambeau.runtime.target import Target
 
 SLACK: Final = 64  # places behind a plane that are set to zero: tiles reach up to 47 beyond the last row
 SHAPE: Final = (
@@ -39,13 +38,7 @@ def copy_function(form: str) -> Function:
     """`copy(shape, source, channels, y, rows, planes, extent)`: an image's block of `rows` rows, and those that taps reach beyond.
     `form`: "parts", or "halves", for which `extent` has the scale (convolution_judgement.py)."""
     key = f"convolution:weight_planes:copy:{form}"
-    return Function(key, partial(_copy_module, form, key))
-
-
-def _copy_module(form: str, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([partial(_copy, form, symbol(key))], target)
+    return native(key, partial(_copy, form))
 
 
 def _copy(form: str, name: str, b: Builder) -> str:
@@ -124,13 +117,7 @@ def _copy(form: str, name: str, b: Builder) -> str:
 def turn_function(form: str) -> Function:
     """`turn(planes, channel_bytes, part_bytes, steps, out)`: the tiles of 16 channels."""
     key = f"convolution:weight_planes:turn:{form}"
-    return Function(key, partial(_turn_module, form, key))
-
-
-def _turn_module(form: str, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([partial(_turn, form, symbol(key))], target)
+    return native(key, partial(_turn, form))
 
 
 def _turn(form: str, name: str, b: Builder) -> str:

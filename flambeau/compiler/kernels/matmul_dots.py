@@ -23,11 +23,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from flambeau.compiler.emit.builder import Builder
-from flambeau.compiler.kernel import Function, Word
+from flambeau.compiler.kernel import Word
 from flambeau.compiler.kernels.matmul_blocking import Blocking
 from flambeau.compiler.kernels.matmul_driver import Driver, word_names
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_packed import module_of, native
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tiles import TileDriver, shared_tiles
 from flambeau.compiler.tile.contract import Operands, contract
@@ -173,13 +173,7 @@ def dots_functions(facts: Facts) -> tuple[Facts, dict[str, Word]]:
     if facts.a_unit != "k":
         return left, words
     key = f"matmul:dots:pack_a:{facts.element.name}"
-    return replace(left, a_unit="k"), words | {"pack_a": Function(key, partial(_pack_module, facts.element, key))}
-
-
-def _pack_module(element: Element, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([lambda b: copy_rows(b, element, symbol(key))], target)
+    return replace(left, a_unit="k"), words | {"pack_a": native(key, lambda name, b: copy_rows(b, facts.element, name))}
 
 
 def copy_rows(b: Builder, element: Element, name: str) -> str:
@@ -258,8 +252,4 @@ def dots_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Ta
         writers += [shift_rows, partial(column_sums, element=element)]
     writers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
     writers.append(lambda b: DotDriver(b, facts, epilogue is not None).write(symbol))
-    declarations: list[str] = []
-    if epilogue is not None:
-        others.append(epilogue.emit("epilogue", len(word_names(facts)), target))
-        declarations = epilogue.declarations(target)
-    return module_of(writers, target, others, declarations)
+    return module_of(writers, target, others, epilogue, len(word_names(facts)))

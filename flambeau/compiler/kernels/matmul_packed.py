@@ -111,22 +111,30 @@ def pack_function(facts: Facts, operand: str) -> Function:
     element, tile = facts.element, facts.tile
     lanes, unit = (tile.rows, facts.a_unit) if operand == "a" else (tile.columns, facts.b_unit)
     key = f"matmul:pack:{element.name}:{lanes}:{tile.width}:{unit}:{facts.vector_bits}"
-    return Function(key, partial(_pack_module, element, tile.width, lanes, unit, facts.vector_bits, key))
+    return native(key, lambda name, b: pack(b, element, tile.width, lanes, unit, name, linkage=""))
 
 
-def _pack_module(element: Element, width: int, lanes: int, unit: str, vector_bits: int, key: str, target: Target) -> str:
+def native(key: str, write: Callable[[str, Builder], str], *helpers: Callable[[Builder], str]) -> Function:
+    """The native function whose text `write(name, builder)` gives; `helpers` write what it calls."""
+    return Function(key, partial(_native, key, write, helpers))
+
+
+def _native(key: str, write: Callable[[str, Builder], str], helpers: tuple[Callable[[Builder], str], ...], target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([lambda b: pack(b, element, width, lanes, unit, symbol(key), linkage="")], target)
+    return module_of([*helpers, partial(write, symbol(key))], target)
 
 
 def module_of(
     writers: Iterable[Callable[[Builder], str]], target: Target, others: Iterable[str] = (),
-    declarations: Iterable[str] = (),
+    epilogue: Epilogue | None = None, first_word: int = 0,
 ) -> str:  # fmt: skip
-    """A module of the functions that `writers` write with a fresh builder each, and of `others` (text, which needs
-    `declarations`)."""
-    functions, declared = list(others), set(declarations)
+    """A module of `others` (text), of the epilogue, whose words are those from `first_word` on, and of the functions that `writers` write with a fresh
+    builder each."""
+    functions, declared = list(others), set[str]()
+    if epilogue is not None:
+        functions.append(epilogue.emit("epilogue", first_word, target))
+        declared.update(epilogue.declarations(target))
     for write in writers:
         b = Builder(target)
         functions.append(write(b))
@@ -136,8 +144,4 @@ def module_of(
 
 def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
     """The kernel's text: the loops and the epilogue."""
-    others = [] if epilogue is None else [epilogue.emit("epilogue", len(word_names(facts)), target)]
-    declarations = [] if epilogue is None else epilogue.declarations(target)
-    return module_of(
-        [lambda b: Driver(b, facts, epilogue is not None).write(symbol)], target, others, declarations,
-    )  # fmt: skip
+    return module_of([lambda b: Driver(b, facts, epilogue is not None).write(symbol)], target, (), epilogue, len(word_names(facts)))

@@ -37,7 +37,7 @@ from flambeau.compiler.kernels.matmul_blocking import Blocking, ceil_div, grid, 
 from flambeau.compiler.kernels.matmul_driver import word_names
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.compiler.kernels.matmul_packed import module_of, shared
+from flambeau.compiler.kernels.matmul_packed import module_of, native, shared
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT, STEP, STEP_BYTES, parts_pack_function
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import A_ROWS, SUMS_BYTES, TileDriver, configuration, prepacked_grid, waiting_rows
@@ -162,7 +162,7 @@ def parts_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]
 def tiles_function(kind: str, write: Callable[..., str], choose: Callable[..., str], vector_bits: int) -> Function:
     """The micro-kernels of up to 2 x 2 tiles that `write` writes, and the choice among them."""
     key = f"matmul:{kind}:tiles:{vector_bits}"
-    return Function(key, partial(_tiles_module, write, choose, vector_bits, key))
+    return native(key, lambda name, b: choose(b, name=name), *[partial(write, rows=r, columns=c) for r in (1, 2) for c in (1, 2)])
 
 
 def blocks_function(parts: int, vector_bits: int, exchanged: bool = False) -> Function:
@@ -171,25 +171,11 @@ def blocks_function(parts: int, vector_bits: int, exchanged: bool = False) -> Fu
     return tiles_function(kind, partial(micro, parts=parts, exchanged=exchanged and parts == 3), dispatch, vector_bits)
 
 
-def _tiles_module(write: Callable[..., str], choose: Callable[..., str], vector_bits: int, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    writers: list[Callable[[Builder], str]] = [partial(write, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
-    writers.append(partial(choose, name=symbol(key)))
-    return module_of(writers, target)
-
-
 def _store_function(facts: Facts) -> Function:
     """Storing what waits in a buffer."""
     key = f"matmul:parts:store:{facts.c_unit}:{facts.vector_bits}"
-    return Function(key, partial(_store_module, facts, key))
-
-
-def _store_module(facts: Facts, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
     write = partial(store_part, element=facts.element, tile=facts.tile, c_unit=facts.c_unit)
-    return module_of([lambda b: write(b).replace("define internal void @store_part", f"define void @{symbol(key)}")], target)
+    return native(key, lambda name, b: write(b).replace("define internal void @store_part", f"define void @{name}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,8 +492,4 @@ def parts_module(
     names: Callable[[Facts], list[str]] = parts_word_names,
 ) -> str:  # fmt: skip
     """The kernel's text: the loops and the epilogue."""
-    others, declarations = [configuration()], []
-    if epilogue is not None:
-        others.append(epilogue.emit("epilogue", len(names(facts)), target))
-        declarations = epilogue.declarations(target)
-    return module_of([lambda b: driver(b, facts, epilogue is not None).write(symbol)], target, others, declarations)
+    return module_of([lambda b: driver(b, facts, epilogue is not None).write(symbol)], target, [configuration()], epilogue, len(names(facts)))

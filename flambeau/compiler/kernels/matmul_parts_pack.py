@@ -16,16 +16,14 @@ that is zero: whether the block's float32 have been packed too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent, split_pairs
 from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_pack import transpose
-from flambeau.compiler.kernels.matmul_packed import module_of
+from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
-from flambeau.runtime.target import Target
 
 STEP = 32  # of k
 PART_BYTES = 2048  # two tiles
@@ -48,13 +46,7 @@ def pack_function(kind: str, write: Callable[[Builder, str, bool, str], str], fa
     """The packing of a or b that `write(builder, unit, by_lanes, name)` writes."""
     unit = facts.a_unit if operand == "a" else facts.b_unit
     key = f"matmul:{kind}:pack_{operand}:{unit}:{facts.vector_bits}"
-    return Function(key, partial(_pack_module, write, unit, operand == "a", facts.vector_bits, key))
-
-
-def _pack_module(write: Callable[[Builder, str, bool, str], str], unit: str, by_lanes: bool, vector_bits: int, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([lambda b: write(b, unit, by_lanes, symbol(key))], target)
+    return native(key, lambda name, b: write(b, unit, operand == "a", name))
 
 
 def pack_parts(b: Builder, unit: str, by_lanes: bool, name: str) -> str:

@@ -6,15 +6,12 @@ the end of k both operands hold zeros; lanes beyond the last hold anything, thei
 
 from __future__ import annotations
 
-from functools import partial
-
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_pack import transpose
-from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.runtime.target import Target
+from flambeau.compiler.kernels.matmul_packed import native
 
 LANES = 32  # rows of a panel of a, columns of a panel of b
 STEP_BYTES = 2048  # two tiles: what 64 bytes of k take in a panel
@@ -24,13 +21,7 @@ def tile_pack_function(facts: Facts, operand: str) -> Function:
     """The packing of a or b."""
     element, unit = facts.element, facts.a_unit if operand == "a" else facts.b_unit
     key = f"matmul:tiles:pack_{operand}:{element.itemsize}:{unit}:{facts.vector_bits}"
-    return Function(key, partial(_pack_module, element, unit, operand == "a", facts.vector_bits, key))
-
-
-def _pack_module(element: Element, unit: str, by_lanes: bool, vector_bits: int, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([lambda b: pack_tiles(b, element, unit, by_lanes, symbol(key))], target)
+    return native(key, lambda name, b: pack_tiles(b, element, unit, operand == "a", name))
 
 
 def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: str) -> str:

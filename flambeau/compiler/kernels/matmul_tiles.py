@@ -344,8 +344,4 @@ def tile_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Ta
     writers: list[Callable[[Builder], str]] = [partial(micro, element=element, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
     writers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
     writers.append(lambda b: TileDriver(b, facts, epilogue is not None).write(symbol))
-    declarations: list[str] = []
-    if epilogue is not None:
-        others.append(epilogue.emit("epilogue", len(word_names(facts)), target))
-        declarations = epilogue.declarations(target)
-    return module_of(writers, target, others, declarations)
+    return module_of(writers, target, others, epilogue, len(word_names(facts)))
