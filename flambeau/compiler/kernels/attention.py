@@ -35,7 +35,7 @@ from flambeau.compiler.kernels.convolution_tile_pack import parts_of
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_pack import SLACK_VECTORS
-from flambeau.compiler.kernels.matmul_parts import blocks_function
+from flambeau.compiler.kernels.matmul_parts_micro import blocks_function
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum

@@ -17,7 +17,6 @@ by multiply-adds, from the images themselves. The order of additions and that ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -25,9 +24,10 @@ from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
+from flambeau.compiler.kernels.convolution_image_again import weights_again
+from flambeau.compiler.kernels.convolution_image_exact import ENTRY, NAMES, POINTERS, WIDTH, exact_function
 from flambeau.compiler.kernels.convolution_image_pack import (
     Partner,
-    Steps,
     halves_do,
     is_flat,
     lay_out_steps,
@@ -41,39 +41,27 @@ from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function, multiply_step
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER
-from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights, panel_function, panel_words
+from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_halves import form_of
-from flambeau.compiler.kernels.matmul_packed import module_of, native
+from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
-from flambeau.compiler.tile.contract import Operands, contract
-from flambeau.dtypes import float32, uint8
+from flambeau.dtypes import uint8
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
-_WIDTH: Final = 16
 _PIXELS: Final = 16  # of a unit: a cache line of each image's channel
 _PANELS: Final = 2  # of a unit: the images' steps come from far only once for them
 _BLOCK_STEPS: Final = (9, 24)  # of one accumulator, a sixth of all within these bounds: as in convolution_tiles.py
 _HALVES_STEPS: Final = 9  # of halves, of a pixel: some operands are still in the first-level cache for the next (18: 8 % slower, 5: as fast)
 _MOST_PIXELS: Final = 256  # of an image without strides: planes (convolution_tiles.py) have few zeros in larger ones
 _MOST_BYTES: Final = 8 << 20  # of the images' steps, packed: more would come from far memory
-_EXACT_OUTPUTS: Final = 8  # output channels that use a vector of images in multiply-adds
-_FUNCTIONS: Final = ("tiles_parts", "exact", "tiles_halves")
-_POINTERS: Final = ("steps", "weights", "source", "kernel", "out", "scratch", *_FUNCTIONS)
-_NAMES: Final = (
-    *_POINTERS, "groups", "panels", "splits", "pixel_blocks", "pixels", "width", "batch", "image_blocks", "channel_blocks", "block_channels",
-    "panel_steps", "chunks", "notes_at", "elements", "panel_bytes", "panels_at", "rows", "channels", "taps_y", "taps_x", "source_height",
-    "source_width", "up_y", "up_x", "base_y", "base_x", "tap_y", "tap_x", "down_y", "down_x", "source_batch", "source_channel", "out_batch",
-    "out_row", "kernel_group", "kernel_row", "kernel_channel", "kernel_y", "kernel_x", "scratch_bytes", "sums_at", "table_at",
-)  # fmt: skip
-_ENTRY: Final = 24  # bytes of a tap in a list: offset of its weights and of its pixel in bytes; of its weight in elements, and pixel
 
 
 def images_apply(p: Problem, gradient: bool) -> bool:
@@ -82,7 +70,7 @@ def images_apply(p: Problem, gradient: bool) -> bool:
         return False
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
-    filled = [p.batch / round_up(max(p.batch, 1), LANES), rows / round_up(rows, _WIDTH), channels / round_up(channels, LANES)]
+    filled = [p.batch / round_up(max(p.batch, 1), LANES), rows / round_up(rows, WIDTH), channels / round_up(channels, LANES)]
     size = packed_bytes(p.batch, channels, source.shape[2] * source.shape[3]) * p.groups
     taps, pixels = p.w.shape[2] * p.w.shape[3], out.shape[2] * out.shape[3]
     strided = gradient and max(p.stride) > 1
@@ -112,7 +100,7 @@ def make_image_convolution(
     weights = Partner("weights", packed, 0, panels, 0)
     packing = [
         *look_kernels(steps), pack_tile_weights(p, gradient, element, packed, panel_bytes, node_index, form),
-        *([_weights_again(p, gradient, steps, weights, panel_bytes)] if form == "halves" else []), pack_kernel(steps, False, True, weights),
+        *([weights_again(p, gradient, steps, weights, panel_bytes)] if form == "halves" else []), pack_kernel(steps, False, True, weights),
     ]  # fmt: skip
     longest, of_pixel = max(_BLOCK_STEPS[0], min(_BLOCK_STEPS[1], ceil_div(steps.blocks * taps, 6))), taps
     if form == "halves":
@@ -122,7 +110,7 @@ def make_image_convolution(
     pixel_blocks, splits = ceil_div(pixels, _PIXELS), ceil_div(panels, _PANELS)
     sums_at = _PANELS * _PIXELS * SUMS_BYTES
     table_at = sums_at + 2 * SUMS_BYTES
-    scratch = table_at + round_up(_PIXELS * (8 + taps * _ENTRY), 64)
+    scratch = table_at + round_up(_PIXELS * (8 + taps * ENTRY), 64)
     # The source row of tap t of row y is (y * up + base + t * tap) / down, if that is whole.
     axes = [
         (1, padding, -dilation, stride) if gradient else (stride, -padding, dilation, 1)
@@ -132,7 +120,7 @@ def make_image_convolution(
     out_stride, in_stride, kernel_y, kernel_x = p.w.strides
     row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
     words: list[Word] = [
-        Address(steps.value), Address(packed), source.word, p.w.word, out.word, Scratch(scratch), _micro("parts"), _exact_function(),
+        Address(steps.value), Address(packed), source.word, p.w.word, out.word, Scratch(scratch), _micro("parts"), exact_function(),
         _micro("halves") if form == "halves" else 0, p.groups, panels, splits, pixel_blocks, pixels, out.shape[3], p.batch, steps.panels,
         steps.blocks, block_channels, steps.steps, steps.chunks, steps.notes_at, steps.elements, panel_bytes, panels_at, rows, channels,
         p.w.shape[2], p.w.shape[3], *source.shape[2:],
@@ -172,7 +160,7 @@ def _products(b: Builder, high: int, broad: int, form: str) -> None:
         a_block, b_block = b.gep("i8", "%a", b.mul(block, "%a_block")), b.gep("i8", "%b", b.mul(block, "%b_block"))
 
         def step(e: str) -> None:
-            entry = b.gep("i8", "%entries", b.mul(e, _ENTRY))
+            entry = b.gep("i8", "%entries", b.mul(e, ENTRY))
             at = [b.load("i64", b.gep("i64", entry, i), 8) for i in range(2)]
             multiply_step(b, b.gep("i8", a_block, at[0]), b.gep("i8", b_block, at[1]), high, broad, form)
 
@@ -181,63 +169,16 @@ def _products(b: Builder, high: int, broad: int, form: str) -> None:
     b.loop(0, "%blocks", 1, row)
 
 
-_AGAIN: Final = ("steps", "partner", "scratch", "pack", "partner_at", "partner_count", "partner_elements", "notes_at", "notes", "elements", "panel_bytes",
-                 "panels_at", "scratch_bytes")  # fmt: skip
-
-
-def _weights_again(p: Problem, gradient: bool, steps: Steps, weights: Partner, panel_bytes: int) -> Kernel:
-    """The kernel that packs the weights as bfloat16 parts where halves do not do."""
-    of_panel, scratch = panel_words(p, gradient, "parts")
-    units = p.groups * weights.count
-    address, *counts = weights.words()
-    words: list[Word] = [
-        Address(steps.value), address, Scratch(scratch), panel_function(element_of(p.dtype), "parts"), *counts, steps.notes_at, steps.notes,
-        steps.elements, panel_bytes, units * HEADER, scratch, *of_panel,
-    ]  # fmt: skip
-    key = "convolution:images:weights"
-    return Kernel(
-        name="convolution_weights_again_float32", key=key, emit=partial(_emit_again, key), words=words, reads=(steps.value, weights.value, p.w.root),
-        writes=(weights.value,), units=units, bytes=0, nodes=(steps.node,), min_units_per_thread=maximum(1, 16384 * units // maximum(1, numel(p.w))),
-    )  # fmt: skip
-
-
-def _emit_again(key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([partial(_again, symbol(key))], target)
-
-
-def _again(name: str, b: Builder) -> str:
-    w = load_words(b, "%args", 4, _AGAIN)
-
-    def unit(u: str) -> None:
-        group = b.op(f"udiv i64 {u}, {w['partner_count']}")
-        own = operand_verdict(b, w["steps"], w["notes_at"], w["notes"], w["elements"], group)
-        fit, _ = halves_do(b, own, "weights", w, group)
-
-        def pack() -> None:
-            b.call_address(w["pack"], [
-                ("ptr", b.gep("i64", "%args", len(_AGAIN))), ("i64", u), ("ptr", b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))),
-                ("ptr", b.gep("i8", w["partner"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))),
-                ("ptr", b.gep("i8", w["partner"], b.mul(u, HEADER))),
-            ])  # fmt: skip
-
-        b.when(b.op(f"xor i1 {fit}, true"), pack)
-
-    b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
-
-
 def _emit(form: str, epilogue: Epilogue | None, key: str, target: Target) -> str:
     from flambeau.runtime.jit import symbol
 
-    return module_of([_store, partial(_driver, form, epilogue is not None, symbol(key))], target, [configuration()], epilogue, len(_NAMES))
+    return module_of([_store, partial(_driver, form, epilogue is not None, symbol(key))], target, [configuration()], epilogue, len(NAMES))
 
 
 def _store(b: Builder) -> str:
     """Text of `store(sums, out, out_batch, out_row, pixels, channels, images)`: sums[pixel][channel][image] to images' pixels."""
-    floats = f"<{_WIDTH} x float>"
-    mask = bit_mask(b, _WIDTH, 0, "%pixels")
+    floats = f"<{WIDTH} x float>"
+    mask = bit_mask(b, WIDTH, 0, "%pixels")
 
     def channel(o: str) -> None:
         line = b.gep("float", "%out", b.mul(o, "%out_row"))
@@ -245,13 +186,13 @@ def _store(b: Builder) -> str:
         def some_images(n: str) -> None:
             at = b.add(b.mul(o, 4 * LANES), b.mul(n, 4))
             rows = [b.load(floats, b.gep("i8", "%sums", b.add(at, i * SUMS_BYTES)), 64) for i in range(_PIXELS)]
-            for i, row in enumerate(transpose_vectors(b, "float", _WIDTH, rows)):
+            for i, row in enumerate(transpose_vectors(b, "float", WIDTH, rows)):
                 image = b.add(n, i)
                 exists = b.op(f"icmp slt i64 {image}, %images")
-                lanes = b.op(f"select i1 {exists}, <{_WIDTH} x i1> {mask}, <{_WIDTH} x i1> zeroinitializer")
-                b.masked_store("float", _WIDTH, row, b.gep("float", line, b.mul(image, "%out_batch")), lanes, 4)
+                lanes = b.op(f"select i1 {exists}, <{WIDTH} x i1> {mask}, <{WIDTH} x i1> zeroinitializer")
+                b.masked_store("float", WIDTH, row, b.gep("float", line, b.mul(image, "%out_batch")), lanes, 4)
 
-        b.loop(0, "%images", _WIDTH, some_images)
+        b.loop(0, "%images", WIDTH, some_images)
 
     b.loop(0, "%channels", 1, channel)
     return b.function(
@@ -261,14 +202,14 @@ def _store(b: Builder) -> str:
 
 
 def _driver(form: str, has_epilogue: bool, name: str, b: Builder) -> str:
-    w = load_words(b, "%args", len(_POINTERS), _NAMES)
+    w = load_words(b, "%args", len(POINTERS), NAMES)
     b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
     acc = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     sums, counts = b.gep("i8", acc, w["sums_at"]), b.gep("i8", acc, w["table_at"])
     table = b.gep("i8", counts, 8 * _PIXELS)
     taps = b.mul(w["taps_y"], w["taps_x"])
-    list_bytes = b.mul(taps, _ENTRY)
-    floats = f"<{_WIDTH} x float>"
+    list_bytes = b.mul(taps, ENTRY)
+    floats = f"<{WIDTH} x float>"
 
     def list_taps(p0: str, count: str, step_bytes: str) -> None:
         """The taps of `count` pixels from `p0` on."""
@@ -295,7 +236,7 @@ def _driver(form: str, has_epilogue: bool, name: str, b: Builder) -> str:
 
                 def column(tx: str, found: str) -> list[str]:
                     x, has_x = place("x", start[1], tx)
-                    entry = b.gep("i8", entries, b.mul(found, _ENTRY))  # one more than there are may be written
+                    entry = b.gep("i8", entries, b.mul(found, ENTRY))  # one more than there are may be written
                     source = b.add(b.mul(y, w["source_width"]), x)
                     weight = b.add(b.mul(ty, w["kernel_y"]), b.mul(tx, w["kernel_x"]))
                     has = b.op(f"and i1 {has_y}, {has_x}")
@@ -418,70 +359,3 @@ def _driver(form: str, has_epilogue: bool, name: str, b: Builder) -> str:
     b.loop("%begin", "%end", 1, unit)
     b.call("void", "llvm.x86.tilerelease", [])
     return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
-
-
-def _exact_function() -> Function:
-    key = "convolution:images:exact"
-    return native(key, _exact)
-
-
-def _exact(name: str, b: Builder) -> str:
-    """Text of `name(args, table, counts, group, image, images, output, outputs, pixels, sums)`: a panel's sums by multiply-adds. The
-    lanes of a vector are images; sums of 32 channels are added up."""
-    w = load_words(b, "%args", len(_POINTERS), _NAMES)
-    floats = f"<{_WIDTH} x float>"
-    zeros = [(floats, "zeroinitializer")] * _EXACT_OUTPUTS
-    order = "<" + ", ".join(f"i64 {i}" for i in range(_WIDTH)) + ">"
-    offsets = b.op(f"mul <{_WIDTH} x i64> {order}, {b.splat('i64', _WIDTH, w['source_batch'])}")
-    gather = f"llvm.masked.gather.v{_WIDTH}f32.v{_WIDTH}p0"
-    b.declarations.add(f"declare {floats} @{gather}(<{_WIDTH} x ptr>, i32, <{_WIDTH} x i1>, {floats})")
-    list_bytes = b.mul(b.mul(w["taps_y"], w["taps_x"]), _ENTRY)
-    first_channel = b.mul(b.mul("%group", w["channels"]), w["source_channel"])
-    kernel = b.gep("float", w["kernel"], b.add(b.mul("%group", w["kernel_group"]), b.mul("%output", w["kernel_row"])))
-    last = b.sub("%outputs", 1)
-
-    def pixel(i: str) -> None:
-        entries, count = b.gep("i8", "%table", b.mul(i, list_bytes)), b.load("i64", b.gep("i64", "%counts", i), 8)
-
-        def outputs(o: str) -> None:
-            kernels = [b.gep("float", kernel, b.mul(b.min(b.add(o, j), last), w["kernel_row"])) for j in range(_EXACT_OUTPUTS)]
-
-            def some_images(n: str) -> None:
-                mask = bit_mask(b, _WIDTH, 0, b.sub("%images", n))
-                image = b.gep("float", w["source"], b.add(b.mul(b.add("%image", n), w["source_batch"]), first_channel))
-
-                def block(c0: str, *totals: str) -> list[str]:
-                    def channel(c: str, *block_sums: str) -> list[str]:
-                        line = b.gep("float", image, b.mul(c, w["source_channel"]))
-                        along = b.mul(c, w["kernel_channel"])
-
-                        def tap(e: str) -> Iterator[Operands[str, str]]:
-                            entry = b.gep("i8", entries, b.mul(e, _ENTRY))
-                            source = b.op(f"udiv i64 {b.load('i64', b.gep('i64', entry, 1), 8)}, {STEP_BYTES}")
-                            weight_at = b.add(along, b.load("i64", b.gep("i64", entry, 2), 8))
-                            lanes = b.op(f"getelementptr float, ptr {b.gep('float', line, source)}, <{_WIDTH} x i64> {offsets}")
-                            arguments = [(f"<{_WIDTH} x ptr>", lanes), ("i32", "4"), (f"<{_WIDTH} x i1>", mask), (floats, "zeroinitializer")]
-                            value = b.call(floats, gather, arguments, declare=False)
-                            yield [value], (b.splat("float", _WIDTH, b.load("float", b.gep("float", k, weight_at), 4)) for k in kernels)
-
-                        add = partial(element_of(float32).multiply_add, b, _WIDTH)
-                        return contract(b, count, [(floats, value) for value in block_sums], add=add, read=tap)
-
-                    block_sums = b.loop(c0, b.min(b.add(c0, LANES), w["channels"]), 1, channel, zeros)
-                    return [b.op(f"fadd {floats} {total}, {value}") for total, value in zip(totals, block_sums, strict=True)]
-
-                totals = b.loop(0, w["channels"], LANES, block, zeros)
-                for j, total in enumerate(totals):
-                    row = b.min(b.add(o, j), last)  # the last one may be written several times
-                    at = b.add(b.add(b.mul(i, SUMS_BYTES), b.mul(row, 4 * LANES)), b.mul(n, 4))
-                    b.store(floats, total, b.gep("i8", "%sums", at), 64)
-
-            b.loop(0, "%images", _WIDTH, some_images)
-
-        b.loop(0, "%outputs", _EXACT_OUTPUTS, outputs)
-
-    b.loop(0, "%pixels", 1, pixel)
-    return b.function(
-        f"define void @{name}(ptr noalias %args, ptr noalias %table, ptr noalias %counts, i64 %group, i64 %image, i64 %images, i64 %output, "
-        "i64 %outputs, i64 %pixels, ptr noalias %sums) noinline #0"
-    )

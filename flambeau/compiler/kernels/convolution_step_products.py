@@ -15,7 +15,7 @@ from flambeau.compiler.kernels.float_halves import LOW_BITS
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
 from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES
 from flambeau.compiler.kernels.matmul_halves_pack import STEP_BYTES as HALVES_STEP_BYTES
-from flambeau.compiler.kernels.matmul_parts import choose_tiles, multiply_parts, tiles_function
+from flambeau.compiler.kernels.matmul_parts_micro import choose_tiles, multiply_parts, tiles_function
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES

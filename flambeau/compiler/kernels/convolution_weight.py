@@ -19,80 +19,44 @@ to sums of chunks: the error grows with sqrt(pixels / CHUNK) and not with the nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from functools import partial
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_patches import GATHER, WORDS, Geometry, bit_mask, pack_patches, read_kind
+from flambeau.compiler.kernels.convolution_patches import WORDS, Geometry, bit_mask, read_kind
 from flambeau.compiler.kernels.convolution_planes import (
     PHASE,
     Phase,
     axes,
     balanced,
-    copy_planes,
-    fetch_lines,
-    fetch_planes,
     plane_elements,
     shifts,
-    write_table,
 )
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_weight_planes import plane_weight_gradient, weight_planes_apply
+from flambeau.compiler.kernels.convolution_weight_products import CHUNK, NAMES, Facts, emit_products
 from flambeau.compiler.kernels.convolution_weight_tiles import tile_weight_gradient, weight_tiles_apply
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_facts import Epilogue
-from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.dtypes import BY_NAME
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum
 
-CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first-level cache of 48 KiB with the planes
 _IMAGES_PIXELS = 128  # of several small images: the fewer the pixels, the more often the sums come and go
 _PLANES_BYTES = 768 << 10
 _PARTIALS = 16  # at most: enough for the threads of one socket, and cheap to add
 _SUM_VECTORS = 4  # of rows k that are summed at a time: their results are neighbours
 _UNITS_PER_THREAD = 4  # each unit transposes g again: 4 instead of 16 took 24 % off the time of 256 channels, 8x8
-_POINTERS = ("g", "x", "partial", "scratch")
-_NAMES = (
-    *_POINTERS, "groups", "splits", "partials", "blocks", "blocks_y", "blocks_x", "block_rows", "block_columns",
-    "chunk_rows", "chunk_columns", "batch", "images", "outputs", "channels", "split_channels", "padded", "g_batch", "g_channel", "x_batch", "x_channel",
-    "scratch_bytes", "copied_at", "transposed_at", "table_at",
-)  # fmt: skip
 _SUM_POINTERS = ("partial", "out")
 _SUM_NAMES = (
     *_SUM_POINTERS, "partials", "groups", "k", "outputs", "padded", "blocks", "taps", "taps_x", "out_row",
     "out_channel",
     "out_y", "out_x", "scratch", "scratch_bytes", "pitch",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """`element` in memory; `sums`: what is accumulated; kinds: how rows of g and of x are read.
-
-    `flat`: the pixels of g lie next to each other and need no conversion, so that they are transposed where they lie.
-    """
-
-    element: Element
-    sums: Element
-    tile: Tile
-    vector_bits: int
-    g_kind: str
-    x_kind: str
-    flat: bool
-
-    def key(self) -> str:
-        t = self.tile
-        return (
-            f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.g_kind}:{self.x_kind}:"
-            f"{'flat' if self.flat else 'copied'}"
-        )
 
 
 def weight_tile(element: Element, vector_bits: int, registers: int) -> Tile:
@@ -172,7 +136,7 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     splits = ceil_div(channels, split_channels)
     sub_rows, pitch = block_rows + side_y.reach, block_columns + side_x.reach
     phase = Phase(
-        kernel_y, kernel_x, -py, dy, len(_NAMES) + len(PHASE) + WORDS, py, px, sy, sx, side_y.reach, sub_rows, pitch,
+        kernel_y, kernel_x, -py, dy, len(NAMES) + len(PHASE) + WORDS, py, px, sy, sx, side_y.reach, sub_rows, pitch,
         plane_elements(deal, sub_rows, pitch), height, width, p.x.strides[1], p.x.strides[2], x_column, out_height,
         out_width, 0, 0, 0, 0, split_channels,
     )  # fmt: skip
@@ -196,7 +160,7 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     itemsize = p.dtype.itemsize
     products = Kernel(
         name=f"convolution_weight_gradient_{element.name}", key=key,
-        emit=partial(_emit_products, facts, key), words=words,
+        emit=partial(emit_products, facts, key), words=words,
         reads=tuple(dict.fromkeys((p.y.root, p.x.root))), writes=(temporary_id,), units=units,
         bytes=(numel(p.x) + numel(p.y)) * itemsize + partials * bytes_each, operations=p.operations,
         nodes=(node_index,),
@@ -231,272 +195,6 @@ def _sum_kernel(p: Problem, facts: Facts, temporary_id: int, partials: int, node
         nodes=(node_index,),
         min_units_per_thread=maximum(1, (64 << 10) * sum_units // maximum(1, sum_bytes)),
     )  # fmt: skip
-
-
-def _emit_products(facts: Facts, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    tile = facts.tile
-    heights = (tile.rows, tile.rows // 2)
-    writers: list[Callable[[Builder], str]] = [
-        partial(_micro_kernel, facts.sums, tile, height, vectors) for height in heights for vectors in range(tile.vectors, 0, -1)
-    ]  # fmt: skip
-    writers += [partial(_taps, tile), lambda b: copy_planes(b, facts.element, tile.width, facts.x_kind)]
-    if not facts.flat:
-        writers.append(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.g_kind, "copy_gradient"))
-    writers += [lambda b: _transpose_chunk(b, facts.sums, tile), lambda b: _driver(b, facts, symbol(key))]
-    return module_of(writers, target)
-
-
-_MICRO = (
-    "ptr noalias %table, ptr noalias %plane, i64 %image_step, i64 %images, i64 %pitch, i64 %rows, i64 %columns, "
-    "ptr noalias %gradient, ptr noalias %sums, i64 %sums_row, i1 %add, i64 %count"
-)
-
-
-def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:
-    """sums[i][lane] (+)= sum over images n and pixels (y, x) of plane[n][table[i] + y * pitch + x] * gradient[n, y, x][lane].
-
-    Only the sums of the first `count` taps are stored; the table has an entry for each of `height`.
-    """
-    compute, size, width = element.compute, element.compute_bytes, tile.width
-    type_ = vector(compute, width)
-    starts = [b.gep(compute, "%plane", b.load("i64", b.gep("i64", "%table", i), 8)) for i in range(height)]
-
-    def image(n: str, *sums: str) -> list[str]:
-        first_line, first_row = b.mul(n, "%image_step"), b.mul(n, "%rows")
-
-        def row(y: str, *outer: str) -> list[str]:
-            line = b.add(first_line, b.mul(y, "%pitch"))
-            gradient = b.gep(compute, "%gradient", b.mul(b.mul(b.add(first_row, y), "%columns"), tile.columns))
-
-            def pixel(x: str) -> Iterator[Operands[str, str]]:
-                at = b.gep(compute, gradient, b.mul(x, tile.columns))
-                right = [b.load(type_, b.gep(compute, at, v * width), size) for v in range(vectors)]
-                place = b.add(line, x)
-                yield (b.splat(compute, width, b.load(compute, b.gep(compute, start, place), size)) for start in starts), right
-
-            return contract(b, "%columns", [(type_, value) for value in outer], add=partial(element.multiply_add, b, width), read=pixel)
-
-        return b.loop(0, "%rows", 1, row, [(type_, value) for value in sums])
-
-    results = b.loop(0, "%images", 1, image, [(type_, element.zero(width))] * (height * vectors))
-    done = b.new_label("done")
-    for i in range(height):
-        line = b.gep(compute, "%sums", b.mul(i, "%sums_row"))
-        for v in range(vectors):
-            at, value = b.gep(compute, line, v * width), results[i * vectors + v]
-            # Nothing is read from sums that have not been set yet: they may hold anything.
-            old = b.load(type_, at, size)
-            total = b.op(f"select i1 %add, {type_} {element.add(b, width, old, value)}, {type_} {value}")
-            b.store(type_, total, at, size)
-        if i + 1 < height:
-            following = b.new_label("tap")
-            b.emit(f"br i1 {b.op(f'icmp sgt i64 %count, {i + 1}')}, label %{following}, label %{done}")
-            b.label(following)
-    b.branch(done)
-    b.label(done)
-    return b.function(f"define internal void @taps_{height}x{vectors}({_MICRO}) noinline #0")
-
-
-def _taps(tile: Tile, b: Builder) -> str:
-    """Text of `taps(..., vectors)`: the micro-kernel for `count` taps."""
-    arguments = [(part.split()[0], part.split()[-1]) for part in _MICRO.split(", ")]
-    done, other = b.new_label("done"), b.new_label("other")
-    tall = b.op(f"icmp sgt i64 %count, {tile.rows // 2}")
-    labels = [(vectors, b.new_label("vectors")) for vectors in range(1, tile.vectors + 1)]
-    b.emit(f"switch i64 %vectors, label %{other} [{' '.join(f'i64 {v}, label %{label}' for v, label in labels)}]")
-    for vectors, label in labels:
-        b.label(label)
-        high, low = b.new_label("high"), b.new_label("low")
-        b.emit(f"br i1 {tall}, label %{high}, label %{low}")
-        for height, at in ((tile.rows, high), (tile.rows // 2, low)):
-            b.label(at)
-            b.call("void", f"taps_{height}x{vectors}", arguments, declare=False)
-            b.branch(done)
-    b.label(other)
-    b.emit("unreachable")
-    b.label(done)
-    return b.function(f"define internal void @taps({_MICRO}, i64 %vectors) noinline #0")
-
-
-def _driver(b: Builder, facts: Facts, symbol: str) -> str:
-    memory, compute, tile = facts.element.memory, facts.sums.compute, facts.tile
-    w = load_words(b, "%args", len(_POINTERS), _NAMES)
-    phase = b.gep("i64", "%args", len(_NAMES))
-    q = load_words(b, phase, 0, PHASE)
-    g_geometry = b.gep("i64", "%args", len(_NAMES) + len(PHASE))
-    planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
-    copied, transposed, table = (b.gep("i8", planes, w[name]) for name in ("copied_at", "transposed_at", "table_at"))
-    kernel = b.mul(q["taps_y"], q["taps_x"])
-    k_total = b.mul(w["channels"], kernel)
-    write_table(b, "%args", q, table, w["split_channels"], by_rows=False)
-    entries = b.mul(w["split_channels"], kernel)
-    # A last tile that is not full runs over the last tap several times.
-    last = b.load("i64", b.gep("i64", table, b.sub(entries, 1)), 8)
-    for i in range(tile.rows):
-        b.store("i64", last, b.gep("i64", table, b.add(entries, i)), 8)
-
-    def unit(u: str) -> None:
-        rest, split = b.op(f"udiv i64 {u}, {w['splits']}"), b.op(f"urem i64 {u}, {w['splits']}")
-        s, g = b.op(f"udiv i64 {rest}, {w['groups']}"), b.op(f"urem i64 {rest}, {w['groups']}")
-        c = b.mul(split, w["split_channels"])
-        count = b.min(w["split_channels"], b.sub(w["channels"], c))
-        taps = b.mul(count, kernel)
-        first = b.sdiv(b.mul(s, w["blocks"]), w["partials"])
-        after = b.sdiv(b.mul(b.add(s, 1), w["blocks"]), w["partials"])
-        # Units of one group and partial sum lie next to each other: [partial][group][k][output channel].
-        sums = b.gep(compute, w["partial"], b.mul(b.add(b.mul(rest, k_total), b.mul(c, kernel)), w["padded"]))
-        x_channel = b.mul(b.add(b.mul(g, w["channels"]), c), w["x_channel"])
-        g_channel = b.mul(b.mul(g, w["outputs"]), w["g_channel"])
-
-        def decode(at: str) -> tuple[str, str, str]:
-            """(first image, first row, first column) of a block."""
-            rest, bx = b.op(f"udiv i64 {at}, {w['blocks_x']}"), b.op(f"urem i64 {at}, {w['blocks_x']}")
-            n, by = b.op(f"udiv i64 {rest}, {w['blocks_y']}"), b.op(f"urem i64 {rest}, {w['blocks_y']}")
-            return b.mul(n, w["images"]), b.mul(by, w["block_rows"]), b.mul(bx, w["block_columns"])
-
-        def block(at: str) -> None:
-            n, y0, x0 = decode(at)
-            next_n, next_y0, next_x0 = decode(b.min(b.add(at, 1), b.sub(after, 1)))
-            next_x = b.gep(memory, w["x"], b.add(b.mul(next_n, w["x_batch"]), x_channel))
-            rows = b.min(w["block_rows"], b.sub(q["height"], y0))
-            columns = b.min(w["block_columns"], b.sub(q["width"], x0))
-            started = b.op(f"icmp sgt i64 {at}, {first}")
-            images = b.min(w["images"], b.sub(w["batch"], n))
-            image_planes = b.mul(count, q["plane"])
-            x = b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), x_channel))
-
-            def copy_image(i: str) -> None:
-                b.call("void", "copy_planes", [
-                    ("ptr", phase), ("ptr", b.gep(memory, x, b.mul(i, w["x_batch"]))),
-                    ("ptr", b.gep(compute, planes, b.mul(i, image_planes))), ("i64", count), ("i64", y0), ("i64", x0),
-                    ("i64", rows),
-                ], declare=False)  # fmt: skip
-
-            b.loop(0, images, 1, copy_image)
-            gradient = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), g_channel))
-
-            def chunk_row(y: str) -> None:
-                tall = b.min(w["chunk_rows"], b.sub(rows, y))
-                if facts.x_kind != GATHER:
-                    low = b.op(f"udiv i64 {b.mul(y, count)}, {rows}")
-                    high = b.op(f"udiv i64 {b.mul(b.add(y, tall), count)}, {rows}")
-                    b.loop(0, images, 1, lambda i: fetch_planes(
-                        b, facts.element, q, b.gep(memory, next_x, b.mul(i, w["x_batch"])), next_y0, next_x0, low, high
-                    ))  # fmt: skip
-
-                def chunk(x: str) -> None:
-                    wide = b.min(w["chunk_columns"], b.sub(columns, x))
-                    # Neither several rows of a piece nor pieces of several rows: the pixels are consecutive.
-                    p = b.add(b.mul(b.add(y0, y), q["width"]), b.add(x0, x))
-                    pixels = b.mul(tall, wide)
-                    earlier = b.op(f"icmp sgt i64 {b.add(x, y)}, 0")
-                    add = b.op(f"or i1 {started}, {earlier}")
-                    # Each image is written with whole vectors of pixels: what one writes too much, the next overwrites.
-                    whole = b.op(f"and i64 {b.add(pixels, tile.width - 1)}, {-tile.width}")
-                    panel_step = b.add(b.mul(b.sub(images, 1), pixels), whole)
-
-                    def transpose(i: str) -> None:
-                        here = b.gep(memory, gradient, b.mul(i, w["g_batch"]))
-                        source, step = b.gep(memory, here, p), w["g_channel"]
-                        if not facts.flat:
-                            b.call("void", "copy_gradient", [
-                                ("ptr", g_geometry), ("ptr", here), ("i64", p), ("i64", pixels), ("i64", w["outputs"]),
-                                ("ptr", copied),
-                            ], declare=False)  # fmt: skip
-                            source, step = copied, str(CHUNK)
-                        to = b.gep(compute, transposed, b.mul(b.mul(i, pixels), tile.columns))
-                        b.call("void", "transpose_chunk", [
-                            ("ptr", source), ("i64", step), ("ptr", to), ("i64", panel_step), ("i64", w["outputs"]),
-                            ("i64", pixels),
-                        ], declare=False)  # fmt: skip
-
-                    b.loop(0, images, 1, transpose)
-                    plane = b.gep(compute, planes, b.add(b.mul(y, q["pitch"]), x))
-
-                    following = b.add(p, pixels)
-                    in_image = b.op(f"icmp slt i64 {following}, {b.mul(q['height'], q['width'])}")
-                    next_block = b.mul(images, w["g_batch"])
-                    next_g = b.gep(memory, gradient, b.op(f"select i1 {in_image}, i64 {following}, i64 {next_block}"))
-
-                    def fetch(r: str) -> None:
-                        """Fetch the channels of the next chunk of g that are this tile's share."""
-                        low = b.op(f"udiv i64 {b.mul(r, w['outputs'])}, {taps}")
-                        high = b.op(f"udiv i64 {b.mul(b.min(b.add(r, tile.rows), taps), w['outputs'])}, {taps}")
-
-                        def image(i: str) -> None:
-                            start = b.gep(memory, next_g, b.mul(i, w["g_batch"]))
-                            b.loop(low, high, 1, lambda o: fetch_lines(
-                                b, facts.element, b.gep(memory, start, b.mul(o, w["g_channel"])), pixels
-                            ))  # fmt: skip
-
-                        b.loop(0, images, 1, image)
-
-                    def panel(o: str) -> None:
-                        lanes = b.min(tile.columns, b.sub(w["padded"], o))
-                        gradient_o = b.gep(compute, transposed, b.mul(o, panel_step))
-                        is_first = b.op(f"icmp eq i64 {o}, 0")
-
-                        def tap_tile(r: str) -> None:
-                            if facts.flat:
-                                b.when(is_first, lambda: fetch(r))
-                            b.call("void", "taps", [
-                                ("ptr", b.gep("i64", table, r)), ("ptr", plane), ("i64", image_planes),
-                                ("i64", images), ("i64", q["pitch"]), ("i64", tall), ("i64", wide), ("ptr", gradient_o),
-                                ("ptr", b.gep(compute, sums, b.add(b.mul(r, w["padded"]), o))), ("i64", w["padded"]),
-                                ("i1", add), ("i64", b.min(tile.rows, b.sub(taps, r))),
-                                ("i64", b.op(f"udiv i64 {lanes}, {tile.width}")),
-                            ], declare=False)  # fmt: skip
-
-                        b.loop(0, taps, tile.rows, tap_tile)
-
-                    b.loop(0, w["padded"], tile.columns, panel)
-
-                b.loop(0, columns, w["chunk_columns"], chunk)
-
-            b.loop(0, rows, w["chunk_rows"], chunk_row)
-
-        b.loop(first, after, 1, block)
-
-    b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")
-
-
-def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
-    """Text of `transpose_chunk(source, step, transposed, panel_step, outputs, pixels)`: rows o, `step` apart, to panels
-    [p][columns].
-
-    Panels are `panel_step` pixels apart; pixels are written up to a multiple of the width. Lanes beyond the last output repeat it.
-    """
-    width, size = tile.width, element.compute_bytes
-    type_ = vector(element.compute, width)
-    last = b.sub("%outputs", 1)
-
-    def outputs(o: str) -> None:
-        panel = b.mul(b.sdiv(o, tile.columns), tile.columns)
-        target = b.gep(element.compute, "%transposed", b.add(b.mul(panel, "%panel_step"), b.sub(o, panel)))
-        lines = [b.gep(element.compute, "%source", b.mul(b.min(b.add(o, i), last), "%step")) for i in range(width)]
-
-        def pixels(p: str) -> None:
-            if width == 1:
-                rows = [b.load(type_, b.gep(element.compute, lines[0], p), size)]
-            else:
-                mask = bit_mask(b, width, 0, b.sub("%pixels", p))
-                rows = [
-                    b.masked_load(element.compute, width, b.gep(element.compute, at, p), mask, size) for at in lines
-                ]
-            to = b.gep(element.compute, target, b.mul(p, tile.columns))
-            for i, row in enumerate(transpose_vectors(b, element.compute, width, rows)):
-                b.store(type_, row, b.gep(element.compute, to, i * tile.columns), size)
-
-        b.loop(0, "%pixels", width, pixels)
-
-    b.loop(0, "%outputs", width, outputs)
-    return b.function(
-        "define internal void @transpose_chunk(ptr noalias %source, i64 %step, ptr noalias %transposed, i64 %panel_step, i64 %outputs, "
-        "i64 %pixels) noinline #0"
-    )
 
 
 def _emit_sum(facts: Facts, dense: bool, key: str, target: Target) -> str:

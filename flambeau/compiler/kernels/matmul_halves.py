@@ -32,12 +32,11 @@ from flambeau.compiler.kernels.matmul_parts import (
     PartsDriver,
     Regions,
     Visit,
-    choose_tiles,
     parts_module,
     parts_word_names,
     parts_words,
-    tiles_function,
 )  # fmt: skip
+from flambeau.compiler.kernels.matmul_parts_micro import choose_tiles, tiles_function
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES as PARTS_STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES

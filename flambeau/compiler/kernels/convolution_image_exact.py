@@ -1,0 +1,98 @@
+"""Convolutions of small images by the matrix unit: the multiply-adds for what halves and parts do not hold (see convolution_images.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Function
+from flambeau.compiler.kernels.convolution_patches import bit_mask
+from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.matmul_element import element_of
+from flambeau.compiler.kernels.matmul_packed import native
+from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
+from flambeau.compiler.kernels.matmul_tile_pack import LANES
+from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+from flambeau.compiler.tile.contract import Operands, contract
+from flambeau.dtypes import float32
+
+WIDTH: Final = 16
+_EXACT_OUTPUTS: Final = 8  # output channels that use a vector of images in multiply-adds
+FUNCTIONS: Final = ("tiles_parts", "exact", "tiles_halves")
+POINTERS: Final = ("steps", "weights", "source", "kernel", "out", "scratch", *FUNCTIONS)
+NAMES: Final = (
+    *POINTERS, "groups", "panels", "splits", "pixel_blocks", "pixels", "width", "batch", "image_blocks", "channel_blocks", "block_channels",
+    "panel_steps", "chunks", "notes_at", "elements", "panel_bytes", "panels_at", "rows", "channels", "taps_y", "taps_x", "source_height",
+    "source_width", "up_y", "up_x", "base_y", "base_x", "tap_y", "tap_x", "down_y", "down_x", "source_batch", "source_channel", "out_batch",
+    "out_row", "kernel_group", "kernel_row", "kernel_channel", "kernel_y", "kernel_x", "scratch_bytes", "sums_at", "table_at",
+)  # fmt: skip
+ENTRY: Final = 24  # bytes of a tap in a list: offset of its weights and of its pixel in bytes; of its weight in elements, and pixel
+
+
+def exact_function() -> Function:
+    key = "convolution:images:exact"
+    return native(key, _exact)
+
+
+def _exact(name: str, b: Builder) -> str:
+    """Text of `name(args, table, counts, group, image, images, output, outputs, pixels, sums)`: a panel's sums by multiply-adds. The
+    lanes of a vector are images; sums of 32 channels are added up."""
+    w = load_words(b, "%args", len(POINTERS), NAMES)
+    floats = f"<{WIDTH} x float>"
+    zeros = [(floats, "zeroinitializer")] * _EXACT_OUTPUTS
+    order = "<" + ", ".join(f"i64 {i}" for i in range(WIDTH)) + ">"
+    offsets = b.op(f"mul <{WIDTH} x i64> {order}, {b.splat('i64', WIDTH, w['source_batch'])}")
+    gather = f"llvm.masked.gather.v{WIDTH}f32.v{WIDTH}p0"
+    b.declarations.add(f"declare {floats} @{gather}(<{WIDTH} x ptr>, i32, <{WIDTH} x i1>, {floats})")
+    list_bytes = b.mul(b.mul(w["taps_y"], w["taps_x"]), ENTRY)
+    first_channel = b.mul(b.mul("%group", w["channels"]), w["source_channel"])
+    kernel = b.gep("float", w["kernel"], b.add(b.mul("%group", w["kernel_group"]), b.mul("%output", w["kernel_row"])))
+    last = b.sub("%outputs", 1)
+
+    def pixel(i: str) -> None:
+        entries, count = b.gep("i8", "%table", b.mul(i, list_bytes)), b.load("i64", b.gep("i64", "%counts", i), 8)
+
+        def outputs(o: str) -> None:
+            kernels = [b.gep("float", kernel, b.mul(b.min(b.add(o, j), last), w["kernel_row"])) for j in range(_EXACT_OUTPUTS)]
+
+            def some_images(n: str) -> None:
+                mask = bit_mask(b, WIDTH, 0, b.sub("%images", n))
+                image = b.gep("float", w["source"], b.add(b.mul(b.add("%image", n), w["source_batch"]), first_channel))
+
+                def block(c0: str, *totals: str) -> list[str]:
+                    def channel(c: str, *block_sums: str) -> list[str]:
+                        line = b.gep("float", image, b.mul(c, w["source_channel"]))
+                        along = b.mul(c, w["kernel_channel"])
+
+                        def tap(e: str) -> Iterator[Operands[str, str]]:
+                            entry = b.gep("i8", entries, b.mul(e, ENTRY))
+                            source = b.op(f"udiv i64 {b.load('i64', b.gep('i64', entry, 1), 8)}, {STEP_BYTES}")
+                            weight_at = b.add(along, b.load("i64", b.gep("i64", entry, 2), 8))
+                            lanes = b.op(f"getelementptr float, ptr {b.gep('float', line, source)}, <{WIDTH} x i64> {offsets}")
+                            arguments = [(f"<{WIDTH} x ptr>", lanes), ("i32", "4"), (f"<{WIDTH} x i1>", mask), (floats, "zeroinitializer")]
+                            value = b.call(floats, gather, arguments, declare=False)
+                            yield [value], (b.splat("float", WIDTH, b.load("float", b.gep("float", k, weight_at), 4)) for k in kernels)
+
+                        add = partial(element_of(float32).multiply_add, b, WIDTH)
+                        return contract(b, count, [(floats, value) for value in block_sums], add=add, read=tap)
+
+                    block_sums = b.loop(c0, b.min(b.add(c0, LANES), w["channels"]), 1, channel, zeros)
+                    return [b.op(f"fadd {floats} {total}, {value}") for total, value in zip(totals, block_sums, strict=True)]
+
+                totals = b.loop(0, w["channels"], LANES, block, zeros)
+                for j, total in enumerate(totals):
+                    row = b.min(b.add(o, j), last)  # the last one may be written several times
+                    at = b.add(b.add(b.mul(i, SUMS_BYTES), b.mul(row, 4 * LANES)), b.mul(n, 4))
+                    b.store(floats, total, b.gep("i8", "%sums", at), 64)
+
+            b.loop(0, "%images", WIDTH, some_images)
+
+        b.loop(0, "%outputs", _EXACT_OUTPUTS, outputs)
+
+    b.loop(0, "%pixels", 1, pixel)
+    return b.function(
+        f"define void @{name}(ptr noalias %args, ptr noalias %table, ptr noalias %counts, i64 %group, i64 %image, i64 %images, i64 %output, "
+        "i64 %outputs, i64 %pixels, ptr noalias %sums) noinline #0"
+    )
