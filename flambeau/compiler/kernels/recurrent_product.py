@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +11,6 @@ from flambeau.compiler.graph import Graph, Value, contiguous_strides
 from flambeau.compiler.kernel import Kernel, Word
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.move_layout import address, reads
-from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
@@ -105,18 +103,18 @@ def product(c: Code, f: Facts, sources: list[Array], panels: Array, depth: Lanes
 
     def one(first: Lanes) -> None:
         panel = panels.at(first * depth)
-        zero = c.value(f.element, 0.0, f.lanes)
+        sums = [[c.cell(f.element, 0.0, f.lanes) for _ in range(f.vectors)] for _ in sources]
 
-        def read(index: str) -> Iterator[Operands[Lanes, Lanes]]:
-            k = c.named("i64", index)
-            yield (c.splat(source[k], f.lanes) for source in sources), [panel.load(k * f.panel + v * f.lanes, f.lanes) for v in range(f.vectors)]
+        def add(k: Lanes) -> None:
+            weights = [panel.load(k * f.panel + v * f.lanes, f.lanes) for v in range(f.vectors)]
+            for source, row in zip(sources, sums, strict=True):
+                state = c.splat(source[k], f.lanes)
+                for weight, cell in zip(weights, row, strict=True):
+                    cell.set(state.fma(weight, cell.get()))
 
-        def add(state: Lanes, weight: Lanes, total: str) -> str:
-            return state.fma(weight, c.named(f.element, total, f.lanes)).name
-
-        sums = contract(c.b, depth.name, [(zero.type, zero.name)] * (len(sources) * f.vectors), add=add, read=read)
-        for at, total in enumerate(sums):
-            r, v = divmod(at, f.vectors)
-            to.store(pitch * r + first + v * f.lanes, c.named(f.element, total, f.lanes))
+        c.for_(0, depth, add)
+        for r, row in enumerate(sums):
+            for v, cell in enumerate(row):
+                to.store(pitch * r + first + v * f.lanes, cell.get())
 
     c.for_(0, columns, one, f.panel)
