@@ -161,7 +161,7 @@ class _Attempt:
             name = f"{stem}_{sum([k.startswith(stem) for k in constants])}" if stem else self._attribute(t) or f"lifted_tensor_{len(constants)}"
             constants[name] = t.detach()
             with tracer.graph.inserting_before(first[0]) if first else tracer.graph.inserting_before(None):
-                node = tracer.graph.placeholder(f"c_{name.replace('.', '_')}")
+                node = tracer.graph.placeholder(re.sub(r"\W", "_", f"c_{name}"))
             node.meta["val"] = _static(t)
             lifted.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), name))
             return node
@@ -243,7 +243,7 @@ class _Attempt:
         saved = self.mod.state_dict(keep_vars=True)
 
         def hold(prefix: str, name: str, t: Tensor, kind: InputKind, persistent: bool | None) -> None:
-            node = tracer.graph.placeholder(f"{prefix}_{name.replace('.', '_')}")
+            node = tracer.graph.placeholder(re.sub(r"\W", "_", f"{prefix}_{name}"))
             tracer.last_input = node
             node.meta["val"] = _static(t)
             tracer.real.setdefault(id(t), (t, node))

@@ -322,6 +322,17 @@ upsample_linear1d, upsample_bilinear2d = _upsample("linear", True), _upsample("b
 upsample_trilinear3d, upsample_bicubic2d = _upsample("trilinear", True), _upsample("bicubic", True)
 
 
+def _written(name: str) -> Any:
+    def write(self: Any, *args: Any, **named: Any) -> Any:
+        return self.copy_(getattr(torch.nn.functional, name)(self, *args, **named))
+
+    write.__name__, write.__doc__ = f"{name}_", f"nn.functional.{name} in place."
+    return write
+
+
+relu6_, hardswish_, hardsigmoid_, silu_, mish_ = (_written(name) for name in ("relu6", "hardswish", "hardsigmoid", "silu", "mish"))
+
+
 # -- overloads whose parameters are in another order than those of the public function ---------------------------------------
 def _add_number(self: Any, other: Any, alpha: Any = 1) -> Any:
     return torch.add(self, other, alpha=alpha)

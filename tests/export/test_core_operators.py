@@ -111,3 +111,26 @@ def test_arguments_of_any_number_are_named_as_in_pytorch(keywords: bool) -> None
     arguments = {"z": torch.full((3,), 4.0)} if keywords else {}
     found = torch.export.load(io.BytesIO(file.getvalue())).module()(torch.ones(3), torch.full((3,), 2.0), torch.full((3,), 3.0), **arguments)
     assert found.tolist() == [7.0 + 4.0 * keywords] * 3
+
+
+@pytest.mark.parametrize("name", ["relu", "relu6", "elu", "selu", "celu", "leaky_relu", "hardtanh", "hardsigmoid", "hardswish", "silu", "mish"])
+def test_activations_in_place_of_modules_with_any_name(name: str) -> None:
+    """Modules may have names that are none of Python's: torchvision's RegNet has a `block1-0`."""
+    def program(package: Any) -> Any:
+        class Program(package.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.add_module("block1-0", package.nn.BatchNorm1d(4))
+
+            def forward(self, x: Any) -> Any:
+                return getattr(package.nn.functional, name)(getattr(self, "block1-0")(x), inplace=True)
+
+        return Program().eval()
+
+    x = _tensors()["x"] * 4
+    exported, wanted = flambeau.export.export(program(flambeau), (flambeau.tensor(x),)), program(torch)(torch.tensor(x))
+    for made in (exported, exported.run_decompositions()):
+        file = io.BytesIO()
+        flambeau.export.save(made, file)
+        _equal(torch.export.load(io.BytesIO(file.getvalue())).module()(torch.tensor(x)), wanted, True)
+        _equal(flambeau.export.load(io.BytesIO(file.getvalue())).module()(flambeau.tensor(x)), wanted, True)
