@@ -6,6 +6,7 @@ import io
 import os
 import pathlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pickle import UnpicklingError
 from typing import Any, Final
@@ -37,14 +38,19 @@ class _StorageInfo:
 _StorageInfo.__module__ = "flambeau.distributed.checkpoint.filesystem"
 
 
-def write_data(folder: str, name: str, items: Iterable[tuple[kinds.MetadataIndex, Any]], sync: bool) -> dict[kinds.MetadataIndex, _StorageInfo]:
-    """Write tensors and objects into one file, which appears whole; where each of them lies."""
+def write_data(folder: str, name: str, items: Iterable[tuple[kinds.MetadataIndex, Any]], sync: bool, bytes_as_they_are: bool = False) -> dict[
+    kinds.MetadataIndex, _StorageInfo
+]:
+    """Write tensors and objects into one file, which appears whole; where each of them lies. `bytes_as_they_are`: an io.BytesIO is what was saved already."""
     found = {}
     with replacing(os.path.join(folder, name)) as file:
         for index, value in items:
             start = file.tell()
-            stream = io.BytesIO()
-            flambeau.save(value, stream)
+            if bytes_as_they_are and isinstance(value, io.BytesIO):
+                stream = value
+            else:
+                stream = io.BytesIO()
+                flambeau.save(value, stream)
             file.write(stream.getbuffer())
             found[index] = _StorageInfo(name, start, file.tell() - start)
         if sync:
@@ -101,10 +107,33 @@ def read_metadata(folder: str) -> kinds.Metadata:
     return found
 
 
-def read_item(folder: str, info: Any) -> Any:
-    """One tensor or object."""
+def suffix_of(folder: str) -> str:
+    """How the names of the files of the checkpoint that is there end, which stays whole until the new one is: `_0`, `_1`, or "" where there is none."""
+    try:
+        old = read_metadata(folder)
+    except (OSError, UnpicklingError):
+        return ""
+    return "_1" if any(info.relative_path.endswith("_1.distcp") for info in (old.storage_data or {}).values()) else "_0"
+
+
+def remove_unused(folder: str, metadata: kinds.Metadata) -> None:
+    """Data that belongs to an older checkpoint."""
+    used = {info.relative_path for info in (metadata.storage_data or {}).values()}
+    for name in os.listdir(folder):
+        if name.startswith("__") and name.endswith(".distcp") and name not in used:
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, name))
+
+
+def read_bytes(folder: str, info: Any) -> io.BytesIO:
+    """What was saved of one tensor or object."""
     if getattr(info, "transform_descriptors", None):
         raise NotImplementedError(f"the part in {info.relative_path} is transformed by {info.transform_descriptors}: only plain parts are read")
     with open(os.path.join(folder, info.relative_path), "rb") as file:
         file.seek(info.offset)
-        return flambeau.load(io.BytesIO(file.read(info.length)), map_location="cpu")
+        return io.BytesIO(file.read(info.length))
+
+
+def read_item(folder: str, info: Any) -> Any:
+    """One tensor or object."""
+    return flambeau.load(read_bytes(folder, info), map_location="cpu")

@@ -8,104 +8,21 @@ import threading
 import time
 import uuid
 from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import flambeau
-from flambeau.distributed.checkpoint import _files, _nested
+from flambeau.distributed.checkpoint import _files, _nested, _planned
 from flambeau.distributed.checkpoint import metadata as kinds
+from flambeau.distributed.checkpoint._failures import CheckpointException
+from flambeau.distributed.checkpoint._items import metadata_of, owners_of, part, plan_of, states_of
+from flambeau.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from flambeau.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from flambeau.distributed.checkpoint.planner import LoadPlanner, SavePlanner
+from flambeau.distributed.checkpoint.storage import StorageReader, StorageWriter
 from flambeau.distributed.collectives import barrier
 from flambeau.distributed.group import get_rank, get_world_size, is_initialized
 from flambeau.distributed.objects import all_gather_object
-from flambeau.distributed.tensor._utils import compute_local_shape_and_global_offset
-from flambeau.distributed.tensor.api import DTensor, inner
-from flambeau.distributed.tensor.placement_types import Partial
 from flambeau.tensor import Tensor
-from flambeau.trace.meta import Size
-
-
-class CheckpointException(BaseException):
-    """What went wrong, by rank."""
-
-    def __init__(self, msg: str, failures: dict[int, Any]) -> None:
-        super().__init__(msg, failures)
-        self.failures = failures
-
-    def __str__(self) -> str:
-        lines = [f"(RANK {rank}) {type(error).__name__}: {error}" for rank, error in self.failures.items()]
-        return "\n".join([f"CheckpointException ranks:{self.failures.keys()}", *lines])
-
-
-@dataclass
-class _Item:
-    """One thing that a process could write."""
-
-    name: str
-    offset: tuple[int, ...] | None  # None: no tensor
-    shape: tuple[int, ...] = ()
-    whole: tuple[int, ...] = ()
-    dtype: str = ""
-    nbytes: int = 0
-
-
-def _part(name: str, t: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-    """(shape, offset, local tensor) of this process's part."""
-    if not isinstance(t, DTensor):
-        return tuple(t.shape), (0,) * t.ndim, t.detach()
-    if any(isinstance(p, Partial) for p in t.placements):
-        raise ValueError(f"Any checkpointing related operations are not supported for DTensor with partial placements: {name} has {t.placements}")
-    shape, offset = compute_local_shape_and_global_offset(t._spec.shape, t._spec.mesh, t._spec.placements)
-    return shape, offset, inner(t).detach()
-
-
-def _plan(flat: dict[str, Any]) -> list[_Item]:
-    items = []
-    for name, value in flat.items():
-        if not isinstance(value, Tensor):
-            items.append(_Item(name, None))
-            continue
-        shape, offset, local = _part(name, value)
-        if prod(shape) or not prod(value.shape):
-            items.append(_Item(name, offset, shape, tuple(value.shape), value.dtype.name, prod(shape) * local.element_size()))
-    return items
-
-
-def _owners(plans: list[list[_Item]]) -> dict[tuple[str, Any], int]:
-    """Who writes what: what several have is written by the one of them that has the least to write."""
-    holders: dict[tuple[str, Any], list[int]] = {}
-    sizes: dict[tuple[str, Any], int] = {}
-    for rank, plan in enumerate(plans):
-        for item in plan:
-            holders.setdefault((item.name, item.offset), []).append(rank)
-            sizes[item.name, item.offset] = item.nbytes
-    load = [0] * len(plans)
-    owners = {}
-    for key in sorted(holders, key=lambda k: (len(holders[k]) > 1, -sizes[k], k[0], k[1] or ())):
-        owners[key] = min(holders[key], key=lambda r: (load[r], r))
-        load[owners[key]] += sizes[key]
-    return owners
-
-
-def _metadata(plans: list[list[_Item]], paths: dict[str, tuple[Any, ...]]) -> kinds.Metadata:
-    found: dict[str, Any] = {}
-    for plan in plans:
-        for item in plan:
-            if item.offset is None:
-                found.setdefault(item.name, kinds.BytesStorageMetadata())
-                continue
-            entry = found.setdefault(
-                item.name, kinds.TensorStorageMetadata(kinds.TensorProperties(getattr(flambeau, item.dtype)), Size(item.whole), [])
-            )
-            if not any(tuple(chunk.offsets) == item.offset for chunk in entry.chunks):
-                entry.chunks.append(kinds.ChunkStorageMetadata(Size(item.offset), Size(item.shape)))
-    return kinds.Metadata(found, paths)
-
-
-def _states(state_dict: Any) -> dict[str, Any]:
-    return {key: value.state_dict() if hasattr(value, "state_dict") and hasattr(value, "load_state_dict") else value for key, value in state_dict.items()}
 
 
 class _Save:
@@ -114,33 +31,25 @@ class _Save:
     def __init__(self, state_dict: Any, writer: FileSystemWriter, group: Any, alone: bool, copies: bool) -> None:
         self.writer, self.group, self.alone = writer, group, alone or not is_initialized()
         self.rank, self.size = (0, 1) if self.alone else (get_rank(group), get_world_size(group))
-        flat, paths = _nested.flatten(_states(state_dict))
+        flat, paths = _nested.flatten(states_of(state_dict))
         os.makedirs(writer.path, exist_ok=True)
-        before = self._before() if self.rank == 0 else ""
-        mine = (_plan(flat), paths, uuid.uuid4().hex, before)
+        before = _files.suffix_of(writer.path) if self.rank == 0 else ""
+        mine = (plan_of(flat), paths, uuid.uuid4().hex, before)
         everyone: list[Any] = [mine]
         if not self.alone:
             everyone = [None] * self.size
             all_gather_object(everyone, mine, group=group)
         plans = [e[0] for e in everyone]
         self.id, self.before = everyone[0][2], everyone[0][3]
-        owners = _owners(plans)
-        self.metadata = _metadata(plans, {name: path for e in everyone for name, path in e[1].items()})
+        owners = owners_of(plans)
+        self.metadata = metadata_of(plans, {name: path for e in everyone for name, path in e[1].items()})
         self.items = []
         for item in plans[self.rank]:
             if owners[item.name, item.offset] == self.rank:
-                value = flat[item.name] if item.offset is None else _part(item.name, flat[item.name])[2]
+                value = flat[item.name] if item.offset is None else part(item.name, flat[item.name])[2]
                 if item.offset is not None:
                     value = value.clone() if copies or value.untyped_storage().nbytes() != item.nbytes else value
                 self.items.append((kinds.MetadataIndex(item.name, item.offset), value))
-
-    def _before(self) -> str:
-        """The file names of the checkpoint that is there, which stays whole until the new one is: they end with `_0.` or `_1.`."""
-        try:
-            old = _files.read_metadata(self.writer.path)
-        except (OSError, pickle.UnpicklingError):
-            return ""
-        return "_1" if any(info.relative_path.endswith("_1.distcp") for info in (old.storage_data or {}).values()) else "_0"
 
     def write(self) -> dict[Any, Any]:
         """This process's file."""
@@ -157,11 +66,7 @@ class _Save:
         self.metadata.storage_meta = kinds.StorageMeta(self.writer.path, self.id)
         self.metadata.version = _files.VERSION
         _files.write_metadata(self.writer.path, self.metadata, self.writer.sync_files)
-        used = {info.relative_path for info in self.metadata.storage_data.values()}
-        for name in os.listdir(self.writer.path):
-            if name.startswith("__") and name.endswith(".distcp") and name not in used:
-                with suppress(OSError):
-                    os.unlink(os.path.join(self.writer.path, name))
+        _files.remove_unused(self.writer.path, self.metadata)
         return self.metadata
 
     def now(self) -> kinds.Metadata:
@@ -209,19 +114,36 @@ class _Save:
 
 def _writer(storage_writer: Any, checkpoint_id: Any) -> FileSystemWriter:
     if storage_writer is None:
-        if checkpoint_id is None:
-            raise RuntimeError("`checkpoint_id` must be specified if storage_writer/storage_reader is None")
-        return FileSystemWriter(checkpoint_id)
-    if not isinstance(storage_writer, FileSystemWriter):
-        raise NotImplementedError(f"torch.distributed.checkpoint: only FileSystemWriter is there, got {type(storage_writer).__name__}")
+        return FileSystemWriter(_named(checkpoint_id))
     return storage_writer if checkpoint_id is None else FileSystemWriter(checkpoint_id, sync_files=storage_writer.sync_files)
+
+
+def _named(checkpoint_id: Any) -> Any:
+    if checkpoint_id is None:
+        raise RuntimeError("`checkpoint_id` must be specified if storage_writer/storage_reader is None")
+    return checkpoint_id
+
+
+def _own(planner: Any, planner_class: Any, default: Any, storage: Any, storage_class: Any, files: Any, what: str) -> bool:
+    """Whether the planner or the storage is somebody's own. TypeError where it is none."""
+    for value, needed, name in ((planner, planner_class, "planner"), (storage, storage_class, f"storage_{what}")):
+        if value is not None and not isinstance(value, needed):
+            raise TypeError(f"torch.distributed.checkpoint: {name} must be a {needed.__name__}, got {type(value).__name__}")
+    flat = planner is None or (type(planner) is default and planner.flatten_state_dict)
+    return not flat or (storage is not None and type(storage) is not files)
 
 
 def save(
     state_dict: Any, *, checkpoint_id: Any = None, storage_writer: Any = None, planner: Any = None, process_group: Any = None, no_dist: bool = False,
     use_collectives: bool = True,
 ) -> kinds.Metadata:  # fmt: skip
-    """Write a state, whose DTensors lie in parts, into a folder. All processes call it. A checkpoint that was there stays whole until the new one is."""
+    """Write a state, whose DTensors lie in parts, into a folder, or by a planner and a storage of one's own. All processes call it.
+
+    In a folder a checkpoint that was there stays whole until the new one is.
+    """
+    if _own(planner, SavePlanner, DefaultSavePlanner, storage_writer, StorageWriter, FileSystemWriter, "writer"):
+        writer = storage_writer if storage_writer is not None else FileSystemWriter(_named(checkpoint_id))
+        return _planned.save(state_dict, writer, checkpoint_id, planner or DefaultSavePlanner(), process_group, no_dist)
     return _Save(state_dict, _writer(storage_writer, checkpoint_id), process_group, no_dist, False).now()
 
 
@@ -230,6 +152,8 @@ def async_save(
     **options: Any,
 ) -> Future[Any]:  # fmt: skip
     """save() beside the program: the state is copied before this returns. `result()` of what is returned waits."""
+    if _own(planner, SavePlanner, DefaultSavePlanner, storage_writer, StorageWriter, FileSystemWriter, "writer"):
+        raise NotImplementedError("async_save: planners and storages of one's own write in save() only; leave the planner out, and give a FileSystemWriter")
     work = _Save(state_dict, _writer(storage_writer, checkpoint_id), process_group, False, True)
     for _, value in work.items:
         if isinstance(value, Tensor):
@@ -268,12 +192,14 @@ def load(
 
     CheckpointException where a name is missing (unless the planner allows partial loading) or a size differs.
     """
-    folder = storage_reader.path if storage_reader is not None and checkpoint_id is None else os.fspath(checkpoint_id)
-    if storage_reader is not None and not isinstance(storage_reader, FileSystemReader):
-        raise NotImplementedError(f"torch.distributed.checkpoint: only FileSystemReader is there, got {type(storage_reader).__name__}")
+    if _own(planner, LoadPlanner, DefaultLoadPlanner, storage_reader, StorageReader, FileSystemReader, "reader"):
+        reader = storage_reader if storage_reader is not None else FileSystemReader(_named(checkpoint_id))
+        _planned.load(state_dict, reader, checkpoint_id, planner or DefaultLoadPlanner(), process_group, no_dist)
+        return
+    folder = storage_reader.path if storage_reader is not None and checkpoint_id is None else os.fspath(_named(checkpoint_id))
     metadata = _files.read_metadata(folder)
     partial = bool(getattr(planner, "allow_partial_load", False))
-    states = _states(state_dict)
+    states = states_of(state_dict)
     flat, paths = _nested.flatten(states)
     try:
         with flambeau.no_grad():
@@ -295,7 +221,7 @@ def load(
                     raise RuntimeError(f"{name} is a tensor here, and something else in the checkpoint")
                 if tuple(entry.size) != tuple(value.shape):
                     raise ValueError(f"Size mismatch between saved {tuple(entry.size)} and current: {tuple(value.shape)} for {name}")
-                _, offset, local = _part(name, value)
+                _, offset, local = part(name, value)
                 _copy_in(local, offset, entry, name, metadata, folder)
     except (RuntimeError, ValueError, OSError, KeyError) as error:
         rank = get_rank(process_group) if is_initialized() else 0

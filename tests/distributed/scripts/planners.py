@@ -1,0 +1,179 @@
+"""Checkpoints by planners and storages of one's own, with DTensors and replicated values; writes the calls in their order, and what was loaded."""
+
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.planner import LoadItemType
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.futures import Future
+
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+dist.init_process_group("gloo", init_method=os.environ["INIT"], rank=rank, world_size=size)
+mesh = dist.device_mesh.init_device_mesh("cpu", (size,))
+what, folder = sys.argv[1], Path(sys.argv[2])
+calls, found = [], {}
+
+
+def state(scale):
+    whole = torch.arange(15.0).reshape(5, 3) * scale
+    return {"model": {"w": distribute_tensor(whole, mesh, [Shard(0)]), "b": torch.ones(4) * scale}, "step": int(7 * scale)}
+
+
+class Doubling(dcp.DefaultSavePlanner):
+    """Writes twice each tensor, and one more value than the state has."""
+
+    def create_local_plan(self):
+        calls.append("local plan")
+        return super().create_local_plan()
+
+    def create_global_plan(self, all_plans):
+        calls.append(("global plan", len(all_plans)))
+        plans, metadata = super().create_global_plan(all_plans)
+        return plans, metadata
+
+    def finish_plan(self, new_plan):
+        calls.append("finish plan")
+        return super().finish_plan(new_plan)
+
+    def transform_object(self, write_item, object):
+        return object * 2 if isinstance(object, torch.Tensor) else super().transform_object(write_item, object)
+
+
+class Renaming(dcp.DefaultLoadPlanner):
+    """Loads what has other names in the state."""
+
+    def set_up_planner(self, state_dict, metadata=None, is_coordinator=False):
+        self.outer = state_dict
+        super().set_up_planner({"model": {"w": state_dict["weight"], "b": state_dict["bias"]}}, metadata, is_coordinator)
+
+    def commit_tensor(self, read_item, tensor):
+        calls.append(("commit", read_item.dest_index.fqn, tuple(read_item.lengths)))
+
+
+class Own(dcp.DefaultLoadPlanner):
+    """The default one, as a class of one's own."""
+
+
+class Writer(dcp.StorageWriter):
+    """A pickle for each rank."""
+
+    def reset(self, checkpoint_id=None):
+        calls.append("reset")
+
+    def set_up_storage_writer(self, is_coordinator, *args, **kwargs):
+        calls.append(("set up", is_coordinator))
+
+    def prepare_local_plan(self, plan):
+        calls.append("prepare local")
+        return plan
+
+    def prepare_global_plan(self, plans):
+        calls.append("prepare global")
+        return plans
+
+    def write_data(self, plan, planner):
+        kept, results = {}, []
+        for item in plan.items:
+            value = planner.resolve_data(item)
+            value = value.tolist() if isinstance(value, torch.Tensor) else value.getvalue()
+            kept[item.index.fqn, None if item.index.offset is None else tuple(item.index.offset)] = value
+            results.append(WriteResult(item.index, len(str(value)), rank))
+        (folder / f"part{rank}").write_bytes(pickle.dumps(kept))
+        future = Future()
+        future.set_result(results)
+        return future
+
+    def finish(self, metadata, results):
+        calls.append(("finish", sorted((r.index.fqn, r.storage_data) for part in results for r in part if r.index.fqn == "model.w")))
+        metadata.storage_data = {r.index: r.storage_data for part in results for r in part}
+        (folder / "whole").write_bytes(pickle.dumps(metadata))
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id):
+        return True
+
+
+class Reader(dcp.StorageReader):
+    """What Writer has written."""
+
+    def reset(self, checkpoint_id=None):
+        calls.append("reset")
+
+    def read_metadata(self, *args, **kwargs):
+        return pickle.loads((folder / "whole").read_bytes())
+
+    def set_up_storage_reader(self, metadata, is_coordinator, *args, **kwargs):
+        self.where = metadata.storage_data
+
+    def prepare_local_plan(self, plan):
+        calls.append(("read", sorted((item.dest_index.fqn, tuple(item.lengths)) for item in plan.items if item.type == LoadItemType.TENSOR)))
+        return plan
+
+    def prepare_global_plan(self, plans):
+        return plans
+
+    def read_data(self, plan, planner):
+        import io
+
+        for item in plan.items:
+            index = MetadataIndex(item.storage_index.fqn, item.storage_index.offset)
+            offset = None if index.offset is None else tuple(index.offset)
+            value = pickle.loads((folder / f"part{self.where[index]}").read_bytes())[index.fqn, offset]
+            if item.type == LoadItemType.BYTE_IO:
+                planner.load_bytes(item, io.BytesIO(value))
+                continue
+            source = torch.tensor(value)
+            for d, (start, n) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+                source = source.narrow(d, start, n)
+            target = planner.resolve_tensor(item).detach()
+            target.copy_(source)
+            planner.commit_tensor(item, target)
+        future = Future()
+        future.set_result(None)
+        return future
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id):
+        return True
+
+
+def plain(value):
+    return value.full_tensor().tolist() if hasattr(value, "full_tensor") else value.tolist() if hasattr(value, "tolist") else value
+
+
+if what == "save":
+    dcp.save(state(1), checkpoint_id=folder / "files", planner=Doubling())
+    dcp.save(state(3), storage_writer=Writer())
+    dcp.save({"flat": torch.ones(3), "nested": {"n": 4}}, checkpoint_id=folder / "unflat", planner=dcp.DefaultSavePlanner(flatten_state_dict=False))
+dist.barrier()
+loaded = state(0)
+dcp.load(loaded, checkpoint_id=folder / "files")
+found["doubled"] = [plain(loaded["model"]["w"]), plain(loaded["model"]["b"]), loaded["step"]]
+renamed = {"weight": state(0)["model"]["w"], "bias": torch.zeros(4)}
+dcp.load(renamed, checkpoint_id=folder / "files", planner=Renaming())
+found["renamed"] = [plain(renamed["weight"]), plain(renamed["bias"])]
+unflat = {"flat": torch.zeros(3), "nested": {}}
+dcp.load(unflat, checkpoint_id=folder / "unflat", planner=dcp.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False))
+found["unflat"] = [plain(unflat["flat"]), unflat["nested"]]
+if what == "save":
+    loaded = state(0)
+    dcp.load(loaded, storage_reader=Reader())
+    found["own storage"] = [plain(loaded["model"]["w"]), plain(loaded["model"]["b"]), loaded["step"]]
+for name, call in {
+    "missing": lambda: dcp.load({"model": {"z": torch.zeros(4)}}, checkpoint_id=folder / "files", planner=Own()),
+    "size": lambda: dcp.load({"model": {"b": torch.zeros(9)}}, checkpoint_id=folder / "files", planner=Own()),
+}.items():
+    try:
+        call()
+    except BaseException as error:
+        found[name] = (type(error).__name__, sorted(error.failures))
+found["calls"] = calls
+with open(os.environ["OUT"], "wb") as file:
+    pickle.dump(found, file)
