@@ -10,8 +10,9 @@ from flambeau.devices import CPU, META, Device
 from flambeau.dtypes import dtype
 from flambeau.runtime.buffers import allocator
 from flambeau.trace.blank import blank
+from flambeau.trace.input_keys import input_key
 from flambeau.trace.meta import Meta, contiguous, meta
-from flambeau.trace.recorder import _TENSOR, bare, input_key
+from flambeau.trace.recorder import _TENSOR, bare
 from flambeau.trace.storage import Storage
 
 

@@ -24,6 +24,7 @@ from flambeau.trace.bounds import check, resolve
 from flambeau.trace.debugging import untraced
 from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, Moved, OffsetNeeded, _new, casting_body
 from flambeau.trace.from_model import MADE, settle_made
+from flambeau.trace.input_keys import input_key, known_key
 from flambeau.trace.limits import look_at_numbers, words
 from flambeau.trace.loops import ends_round
 from flambeau.trace.meta import Meta, meta
@@ -844,21 +845,6 @@ class Trace:
             root.grad_enabled, root.stepwise = self.grad_enabled, SYNC[0]
             self.roots[mode] = root
         return root
-
-
-_INPUTS: dict[Any, Any] = {}  # the keys of inputs' edges: native code compares them by identity
-
-
-def input_key(m: Meta, nbytes: int, external: bool = False) -> Any:
-    """The key of the edge that takes a tensor with this metadata, over so many bytes, as an input."""
-    key = (IN, m, nbytes, external)
-    return _INPUTS.setdefault(key, key)
-
-
-def known_key(skeleton: Any, ints: tuple[Any, ...]) -> Any:
-    """The key of an input's edge, or an alias's, of which classes.py knows all but these sizes."""
-    key = classes.input_key_of(skeleton, ints)
-    return _INPUTS.setdefault(key, key) if key[0] == IN else key
 
 
 MOST_GIVEN = 64  # of the tensors that a call is given, those that native code can make views of
