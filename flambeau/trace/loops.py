@@ -20,18 +20,19 @@ FAR: Final = LONGEST * ROUNDS  # calls of a loop of one call, or of writes: whol
 PERIOD_DEPTHS: Final = (512, 1024, 2048)  # where a loop that never observes is looked for
 
 
-def begins_again(before: Iterable[Any], op: Any, least: int = 0) -> bool:
-    """Whether a call of `op` begins another round of a short loop of `least` calls so far. `before`: the operations so far, the last one first."""
+def begins_again(before: Iterable[Any], op: Any, least: int = 0) -> int:
+    """The calls of a round, if a call of `op` begins another one of a short loop of `least` calls so far, or 0. `before`: the operations so far, the last
+    one first."""
     operations: list[Any] = []
     for operation in islice(before, FAR):
         operations.append(operation)
         if len(operations) == LONGEST and op not in operations:
-            return False
+            return 0
     for period in range(1, LONGEST + 1):
         calls = FAR if period == 1 else max(ROUNDS * period, least)
         if len(operations) >= calls and operations[period - 1] is op and operations[: calls - period] == operations[period:calls]:
-            return period == 1 or len(set(map(id, operations[:period]))) > 1
-    return False
+            return period if period == 1 or len(set(map(id, operations[:period]))) > 1 else 0
+    return 0
 
 
 def ends_round(tr: Trace, op: Any, least: int = DEPTH) -> bool:
@@ -41,7 +42,10 @@ def ends_round(tr: Trace, op: Any, least: int = DEPTH) -> bool:
         return False
     from flambeau.trace.evaluate import flush
 
+    walk, gen = tr.walk, tr.gen
     flush(tr, "loop")
+    if walk.rounds == gen:  # of a loop that runs as a whole (tiers.py), and so do the next rounds
+        walk.rounds = tr.gen
     return True
 
 

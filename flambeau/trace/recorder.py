@@ -159,9 +159,13 @@ class Trace:
         from flambeau.trace.evaluate import flush
 
         flush(self, reason)
-        counters.pieces += 1
-        self.state = self._root_for_mode(piece=True)
-        self.walk.generation = self.gen
+        self.begin_piece()
+
+    def begin_piece(self) -> None:
+        """What comes next, after a trace has ended, is a piece."""
+        if tiers.begins_piece(self):
+            counters.pieces += 1
+            self.state = self._root_for_mode(piece=True)
 
     def holding(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(*args)`. Memory that others see ends the trace at every call: here not before all is recorded that counts on its slots."""
@@ -606,7 +610,10 @@ class Trace:
             if known is not None:
                 _sort(_kinds(op, key), op, args, tensors, numbers)
                 return self._take(known, tensors, numbers)
+        state, gen = self.state, self.gen
         if ends_round(self, op):
+            if tiers.loop_in_pieces(self, state, gen, op):
+                self.begin_piece()
             return op.call(args)
         if tiers.may_cut(self) and not classes.foreseen(self.state, op, key, args, tiers.in_pieces(self)):
             from flambeau.trace.evaluate import has_plan

@@ -5,6 +5,9 @@ call begins the next one, a *piece*, at a root of its own: there it is known if 
 on from which paths have come back at least every other time: twice with the same sizes, or four times with others, as symbols cost more to record (classes.py).
 Two pieces that meet often enough become one.
 
+A loop is cut every few rounds (loops.py). What is left of it after its last cut is another path for each number of rounds. Where those numbers do not come
+back, a round is a piece, and any number of rounds is made of one piece (`loop_in_pieces`).
+
 Which path comes back is a guess that costs time if it is wrong, and nothing else: values are the same in pieces and as a whole.
 """
 
@@ -32,6 +35,11 @@ KNOWN: Final = 8  # paths that must have begun like it, before that is said
 MEETINGS: Final = 4_000  # of two pieces before they become one: a plan costs as much as that many ends of traces
 MOST_CUTS: Final = 1_024  # of a path that is never looked at: then it counts as ended
 MOST_PLACES: Final = 100_000  # that are remembered
+PAID: Final = 512  # pieces of a loop: by then they have cost as much as a plan of its rounds, some 25 ms
+NEXT: Final = -2  # the generation of the trace that begins next
+FIRST: Final = 4  # more than a disappointment takes: the first time as a whole is recorded
+SURE: Final = 8  # paths in a row that came back count at most for running a loop as a whole
+DOUBT: Final = 64  # and so many that did not against it
 
 
 class Places:
@@ -63,7 +71,47 @@ class Places:
                 counts.clear()
 
 
+class Loop:
+    """Whether the numbers of rounds of a loop come back, so that what is left after its last cut is worth a plan.
+
+    Paths in pieces tell by their ends. Where the loop runs as a whole, a path that is left where nothing is known has not come back. Each such disappointment
+    asks for twice as many paths that come back before the next try, so what wrong guesses cost is a part of what was spent anyway.
+    """
+
+    __slots__ = ("asked", "balance", "met")
+
+    def __init__(self) -> None:
+        self.met = False
+        self.balance = 0  # paths that have come back less those that have not; the loop runs as a whole while it is over 0
+        self.asked = 4  # how many must come back after the next disappointment
+
+    def ended(self, repeated: bool) -> None:
+        """A path in pieces through the loop has ended: as one before it did, or otherwise."""
+        if repeated:
+            self.balance += 1
+            if self.balance == 1:
+                self.balance = FIRST
+        elif self.met:
+            self.balance = max(self.balance - 1, -DOUBT)
+        self.met = True
+
+    def runs_as_a_whole(self) -> bool:
+        """Whether the next rounds do; if so it is taken as one that comes back, until `disappointed`."""
+        if self.balance <= 0:
+            return False
+        self.balance = min(self.balance + 1, SURE)
+        return True
+
+    def disappointed(self) -> None:
+        """What runs as a whole has come to a call that has no edge."""
+        self.balance -= 3
+        if self.balance <= 0:
+            self.balance = -self.asked
+            self.asked = min(2 * self.asked, DOUBT)
+
+
 _exact, _any_sizes = Places(SAME), Places(OTHERS)
+_loops: dict[int, Loop] = {}  # by a hash of the operations that lead into it
 OPEN: Final[list[Walk]] = []  # walks on a path in pieces, of all threads: a look at a value that is there already ends the path
 _met: dict[int, int] = {}  # by the hash of a piece and a call: how often the call came after it
 
@@ -71,22 +119,56 @@ _met: dict[int, int] = {}  # by the hash of a piece and a call: how often the ca
 class Walk:
     """Where a trace is on a path in pieces."""
 
-    __slots__ = ("calls", "cuts", "generation", "whole")
+    __slots__ = ("calls", "cuts", "generation", "loop", "period", "round_from", "rounds", "whole")
 
     def __init__(self) -> None:
         self.cuts: list[tuple[int, int]] = []  # so far: hashes of what leads to them, with sizes and without
         self.calls: list[Any] = []  # the operations before which they are
         self.generation = -1  # of the trace, if nothing but cuts has ended it since the path began
         self.whole = -1  # the generation that is recorded as a whole
+        self.loop: Loop | None = None  # the last one that the path has come through
+        self.rounds = -1  # the generation that began at a cut of a loop which runs as a whole
+        self.round_from = -1  # the first cut from which on the path in pieces is known to be a loop
+        self.period = 0  # and the cuts of a round
 
     def end(self) -> None:
         """The path has ended."""
         cuts, self.cuts, self.calls = self.cuts, [], []
+        loop, self.loop = self.loop, None
+        self.round_from = -1
         with suppress(ValueError):
             OPEN.remove(self)
         if cuts:  # another thread may have ended it
             _exact.end([exact for exact, _ in cuts])
             _any_sizes.end([any_sizes for _, any_sizes in cuts])
+            if loop is not None:
+                loop.ended(_any_sizes.ends.get(cuts[-1][1], 0) > 1)
+
+    def goes_round(self, op: Any) -> bool:
+        """Whether the path in pieces has been a loop for so long that a call of `op`, which begins another round, should begin one that runs as a whole."""
+        calls, round_from = self.calls, self.round_from
+        count = len(calls)
+        if round_from >= 0:
+            if calls[-self.period] is op:
+                return count - round_from >= PAID
+            self.round_from = -1
+        elif count >= DEPTH and (period := begins_again(reversed(calls), op)):
+            self.round_from, self.period = count, period
+        return False
+
+    def come_to(self, state: State, key: Any, trail: int) -> tuple[tuple[int, int], bool, bool]:
+        """The place of a call of the path, and whether paths come back from there: with the same sizes, with any."""
+        before, before_any = self.cuts[-1] if self.cuts else (0, 0)
+        place = hash((before, id(state), key)), hash((before_any, trail))
+        first, first_any = self.cuts[0] if self.cuts else place
+        return place, _exact.come_back(place[0], first), _any_sizes.come_back(place[1], first_any)
+
+    def cut(self, op: Any, place: tuple[int, int]) -> None:
+        """The path is cut there, before a call of `op`."""
+        if not self.cuts:
+            OPEN.append(self)
+        self.calls.append(op)
+        self.cuts.append(place)
 
 
 def in_pieces(tr: Trace) -> bool:
@@ -106,15 +188,25 @@ def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
     walk, state = tr.walk, tr.state
     if MODE[0] == PIECES:
         return True
-    if walk.cuts and (not in_pieces(tr) or len(walk.cuts) == MOST_CUTS or (len(walk.cuts) >= DEPTH and begins_again(reversed(walk.calls), op))):
+    if walk.rounds == tr.gen:  # what is left of a loop that runs as a whole
+        if walk.loop is not None:
+            walk.loop.disappointed()
+            walk.loop = None  # once a path
+        walk.whole = tr.gen
+        return False
+    if walk.cuts and (not in_pieces(tr) or len(walk.cuts) == MOST_CUTS):
         walk.end()
+    if walk.goes_round(op):
+        walk.end()
+        walk.rounds = NEXT
+        counters.paths_joined += 1
+        return True
     trail = hash((_trail(state), op))
-    before, before_any = walk.cuts[-1] if walk.cuts else (0, 0)
-    exact, any_sizes = hash((before, id(state), key)), hash((before_any, trail))
-    first, first_any = walk.cuts[0] if walk.cuts else (exact, any_sizes)
-    back, others_back = _exact.come_back(exact, first), _any_sizes.come_back(any_sizes, first_any)
+    place, back, others_back = walk.come_to(state, key, trail)
     if back or others_back or (state.depth > SHORT and not planned()):
         walk.whole = tr.gen
+        if back:
+            walk.rounds, walk.loop = tr.gen, None
         counters.paths_joined += 1
         return False
     if tr.tensors:
@@ -124,10 +216,44 @@ def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
             return False
         if len(_met) > MOST_PLACES:
             _met.clear()
-    if not walk.cuts:
-        OPEN.append(walk)
-    walk.calls.append(op)
-    walk.cuts.append((exact, any_sizes))
+    walk.cut(op, place)
+    return True
+
+
+def begins_piece(tr: Trace) -> bool:
+    """Whether the trace that begins after a cut is a piece, and not the first rounds of a loop as a whole, at the root of whole paths."""
+    walk = tr.walk
+    if walk.rounds == NEXT:
+        walk.rounds = walk.whole = tr.gen
+        return False
+    walk.generation = tr.gen
+    return True
+
+
+def loop_in_pieces(tr: Trace, state: State, gen: int, op: Any) -> bool:
+    """After a trace has ended at `state` because a call of `op` begins another round of a loop: whether each round from here is a piece."""
+    if MODE[0] != MIXED:
+        return False
+    walk = tr.walk
+    if walk.rounds == tr.gen and walk.loop is not None:
+        return False
+    if walk.cuts and walk.generation != gen:
+        walk.end()
+    trail = hash((_trail(state), op))
+    loop = _loops.get(trail)
+    if loop is None:
+        if len(_loops) > MOST_PLACES:
+            _loops.clear()
+        loop = _loops[trail] = Loop()
+    walk.loop = loop
+    if walk.rounds == tr.gen:  # the path that leads here has come back, or has gone round for long
+        loop.balance = max(loop.balance, FIRST)
+        return False
+    if loop.runs_as_a_whole():
+        walk.rounds = tr.gen
+        return False
+    place, _, _ = walk.come_to(state, op, trail)
+    walk.cut(op, place)
     return True
 
 

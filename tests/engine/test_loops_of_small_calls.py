@@ -27,6 +27,7 @@ def forget_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "_exact", tiers.Places(tiers.SAME))
     monkeypatch.setattr(tiers, "_any_sizes", tiers.Places(tiers.OTHERS))
     monkeypatch.setattr(tiers, "_met", {})
+    monkeypatch.setattr(tiers, "_loops", {})
 
 
 def settle(call: str, sizes: tuple[int, ...], most: int) -> None:

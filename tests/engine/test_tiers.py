@@ -29,6 +29,8 @@ def mode(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = tiers.MODE[0]
     monkeypatch.setattr(tiers, "_exact", tiers.Places(tiers.SAME))
     monkeypatch.setattr(tiers, "_any_sizes", tiers.Places(tiers.OTHERS))
+    monkeypatch.setattr(tiers, "_met", {})
+    monkeypatch.setattr(tiers, "_loops", {})
     yield
     tiers.MODE[0] = before
 
@@ -268,6 +270,60 @@ def test_a_path_that_is_never_looked_at_is_not_kept_for_ever() -> None:
         x = operations[number % 5](x)
         assert len(local.main.walk.cuts) <= tiers.MOST_CUTS
     assert x.isfinite().all()
+
+
+def test_a_loop_is_known_at_some_point_whatever_came_before() -> None:
+    """Many paths begin as its rounds do and end otherwise. They had made pieces of it without end, as most paths from there had not come back."""
+    tiers.MODE[0] = tiers.MIXED
+    operations = [torch.sin, torch.cos, torch.tanh, torch.sigmoid, torch.neg]
+    start = torch.ones(3, 6)
+    start.tolist()
+    number = 1
+    for _ in range(100):
+        x = torch.tanh(start)
+        for _ in range(6):
+            number = number * 16807 % 2147483647
+            x = operations[number % 5](x)
+        x.sum().item()
+    for body in ((torch.tanh,), (torch.tanh, torch.sin)):
+        x, before = start, counters.pieces
+        for _ in range(2 * tiers.PAID):
+            for operation in body:
+                x = operation(x)
+        assert counters.pieces - before <= tiers.PAID + 100
+        before = counters.pieces
+        for _ in range(300):
+            for operation in body:
+                x = operation(x)
+        assert counters.pieces == before
+
+
+def test_numbers_of_rounds_that_do_not_come_back_make_no_plans_of_their_own() -> None:
+    """What is left of a loop after its last cut had been another path, with a plan of 20 to 150 ms, for each number of rounds."""
+    tiers.MODE[0] = tiers.MIXED
+    weight = torch.randn(5, 5, requires_grad=True)
+
+    def step(rounds: int, function: Any = torch.tanh) -> float:
+        h = torch.ones(2, 5)
+        for _ in range(rounds):
+            h = function(h @ weight)
+        loss = h.sum()
+        weight.grad = None
+        loss.backward()
+        return loss.item()  # type: ignore[no-any-return]
+
+    for rounds in (40, 33, 51, 38):
+        step(rounds)
+    before = counters.plans_made
+    for rounds in range(41, 51):
+        step(rounds)
+    assert counters.plans_made - before <= 2
+    for _ in range(32):  # a number that does come back, after the seventeenth time: as a whole
+        step(60, torch.sin)
+    pieces = counters.pieces
+    for _ in range(4):
+        step(60, torch.sin)
+    assert counters.pieces - pieces < 4 * 60, "rounds forward and back were pieces of their own: 120 a step"
 
 
 def test_a_wrong_guess_is_given_up() -> None:
