@@ -164,3 +164,16 @@ def test_errors_are_no_larger_than_those_of_pytorch() -> None:
     for want, a, b in zip(all_of(torch, exact), mine, theirs, strict=True):
         error, bound = (np.sqrt(((x - want) ** 2).mean()) for x in (a, b))
         assert error <= 1.1 * bound
+
+
+def test_hooks_of_the_result_see_no_second_gradient() -> None:
+    """A gradient that is differentiated again leads to the inputs past the result, whose hook is called for its own gradient alone (in PyTorch, too)."""
+    found = []
+    for m in (torch, ft):
+        q = m.linspace(-1, 1, 12, dtype=m.float64).reshape(1, 4, 3).requires_grad_()
+        result = m.nn.functional.scaled_dot_product_attention(q, q * 0.5, q, dropout_p=0.0)
+        result.register_hook(lambda g: g * 0.5)
+        (first,) = m.autograd.grad((result.abs() + 0.5).sqrt().sum(), q, create_graph=True)
+        (second,) = m.autograd.grad(first.sin().sum() + result.sum(), q)
+        found.append((first.tolist(), second.tolist()))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-10)

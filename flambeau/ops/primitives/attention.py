@@ -14,6 +14,7 @@ from flambeau.ops.primitive import constant, primitive, same_dtype
 from flambeau.ops.primitives.contract import matmul
 from flambeau.ops.primitives.pointwise import exp_weight
 from flambeau.trace.meta import Meta
+from flambeau.trace.recorder import local
 
 
 def _in_order_of(like: Meta, shape: tuple[int, ...], dtype_: dtypes.dtype) -> Value:
@@ -43,6 +44,8 @@ def _attention_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
 @primitive("attention", _attention_rule)
 def attention(c, g, g_lse):
     out, lse = c.output(0), c.output(1)
+    if local.trace.grad_enabled:  # create_graph: a second gradient leads past the user's value and its hooks (in PyTorch to the softmax)
+        out, lse = attention(*[c.input(i) for i in range(c.count)], **c.attrs)
     if g is None:
         g = out.detach() * 0
     delta = (g.to(lse.dtype) * out.to(lse.dtype)).sum(-1)
