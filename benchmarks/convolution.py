@@ -86,9 +86,7 @@ def convolution(torch: Any, case: tuple[int, ...]) -> list[tuple[str, float, Pro
         tx, tw, tg = (torch.from_numpy(a) for a in (x, weight, g))
 
         def backward(*wanted: bool) -> Callable[[], object]:
-            return lambda: torch.ops.aten.convolution_backward(
-                tg, tx, tw, None, [s, s], [p, p], [1, 1], False, [0, 0], groups, list(wanted)
-            )
+            return lambda: torch.ops.aten.convolution_backward(tg, tx, tw, None, [s, s], [p, p], [1, 1], False, [0, 0], groups, list(wanted))
 
         theirs = [
             lambda: torch.conv2d(tx, tw, None, s, p, 1, groups),

@@ -133,12 +133,8 @@ def main() -> None:
             text += f" {flops / min(times[0]):7.1f} (median {flops / middle:6.1f}) {middle * 1e6:9.1f} us"
             if torch is not None:
                 ratio = np.median(np.array(times[1]) / np.array(times[0]))
-                text += (
-                    f"  torch {flops / min(times[1]):7.1f} (median {flops / np.median(times[1]):6.1f})  x{ratio:.2f}"
-                )
-            print(
-                text + f"  {flops / min(times[0]) / (top * count) * 100 * (d.itemsize / 4):3.0f} % of peak", flush=True
-            )
+                text += f"  torch {flops / min(times[1]):7.1f} (median {flops / np.median(times[1]):6.1f})  x{ratio:.2f}"
+            print(text + f"  {flops / min(times[0]) / (top * count) * 100 * (d.itemsize / 4):3.0f} % of peak", flush=True)
 
 
 if __name__ == "__main__":

@@ -306,9 +306,7 @@ _LINALG_METHODS = (
     "cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve matrix_exp matrix_power orgqr ormqr pinverse qr slogdet "
     "svd triangular_solve".split()
 )
-_LAZY_NAMES |= dict.fromkeys(
-    (*_LINALG_METHODS, "chain_matmul", "frobenius_norm", "lu_unpack", "nuclear_norm"), "flambeau.ops.linalg.legacy"
-)
+_LAZY_NAMES |= dict.fromkeys((*_LINALG_METHODS, "chain_matmul", "frobenius_norm", "lu_unpack", "nuclear_norm"), "flambeau.ops.linalg.legacy")
 for _name in _LINALG_METHODS:
     setattr(Tensor, _name, _lazy_method(_name, "flambeau.ops.linalg.legacy"))
 _LAZY_NAMES |= dict.fromkeys(
@@ -341,9 +339,7 @@ _LAZY_NAMES |= dict.fromkeys(
     "flambeau.quantized.schemes",
 )  # fmt: skip
 _LAZY_NAMES |= {"i0": "flambeau.ops.special_bessel"} | dict.fromkeys(("polygamma", "igamma", "igammac"), "flambeau.ops.special_gamma")
-_LAZY_NAMES |= dict.fromkeys(
-    "poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad".split(), "flambeau.ops.random_rejection"
-)
+_LAZY_NAMES |= dict.fromkeys("poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad".split(), "flambeau.ops.random_rejection")
 _LAZY_NAMES |= dict.fromkeys(("stft", "istft"), "flambeau.ops.stft") | dict.fromkeys(("svd_lowrank", "pca_lowrank"), "flambeau.ops.linalg.lowrank")
 for _name in ("i0", "igamma", "igammac", "stft", "istft", "polygamma"):
     setattr(Tensor, _name, _lazy_method("polygamma_of" if _name == "polygamma" else _name, _LAZY_NAMES[_name]))
@@ -354,8 +350,8 @@ _LAZY_NAMES |= dict.fromkeys(
     "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor".split(),
     "flambeau.sparse.construct",
 ) | dict.fromkeys(
-    "smm dsmm hsmm hspmm sspaddmm resize_as_sparse_ crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy indices_copy "
-    "values_copy".split(), "flambeau.sparse.methods"
+    "smm dsmm hsmm hspmm sspaddmm resize_as_sparse_ crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy indices_copy values_copy".split(),
+    "flambeau.sparse.methods",
 )
 for _name in (
     "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_dense sparse_mask coalesce is_coalesced indices "

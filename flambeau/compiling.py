@@ -138,9 +138,7 @@ class _Passing(AbstractContextManager[None]):
 class set_stance(_Passing):
     """Accepted: nothing is compiled ahead of time that a stance could keep from it."""
 
-    def __init__(
-        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: str | Callable[..., Any] | None = None
-    ) -> None:
+    def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: str | Callable[..., Any] | None = None) -> None:
         known = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile")
         if stance not in known:
             raise RuntimeError(f"invalid torch.compile stance {stance!r}; one of {', '.join(known)}")

@@ -106,15 +106,15 @@ def not_held(d: dtype) -> NotImplementedError:
     """The error of making a tensor of a dtype that has only a name, or of making a quantized one from nothing."""
     if d in QUANTIZED:
         return NotImplementedError(f"{d!r}: tensors of this dtype are made by torch.quantize_per_tensor and torch.quantize_per_channel")
-    return NotImplementedError(
-        f"{d!r}: flambeau has no tensors of this dtype; keep the bytes in a tensor of uint8"
-    )
+    return NotImplementedError(f"{d!r}: flambeau has no tensors of this dtype; keep the bytes in a tensor of uint8")
 
 
 def __getattr__(name: str) -> dtype:
     if name in NAMED_BY_NAME:  # as pickles name them
         return NAMED_BY_NAME[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 _REAL = {complex32: float16, complex64: float32, complex128: float64}
 _COMPLEX = {float16: complex32, bfloat16: complex64, float32: complex64, float64: complex128}
 

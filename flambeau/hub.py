@@ -204,9 +204,7 @@ def _repository(github: str, force_reload: bool, trust_repo: Any, calling_fn: st
         try:
             ref = existing[0] if existing and not force_reload else _default_branch(owner, name)
         except URLError as error:
-            raise RuntimeError(
-                f"torch.hub: it is not known which branch of {owner}/{name} to use, and the internet could not be reached ({error})"
-            ) from None
+            raise RuntimeError(f"torch.hub: it is not known which branch of {owner}/{name} to use, and the internet could not be reached ({error})") from None
     path = os.path.join(hub, f"{owner}_{name}_{ref.replace('/', '_')}")
     _check_trusted(owner, name, path, trust_repo, calling_fn)
     if force_reload and os.path.exists(path):

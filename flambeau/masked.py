@@ -37,9 +37,7 @@ def _dims(dim: Dims, ndim: int) -> tuple[int, ...]:
 def _mask(input: Tensor, mask: Tensor) -> Tensor:
     """The mask as bool, of the input's shape."""
     if mask.ndim > input.ndim:
-        raise IndexError(
-            f"_input_mask expected broadcastable mask (got mask dimensionality higher than of the input: {mask.ndim} and {input.ndim})"
-        )
+        raise IndexError(f"_input_mask expected broadcastable mask (got mask dimensionality higher than of the input: {mask.ndim} and {input.ndim})")
     wide = mask if mask.shape == input.shape else torch.broadcast_to(mask, input.shape)
     return wide if wide.dtype is torch.bool else wide.to(torch.bool)
 
@@ -126,9 +124,7 @@ def mean(input: Tensor, dim: Dims = None, *, keepdim: bool | None = False, dtype
     """The mean of the unmasked elements; NaN where all are masked out."""
     source, dtype = ("Input", input.dtype) if dtype is None else ("Optional", dtype)
     if not (dtype.is_floating_point or dtype.is_complex):
-        raise ValueError(
-            f"mean(): Could not infer output dtype. {source} dtype must be either a floating point or complex dtype. Got: {dtype}"
-        )
+        raise ValueError(f"mean(): Could not infer output dtype. {source} dtype must be either a floating point or complex dtype. Got: {dtype}")
     return sum(input, dim, keepdim=keepdim, dtype=dtype, mask=mask) / _count(input, dim, bool(keepdim), mask)
 
 
@@ -150,9 +146,7 @@ def logsumexp(input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: 
     return torch.logsumexp(x, _dims(dim, input.ndim), keepdim=keepdim).to(dtype or input.dtype)  # type: ignore[no-any-return, attr-defined]
 
 
-def logaddexp(
-    input: Tensor, other: Tensor, *, dtype: Any = None, input_mask: Tensor | None = None, other_mask: Tensor | None = None
-) -> Tensor:
+def logaddexp(input: Tensor, other: Tensor, *, dtype: Any = None, input_mask: Tensor | None = None, other_mask: Tensor | None = None) -> Tensor:
     """log(exp(input) + exp(other)), where masked elements count as log 0."""
     x = _filled(input, input_mask, "logaddexp", -math.inf)
     y = _filled(other, other_mask, "logaddexp", -math.inf)
@@ -168,9 +162,7 @@ def norm(
     return torch.linalg.vector_norm(x, ord, _dims(dim, input.ndim), bool(keepdim), dtype=dtype or input.dtype)  # type: ignore[no-any-return]
 
 
-def _variance(
-    input: Tensor, dim: Dims, unbiased: bool | None, correction: float | None, keepdim: bool | None, dtype: Any, mask: Tensor | None
-) -> Tensor:
+def _variance(input: Tensor, dim: Dims, unbiased: bool | None, correction: float | None, keepdim: bool | None, dtype: Any, mask: Tensor | None) -> Tensor:
     if unbiased is not None and correction is not None:
         raise AssertionError("Only one of unbiased and correction may be given")
     less = float(correction) if correction is not None else 1.0 if unbiased is None or unbiased else 0.0

@@ -146,7 +146,7 @@ def likeness(a: str, b: str) -> float:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """" Did you mean dim?" for a keyword that a function has not, or nothing."""
+    """ " Did you mean dim?" for a keyword that a function has not, or nothing."""
     best = max(((likeness(name, k), k) for k in known), default=(0.0, ""))
     return f" Did you mean {best[1]}?" if best[0] >= 0.6 else ""
 

@@ -42,6 +42,7 @@ def _seed_custom_device(seed: int) -> None:
     """There is no custom device."""
     warnings.warn("Set seed for a custom device does not take effect: there is none", UserWarning, stacklevel=2)
 
+
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("random", globals())

@@ -65,6 +65,7 @@ def __getattr__(name: str) -> Any:
 
     raise missing("torch.special", name, __all__)
 
+
 from flambeau.documentation import document as _document  # noqa: E402
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 

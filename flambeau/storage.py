@@ -268,9 +268,7 @@ class UntypedStorage(_StorageBase):
 
     # -- making ---------------------------------------------------------------------------------------------------
     @classmethod
-    def from_buffer(
-        cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, *, dtype: dtype | None = None
-    ) -> UntypedStorage:
+    def from_buffer(cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, *, dtype: dtype | None = None) -> UntypedStorage:
         """A copy of elements of `dtype` in an object with the buffer protocol; byte_order is "native", "big" or "little"."""
         if dtype is None:
             raise TypeError("from_buffer(): missing argument 'dtype'")

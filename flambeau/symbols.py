@@ -183,11 +183,13 @@ class Recording:
 
     def again(self, x: Any) -> Any:
         """`x`, recorded at other sizes (a symbol, or a tuple with symbols in it), as it is at the sizes of this recording."""
+
         def symbol(x: Any) -> Any:
             value = _evaluated(x.expr, self.sizes, {})
             return _sym(value, x.expr, self) if value.__class__ is int else _sym_float(value, x.expr, self)
 
         return _mapped(x, symbol)
+
 
 OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b, "%": lambda a, b: a % b,

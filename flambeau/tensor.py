@@ -274,10 +274,7 @@ class Tensor(Methods):
                 refuse((value,), "Tensor.grad")
                 raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value).__name__}")
             if tuple(value._meta.shape) != tuple(self._meta.shape):
-                raise RuntimeError(
-                    f"assigned grad has data of a different size: the tensor has shape {tuple(self.shape)}, the gradient "
-                    f"{tuple(value.shape)}"
-                )
+                raise RuntimeError(f"assigned grad has data of a different size: the tensor has shape {tuple(self.shape)}, the gradient {tuple(value.shape)}")
             if value._meta.device is not self._meta.device:
                 raise RuntimeError(
                     f"attempting to assign a gradient with device type '{value.device}' to a tensor with device type '{self.device}'. Please ensure that "
@@ -498,9 +495,7 @@ class Tensor(Methods):
             if m.numel != 1:
                 if m.numel == 0:
                     raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
-                raise RuntimeError(
-                    f"Boolean value of Tensor with more than one value is ambiguous (shape {tuple(m.shape)}); use .any() or .all()"
-                )
+                raise RuntimeError(f"Boolean value of Tensor with more than one value is ambiguous (shape {tuple(m.shape)}); use .any() or .all()")
             return bool(self.item())
         except BaseException as error:
             shorten(error)
@@ -602,9 +597,7 @@ class Tensor(Methods):
         if id(self) in memo:
             return memo[id(self)]  # type: ignore[no-any-return]
         if not self.is_leaf:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
-            )
+            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment")
         from copy import deepcopy
 
         copied: Tensor = recorder.bare(type(self))

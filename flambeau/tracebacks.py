@@ -20,6 +20,7 @@ from flambeau.trace.wrong_calls import blame, internal, unexpected
 AT_END: Final[list[Callable[[BaseException], None]]] = []  # what adds to the words of an error that nobody has caught, before it is shown
 FULL: Final = [os.environ.get("FLAMBEAU_TRACEBACK", "") == "full"]  # flambeau.set_traceback
 
+
 def shorten(error: BaseException) -> None:
     """Take our frames out of an exception's traceback, and out of those of the exceptions that led to it."""
     unexpected(error)  # while the frames are there to tell whose fault it is

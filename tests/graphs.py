@@ -1,11 +1,11 @@
 """Building graphs by hand for tests. Shapes and dtypes come from the graph's specification (`compiler/check.py`).
 
-    b = GraphBuilder()
-    x = b.input((4, 5), float32)                 # a storage, and a view of it with that shape
-    y = b.op("add", x, b.op("exp", x))
-    b.output(y)
-    b.update(0, ...)                             # the storage of input 0 takes a new value
-    graph = b.graph
+b = GraphBuilder()
+x = b.input((4, 5), float32)                 # a storage, and a view of it with that shape
+y = b.op("add", x, b.op("exp", x))
+b.output(y)
+b.update(0, ...)                             # the storage of input 0 takes a new value
+graph = b.graph
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ class GraphBuilder:
         self.graph.inputs.append(root)
         return root
 
-    def input(
-        self, shape: Sequence[int], d: dtype, strides: Sequence[int] | None = None, offset: int = 0, extra: int = 0
-    ) -> int:
+    def input(self, shape: Sequence[int], d: dtype, strides: Sequence[int] | None = None, offset: int = 0, extra: int = 0) -> int:
         """A view of a new external storage that is as long as the layout needs, and `extra` elements longer."""
         shape = tuple(shape)
         steps = contiguous_strides(shape) if strides is None else tuple(strides)

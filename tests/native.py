@@ -68,9 +68,7 @@ def _numbers(graph: Graph, results: Any) -> Any:
     return lists
 
 
-def check_graph(
-    graph: Graph, inputs: Sequence[Any], parameters: Sequence[Any] = (), *, tolerance: float = 0.0, fuse: bool = True
-) -> Plan:
+def check_graph(graph: Graph, inputs: Sequence[Any], parameters: Sequence[Any] = (), *, tolerance: float = 0.0, fuse: bool = True) -> Plan:
     """Compile, run and compare with the reference (bit for bit if `tolerance` is 0); returns the plan."""
     expected = reference.run(graph, inputs, parameters)
     plan = compile_graph(graph, fuse=fuse, check_passes=True)

@@ -145,9 +145,7 @@ class autocast(Block):
     `enabled=False` switches autocast off inside. Regions nest. `cache_enabled` is accepted.
     """
 
-    def __init__(
-        self, device_type: str, dtype: dtypes.dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None
-    ) -> None:
+    def __init__(self, device_type: str, dtype: dtypes.dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
         settings = _settings
         self.device = device_type if device_type == "cpu" else _checked(device_type)
         self.fast_dtype = settings.dtype[device_type] if dtype is None else dtype

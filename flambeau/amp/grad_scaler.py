@@ -77,8 +77,7 @@ class GradScaler:
     def _need_scale(self, name: str) -> Tensor:
         if self._scale is None:
             raise AssertionError(
-                f"Attempted {name} but _scale is None.  "
-                "This may indicate your script did not use scaler.scale(loss or outputs) earlier in the iteration."
+                f"Attempted {name} but _scale is None.  This may indicate your script did not use scaler.scale(loss or outputs) earlier in the iteration."
             )
         return self._scale
 
@@ -190,9 +189,7 @@ class GradScaler:
         scale = self._need_scale("update")
         if new_scale is not None:
             if isinstance(new_scale, Tensor) and (new_scale.numel() != 1 or new_scale.requires_grad or new_scale.device.type != self._device):
-                raise AssertionError(
-                    "new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with requires_grad=False."
-                )
+                raise AssertionError("new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with requires_grad=False.")
             scale.fill_(float(new_scale))
         else:
             found = [v for state in self._per_optimizer_states.values() for v in state["found_inf_per_device"].values()]
@@ -269,9 +266,7 @@ class GradScaler:
         if not self._enabled:
             return
         if not state_dict:
-            raise RuntimeError(
-                "The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler."
-            )
+            raise RuntimeError("The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.")
         self._init_scale = state_dict["scale"]
         if self._scale is not None:
             self._scale.fill_(state_dict["scale"])
@@ -284,9 +279,7 @@ class GradScaler:
         state = self.__dict__.copy()
         if self._enabled:
             if self._per_optimizer_states:
-                raise AssertionError(
-                    "A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after scaler.update()."
-                )
+                raise AssertionError("A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after scaler.update().")
             state["_init_scale"] = self.get_scale()
             state["_scale"] = None
         return state

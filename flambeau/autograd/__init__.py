@@ -100,7 +100,6 @@ def __getattr__(name: str) -> Any:
     raise missing("torch.autograd", name, globals())
 
 
-
 from flambeau.documentation import document as _document
 from flambeau.ops.guard import guard as _guard
 

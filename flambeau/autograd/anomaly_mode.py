@@ -110,9 +110,7 @@ def _report(call: _Call, position: int, argument: Tensor) -> None:
         lines.append(f"Its argument {position}, of shape {tuple(argument.shape)}, holds {what} already in the forward pass.")
     if before is not None and not before.startswith(f"'{call.name}' ({call.where()})"):
         lines.append(f"The first infinity of this backward pass came from {before}.")
-    warnings.warn(
-        f"Error detected in {call.name}. Traceback of forward call that caused the error:\n{''.join(call.stack.format())}", UserWarning, stacklevel=2
-    )
+    warnings.warn(f"Error detected in {call.name}. Traceback of forward call that caused the error:\n{''.join(call.stack.format())}", UserWarning, stacklevel=2)
     raise RuntimeError(" ".join(lines))
 
 
@@ -218,9 +216,7 @@ class detect_anomaly:
 
     def __init__(self, check_nan: bool = True) -> None:
         self.check_nan = check_nan
-        warnings.warn(
-            "Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.", stacklevel=2
-        )
+        warnings.warn("Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.", stacklevel=2)
 
     def __enter__(self) -> None:
         self.prev, self.prev_check_nan = is_anomaly_enabled(), _state.check_nan
@@ -242,5 +238,3 @@ class set_detect_anomaly:
 
     def __exit__(self, *_: Any) -> None:
         set_anomaly_enabled(self.prev, self.prev_check_nan)
-
-

@@ -18,9 +18,7 @@ class _Checkpoint(Function):
     """Forward without history; backward recomputes with history, from the same random state and under the same autocast."""
 
     @staticmethod
-    def forward(
-        ctx: Any, function: Callable[..., Any], captured: Sequence[Any], preserve: bool, contexts: Any, layout: Any, anchor: Any, *inputs: Any
-    ) -> Any:
+    def forward(ctx: Any, function: Callable[..., Any], captured: Sequence[Any], preserve: bool, contexts: Any, layout: Any, anchor: Any, *inputs: Any) -> Any:
         from flambeau.ops.random import default_generator
 
         ctx.function = function

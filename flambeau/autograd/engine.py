@@ -72,7 +72,9 @@ class Engine:
         if isinstance(self.tr, Fragment):
             raise RuntimeError("an operation's body must not call backward")
         if (
-            self.tr.custom or saved or any(t._hooks for t in self.tr.hooked.values())
+            self.tr.custom
+            or saved
+            or any(t._hooks for t in self.tr.hooked.values())
             or any(boundary.tensor._post_hooks or boundary.tensor._hooks for boundary in self.tr.boundaries.values())
         ):
             # Hooks and custom functions may look at values, which ends the trace: its history must not depend on it by then.
@@ -682,8 +684,5 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
 
             g = while_switched(engine.tr.set_grad_enabled, engine.tr.grad_enabled, False, unit_gradient, t)
         elif tuple(g.shape[1:] if engine.batched else g.shape) != tuple(t.shape):
-            raise RuntimeError(
-                f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}; "
-                "they must be equal"
-            )
+            raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}; they must be equal")
         engine.seed(t, g)

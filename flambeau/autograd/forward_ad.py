@@ -100,6 +100,7 @@ class dual_level(_Mode):
     def _fresh(self) -> dual_level:
         return dual_level()
 
+
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("autograd.forward_ad", globals())

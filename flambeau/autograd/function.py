@@ -78,10 +78,7 @@ class FunctionCtx:
         from flambeau.ops.creation import zeros
 
         if self._materialize:
-            grads = [
-                zeros(tuple(m.shape), dtype=m.dtype) if g is None and m is not None else g
-                for g, m in zip(grads, self._output_metas, strict=True)
-            ]
+            grads = [zeros(tuple(m.shape), dtype=m.dtype) if g is None and m is not None else g for g, m in zip(grads, self._output_metas, strict=True)]
         results = self._function.backward(self, *grads)
         if not isinstance(results, tuple):
             results = (results,)
@@ -89,9 +86,7 @@ class FunctionCtx:
         while len(results) > count and results[-1] is None:
             results = results[:-1]
         if len(results) != count:
-            raise RuntimeError(
-                f"function {self._function.__name__}Backward returned an incorrect number of gradients (expected {count}, got {len(results)})"
-            )
+            raise RuntimeError(f"function {self._function.__name__}Backward returned an incorrect number of gradients (expected {count}, got {len(results)})")
         if not (retain or create):
             self._freed, self._saved, self._versions = True, (), ()  # they may hold the history that holds this context
         name = f"{self._function.__name__}Backward"
@@ -131,9 +126,7 @@ class Function:
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         """(output, out_dims) for arguments with a batch at `in_dims`."""
-        raise NotImplementedError(
-            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True."
-        )
+        raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True.")
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:

@@ -72,8 +72,7 @@ _OF_INPUT = "The vector v can only be None if the input to the user-provided fun
 _STRICT = {
     "outputs": "Output {i} of the user-provided function does not require gradients. The outputs must be computed in a differentiable manner from "
     "the input when running in strict mode.",
-    "grad_inputs": "The gradient with respect to input {i} is independent of the inputs of the user-provided function. This is not allowed in "
-    "strict mode.",
+    "grad_inputs": "The gradient with respect to input {i} is independent of the inputs of the user-provided function. This is not allowed in strict mode.",
     "jacobian": "While computing the hessian, found that the jacobian of the user-provided function with respect to input {i} is independent of "
     "the input. This is not allowed in strict mode. You should ensure that your function is twice differentiable and that the jacobian depends on "
     "the inputs (this would be violated by a linear function for example).",
@@ -127,9 +126,7 @@ def _gradients(
     pairs = [(o, w) for o, w in zip(outputs, weights or [None] * len(outputs), strict=True) if o is not None and o.requires_grad]
     if not pairs:
         return (None,) * len(inputs)
-    return autograd.grad(
-        [o for o, _ in pairs], list(inputs), [w for _, w in pairs], retain, create_graph, allow_unused=True, is_grads_batched=batched
-    )
+    return autograd.grad([o for o, _ in pairs], list(inputs), [w for _, w in pairs], retain, create_graph, allow_unused=True, is_grads_batched=batched)
 
 
 def _outputs(func: Callable[..., Any], inputs: Sequence[Any], name: str, strict: bool) -> tuple[bool, tuple[Any, ...]]:
@@ -235,8 +232,7 @@ def _rows_of(number: int, output: Any, inputs: Sequence[Any], strict: bool, crea
                 raise RuntimeError(f"Output {number} of the user-provided function is independent of input {i}. This is not allowed in strict mode.")
             if g is not None and strict and create_graph and not g.requires_grad:
                 raise RuntimeError(
-                    f"The jacobian of the user-provided function is independent of input {number}. This is not allowed in strict mode when "
-                    "create_graph=True."
+                    f"The jacobian of the user-provided function is independent of input {number}. This is not allowed in strict mode when create_graph=True."
                 )
             columns[i].append(zeros_like(t.detach()) if g is None else g)
     return tuple([stack(c) if c else t.new_zeros((0, *t.shape)) for c, t in zip(columns, inputs, strict=True)])
@@ -252,9 +248,7 @@ def _forward_jacobian(func: Callable[..., Any], inputs: Any, strict: bool, vecto
         )
     is_tuple, given = _as_tuple(inputs, "inputs", "jacobian")
     if not vectorize:
-        raise NotImplementedError(
-            "Computing Jacobian using forward-AD or forward-over-reverse Hessian isonly implemented for `vectorize=True`."
-        )
+        raise NotImplementedError("Computing Jacobian using forward-AD or forward-over-reverse Hessian isonly implemented for `vectorize=True`.")
     return jacfwd(func, tuple(range(len(given))) if is_tuple else 0)(*given)
 
 
@@ -320,6 +314,7 @@ def hvp(func: Callable[..., Any], inputs: Tensors, v: Tensors | None = None, cre
         _check(second, "hessian", strict)
     found = _filled(_transposed(second, weights, directions, create_graph), tracked, strict, create_graph, "double_back_trick")
     return _results(output, create_graph), _unpacked(_results(found, create_graph), is_tuple)
+
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 

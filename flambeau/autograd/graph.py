@@ -202,6 +202,7 @@ def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
 def set_override_stale_capture_stream(enabled: bool) -> None:
     """Accepted: there are no streams."""
 
+
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("autograd.graph", globals())

@@ -18,9 +18,7 @@ def _child(module: str, case: Case) -> tuple[float, float, float]:
     """Seconds of one call in a fresh process (infinity if it failed), its peak of memory in bytes, and its floor in seconds."""
     root = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        [sys.executable, "-m", "flambeau.cli.bench_child", module, case.name], capture_output=True, text=True, env=environment
-    )
+    done = subprocess.run([sys.executable, "-m", "flambeau.cli.bench_child", module, case.name], capture_output=True, text=True, env=environment)
     if done.returncode:
         print(f"{case.name} ({module}) failed:\n{done.stderr}", file=sys.stderr)
         return float("inf"), 0.0, 0.0
@@ -101,6 +99,17 @@ def bench(names: Sequence[str], insist: bool, rounds: int, markdown: bool, sweep
                 theirs = min(theirs, seconds)
         known = theirs != float("inf")
         ratio = f"{theirs / ours:.2f}" if known and ours != float("inf") else "-"
-        print(line.format(case.name, _time(ours), _time(theirs) if known else "-", ratio, f"{case.wanted:g}" if case.wanted else "-",
-                          _time(floor), f"{100 * floor / ours:.0f} %", *([f"{p / 2**20:.0f}" for p in peaks] if memory else ())), flush=True)
+        print(
+            line.format(
+                case.name,
+                _time(ours),
+                _time(theirs) if known else "-",
+                ratio,
+                f"{case.wanted:g}" if case.wanted else "-",
+                _time(floor),
+                f"{100 * floor / ours:.0f} %",
+                *([f"{p / 2**20:.0f}" for p in peaks] if memory else ()),
+            ),
+            flush=True,
+        )
     return 0

@@ -143,9 +143,7 @@ def documented(function: Any, name: str) -> list[list[Parameter]]:
             continue
         plain = [*arguments.posonlyargs, *arguments.args]
         lack = len(plain) - len(arguments.defaults)
-        parameters = [
-            Parameter(a.arg, "positional", None if i < lack else _literal(arguments.defaults[i - lack])) for i, a in enumerate(plain)
-        ]
+        parameters = [Parameter(a.arg, "positional", None if i < lack else _literal(arguments.defaults[i - lack])) for i, a in enumerate(plain)]
         if arguments.vararg is not None:
             parameters.append(Parameter(arguments.vararg.arg, "*", None))
         for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):

@@ -211,7 +211,7 @@ def _plan(number: int, record: _Record, roofs: Sequence[Roof], whole: float, is_
             f'<td class="l w">{by}</td></tr>'
         )
     head = "".join(
-        f'<th{" class=l" if name in ("kernel", "nodes", "lines (their nodes)") else ""}>{name}</th>'
+        f"<th{' class=l' if name in ('kernel', 'nodes', 'lines (their nodes)') else ''}>{name}</th>"
         for name in ("phase", "kernel", "tasks", "bytes", "operations", "floor/us", "taken/us", "share", "", "nodes", "lines (their nodes)")
     )
     notes = list(dict.fromkeys(note for step in plan.steps for note in step.notes))

@@ -130,6 +130,7 @@ def image_sizes(torch: Any, seed: int) -> Step:
 
 def boxes(torch: Any, seed: int) -> Step:
     """A detector's last part: masks, suppression by hand, nonzero, sort, unique. Sizes depend on values."""
+
     def step(i: int) -> Any:
         corners = torch.rand(120, 2) * 80
         found = torch.cat((corners, corners + torch.rand(120, 2) * 30 + 1), 1)

@@ -67,7 +67,7 @@ def _script() -> tuple[str, bytes]:
     """The command torchrun, which pip makes of a wheel's entry points: its path from site-packages, and its text."""
     name, target = _COMMAND.split(" = ")
     module, _, function = target.partition(":")
-    text = f"#!{sys.executable}\nimport sys\n\nfrom {module} import {function}\n\nif __name__ == \"__main__\":\n    sys.exit({function}())\n"
+    text = f'#!{sys.executable}\nimport sys\n\nfrom {module} import {function}\n\nif __name__ == "__main__":\n    sys.exit({function}())\n'
     return os.path.relpath(_commands() / name, _site()), text.encode()
 
 

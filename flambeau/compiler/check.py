@@ -24,9 +24,7 @@ _REAL_FLOAT_ONLY = frozenset("erf erf_plus_one erfc erfinv lgamma digamma isnan 
 _COMPLEX_TOO = frozenset("isnan".split())
 _BITS = frozenset("bitwise_and bitwise_or bitwise_xor bitwise_not".split())
 _SHIFTS = frozenset("shift_left shift_right".split())
-_NO_COMPLEX = frozenset(
-    "floor ceil trunc round div_floor div_trunc remainder fmod maximum minimum fmax fmin lt le gt ge".split()
-)
+_NO_COMPLEX = frozenset("floor ceil trunc round div_floor div_trunc remainder fmod maximum minimum fmax fmin lt le gt ge".split())
 _MODES = frozenset("set add prod amax amin".split())
 
 
@@ -153,9 +151,7 @@ def _contract(node: Node, xs: list[Value]) -> Result:
         x_shape, w_shape = b.shape, tuple(node.attr("shape"))
     _require(len(x_shape) == len(w_shape) == 4, f"{node.op}: shapes {x_shape} and {w_shape} must be 4-d")
     _require(x_shape[1] == w_shape[1] * groups and w_shape[0] % groups == 0, f"{node.op}: {x_shape}, {w_shape}, {groups}")
-    space = tuple(
-        (x_shape[2 + i] + 2 * padding[i] - dilation[i] * (w_shape[2 + i] - 1) - 1) // stride[i] + 1 for i in range(2)
-    )
+    space = tuple((x_shape[2 + i] + 2 * padding[i] - dilation[i] * (w_shape[2 + i] - 1) - 1) // stride[i] + 1 for i in range(2))
     out_shape = (x_shape[0], w_shape[0], *space)
     if node.op == "convolution":
         return [(out_shape, a.dtype)]
@@ -360,9 +356,7 @@ def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
-def _check_bounds(
-    name: str, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, d: dtype, base: Value
-) -> None:
+def _check_bounds(name: str, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, d: dtype, base: Value) -> None:
     """Every element of the layout lies inside the buffer of `base`."""
     if prod(shape) == 0:
         return

@@ -64,9 +64,7 @@ class Domain:
                 step *= self.sizes[loop]
         return out
 
-    def align(
-        self, known: Iterable[Factor], shape: Sequence[int], strides: Sequence[int]
-    ) -> list[tuple[int, ...] | None]:
+    def align(self, known: Iterable[Factor], shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, ...] | None]:
         """Loops of each dimension of (shape, strides) such that its addresses are those of the `known` loops.
 
         A dimension of stride 0 (broadcast) gets None. May split loops (harmless). Raises Mismatch.
@@ -112,6 +110,4 @@ def broadcast_strides(value: Value, shape: Sequence[int]) -> list[int]:
     """Strides of `value` over a shape it broadcasts to (NumPy's rule): 0 where it is repeated or there is one
     element."""
     missing = len(shape) - len(value.shape)
-    return [0] * missing + [
-        0 if size == 1 else stride for size, stride in zip(value.shape, value.strides, strict=True)
-    ]
+    return [0] * missing + [0 if size == 1 else stride for size, stride in zip(value.shape, value.strides, strict=True)]

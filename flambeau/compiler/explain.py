@@ -1,6 +1,6 @@
 """A plan as text: the graph, what became of its nodes, why neighbours were not fused, and how fast it could be.
 
-    print(explain(compile_graph(graph), bandwidth=40e9, peak=400e9))
+print(explain(compile_graph(graph), bandwidth=40e9, peak=400e9))
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ def floor(step: Step, bandwidth: float, peak: float) -> float:
     return max(step.bytes / bandwidth, step.operations / peak)
 
 
-def explain(
-    plan: Plan, *, bandwidth: float, peak: float, graph: bool = True, notes: bool = True, seconds: Sequence[float] = ()
-) -> str:
+def explain(plan: Plan, *, bandwidth: float, peak: float, graph: bool = True, notes: bool = True, seconds: Sequence[float] = ()) -> str:
     """The report. `bandwidth` in bytes/s and `peak` in operations/s are this machine's, as measured (`flambeau info`).
     `seconds`: measured times of the steps (`plan.time_steps`), for a column beside the floor."""
     lines: list[str] = []
     if graph:
         lines += ["graph", *[f"  {line}" for line in str(plan.graph).splitlines()], ""]
     lines.append(headline(plan, bandwidth, peak))
-    lines.append(f"{'phase':>5} {'kernel':<28} {'tasks':>5} {'bytes':>10} {'operations':>11} {'floor/us':>9}"
-                 f"{'taken/us' if seconds else '':>10}  nodes")
+    lines.append(f"{'phase':>5} {'kernel':<28} {'tasks':>5} {'bytes':>10} {'operations':>11} {'floor/us':>9}{'taken/us' if seconds else '':>10}  nodes")
     taken = {id(step): time for step, time in zip(plan.steps, seconds, strict=False)}
     for phase, steps in _by_phase_and_key(plan):
         nodes = [i for step in steps for i in step.nodes]

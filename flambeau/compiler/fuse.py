@@ -365,9 +365,7 @@ class _Fusion:
         self._place(group, index, node, lists, shape)
         return ""
 
-    def _epilogue_refuses(
-        self, group: _Open, node: Node, lists: Lists, shape: tuple[int, ...], merged: _Open | None = None
-    ) -> str:
+    def _epilogue_refuses(self, group: _Open, node: Node, lists: Lists, shape: tuple[int, ...], merged: _Open | None = None) -> str:
         """Why the node cannot follow the contraction on rectangles of (batch, rows, columns), or ""."""
         domain = group.domain
         if group.head in self.apart:
@@ -477,9 +475,7 @@ class _Fusion:
             raise Mismatch("it reads a slice of the value")
         return broadcast_strides(v, shape)
 
-    def _align_root(
-        self, domain: Domain, root: int, shape: tuple[int, ...], strides: list[int]
-    ) -> list[tuple[int, ...] | None]:
+    def _align_root(self, domain: Domain, root: int, shape: tuple[int, ...], strides: list[int]) -> list[tuple[int, ...] | None]:
         r = self.values[root]
         return domain.align(domain.factors(domain.where[root], r.strides), shape, strides)
 
@@ -618,9 +614,7 @@ class _Fusion:
                 return "an epilogue runs over the whole of the contraction's result, once"
             for index in other.nodes:
                 member = self.graph.nodes[index]
-                lists = tuple(
-                    tuple(translation[loop] for loop in dims) for dims in other.domain.where[member.outputs[0]]
-                )
+                lists = tuple(tuple(translation[loop] for loop in dims) for dims in other.domain.where[member.outputs[0]])
                 if index in self.leaves.values() and not lists:
                     continue
                 reason = self._epilogue_refuses(group, member, lists, self._shape(member), other)
@@ -645,10 +639,7 @@ class _Fusion:
             return "they reduce different dimensions"
         for loop in unmapped:
             translation[loop] = group.domain.new_loop(other.domain.sizes[loop])
-        moved = {
-            value: tuple(tuple(translation[loop] for loop in dims) for dims in lists)
-            for value, lists in other.domain.where.items()
-        }
+        moved = {value: tuple(tuple(translation[loop] for loop in dims) for dims in lists) for value, lists in other.domain.where.items()}
         reduced = group.domain.reduced | {translation[loop] for loop in other.domain.reduced}
         reason = "a shared source is read in two patterns"
         together = group.domain.where | moved
@@ -690,9 +681,7 @@ class _Fusion:
                 return found
         return None
 
-    def _row_refuses(
-        self, group: _Open, other: _Open, where: dict[int, Lists], reduced: frozenset[int], node: Node
-    ) -> str:
+    def _row_refuses(self, group: _Open, other: _Open, where: dict[int, Lists], reduced: frozenset[int], node: Node) -> str:
         """Why whole rows cannot follow the reductions of both groups together, or "". Finds the members' depths."""
         depth: dict[int, int] = {}
         deepest = 0
@@ -719,9 +708,7 @@ class _Fusion:
         home = self.home.get(self.root[self.graph.nodes[index].inputs[0]])
         return home is group or home is other
 
-    def _translate(
-        self, group: _Open, other: _Open, node: Node, shape: tuple[int, ...], output: int
-    ) -> dict[int, int]:
+    def _translate(self, group: _Open, other: _Open, node: Node, shape: tuple[int, ...], output: int) -> dict[int, int]:
         """Loops of `other` -> loops of `group`, as far as the node's inputs tell. Splits loops on both sides."""
         translation: dict[int, int] = {}
         for value in node.inputs:
@@ -780,9 +767,7 @@ class _Fusion:
         self._set_reduced(group, node, lists, dims)
         self._place_reduction(group, index, node, lists, dims)
 
-    def _try_reduce(
-        self, group: _Open, index: int, node: Node, value: int, root: int, shape: tuple[int, ...], dims: tuple[int, ...]
-    ) -> str:
+    def _try_reduce(self, group: _Open, index: int, node: Node, value: int, root: int, shape: tuple[int, ...], dims: tuple[int, ...]) -> str:
         reason = self._full(group)
         if reason:
             return reason
@@ -906,9 +891,7 @@ def vector_dims(graph: Graph, head: Node) -> tuple[int, ...]:
 
 def describe(graph: Graph, group: Group) -> str:
     """A name for people: the operations in order, or the name of a well-known pattern."""
-    ops = [graph.nodes[i].op for i in group.nodes if graph.nodes[i].op not in _LEAVES] or [
-        graph.nodes[i].op for i in group.nodes
-    ]
+    ops = [graph.nodes[i].op for i in group.nodes if graph.nodes[i].op not in _LEAVES] or [graph.nodes[i].op for i in group.nodes]
     if "amax" in ops and not {"exp", "exp_weight"}.isdisjoint(ops) and "sum" in ops:
         return "log_softmax" if "log" in ops else "softmax" if "div" in ops else "sum_of_exponentials"
     if "var_mean" in ops and len(ops) > 2:

@@ -56,9 +56,7 @@ SPECIAL_POINTWISE: Final = frozenset(
 )
 POINTWISE: Final = UNARY | UNARY_TO_BOOL | UNARY_COMPLEX_TO_REAL | BINARY | COMPARE | SPECIAL_POINTWISE
 # Views: no kernel. inputs (x, *offset parameters); attrs describe the step, the Value has the absolute layout.
-VIEWS: Final = frozenset(
-    "view reshape permute expand slice select diagonal unfold as_strided alias bitcast real_view".split()
-)
+VIEWS: Final = frozenset("view reshape permute expand slice select diagonal unfold as_strided alias bitcast real_view".split())
 # Reductions: attr dims (sorted, non-negative); the output's shape is the input's without those dims.
 REDUCE: Final = frozenset("sum prod amax amin argmax argmin".split())
 #   sum/prod keep the dtype (the recorder casts first); amax/amin propagate NaN; arg* give int64, first index wins,

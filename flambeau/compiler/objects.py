@@ -1,7 +1,7 @@
 """The code of a plan, for whichever machine it was compiled: IR text, object code, assembly. Nothing is loaded or run.
 
-    plan = compile_graph(graph, target=Target.named("aarch64-linux"))
-    for key, content in objects(plan).items(): ...
+plan = compile_graph(graph, target=Target.named("aarch64-linux"))
+for key, content in objects(plan).items(): ...
 """
 
 from __future__ import annotations

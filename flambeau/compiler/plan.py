@@ -299,9 +299,7 @@ class Assembly:
             if plan.phases[index] != last:
                 last = plan.phases[index]
                 phases.append([])
-            phases[-1].append(
-                Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread, _nanoseconds(kernel, costs))
-            )
+            phases[-1].append(Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread, _nanoseconds(kernel, costs)))
         traffic, operations = sum([k.bytes for k in kernels]), sum([k.operations for k in kernels])
         small = at_most(traffic, SMALL_BYTES) * at_most(operations, SMALL_OPERATIONS)
         return Layout(words, relocations, phases, from_io, small, functions)

@@ -172,9 +172,7 @@ class _Pass:
         """Whether a consumer is only there to be summed over other dims than the last: it will be in another kernel than
         consumers whose rows are reduced."""
         readers = [r for o in node.outputs for r in self.readers.get(o, ())]
-        return bool(readers) and all(
-            r.op in g.REDUCE and len(self.values[r.inputs[0]].shape) - 1 not in r.attr("dims") for r in readers
-        )
+        return bool(readers) and all(r.op in g.REDUCE and len(self.values[r.inputs[0]].shape) - 1 not in r.attr("dims") for r in readers)
 
 
 def _cost(node: Node) -> int:

@@ -191,9 +191,7 @@ def cast_chains(graph: Graph) -> Graph:
             source = casts.get(node.inputs[0])
             if source is not None:
                 x = source.inputs[0]
-                if values[x].shape == values[source.outputs[0]].shape and _casts_compose(
-                    values[x].dtype, node_dtype(source), node_dtype(node)
-                ):
+                if values[x].shape == values[source.outputs[0]].shape and _casts_compose(values[x].dtype, node_dtype(source), node_dtype(node)):
                     node = Node("cast", (x,), node.outputs, node.attrs)
                     changed = True
             if values[node.inputs[0]].dtype is node_dtype(node) and _may_become(graph, out, node.inputs[0], pinned, viewed):

@@ -1,7 +1,7 @@
 """Models out of Python: an exported program as a native library, or as a module for browsers and Node (docs/deploy.md).
 
-    from flambeau.deploy import build
-    build("digits.pt2", "x86-64-v3", "digits")
+from flambeau.deploy import build
+build("digits.pt2", "x86-64-v3", "digits")
 """
 
 from __future__ import annotations

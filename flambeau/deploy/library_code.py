@@ -330,8 +330,8 @@ wrong:
   ret i32 {ARGUMENT}
 begin:
   store ptr null, ptr %instance
-  {'' if null else 'br label %look'}
-{null if null else 'look:'}
+  {"" if null else "br label %look"}
+{null if null else "look:"}
   %size = icmp uge i64 %bytes, {len(w.content)}
 {given}
   br i1 %long, label %compare, label %refuse
@@ -348,7 +348,7 @@ make:
 bad:
   ret i32 {MEMORY}
 good:
-  call ptr @memset(ptr %m, i32 0, {'i32' if self.wasm else 'i64'} {f.bytes})
+  call ptr @memset(ptr %m, i32 0, {"i32" if self.wasm else "i64"} {f.bytes})
   %variant = getelementptr i8, ptr %m, i64 {f.VARIANT}
   store i64 -1, ptr %variant, align 8
   %address = ptrtoint ptr %given to i64

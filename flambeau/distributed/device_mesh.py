@@ -245,8 +245,7 @@ def init_device_mesh(
             raise RuntimeError(f"Each mesh_dim_name must be unique. Found repeated mesh_dim_name in mesh_dim_names {mesh_dim_names}")
         if len(mesh_shape) != len(mesh_dim_names):
             raise RuntimeError(
-                f"mesh_shape and mesh_dim_names should have same length! Found len(mesh_shape): {len(mesh_shape)}, "
-                f"len(mesh_dim_names): {len(mesh_dim_names)}"
+                f"mesh_shape and mesh_dim_names should have same length! Found len(mesh_shape): {len(mesh_shape)}, len(mesh_dim_names): {len(mesh_dim_names)}"
             )
     if device_type and not device_type.isalpha():
         raise RuntimeError(f"Device type with index is not supported but got {device_type}.")

@@ -157,4 +157,3 @@ def state_of(process: int) -> str:
     except (OSError, IndexError):
         return ""
     return {"T": "stopped (SIGSTOP)", "t": "stopped by a debugger", "D": "waiting for a disk or file system"}.get(state, "")
-

@@ -152,4 +152,3 @@ def recv_object_list(
         recv(message, sender, group)
         object_list[i] = pickle.loads(message.numpy().tobytes())
     return sender
-

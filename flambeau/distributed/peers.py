@@ -67,4 +67,3 @@ class Peers:
             with contextlib.suppress(OSError):
                 os.close(self._stop_write)  # the reading end hangs up
             self._stop_write = -1
-

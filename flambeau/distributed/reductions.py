@@ -63,9 +63,7 @@ def _one_sum(tensors: Sequence[Tensor], name: str) -> dtype:
     return one_kind(mixed or tensors, name)
 
 
-def _reduce(
-    group: ProcessGroup, name: str, tensors: Sequence[Tensor], op: Any, async_op: bool, root: int | None = None, detail: str = ""
-) -> Work | None:
+def _reduce(group: ProcessGroup, name: str, tensors: Sequence[Tensor], op: Any, async_op: bool, root: int | None = None, detail: str = "") -> Work | None:
     """all_reduce of a list of tensors as one row, or reduce to a root."""
     if not tensors:
         return done(async_op)

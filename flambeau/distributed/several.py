@@ -7,7 +7,8 @@ from typing import Any
 from flambeau import absent
 
 refuse = absent.refusal(
-    NotImplementedError, "flambeau has not this part of torch.distributed yet",
+    NotImplementedError,
+    "flambeau has not this part of torch.distributed yet",
     "process groups on one machine, collectives, DistributedDataParallel and the launcher are there; run with these",
 )
 

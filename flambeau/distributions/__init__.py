@@ -73,6 +73,7 @@ def __getattr__(name: str) -> object:
 
     raise missing("torch.distributions", name, __all__)
 
+
 from flambeau.documentation import document as _document
 from flambeau.ops.guard import guard as _guard
 

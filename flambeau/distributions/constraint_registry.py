@@ -92,7 +92,5 @@ def _between(c: Any) -> Any:
 _register((biject_to,), constraints.simplex)(lambda c: transforms.StickBreakingTransform())
 _register((transform_to,), constraints.simplex)(lambda c: transforms.SoftmaxTransform())
 _register((transform_to,), constraints.lower_cholesky)(lambda c: transforms.LowerCholeskyTransform())
-_register((transform_to,), constraints.positive_definite, constraints.positive_semidefinite)(
-    lambda c: transforms.PositiveDefiniteTransform()
-)
+_register((transform_to,), constraints.positive_definite, constraints.positive_semidefinite)(lambda c: transforms.PositiveDefiniteTransform())
 _register(_BOTH, constraints.corr_cholesky)(lambda c: transforms.CorrCholeskyTransform())

@@ -26,10 +26,7 @@ class Independent(Parametric):
     def __init__(self, base_distribution: Any, reinterpreted_batch_ndims: int, validate_args: bool | None = None) -> None:
         available = len(base_distribution.batch_shape)
         if reinterpreted_batch_ndims > available:
-            raise ValueError(
-                "Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), "
-                f"actual {reinterpreted_batch_ndims} vs {available}"
-            )
+            raise ValueError(f"Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual {reinterpreted_batch_ndims} vs {available}")
         self.base_dist = base_distribution
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
         shape, cut = base_distribution.batch_shape + base_distribution.event_shape, available - reinterpreted_batch_ndims

@@ -84,9 +84,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
     if fun is None:
         fun = _KL_MEMOIZE[pair] = _dispatch_kl(*pair)
     if fun is NotImplemented:
-        raise NotImplementedError(
-            f"No KL(p || q) is implemented for p type {p.__class__.__name__} and q type {q.__class__.__name__}"
-        )
+        raise NotImplementedError(f"No KL(p || q) is implemented for p type {p.__class__.__name__} and q type {q.__class__.__name__}")
     return fun(p, q)
 
 
@@ -118,9 +116,7 @@ def _independent(p: Any, q: Any) -> Any:
 def _exponential_family(p: Any, q: Any) -> Any:
     """The Bregman divergence of the log normaliser (Nielsen and Nock 2010)."""
     if type(p) is not type(q):
-        raise NotImplementedError(
-            "The cross KL-divergence between different exponential families cannot be computed using Bregman divergences"
-        )
+        raise NotImplementedError("The cross KL-divergence between different exponential families cannot be computed using Bregman divergences")
     value, ours, expected = _gradients(p._log_normalizer, p._natural_params)
     result = q._log_normalizer(*q._natural_params) - value
     for a, b, e in zip(ours, q._natural_params, expected, strict=True):
@@ -240,8 +236,6 @@ def _pareto(p: Any, q: Any) -> Any:
 def _uniform(p: Any, q: Any) -> Any:
     value = ((q.high - q.low) / (p.high - p.low)).log()
     return _divergence_where((q.low > p.low) | (q.high < p.high), value)
-
-
 
 
 from flambeau.distributions import kl_cross, kl_normal  # noqa: E402, F401 - they register their formulas here

@@ -64,9 +64,7 @@ class LowRankMultivariateNormal(Parametric):
         try:
             batch = torch.broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])
         except RuntimeError as error:
-            raise ValueError(
-                f"Incompatible batch shapes: loc {loc.shape}, cov_factor {cov_factor.shape}, cov_diag {cov_diag.shape}"
-            ) from error
+            raise ValueError(f"Incompatible batch shapes: loc {loc.shape}, cov_factor {cov_factor.shape}, cov_diag {cov_diag.shape}") from error
         self.loc = loc.expand((*batch, -1))
         self.cov_factor = cov_factor.expand((*batch, -1, -1))
         self.cov_diag = cov_diag.expand((*batch, -1))

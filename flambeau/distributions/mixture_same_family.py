@@ -31,10 +31,7 @@ class MixtureSameFamily(Parametric):
         self._component_distribution = component_distribution
         mixed, batch = mixture_distribution.batch_shape, component_distribution.batch_shape
         if any(1 not in pair and pair[0] != pair[1] for pair in zip(reversed(mixed), reversed(batch[:-1]), strict=False)):
-            raise ValueError(
-                f"`mixture_distribution.batch_shape` ({mixed}) is not compatible with "
-                f"`component_distribution.batch_shape`({batch[:-1]})"
-            )
+            raise ValueError(f"`mixture_distribution.batch_shape` ({mixed}) is not compatible with `component_distribution.batch_shape`({batch[:-1]})")
         count = mixture_distribution.logits.shape[-1]
         if count != batch[-1]:
             raise ValueError(f"`mixture_distribution component` ({count}) does not equal `component_distribution.batch_shape[-1]` ({batch[-1]})")

@@ -237,8 +237,7 @@ class CatTransform(_SideBySide):
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         found = self._jacobians(x, y)
         terms = [
-            _sum_rightmost(term, self.event_dim - t.event_dim) if t.event_dim < self.event_dim else term
-            for t, term in zip(self.transforms, found, strict=True)
+            _sum_rightmost(term, self.event_dim - t.event_dim) if t.event_dim < self.event_dim else term for t, term in zip(self.transforms, found, strict=True)
         ]
         dim = (self.dim - x.dim() if self.dim >= 0 else self.dim) + self.event_dim
         return torch.cat(terms, dim=dim) if dim < 0 else sum(terms)

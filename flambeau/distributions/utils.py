@@ -110,9 +110,7 @@ def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
     length = vec.shape[-1]
     n = (-(1 + 2 * diag) + math.sqrt((1 + 2 * diag) ** 2 + 8 * length + 4 * abs(diag) * (diag + 1))) / 2
     if round(n) - n > torch.finfo(vec.dtype).eps:
-        raise ValueError(
-            f"The size of last dimension is {length} which cannot be expressed as the lower triangular part of a square D x D matrix."
-        )
+        raise ValueError(f"The size of last dimension is {length} which cannot be expressed as the lower triangular part of a square D x D matrix.")
     n = round(n)
     rows, columns = _lower(n, diag)
     places = rows * n + columns

@@ -46,6 +46,7 @@ def save(
 def _write(ep: ExportedProgram, file: Any, extra_files: dict[str, Any] | None, stem: str) -> None:
     text = json.dumps(writing.document(ep), allow_nan=False)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+
         def put(name: str, data: Any) -> None:
             _record(archive, f"{stem}/{name}", data)
 
@@ -162,6 +163,7 @@ def _program(archive: zipfile.ZipFile, extra_files: dict[str, Any] | None, mappe
         raise RuntimeError("torch.export.load: the program's text is longer than 1 GiB")
     model = name[len(stem) + len("models/") : -len(".json")]
     data = json.loads(archive.read(name))
+
     def storage(name: str) -> Storage:
         check(name)
         found = None if mapped is None else mapped.storage(stem + name)

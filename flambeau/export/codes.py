@@ -68,6 +68,7 @@ _BY_NAME: Final = {name: kind for kind, name in _TREES.items()}
 
 def tree_text(spec: TreeSpec) -> str:
     """A tree of arguments as the file has it."""
+
     def dump(s: TreeSpec) -> Any:
         if s.is_leaf():
             return {"type": None, "context": None, "children_spec": []}

@@ -217,6 +217,7 @@ def glu(x: Any, dim: int = -1) -> Any:
 
 def where(condition: Any, x: Any, y: Any) -> Any:
     """aten.where with numbers."""
+
     def tensor(v: Any, other: Any) -> Any:
         if isinstance(v, flambeau.Tensor):
             return v

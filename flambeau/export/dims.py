@@ -151,15 +151,14 @@ def leaves(given: dict[str, Any], dynamic_shapes: Any) -> list[tuple[str, Any, d
                 UserErrorType.INVALID_INPUT,
                 f"When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names {list(given)} of `inputs`, "
                 f"but here they are {list(shapes)}. Since here `inputs` is a list/tuple enclosing a single dict, maybe you just forgot to enclose "
-                "`dynamic_shapes` in a list/tuple?" if len(given) == 1 and missing != [] and wrong else
-                f"When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names {list(given)} of `inputs`, "
+                "`dynamic_shapes` in a list/tuple?"
+                if len(given) == 1 and missing != [] and wrong
+                else f"When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names {list(given)} of `inputs`, "
                 f"but here they are {list(shapes)}.",
             )
     elif isinstance(dynamic_shapes, (tuple, list)):
         if len(dynamic_shapes) != len(given):
-            raise UserError(
-                UserErrorType.INVALID_INPUT, f"Expected dynamic_shapes for {len(given)} inputs ({', '.join(given)}), got {len(dynamic_shapes)}"
-            )
+            raise UserError(UserErrorType.INVALID_INPUT, f"Expected dynamic_shapes for {len(given)} inputs ({', '.join(given)}), got {len(dynamic_shapes)}")
         shapes = dict(zip(given, dynamic_shapes, strict=True))
     else:
         raise UserError(UserErrorType.INVALID_INPUT, f"torch.export: dynamic_shapes is a dict or a tuple, got {type(dynamic_shapes).__name__}")

@@ -349,8 +349,10 @@ def _strides(m: Any, shape: list[Any]) -> Any:
 
 
 def _specialised(s: _Symbol, value: int) -> str:
-    return f"You marked {s.name} = {s.where} as dynamic but your code specialized it to be a constant ({value})" if s.kind == "Dim" else (
-        f"You marked {s.where} as dynamic but your code specialized it to be a constant ({value}). Replace Dim.DYNAMIC with Dim.STATIC or Dim.AUTO"
+    return (
+        f"You marked {s.name} = {s.where} as dynamic but your code specialized it to be a constant ({value})"
+        if s.kind == "Dim"
+        else (f"You marked {s.where} as dynamic but your code specialized it to be a constant ({value}). Replace Dim.DYNAMIC with Dim.STATIC or Dim.AUTO")
     )
 
 

@@ -71,8 +71,12 @@ def value(source: str, symbol: Callable[[str], Any]) -> Any:
         if isinstance(node, ast.BinOp):
             a, b = walk(node.left, depth + 1), walk(node.right, depth + 1)
             kinds: dict[type, Callable[[Any, Any], Any]] = {
-                ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b, ast.FloorDiv: lambda a, b: a // b,
-                ast.Mod: lambda a, b: a % b, ast.Pow: _power,
+                ast.Add: lambda a, b: a + b,
+                ast.Sub: lambda a, b: a - b,
+                ast.Mult: lambda a, b: a * b,
+                ast.FloorDiv: lambda a, b: a // b,
+                ast.Mod: lambda a, b: a % b,
+                ast.Pow: _power,
             }
             if type(node.op) in kinds:
                 return kinds[type(node.op)](a, b)

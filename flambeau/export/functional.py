@@ -22,6 +22,7 @@ def _reduction(size_average: Any, reduce: Any, reduction: str) -> int:
 
 def _inplace(name: str, count: int) -> Callable[..., Call]:
     """Activations with `inplace` after `count` numbers: relu or relu_."""
+
     def call(input: Any, *numbers: Any, **named: Any) -> Call:
         given = list(numbers)
         inplace = named.pop("inplace", False)

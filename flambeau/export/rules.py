@@ -139,9 +139,7 @@ def _like_second(gradient: Tensor, x: Tensor, *args: Any, **_: Any) -> Meta:
     return meta(m.shape, None, m.dtype)
 
 
-def _of_convolution(
-    gradient: Tensor, x: Tensor, weight: Tensor, bias_sizes: Any, *args: Any
-) -> tuple[Meta | None, ...]:
+def _of_convolution(gradient: Tensor, x: Tensor, weight: Tensor, bias_sizes: Any, *args: Any) -> tuple[Meta | None, ...]:
     mask = args[-1]
     shapes = layout_of(x).shape, layout_of(weight).shape, tuple(bias_sizes) if bias_sizes is not None else ()
     return tuple([meta(s, None, layout_of(x).dtype) if wanted else None for s, wanted in zip(shapes, mask, strict=True)])

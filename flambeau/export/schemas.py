@@ -251,6 +251,7 @@ def resolve(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sch
 
 def _closer(s: Schema, than: Schema, args: Sequence[Any]) -> bool:
     """Whether an overload is meant rather than another one that fits, too: one that takes an int for an int, a number for a number."""
+
     def score(s: Schema) -> int:
         places = [p for p in s.parameters if not p.keyword]
         pairs = zip(args, places, strict=False)

@@ -98,9 +98,7 @@ def _roi_align(input: Any, rois: Any, scale: float, rows: int, columns: int, sam
     return (total / count[:, None, None, None]).permute(0, 3, 1, 2).contiguous()
 
 
-def roi_align(
-    input: Any, rois: Any, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int, aligned: bool
-) -> Any:
+def roi_align(input: Any, rois: Any, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int, aligned: bool) -> Any:
     """Means of bilinear samples in the bins of regions: (N, C, H, W) and (K, 5) -> (K, C, pooled_height, pooled_width)."""
     _checked(input, rois, "roi_align")
     return _roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned)
@@ -164,9 +162,7 @@ def deform_conv2d(
     groups: int, offset_groups: int, use_mask: bool,
 ) -> Any:  # fmt: skip
     """A convolution whose places are moved by `offset` (N, 2 offset_groups rows columns, H', W') and weighted by `mask`."""
-    return _deform_conv2d(
-        input, weight, offset, mask, bias, (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups, offset_groups, use_mask
-    )
+    return _deform_conv2d(input, weight, offset, mask, bias, (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups, offset_groups, use_mask)
 
 
 def _deform_conv2d_backward(

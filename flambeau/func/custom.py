@@ -142,9 +142,7 @@ def apply_dual(level: JvpLevel, function: Any, args: tuple[Any, ...], kwargs: di
     outputs = [output] if single else list(output)
     found = list(moved) if isinstance(moved, (tuple, list)) else [moved]
     if len(found) != len(outputs):
-        raise RuntimeError(
-            f"The jvp of {function.__name__} returned {len(found)} tangents for {len(outputs)} results: it must return one (or None) for each"
-        )
+        raise RuntimeError(f"The jvp of {function.__name__} returned {len(found)} tangents for {len(outputs)} results: it must return one (or None) for each")
     results = [o if t is None or not isinstance(o, Tensor) else level.enter(o, t) for o, t in zip(outputs, found, strict=True)]
     return results[0] if single else type(output)(results) if isinstance(output, list) else tuple(results)
 

@@ -63,9 +63,7 @@ def push_forward(func: Callable[..., Any], primals: Any, tangents: Any, argnums:
         parts = [level.parts(o) for o in outputs]
         aux = tree_map(lambda t: level.parts(t)[0] if isinstance(t, Tensor) else t, aux)
     if strict and any(t is None for _, t in parts):
-        raise RuntimeError(
-            "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not allowed with strict=True."
-        )
+        raise RuntimeError("jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not allowed with strict=True.")
     values = tree_unflatten([p for p, _ in parts], out_spec)
     return values, tree_unflatten([zeros_like(p.detach()) if t is None else t for p, t in parts], out_spec), aux
 
@@ -139,13 +137,9 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
             raise RuntimeError(f"Expected the tangents {moved_spec} to have the same argspec as the primals {spec}")
         for i, (t, p) in enumerate(zip(moved, flat, strict=True)):
             if tuple(t.shape) != tuple(p.shape):
-                raise RuntimeError(
-                    f"tangent:{i} with shape {t.shape} in flattened pytree doesn't match the shape {p.shape} of the corresponding primal."
-                )
+                raise RuntimeError(f"tangent:{i} with shape {t.shape} in flattened pytree doesn't match the shape {p.shape} of the corresponding primal.")
             if t.dtype is not p.dtype:
-                raise RuntimeError(
-                    f"tangent:{i} with dtype {t.dtype} in flattened pytree doesn't match the dtype {p.dtype} of the corresponding primal."
-                )
+                raise RuntimeError(f"tangent:{i} with dtype {t.dtype} in flattened pytree doesn't match the dtype {p.dtype} of the corresponding primal.")
         return push_forward(func, primals, tangents, None, False, False)[1]
 
     return output, jvp_fn

@@ -332,8 +332,7 @@ class Expansion(Fragment):
 def derived_signature(op: Any, extra: Sequence[inspect.Parameter] = ()) -> inspect.Signature:
     """The parameters of an operation, all by position, and some more."""
     parameters = [
-        inspect.Parameter(p.name, p.POSITIONAL_OR_KEYWORD, default=p.default, annotation=p.annotation)
-        for p in inspect.signature(op.body).parameters.values()
+        inspect.Parameter(p.name, p.POSITIONAL_OR_KEYWORD, default=p.default, annotation=p.annotation) for p in inspect.signature(op.body).parameters.values()
     ]
     # a parameter without a default may follow one with a default only by keyword: the calls here give all of them
     seen = False

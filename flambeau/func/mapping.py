@@ -23,9 +23,7 @@ def name_of(func: Any) -> str:
     return repr(func)
 
 
-def vmap(
-    func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: int | None = None
-) -> Callable[..., Any]:
+def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: int | None = None) -> Callable[..., Any]:
     """A function that applies `func` to every slice of its arguments and stacks the results.
 
     `in_dims`: the dim that is sliced, one for all or a structure as the arguments' (None: not sliced). `out_dims`: where the new dim of
@@ -109,8 +107,7 @@ def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[list[int | 
             raise ValueError(f"{head}an input but in_dim must be either an integer dimension or None.")
         if not isinstance(arg, Tensor):
             raise ValueError(
-                f"{head}an input but the input is of type {type(arg)}. We cannot vmap over non-Tensor arguments, please use None as the "
-                "respective in_dim"
+                f"{head}an input but the input is of type {type(arg)}. We cannot vmap over non-Tensor arguments, please use None as the respective in_dim"
             )
         if not -arg.dim() <= dim < arg.dim():
             raise ValueError(
@@ -126,16 +123,12 @@ def _batch_size(dims: list[int | None], args: list[Any]) -> int:
     if not sizes:
         raise ValueError("vmap: Expected at least one Tensor to vmap over")
     if any(s != sizes[0] for s in sizes):
-        raise ValueError(
-            f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension"
-        )
+        raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension")
     return sizes[0]  # type: ignore[no-any-return]
 
 
 @leaves_no_level
-def _flat(
-    func: Any, size: int, dims: list[int | None], args: list[Any], spec: TreeSpec, out_dims: Any, randomness: str, kwargs: dict[str, Any]
-) -> Any:
+def _flat(func: Any, size: int, dims: list[int | None], args: list[Any], spec: TreeSpec, out_dims: Any, randomness: str, kwargs: dict[str, Any]) -> Any:
     """One pass of the function over all samples."""
     with VmapLevel(size, randomness) as level:
         entered = [a if d is None else level.enter(a, d) for a, d in zip(args, dims, strict=True)]
@@ -163,9 +156,7 @@ def _leave(level: VmapLevel, t: Any, dim: int | None, func: Any) -> Any:
             raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
         return t
     if not isinstance(t, Tensor):
-        raise ValueError(
-            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(t)}. Did you mean to set out_dims= to None for output?"
-        )
+        raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(t)}. Did you mean to set out_dims= to None for output?")
     ndim = t.dim() + 1
     if not -ndim <= dim < ndim:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})")

@@ -127,9 +127,7 @@ def _pull_trace(outputs: list[Any], inputs: list[Any], gradients: list[Any], ext
     return found
 
 
-def pull_batched(
-    level: VmapLevel, outputs: list[Any], inputs: list[Any], gradients: list[Any], extra: int, retain: bool, create: bool
-) -> list[Any]:
+def pull_batched(level: VmapLevel, outputs: list[Any], inputs: list[Any], gradients: list[Any], extra: int, retain: bool, create: bool) -> list[Any]:
     """See the module's docstring: vmap."""
     batched = [level.mine(t) for t in outputs]
     if any(batched):
@@ -163,9 +161,7 @@ def _batch_after(level: VmapLevel, g: Any, extra: int) -> Any:
     return inner if extra == 0 else inner.movedim(0, extra)
 
 
-def pull_dual(
-    level: JvpLevel, outputs: list[Any], inputs: list[Any], gradients: list[Any], extra: int, retain: bool, create: bool
-) -> list[Any]:
+def pull_dual(level: JvpLevel, outputs: list[Any], inputs: list[Any], gradients: list[Any], extra: int, retain: bool, create: bool) -> list[Any]:
     """See the module's docstring: jvp."""
     primals, tangents = zip(*[level.parts(t) for t in outputs], strict=True)
     c, dc = zip(*[level.parts(g) for g in gradients], strict=True)

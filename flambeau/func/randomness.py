@@ -102,4 +102,3 @@ def _factory(level: VmapLevel, function: Callable[..., Any], args: tuple[Any, ..
     if name in ("rand", "randn"):
         return wrap(level, level.call_below(function, shape, **options))
     return wrap(level, level.call_below(function, *numbers, shape, **options))
-

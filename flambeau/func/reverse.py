@@ -146,9 +146,7 @@ def pullback(func: Callable[..., Any], primals: tuple[Any, ...], argnums: Any, h
         require_tensors(flat, "vjp(f, *primals)")
         for o in flat:
             if not (o.is_floating_point() or o.is_complex()):
-                raise RuntimeError(
-                    f"vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype {o.dtype}"
-                )
+                raise RuntimeError(f"vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype {o.dtype}")
         flat_inputs, in_spec = tree_flatten(inputs)
         return _released(scope, output), _Pullback(scope, flat, spec, flat_inputs, in_spec), _released(scope, aux)
 

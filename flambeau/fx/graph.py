@@ -258,15 +258,11 @@ class Graph:
         """An attribute ("a.b") of the module."""
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
 
-    def call_module(
-        self, module_name: str, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, type_expr: Any | None = None
-    ) -> Node:
+    def call_module(self, module_name: str, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, type_expr: Any | None = None) -> Node:
         """A call of a submodule."""
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
-    def call_method(
-        self, method_name: str, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, type_expr: Any | None = None
-    ) -> Node:
+    def call_method(self, method_name: str, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, type_expr: Any | None = None) -> Node:
         """A call of a method of args[0]."""
         return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
 

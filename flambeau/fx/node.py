@@ -113,9 +113,7 @@ class ArgsKwargsPair(NamedTuple):
 class Node:
     """See the module. `users`: {node that uses this one: None}, in order. `meta`: whatever passes want to remember."""
 
-    def __init__(
-        self, graph: Graph, name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], return_type: Any | None = None
-    ) -> None:
+    def __init__(self, graph: Graph, name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], return_type: Any | None = None) -> None:
         if op not in OPS:
             raise AssertionError(f"torch.fx.Node: op is one of {', '.join(OPS)}, not {op!r}")
         if op == "call_function" and not callable(target):
@@ -265,9 +263,7 @@ class Node:
             return bool(getattr(target, "_is_impure", False))
         return False
 
-    def normalized_arguments(
-        self, root: Any, arg_types: Any = None, kwarg_types: Any = None, normalize_to_only_use_kwargs: bool = False
-    ) -> Any | None:
+    def normalized_arguments(self, root: Any, arg_types: Any = None, kwarg_types: Any = None, normalize_to_only_use_kwargs: bool = False) -> Any | None:
         """(args, kwargs) with every argument in the place, or under the name, that the callee's signature gives it; None if unknown."""
         import inspect
 

@@ -38,9 +38,7 @@ class TracerBase:
     graph: Graph
     traced_func_name: str = "forward"
 
-    def create_node(
-        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None = None, type_expr: Any | None = None
-    ) -> Node:
+    def create_node(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None = None, type_expr: Any | None = None) -> Node:
         """A node in the tracer's graph."""
         return self.graph.create_node(kind, target, args, kwargs, name, type_expr)
 
@@ -141,8 +139,7 @@ class Proxy:
 
     def __len__(self) -> int:
         raise RuntimeError(
-            "'len' is not supported in symbolic tracing by default. If you want this call to be recorded, please call "
-            "torch.fx.wrap('len') at module scope"
+            "'len' is not supported in symbolic tracing by default. If you want this call to be recorded, please call torch.fx.wrap('len') at module scope"
         )
 
     def __abs__(self) -> Proxy:

@@ -56,9 +56,7 @@ def _graph_of(program: Callable[..., Any] | Graph | GraphModule) -> Graph:
     return program if isinstance(program, Graph) else program.graph if isinstance(program, GraphModule) else symbolic_trace(program).graph
 
 
-def _replace(
-    gm: GraphModule, pattern: Any, replacement: Any, filters: list[Callable[[Any, Graph, Graph], bool]] | None
-) -> list[ReplacedPatterns]:
+def _replace(gm: GraphModule, pattern: Any, replacement: Any, filters: list[Callable[[Any, Graph, Graph], bool]] | None) -> list[ReplacedPatterns]:
     pattern_graph, replacement_graph = _graph_of(pattern), _graph_of(replacement)
     result = pattern_graph.output_node().args[0]
     if not isinstance(result, Node):

@@ -180,9 +180,7 @@ def _is_ordinary(cls: type) -> bool:
     return owner is Tensor or owner.__name__ == "Overridable"  # whose methods ask __torch_function__, and are Tensor's
 
 
-def save(
-    obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2, _use_new_zipfile_serialization: bool = True
-) -> None:
+def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2, _use_new_zipfile_serialization: bool = True) -> None:
     """Write an object to a path or to a binary file object, so that PyTorch can read it.
 
     A path gets its content by a rename at the end, so that whatever happens before leaves the old file whole.
@@ -371,9 +369,7 @@ class _Archive:
     def read(self) -> Any:
         """The object, with its storages."""
         if self.root + "constants.pkl" in self.records and self.root + "version" in self.records:
-            raise RuntimeError(
-                "load: the file is a TorchScript archive, which holds compiled code: save the module's state_dict() in PyTorch, and load that"
-            )
+            raise RuntimeError("load: the file is a TorchScript archive, which holds compiled code: save the module's state_dict() in PyTorch, and load that")
         if self.root + "byteorder" in self.records:
             order = self.record("byteorder")
             if order not in (b"little", b"big"):

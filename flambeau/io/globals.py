@@ -33,9 +33,7 @@ def rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any
     return tensor_over(storage.untyped()._storage, storage.dtype, size, stride, offset, storage.device)
 
 
-def rebuild_tensor_v2(
-    storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, metadata: Any = None
-) -> Tensor:
+def rebuild_tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, metadata: Any = None) -> Tensor:
     """torch._utils._rebuild_tensor_v2."""
     t = rebuild_tensor(storage, offset, size, stride)
     _set_bits(t, metadata)
@@ -49,9 +47,7 @@ def _set_bits(t: Tensor, metadata: Any) -> None:
         t._meta = t._meta.with_bits(conj | (NEG if metadata.get("neg") is True else 0))
 
 
-def rebuild_tensor_v3(
-    storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, kind: Any, metadata: Any = None
-) -> Tensor:
+def rebuild_tensor_v3(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, kind: Any, metadata: Any = None) -> Tensor:
     """torch._utils._rebuild_tensor_v3: a tensor of a dtype that has no class of storages, over bytes."""
     if not isinstance(storage, TypedStorage) or not isinstance(kind, dtype):
         raise UnpicklingError("a tensor in the file is not described by a storage, an offset, sizes, strides and a dtype")
@@ -139,9 +135,7 @@ def rebuild_sparse(kind: Any, parts: Any) -> Tensor:
         raise UnpicklingError(f"the file has a sparse tensor whose parts do not fit: {error}") from error
 
 
-def rebuild_quantized(
-    storage: Any, offset: Any, size: Any, stride: Any, meaning: Any, requires_grad: Any = False, hooks: Any = None
-) -> Tensor:
+def rebuild_quantized(storage: Any, offset: Any, size: Any, stride: Any, meaning: Any, requires_grad: Any = False, hooks: Any = None) -> Tensor:
     """torch._utils._rebuild_qtensor: integers, and (scheme, scale, zero point) or (scheme, scales, zero points, axis)."""
     quantized = importlib.import_module("flambeau.quantized.tensor")  # which looks at all functions of torch, so late
     made, Affine = quantized.made, quantized.Affine

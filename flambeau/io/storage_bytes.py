@@ -86,4 +86,3 @@ def tensor_from_bytes(data: Any, d: dtype, shape: Sequence[int]) -> Tensor:
     if len(memoryview(data).cast("B")) != nbytes:
         raise ValueError(f"{len(data)} bytes do not make a tensor of shape {shape} and {d}, which has {nbytes}")
     return tensor_over(storage_from(data) if nbytes else new_storage(0), d, shape, contiguous_strides(shape), 0)
-

@@ -228,9 +228,7 @@ def load(f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None =
     if not isinstance(content, dict) or content.get(_KEY) != _VERSION:
         raise RuntimeError("torch.jit.load: the file was not written by torch.jit.save; torch.load reads checkpoints")
     text = json.loads(content["graph"])
-    tensors: dict[str, Any] = {
-        name: Parameter(t, text["parameters"][name]) if name in text["parameters"] else t for name, t in content["tensors"].items()
-    }
+    tensors: dict[str, Any] = {name: Parameter(t, text["parameters"][name]) if name in text["parameters"] else t for name, t in content["tensors"].items()}
     members: dict[str, Any] = {path: _rebuild(d, f"{path}.", tensors) for path, d in text["modules"].items()}
     members |= {name: tensors[name] for name in text["attributes"]}
     graph = Graph()

@@ -215,9 +215,7 @@ def original(module: Module) -> Module:
     return made  # type: ignore[no-any-return]
 
 
-def script(
-    obj: Any, optimize: None = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None
-) -> Any:
+def script(obj: Any, optimize: None = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
     """A function as a ScriptFunction, a module as a RecursiveScriptModule with the same parameters, a class as it is."""
     if isinstance_(obj, (ScriptModule, ScriptFunction)):
         return obj

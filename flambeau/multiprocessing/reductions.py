@@ -47,9 +47,7 @@ def rebuild_storage_fd(handle: Any, nbytes: int, identity: tuple[int, int]) -> U
         known = _KNOWN.get(identity)  # it may have come from here
         if known is not None:
             return UntypedStorage(wrap=known)
-        raise RuntimeError(
-            "the process that sent a tensor has ended before it was received: keep it alive until then, or receive before joining it"
-        ) from error
+        raise RuntimeError("the process that sent a tensor has ended before it was received: keep it alive until then, or receive before joining it") from error
     return _over(shared_memory.from_handle(descriptor, nbytes))
 
 

@@ -1,7 +1,7 @@
 """torch.nested: batches of tensors whose sizes differ, without padding.
 
-    nt = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)], layout=torch.jagged)   # shape (2, j1, 4)
-    torch.nn.Linear(4, 8)(nt).sum(dim=1)                                                           # shape (2, 8)
+nt = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)], layout=torch.jagged)   # shape (2, j1, 4)
+torch.nn.Linear(4, 8)(nt).sum(dim=1)                                                           # shape (2, 8)
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def _rebuild_njt(constructor_kwargs: dict[str, Any]) -> NestedTensor:
     """What PyTorch's pickles of jagged tensors call."""
     made = nested_tensor_from_jagged(constructor_kwargs["values"], constructor_kwargs["offsets"], constructor_kwargs.get("lengths"))
     return packed(made)
+
 
 from flambeau.names import answering as _answering
 

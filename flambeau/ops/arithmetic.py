@@ -61,9 +61,7 @@ def _refuse_bool(a: Any, b: Any) -> None:
     """PyTorch's errors for the subtraction of truth values."""
     kinds = [x._meta.dtype is dtypes.bool_ if hasattr(x, "_meta") else isinstance(x, bool) for x in (a, b)]
     if all(kinds):
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
-        )
+        raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.")
     if any(kinds):
         raise RuntimeError(
             "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the `~` "

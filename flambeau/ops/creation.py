@@ -524,9 +524,7 @@ def _new_constant(name: str, value: int) -> Any:
     return remembered(make)
 
 
-def new_empty(
-    self: Tensor, *sizes: Any, size: Any = None, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, **_: Any
-) -> Tensor:
+def new_empty(self: Tensor, *sizes: Any, size: Any = None, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """Uninitialised memory, with this tensor's dtype."""
     return self._lift(empty(*sizes, size=size, dtype=dtype or self.dtype, device=_where(self, device), requires_grad=requires_grad))
 
@@ -624,5 +622,3 @@ def _converter(name: str, d: dtype) -> Any:
     convert_to.__name__ = convert_to.__qualname__ = name
     convert_to.__doc__ = f"The same values as {d.name}; the tensor itself if it has that dtype."
     return convert_to
-
-

@@ -128,9 +128,7 @@ def ask(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: dict[st
     from flambeau.overrides import resolve_name
 
     name = resolve_name(function) or f"{under_torch(getattr(function, '__module__', ''))}.{getattr(function, '__name__', function)}"
-    raise TypeError(
-        f"no implementation found for '{name}' on types that implement __torch_function__: {list(types)}"
-    )
+    raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {list(types)}")
 
 
 def ask_mode(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -141,9 +139,7 @@ def ask_mode(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: di
     finally:
         state.modes.append(mode)
     if result is NotImplemented:
-        raise TypeError(
-            f"no implementation found for '{getattr(function, '__name__', function)}': the mode {type(mode).__name__} answered NotImplemented"
-        )
+        raise TypeError(f"no implementation found for '{getattr(function, '__name__', function)}': the mode {type(mode).__name__} answered NotImplemented")
     return result
 
 
@@ -372,9 +368,7 @@ def convert(result: Any, cls: type, given: Sequence[Any], fresh: bool) -> Any:
     return result
 
 
-def torch_function(
-    cls: type, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-) -> Any:
+def torch_function(cls: type, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """Tensor's own `__torch_function__`: the plain function, its results as tensors of the subclass."""
     kwargs = kwargs or {}
     if is_theirs(func):

@@ -27,6 +27,7 @@ def avg_pool2d_backward(
     grad_output: Any, self: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None
 ) -> Any:
     """The gradient of avg_pool2d."""
+
     def pool(x: Any) -> Any:
         return torch.nn.functional.avg_pool2d(x, kernel_size, stride or None, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -46,6 +47,7 @@ def convolution_backward(
     groups: int, output_mask: Sequence[bool],
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The gradients of a convolution's input, weight and bias, None where `output_mask` is False."""
+
     def convolved(x: Any, w: Any) -> Any:
         return torch.convolution(x, w, None, stride, padding, dilation, transposed, output_padding, groups)
 
@@ -81,6 +83,7 @@ def native_group_norm_backward(
     grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int, group: int, output_mask: Sequence[bool]
 ) -> tuple[Any, Any, Any]:
     """The gradients of group_norm's input, weight and bias, by its means and 1 / its standard deviations, of shape (N, group)."""
+
     def grouped(t: Any) -> Any:
         return t.reshape(N, group, C // group, HxW)
 

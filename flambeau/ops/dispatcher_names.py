@@ -256,9 +256,7 @@ def _reduced(reduction: int) -> str:
 
 def cross_entropy_loss(self: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100, label_smoothing: float = 0.0) -> Any:
     """nn.functional.cross_entropy."""
-    return torch.nn.functional.cross_entropy(
-        self, target, weight, ignore_index=ignore_index, reduction=_reduced(reduction), label_smoothing=label_smoothing
-    )
+    return torch.nn.functional.cross_entropy(self, target, weight, ignore_index=ignore_index, reduction=_reduced(reduction), label_smoothing=label_smoothing)
 
 
 def nll_loss_nd(self: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
@@ -306,6 +304,7 @@ replication_pad1d = replication_pad2d = replication_pad3d = _padding("replicate"
 
 def _upsample(mode: str, aligned: bool) -> Any:
     """Both overloads: `vec` (output_size or scale_factors), and `default` (output_size and a scale for each dim, which only tells how it came about)."""
+
     def upsample(input: Any, output_size: Any, *rest: Any, **named: Any) -> Any:
         align = bool(rest[0] if rest else named.get("align_corners")) if aligned else None
         after = rest[1:] if aligned else rest

@@ -85,9 +85,7 @@ _UNLESS_EMPTY: Final = frozenset(
     "searchsorted_values conv_transpose1d conv_transpose2d conv_transpose3d".split()
 )
 # Of whose operands the common dtype decides; elsewhere it is that of the first.
-_COMMON: Final = frozenset(
-    "clamp pow addcmul logaddexp logaddexp2 hypot nextafter atan2 igamma igammac prelu mse_values smooth_l1_values huber_values".split()
-)
+_COMMON: Final = frozenset("clamp pow addcmul logaddexp logaddexp2 hypot nextafter atan2 igamma igammac prelu mse_values smooth_l1_values huber_values".split())
 
 
 # What PyTorch has for dtypes of `LIMITED`; of other operations there is no kernel.

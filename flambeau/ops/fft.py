@@ -345,4 +345,3 @@ def fftshift(input: Tensor, dim: Any = None) -> Any:
 def ifftshift(input: Tensor, dim: Any = None) -> Any:
     """The inverse of fftshift."""
     return _shift(input, dim, lambda n: (n + 1) // 2)
-

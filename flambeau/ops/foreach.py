@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 UNARY = (
-    "abs ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round rsqrt sigmoid sign sin "
-    "sinh sqrt tan tanh trunc"
+    "abs ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
 ).split()
 BINARY = "add sub mul div maximum minimum clamp_max clamp_min pow lerp copy".split()
 TERNARY = "addcmul addcdiv lerp".split()

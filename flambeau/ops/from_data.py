@@ -69,9 +69,7 @@ def _as_lists(x: Any) -> Any:
         return [_as_lists(y) for y in x]
     if hasattr(x, "_meta"):
         if x.numel() != 1:
-            raise ValueError(
-                f"only one element tensors can be converted to Python scalars: a list has a tensor of shape {tuple(x.shape)}; use torch.stack"
-            )
+            raise ValueError(f"only one element tensors can be converted to Python scalars: a list has a tensor of shape {tuple(x.shape)}; use torch.stack")
         return x.detach().reshape(())
     if isinstance(x, str):
         raise ValueError("torch.tensor: data must be numbers, arrays or sequences of them, got a list with a str")
@@ -253,9 +251,7 @@ def from_any(data: Any, d: dtype | None, share: bool) -> Tensor:
     raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
 
 
-def tensor(
-    data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
-) -> Tensor:
+def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A new leaf tensor with a copy of `data`: nested lists, numbers, a NumPy array or a tensor."""
     if device is not None and devices.is_meta(device):
         return finish(tensor(data, dtype=dtype).to(device), requires_grad)  # type: ignore[attr-defined, no-any-return]
@@ -281,9 +277,7 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tens
     return made if device is None else made.to(device)  # type: ignore[attr-defined, no-any-return]
 
 
-def asarray(
-    obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None
-) -> Tensor:
+def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None) -> Tensor:
     """A tensor of `obj`: a tensor, a NumPy array, a storage, something with `__dlpack__` or a buffer (all of them shared where `copy` is not
     True; the bytes of a buffer are elements of `dtype`), numbers or nested lists.
 

@@ -38,9 +38,7 @@ def dtype_of_array(array: Any) -> dtype:
     name = array.dtype.name
     if name in _FROM_NUMPY:
         return _FROM_NUMPY[name]
-    raise TypeError(
-        f"can't convert np.ndarray of type {array.dtype}. The only supported types are: {', '.join(sorted(map(str, _FROM_NUMPY)))}."
-    )
+    raise TypeError(f"can't convert np.ndarray of type {array.dtype}. The only supported types are: {', '.join(sorted(map(str, _FROM_NUMPY)))}.")
 
 
 def check_array(array: Any) -> None:

@@ -371,4 +371,3 @@ def _suits(function: FunctionType) -> bool:
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE) or not _REFUSED.isdisjoint(code.co_names):
         return False
     return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)) > 0
-

@@ -57,9 +57,7 @@ def _integral(nodes: int, least: Any, most: Any, integrand: Callable[..., Any], 
 def _gamma(nodes: int, a: Any, z: Any) -> Any:
     psi, log_z, root = prim.digamma(a), prim.log(z), prim.sqrt(a)
     below = prim.lt(log_z, psi)
-    least = prim.where(
-        below, 1 / (1 + prim.abs(a - z) + prim.sqrt(z)), z / (1 + prim.abs(z - a + 1) + prim.sqrt(prim.abs(a - 1)))
-    )
+    least = prim.where(below, 1 / (1 + prim.abs(a - z) + prim.sqrt(z)), z / (1 + prim.abs(z - a + 1) + prim.sqrt(prim.abs(a - 1))))
     most = prim.where(below, 40 / a + 10 / root, 40 + 10 * root)
 
     def integrand(u: Any, a: Any, z: Any, inverse: Any, distance: Any, below: Any) -> Any:

@@ -97,9 +97,7 @@ def _as_tuple(index: Any) -> Any:
     ):
         return index
     if not isinstance(index, (tuple, str)):
-        warnings.warn(
-            "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq]", UserWarning, stacklevel=3
-        )
+        warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq]", UserWarning, stacklevel=3)
     return tuple(index)
 
 
@@ -119,10 +117,7 @@ def _index_items(x: Any, index: Any) -> list[Any]:
         elif _is_sequence(i):
             out.append(_as_index(list(i)))
         else:
-            raise IndexError(
-                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
-                f"{type(i).__name__})"
-            )
+            raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(i).__name__})")
     return out
 
 
@@ -227,8 +222,7 @@ def _steps(m: Any, items: list[Any]) -> tuple[Steps, list[Any]]:
                 for k in range(i.ndim):
                     if i.shape[k] != shape[d + k]:
                         raise IndexError(
-                            f"The shape of the mask {list(i.shape)} at index {k} does not match the shape of the indexed tensor "
-                            f"{shape} at index {d + k}"
+                            f"The shape of the mask {list(i.shape)} at index {k} does not match the shape of the indexed tensor {shape} at index {d + k}"
                         )
                 found = i.nonzero()
                 if i.ndim == 0:
@@ -354,8 +348,7 @@ def _broadcast_indices(indices: Any) -> list[Any]:
         shape = broadcast_shapes("index", [i._meta.shape for i in indices])
     except RuntimeError:
         raise IndexError(
-            "shape mismatch: indexing tensors could not be broadcast together with shapes "
-            + ", ".join([str(list(i._meta.shape)) for i in indices])
+            "shape mismatch: indexing tensors could not be broadcast together with shapes " + ", ".join([str(list(i._meta.shape)) for i in indices])
         ) from None
     return [prim.expand(convert(i, dtypes.int64), shape=shape) for i in indices]
 
@@ -441,9 +434,7 @@ def _index_put_op(input: Tensor, indices: Sequence[Tensor], values: Tensor, pres
         have = have[1:]
     lead = len(wanted) - len(have)
     if lead < 0 or any(a not in (1, b) for a, b in zip(have, wanted[lead:], strict=True)):
-        raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values._meta.shape)} cannot be broadcast to indexing result of shape {list(wanted)}"
-        )
+        raise RuntimeError(f"shape mismatch: value tensor of shape {list(values._meta.shape)} cannot be broadcast to indexing result of shape {list(wanted)}")
     refuse_other_dtype(m, values)
     written = prim.put_rows(contiguous_of(merged), linear, prim.expand(source, shape=wanted), dim=start, mode=mode)
     result = as_shape(written, tuple(m.shape))
@@ -599,9 +590,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     if not index._meta.numel:  # PyTorch takes an empty index of any shape
         return tied(prim.zeros_of(tuple(index._meta.shape), input.dtype), input)  # type: ignore[no-any-return]
     if x._meta.ndim != i._meta.ndim:
-        raise RuntimeError(
-            f"Index tensor must have the same number of dimensions as input tensor: {index._meta.ndim} and {input._meta.ndim}"
-        )
+        raise RuntimeError(f"Index tensor must have the same number of dimensions as input tensor: {index._meta.ndim} and {input._meta.ndim}")
     if x._meta.shape[d] == 0:
         raise RuntimeError(f"gather(): index 0 is out of bounds for dimension {dim} with size 0: there is nothing to take (input {tuple(input._meta.shape)})")
     result = prim.gather(_crop(x, tuple(i._meta.shape), d, "gather"), i, dim=d)
@@ -619,28 +608,20 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, mode: str, name: str) -
         copy = prim.copy(input, strides=contiguous_of(input)._meta.strides)
         return tied(copy, src) if is_tensor else copy
     if x._meta.ndim != position._meta.ndim:
-        raise RuntimeError(
-            f"{name}(): Index tensor must have the same number of dimensions as self tensor: {index._meta.ndim} and {input._meta.ndim}"
-        )
+        raise RuntimeError(f"{name}(): Index tensor must have the same number of dimensions as self tensor: {index._meta.ndim} and {input._meta.ndim}")
     shape = tuple(position._meta.shape)
     for axis, size in enumerate(shape):
         if axis != d and size > x._meta.shape[axis]:
-            raise RuntimeError(
-                f"{name}(): Expected index {list(shape)} to be no larger than self {list(x._meta.shape)} apart from dimension {d}"
-            )
+            raise RuntimeError(f"{name}(): Expected index {list(shape)} to be no larger than self {list(x._meta.shape)} apart from dimension {d}")
     if not is_tensor:
         source = prim.expand(fitted(src, x.dtype, name), shape=shape)
     else:
         source = _lift(src)
         if source._meta.ndim != len(shape):
-            raise RuntimeError(
-                f"{name}(): Index tensor must have the same number of dimensions as src tensor: {index._meta.ndim} and {src._meta.ndim}"
-            )
+            raise RuntimeError(f"{name}(): Index tensor must have the same number of dimensions as src tensor: {index._meta.ndim} and {src._meta.ndim}")
         for axis, size in enumerate(shape):
             if size > source._meta.shape[axis]:
-                raise RuntimeError(
-                    f"{name}(): Expected index {list(shape)} to be no larger than src {list(source._meta.shape)} in dimension {axis}"
-                )
+                raise RuntimeError(f"{name}(): Expected index {list(shape)} to be no larger than src {list(source._meta.shape)} in dimension {axis}")
             if size != source._meta.shape[axis]:
                 source = prim.slice(source, dim=axis, start=0, length=size, step=1)
     whole = all(axis == d or size == x._meta.shape[axis] for axis, size in enumerate(shape))
@@ -881,4 +862,3 @@ def install_methods(cls: Any) -> None:
         return assign(self, scatter(self, dim, index, src, value=value, reduce=reduce), "scatter_")
 
     cls.scatter_ = scatter_
-

@@ -117,18 +117,14 @@ def hsplit(input: Tensor, *indices_or_sections: Any, sections: Any = MISSING, in
 def vsplit(input: Tensor, *indices_or_sections: Any, sections: Any = MISSING, indices: Any = MISSING) -> tuple[Tensor, ...]:
     """tensor_split along dim 0, into equal parts or at indices."""
     if input.ndim < 2:
-        raise RuntimeError(
-            f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!"
-        )
+        raise RuntimeError(f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!")
     return _cut(input, _where("vsplit", indices_or_sections, sections, indices), 0, "vsplit")
 
 
 def dsplit(input: Tensor, *indices_or_sections: Any, sections: Any = MISSING, indices: Any = MISSING) -> tuple[Tensor, ...]:
     """tensor_split along dim 2, into equal parts or at indices."""
     if input.ndim < 3:
-        raise RuntimeError(
-            f"torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with {input.ndim} dimensions!"
-        )
+        raise RuntimeError(f"torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with {input.ndim} dimensions!")
     return _cut(input, _where("dsplit", indices_or_sections, sections, indices), 2, "dsplit")
 
 
@@ -214,10 +210,7 @@ def _placed(input: Tensor, src: Tensor, view: Any, name: str) -> Any:
     copy = _same_strides(input)
     target = view(copy)
     if tuple(target.shape) != tuple(src.shape):
-        raise RuntimeError(
-            f"{name}: expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
-            f"slice size = {list(target.shape)}"
-        )
+        raise RuntimeError(f"{name}: expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(target.shape)}")
     target.copy_(src)
     return copy
 
@@ -237,9 +230,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Any:
 
 
 @public("slice_scatter")
-def slice_scatter(
-    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Any:
+def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
     """A copy with `src` in the slice start:end:step of a dim."""
     d = dim_of(dim, input.ndim)
     where = (*[slice(None)] * d, slice(start, end, step))
@@ -251,9 +242,7 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     return _placed(input, src, lambda x: x.diagonal(offset, dim1, dim2), "diagonal_scatter")
 
 
-def as_strided_scatter(
-    input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> Any:
+def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
     """A copy with `src` in as_strided of it."""
     shape, strides = tuple(size), tuple(stride)
     return _placed(input, src, lambda x: as_strided(x, shape, strides, storage_offset), "as_strided_scatter")
@@ -304,8 +293,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         raise IndexError(f"put_(): Expected a long tensor for index, but got {index.dtype}")
     if index.numel() != source.numel():
         raise IndexError(
-            f"put_(): Expected source and index to have the same number of elements, but got source.numel() = "
-            f"{source.numel()}, index.numel() = {index.numel()}"
+            f"put_(): Expected source and index to have the same number of elements, but got source.numel() = {source.numel()}, index.numel() = {index.numel()}"
         )
     target = input.clone()
     flat = target.reshape(-1).index_put((index.reshape(-1),), source.reshape(-1), accumulate)

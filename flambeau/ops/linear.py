@@ -26,9 +26,7 @@ def _one_dtype(name: str, *tensors: Any) -> None:
     first = tensors[0].dtype
     for x in tensors[1:]:
         if x.dtype is not first:
-            raise RuntimeError(
-                f"{name}: expected m1 and m2 to have the same dtype, but got: {first.name} != {x.dtype.name}; convert one of them"
-            )
+            raise RuntimeError(f"{name}: expected m1 and m2 to have the same dtype, but got: {first.name} != {x.dtype.name}; convert one of them")
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -231,9 +229,7 @@ def _with_base(name: str, ndims: tuple[int, int], text: str) -> Any:
     import inspect
 
     signature = inspect.signature(body)
-    renamed = [
-        p.replace(name=dict(zip(("mat1", "mat2"), names, strict=True)).get(k, k)) for k, p in signature.parameters.items()
-    ]
+    renamed = [p.replace(name=dict(zip(("mat1", "mat2"), names, strict=True)).get(k, k)) for k, p in signature.parameters.items()]
     body.__signature__ = signature.replace(parameters=renamed)  # type: ignore[attr-defined]
     return operation(name=name, method=True, inplace=True, out=True)(body)
 
@@ -484,6 +480,7 @@ def einsum(*args: Any) -> Tensor:
 
 
 einsum.asked_as = _spread  # type: ignore[attr-defined]
+
 
 @operation(method=True)
 def trace(input: Tensor) -> Tensor:

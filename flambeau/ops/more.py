@@ -159,9 +159,7 @@ def map_all(self: Tensor, others: tuple[Any, ...], function: Callable[..., Any])
 
 # -- writing --------------------------------------------------------------------------------------------------------
 @public("index_reduce")
-def index_reduce(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
-) -> Any:
+def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Any:
     """A copy with the slices of `source` reduced (prod, mean, amax, amin) into the slices at `index` of a dim."""
     from flambeau.ops.indexing import check_rows
     from flambeau.ops.shape import dim_of
@@ -277,9 +275,7 @@ def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int |
 
 
 # -- creation -------------------------------------------------------------------------------------------------------
-def scalar_tensor(
-    s: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
-) -> Any:
+def scalar_tensor(s: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Any:
     """A number as a 0-d tensor of the default dtype."""
     from flambeau.ops.from_data import tensor
 

@@ -46,9 +46,7 @@ def _widths(y: Tensor, x: Any, d: int) -> Any:
     n = y.shape[d]
     if x.ndim == 1:
         if x.shape[0] != n:
-            raise RuntimeError(
-                f"trapezoid: There must be one `x` value for each sample point: got {x.shape[0]} for dim {d} of shape {tuple(y.shape)}"
-            )
+            raise RuntimeError(f"trapezoid: There must be one `x` value for each sample point: got {x.shape[0]} for dim {d} of shape {tuple(y.shape)}")
         return (x[1:] - x[:-1]).reshape([-1 if i == d else 1 for i in range(y.ndim)])
     return x.narrow(d - y.ndim, 1, n - 1) - x.narrow(d - y.ndim, 0, n - 1)
 
@@ -85,9 +83,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim
 
 
 @numpy_names
-def gradient(
-    input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None = None, edge_order: int = 1
-) -> tuple[Any, ...]:
+def gradient(input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None = None, edge_order: int = 1) -> tuple[Any, ...]:
     """Derivatives along dims from samples: central differences inside (second order), one-sided at the edges.
 
     `spacing`: one step, a step for each dim, or a vector of coordinates for each dim.
@@ -196,9 +192,7 @@ def corrcoef(input: Tensor) -> Any:
 
 
 @public("histogram")
-def histogram(
-    input: Tensor, bins: Any, *, range: tuple[float, float] | None = None, weight: Tensor | None = None, density: bool = False
-) -> Any:
+def histogram(input: Tensor, bins: Any, *, range: tuple[float, float] | None = None, weight: Tensor | None = None, density: bool = False) -> Any:
     """(hist, bin_edges): counts, or sums of weights, in `bins` equal bins or between given edges; the last edge belongs."""
     refuse_dtype("histogram", input.dtype)
     from flambeau.ops.creation import linspace
@@ -233,9 +227,7 @@ def histogram(
     return histogram_result(*[tied_to(t, input, refused="histogram") for t in (sums, edges)])
 
 
-def histogramdd(
-    input: Tensor, bins: Any, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False
-) -> Any:
+def histogramdd(input: Tensor, bins: Any, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False) -> Any:
     """(hist, bin_edges) of points (..., N) in N dimensions: `bins` is a number, a number for each dimension, or vectors of edges.
 
     `range`: lowest and highest edge of each dimension, 2 N numbers. `weight`: of each point, (...).
@@ -250,9 +242,7 @@ def histogramdd(
     dims = input.shape[-1]
     counts = [bins] * dims if isinstance(bins, int) else list(bins)
     if len(counts) != dims:
-        raise RuntimeError(
-            f"torch.histogramdd: the size of bins should be equal to the innermost dimension of the input: {len(counts)} and {dims}"
-        )
+        raise RuntimeError(f"torch.histogramdd: the size of bins should be equal to the innermost dimension of the input: {len(counts)} and {dims}")
     if not input.dtype.is_floating_point:
         raise NotImplementedError(f'"histogramdd" not implemented for {input.dtype.name}: convert it to floating point first')
     x = input.detach().reshape(-1, dims)
@@ -389,7 +379,7 @@ def ldexp(input: Tensor, other: Tensor | Number) -> Tensor:
     kind = input.dtype
     if kind.is_floating_point and other.dtype.category < 2:  # type: ignore[union-attr]
         if other.dtype is dtypes.bool_:  # type: ignore[union-attr]
-            raise NotImplementedError('"ldexp_cpu_exp" not implemented for \'Bool\': ldexp() takes exponents of an integer dtype')
+            raise NotImplementedError("\"ldexp_cpu_exp\" not implemented for 'Bool': ldexp() takes exponents of an integer dtype")
         left = convert(other, dtypes.float64)
         made = convert(input, dtypes.float64)
         for most in (1000.0, 1000.0, 2000.0):  # 2 ** 1000 is exact, and two of them are more than any number needs

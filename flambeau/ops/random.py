@@ -159,7 +159,7 @@ def _state(generator: Any) -> MersenneState:
 def _floating(d: dtype | None, name: str) -> dtype:
     d = dtypes.get_default_dtype() if d is None else a_dtype(name, d)
     if d.category < 2 or d.itemsize == 1:
-        raise NotImplementedError(f'"{name}" not implemented for \'{C_NAMES.get(d.name, d.name)}\': random numbers need a floating dtype of 16 bits or more')
+        raise NotImplementedError(f"\"{name}\" not implemented for '{C_NAMES.get(d.name, d.name)}': random numbers need a floating dtype of 16 bits or more")
     return d
 
 
@@ -294,7 +294,7 @@ def randint_like(input: Tensor, low: int | None = None, high: int | None = None,
     if high is None:
         low, high = None, low
     if high is None:
-        raise TypeError("randint_like() missing 1 required positional arguments: \"high\"")
+        raise TypeError('randint_like() missing 1 required positional arguments: "high"')
     low, high = whole("randint_like", "low", 0 if low is None else low), whole("randint_like", "high", high)
     d = input.dtype if dtype is None else a_dtype("randint_like", dtype)
     memory_format = options.pop("memory_format", None)
@@ -390,9 +390,7 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
 
 def _continuous(d: dtype, name: str) -> None:
     if not d.is_floating_point:
-        raise RuntimeError(
-            f"{name} distribution is a continuous probability distribution. dtype must be a floating point but you specified {d.name}"
-        )
+        raise RuntimeError(f"{name} distribution is a continuous probability distribution. dtype must be a floating point but you specified {d.name}")
 
 
 def _drawn(self: Tensor, name: str, method: str, *parameters: float, generator: Any) -> Tensor:
@@ -488,9 +486,7 @@ def _draw_each(target: Tensor, p: Tensor, generator: Any) -> Tensor:
     if not devices.is_meta(p._meta.device) and not within(p._plain(), 0.0, 1.0):  # type: ignore[attr-defined]
         raise RuntimeError("bernoulli(): Expected p_in >= 0 && p_in <= 1 to be true: all probabilities must be from 0 to 1, and none a NaN")
     dense = p.detach()._plain().permute(_order(target)).contiguous()  # type: ignore[attr-defined]  # in the order of the draws
-    return _fill_in_place(
-        target, lambda a, n: _state(generator).bernoulli_each(a, n, target.dtype, dense._address(), dense.dtype), "bernoulli_"
-    )
+    return _fill_in_place(target, lambda a, n: _state(generator).bernoulli_each(a, n, target.dtype, dense._address(), dense.dtype), "bernoulli_")
 
 
 @draws

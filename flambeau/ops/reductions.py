@@ -143,8 +143,7 @@ def _not_empty(name: str, x: Any, dims: tuple[int, ...], whole: bool = False) ->
         )
     if any(x._meta.shape[d] == 0 for d in dims):
         raise IndexError(
-            f"{name}(): Expected reduction dim {dims[0] if dims else 0} to have non-zero size (shape {tuple(x._meta.shape)}): "
-            "an empty range has no extreme"
+            f"{name}(): Expected reduction dim {dims[0] if dims else 0} to have non-zero size (shape {tuple(x._meta.shape)}): an empty range has no extreme"
         )
 
 
@@ -528,5 +527,3 @@ def _norm_method(self: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = 
 
 
 _norm_method.__name__ = _norm_method.__qualname__ = "norm"
-
-

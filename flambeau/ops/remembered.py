@@ -121,7 +121,6 @@ class Form:
         given = args[: self.first] if self.spread < 0 else (*args[: self.spread], *args[self.spread])
         return self.body(*given, **dict(zip(self.names, args[self.first :], strict=True))) if self.names else self.body(*given)
 
-
     @staticmethod
     def _number(a: Any, number: bool) -> Any:
         if a.__class__ is type:
@@ -413,9 +412,7 @@ def _drawn() -> int:
     return default_generator.state.counter
 
 
-def remembered(
-    function: Function, numpy: bool = False, writes: bool = False, nothing: bool = False, by_values: Callable[..., Any] | None = None
-) -> Function:
+def remembered(function: Function, numpy: bool = False, writes: bool = False, nothing: bool = False, by_values: Callable[..., Any] | None = None) -> Function:
     """Decorator of a function that calls operations, and whose calls may be remembered.
 
     `numpy`: it takes `axis` for `dim` and `keepdims` for `keepdim`. `writes`: it ends by writing to some of its tensors, all of which it uses.

@@ -130,18 +130,14 @@ def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int 
     return wanted[0] if len(wanted) == 1 else tuple(wanted)
 
 
-def unique(
-    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> Any:
+def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """The different values in ascending order (or slices along a dim), with inverse indices and counts on request."""
     from flambeau.runtime import select
 
     return _unique(input, select.unique, return_inverse, return_counts, dim)
 
 
-def unique_consecutive(
-    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> Any:
+def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """The first of each run of equal values (or of equal slices along a dim)."""
     from flambeau.runtime import select
 
@@ -154,16 +150,11 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     from flambeau.runtime import select
 
     if input.ndim != 1 or input.dtype.category > 1:
-        raise RuntimeError(
-            f"bincount only supports 1-d non-negative integral inputs, got shape {tuple(input.shape)} of {input.dtype}"
-        )
+        raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, got shape {tuple(input.shape)} of {input.dtype}")
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
     if weights is not None and tuple(weights.shape) != tuple(input.shape):
-        raise RuntimeError(
-            "weights should be 1-d and have the same length as input: "
-            f"got {tuple(weights.shape)} and {tuple(input.shape)}"
-        )
+        raise RuntimeError(f"weights should be 1-d and have the same length as input: got {tuple(weights.shape)} and {tuple(input.shape)}")
     x, address = _dense(input.to(dtypes.int64))
     if weights is None or x.numel() == 0:  # PyTorch: an empty input gives int64 counts, weights or not
         buffer, length = select.bincount(address, x.numel(), minlength)
@@ -208,9 +199,7 @@ def _repeat_each(input: Tensor, repeats: int, dim: int) -> Tensor:
 
 
 @remembered_with_axis
-def repeat_interleave(
-    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
-) -> Tensor:
+def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Each element (or slice along a dim) repeated, by one number or by one number each."""
     from flambeau.ops.from_data import tensor
     from flambeau.runtime import select
@@ -244,7 +233,6 @@ def repeat_interleave(
         return _repeat_each(input, int(repeats.item()), d)  # type: ignore[no-any-return]
     if repeats.shape[0] != input.shape[d]:
         raise RuntimeError(
-            "repeats must have the same size as input along dim, but got "
-            f"repeats.size(0) = {repeats.shape[0]} and input.size({d}) = {input.shape[d]}"
+            f"repeats must have the same size as input along dim, but got repeats.size(0) = {repeats.shape[0]} and input.size({d}) = {input.shape[d]}"
         )
     return input.index_select(d, repeat_interleave(repeats))  # type: ignore[no-any-return]

@@ -598,8 +598,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         sizes = tuple([whole_number(s) for s in split_size_or_sections])
         if sum(sizes) != size or any(s < 0 for s in sizes):
             raise RuntimeError(
-                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {d}), but got "
-                f"split_sizes={list(sizes)}"
+                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {d}), but got split_sizes={list(sizes)}"
             )
     return _split(tensor, sizes, d)  # type: ignore[no-any-return]
 
@@ -976,4 +975,3 @@ def install_methods(cls: Any) -> None:
     cls.mT = property(lambda self: _matrix(self, "mT"))
     cls.H = property(lambda self: _matrix(self, "H").conj())
     cls.mH = property(lambda self: _matrix(self, "mH").conj())
-

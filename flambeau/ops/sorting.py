@@ -201,9 +201,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
     values, indices = prim.sort(input, dim=d, descending=False)
     size = m.shape[d]
     shape = tuple(m.shape)
-    index = prim.expand(
-        as_shape(prim.iota(shape=(size,), dim=0), tuple([size if j == d else 1 for j in range(m.ndim)])), shape=shape
-    )
+    index = prim.expand(as_shape(prim.iota(shape=(size,), dim=0), tuple([size if j == d else 1 for j in range(m.ndim)])), shape=shape)
     if size > 1:
         one = tuple([1 if j == d else s for j, s in enumerate(shape)])
         head = prim.slice(values, dim=d, start=0, length=size - 1, step=1)
@@ -404,7 +402,7 @@ def meshgrid(*tensors: Tensor | Any, indexing: str | None = None) -> tuple[Tenso
     """Coordinate grids of vectors: views, with matrix ("ij", default) or Cartesian ("xy") order of the first two dims."""
     parts = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else list(tensors)
     if indexing not in (None, "ij", "xy"):
-        raise RuntimeError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
+        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     for x in parts:
         if x.ndim > 1:
             raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got a tensor of shape {tuple(x.shape)}")

@@ -245,9 +245,7 @@ def _incomplete(a: Any, x: Any, upper: bool) -> Any:
     at_zero, at_infinity = (one, zero) if upper else (zero, one)
     # x = 0: P is 0, but for a = 0; a = 0: P is 1; NaN where an argument is negative or NaN, or both are at the same end
     negative = prim.bitwise_not(prim.bitwise_and(prim.ge(a, 0.0), prim.ge(x, 0.0)))
-    both = prim.bitwise_or(
-        prim.bitwise_and(prim.eq(a, 0.0), prim.bitwise_not(prim.gt(x, 0.0))), prim.bitwise_and(prim.eq(a, INFINITY), prim.eq(x, INFINITY))
-    )
+    both = prim.bitwise_or(prim.bitwise_and(prim.eq(a, 0.0), prim.bitwise_not(prim.gt(x, 0.0))), prim.bitwise_and(prim.eq(a, INFINITY), prim.eq(x, INFINITY)))
     to_zero = prim.bitwise_or(prim.eq(x, 0.0), prim.eq(a, INFINITY))
     to_infinity = prim.bitwise_or(prim.eq(a, 0.0), prim.eq(x, INFINITY))
     edge = prim.where(prim.bitwise_or(negative, both), NAN, prim.where(to_zero, at_zero, prim.where(to_infinity, at_infinity, NAN)))

@@ -50,9 +50,7 @@ class NotStrided(TypeError, NotImplementedError):
     """A sparse tensor was asked for its storage. Operations give the whole call to sparse/dispatch.py (see `recover`)."""
 
     def __init__(self, tensor: Any) -> None:
-        super().__init__(
-            f"this needs a strided tensor, but got layout {tensor.layout} (shape {tuple(tensor._meta.shape)}); use its values or to_dense()"
-        )
+        super().__init__(f"this needs a strided tensor, but got layout {tensor.layout} (shape {tuple(tensor._meta.shape)}); use its values or to_dense()")
 
 
 def heading(name: str, parameters: list[inspect.Parameter], scope: dict[str, Any], numpy: bool, out: bool = False) -> tuple[str, list[str]]:
@@ -80,9 +78,7 @@ def heading(name: str, parameters: list[inspect.Parameter], scope: dict[str, Any
     extra = (["out=None"] if out else []) + [f"{old}=None" for old, _ in aliases]
     head += ([] if star or not extra else ["*"]) + extra
     lines = [f"    if {old} is not None: {new} = {old}" for old, new in aliases]
-    lines += [
-        f"    if {n} is MISSING: raise TypeError('{name.rsplit('.', 1)[-1]}() missing 1 required positional arguments: \"{n}\"')" for n in optional
-    ]
+    lines += [f"    if {n} is MISSING: raise TypeError('{name.rsplit('.', 1)[-1]}() missing 1 required positional arguments: \"{n}\"')" for n in optional]
     if "*former_" in head:
         places = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         named = ", ".join([f"{p.name!r}: {p.name}" for p in parameters if p.kind is p.KEYWORD_ONLY] + (["'out': out"] if out else []))
@@ -175,9 +171,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     given = f"({tensors})" if simple else f"[t_ for t_ in ({tensors}) if isinstance(t_, CLASS[0])]"
     source = [f"def {op.name.replace('.', '_')}({head}):", *first_lines]
     if op.out:
-        call = ", ".join(
-            n if p.kind is not p.KEYWORD_ONLY else f"{n}={n}" for n, p in zip(names, parameters, strict=True)
-        )
+        call = ", ".join(n if p.kind is not p.KEYWORD_ONLY else f"{n}={n}" for n, p in zip(names, parameters, strict=True))
         from flambeau.trace.mutation import into
         from flambeau.trace.overlap import OUT_KEEPS, OUT_REFUSES, STARTS_AS_INPUT, refuse_overlaps
 
@@ -331,7 +325,6 @@ def _stub(*args: Any, **kwargs: Any) -> Any:
 
 
 _STUB = _stub.__code__
-
 
 
 _TAKES_EXPANDED = frozenset(("masked_fill", "index_fill"))  # whose in-place forms write to expanded tensors
@@ -494,16 +487,11 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
             raise TypeError(f"{op.name}(): argument '{name}' (position {position}) must be Tensor, not {type(a).__name__}")
         if kind == "tensors":
             if isinstance(a, tensor) or not hasattr(a, "__iter__"):
-                raise TypeError(
-                    f"{op.name}(): argument '{name}' (position {position}) must be tuple of Tensors, not {type(a).__name__}"
-                )
+                raise TypeError(f"{op.name}(): argument '{name}' (position {position}) must be tuple of Tensors, not {type(a).__name__}")
             items = tuple(a)
             for i, item in enumerate(items):
                 if not isinstance(item, tensor):
-                    raise TypeError(
-                        f"{op.name}(): expected Tensor as element {i} in argument '{name}' (position {position}), "
-                        f"but got {type(item).__name__}"
-                    )
+                    raise TypeError(f"{op.name}(): expected Tensor as element {i} in argument '{name}' (position {position}), but got {type(item).__name__}")
             if not isinstance(a, (tuple, list)):
                 b, changed = items, True
         converted.append(b)

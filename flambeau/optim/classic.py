@@ -115,9 +115,7 @@ class ASGD(Optimizer):
         for some, grads, states in self._cohorts(params, lambda s: (s["step"], s["eta"], s["mu"]), start):
             averages = [s["ax"] for s in states]
             t, eta, mu = states[0]["step"] + 1, states[0]["eta"], states[0]["mu"]
-            new = asgd_update(
-                some, grads, averages, 1 - group["lambd"] * eta, eta, mu, group["weight_decay"], group["maximize"]
-            )
+            new = asgd_update(some, grads, averages, 1 - group["lambd"] * eta, eta, mu, group["weight_decay"], group["maximize"])
             assign([*some, *averages], new)
             for state in states:
                 state["step"] = t

@@ -176,9 +176,7 @@ class LBFGS(Optimizer):
                         self._move(start, 0.0, d)
                         return value, slope_vector
 
-                    loss, gradient, t, used = strong_wolfe(
-                        along, t, float(d.abs().max()), loss, gradient, slope, d, group["tolerance_change"]
-                    )
+                    loss, gradient, t, used = strong_wolfe(along, t, float(d.abs().max()), loss, gradient, slope, d, group["tolerance_change"])
                     self._move(start, t, d)
                 else:
                     raise RuntimeError("only 'strong_wolfe' is supported")

@@ -80,6 +80,7 @@ class Adafactor(Optimizer):
     def _update(self, group: Group, params: list[Tensor]) -> None:
         if any(p.is_complex() for p in params):
             raise RuntimeError("Adafactor does not support complex parameters")
+
         def start(p: Tensor) -> dict[str, Any]:
             if p.is_complex():
                 raise RuntimeError("Adafactor does not support complex parameters")

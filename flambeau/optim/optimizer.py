@@ -185,10 +185,7 @@ class Optimizer:
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
         self.defaults = defaults
         if isinstance(params, Tensor):
-            raise TypeError(
-                "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
-                f"{type(params).__name__}"
-            )
+            raise TypeError(f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {type(params).__name__}")
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
         groups = list(params)

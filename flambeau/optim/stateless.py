@@ -46,9 +46,7 @@ def swap_in_optimizer_params_and_state(
     states, groups = _checked(optimizer, swapin_optim_state)
     tensors = list(swapin_parameters.values())
     if len(tensors) < sum(len(group["params"]) for group in groups):
-        raise RuntimeError(
-            "swap_in_optimizer_params_and_state requires the explicit parameter state to match optimizer.param_groups ordering."
-        )
+        raise RuntimeError("swap_in_optimizer_params_and_state requires the explicit parameter state to match optimizer.param_groups ordering.")
     before = optimizer.state, [dict(group) for group in optimizer.param_groups]
     optimizer.state = defaultdict(dict)
     at = 0

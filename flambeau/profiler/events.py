@@ -246,9 +246,7 @@ class EventList(list[Any]):
             time_unit,
         )  # fmt: skip
 
-    def key_averages(
-        self, group_by_input_shapes: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
-    ) -> EventList:
+    def key_averages(self, group_by_input_shapes: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False) -> EventList:
         """One average for each name (and input shapes, and innermost stack frames, where wanted)."""
         found: dict[Any, FunctionEventAvg] = {}
         for e in self:

@@ -54,9 +54,7 @@ def _default_schedule_fn(_: int) -> ProfilerAction:
     return ProfilerAction.RECORD
 
 
-def schedule(
-    *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0
-) -> Callable[[int], ProfilerAction]:
+def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0) -> Callable[[int], ProfilerAction]:
     """A plan of steps: skip `skip_first`, then again and again (`repeat` times; 0: always) `wait` steps off, `warmup` steps
     whose events are thrown away, and `active` steps. `skip_first_wait`: the first round has no wait."""
     if wait < 0 or warmup < 0 or active <= 0 or repeat < 0 or skip_first < 0:
@@ -88,9 +86,7 @@ def schedule(
     return action
 
 
-def tensorboard_trace_handler(
-    dir_name: str, worker_name: str | None = None, use_gzip: bool = False, use_python_export: bool = False
-) -> Callable[[Any], None]:
+def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use_gzip: bool = False, use_python_export: bool = False) -> Callable[[Any], None]:
     """For `on_trace_ready`: writes each trace into a directory, under a name that TensorBoard's plug-in knows."""
 
     def write(prof: profile) -> None:

@@ -83,7 +83,7 @@ def real(integers: Tensor, a: Affine) -> Tensor:
     """What integers stand for, in float32."""
     if a.axis is None:
         if a.dtype is torch.qint32:  # differences of 32 bits are exact in float64 only
-            return ((integers.double() - float(a.zero_point)).float() * single(a.scale))  # type: ignore[no-any-return]
+            return (integers.double() - float(a.zero_point)).float() * single(a.scale)  # type: ignore[no-any-return]
         return (integers.float() - float(a.zero_point)) * single(a.scale)  # type: ignore[attr-defined, no-any-return]
     zero_point, scale = a.along(a.zero_point, integers.ndim), a.along(a.scale, integers.ndim)
     return (integers.float() - zero_point.float()) * scale.float()  # type: ignore[attr-defined, no-any-return]

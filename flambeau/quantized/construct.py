@@ -218,5 +218,3 @@ def quantized_batch_norm(
     offset = (0.0 if bias is None else bias) - mean * slope
     shape = [1, -1, *[1] * (t.ndim - 2)]
     return quantized(input.dequantize() * slope.view(shape) + offset.view(shape), Affine(a.dtype, float(output_scale), int(output_zero_point)))  # type: ignore[attr-defined]
-
-

@@ -184,6 +184,3 @@ class ConvPackedParams:
         x, scale, zero_point = dynamic_codes(input, reduce_range)
         result = self._sums(x.float() - zero_point.float()) * (scale * _scales(self.weight._affine, self.dims))  # type: ignore[attr-defined]
         return result if self.bias is None else result + self.bias.detach().view(-1, *[1] * self.dims)  # type: ignore[no-any-return]
-
-
-

@@ -30,7 +30,6 @@ _KEPT_ALWAYS: Final = 256 << 20  # bytes of large blocks
 _WINDOW: Final = 10_000  # large blocks that come back: what is "lately" (several steps of a large network)
 
 
-
 class _Use:
     """How many bytes of large blocks are in use, and the most at once in this window and in the one before."""
 

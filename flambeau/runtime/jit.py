@@ -282,4 +282,3 @@ def target_description() -> dict[str, str]:
         "triple": str(machine.triple), "processor": str(binding.get_host_cpu_name()),
         "features": str(binding.get_host_cpu_features().flatten()), "architecture": platform.machine(),
     }  # fmt: skip
-

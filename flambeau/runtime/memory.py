@@ -39,7 +39,7 @@ def _small_reader(name: str) -> Callable[[int], float]:
 
 
 def _read_float4(address: int) -> float:
-    raise NotImplementedError('"_local_scalar_dense_cpu" not implemented for \'Float4_e2m1fn_x2\': an element is two numbers; look at the bytes, .view(uint8)')
+    raise NotImplementedError("\"_local_scalar_dense_cpu\" not implemented for 'Float4_e2m1fn_x2': an element is two numbers; look at the bytes, .view(uint8)")
 
 
 READERS: dict[dtypes.dtype, Callable[[int], Any]] = {

@@ -155,8 +155,7 @@ class MersenneState:
         """Continue from what `get_state` (this one or PyTorch's) gave. RuntimeError if it is not such a state."""
         if len(state) != STATE_BYTES:
             raise RuntimeError(
-                f"RNG state is wrong size: expected {STATE_BYTES} bytes of a CPU generator's state, got {len(state)}; "
-                "pass what get_state() returned"
+                f"RNG state is wrong size: expected {STATE_BYTES} bytes of a CPU generator's state, got {len(state)}; pass what get_state() returned"
             )
         fields = _STATE.unpack(state)
         counter, normal_y, _, valid = fields[4 + _WORDS : 8 + _WORDS]
@@ -179,9 +178,7 @@ class MersenneState:
             other._start(_Native.from_buffer_copy(self._native))
         return other
 
-    def _run(
-        self, key: str, emitter: str, facts: dict[str, Any], address: int, numel: int, layout: str, *words: float
-    ) -> int:
+    def _run(self, key: str, emitter: str, facts: dict[str, Any], address: int, numel: int, layout: str, *words: float) -> int:
         if numel == 0:
             return 0
         function = _functions.get(key) or _compile(key, emitter, facts, layout)
@@ -197,9 +194,7 @@ class MersenneState:
         """`uniform_(low, high)`: floating elements in [low, high). Also rand (0, 1)."""
         self._run(f"random:uniform:{d.name}", "emit_uniform", {"d": d}, address, numel, "dd", low, high)
 
-    def normal(
-        self, address: int, numel: int, d: dtype, mean: float = 0.0, std: float = 1.0, contiguous: bool = True
-    ) -> None:
+    def normal(self, address: int, numel: int, d: dtype, mean: float = 0.0, std: float = 1.0, contiguous: bool = True) -> None:
         """`normal_(mean, std)` of a floating dtype. Fewer than 16 elements, and targets that are not `contiguous`, are
         drawn one by one, which gives other numbers."""
         if numel >= 16 and contiguous:
@@ -207,9 +202,7 @@ class MersenneState:
         else:
             self._serial("normal_serial", address, numel, d, mean, std, False)
 
-    def _serial(
-        self, name: str, address: int, numel: int, d: dtype, mean: float, std: float, logarithmic: bool
-    ) -> None:
+    def _serial(self, name: str, address: int, numel: int, d: dtype, mean: float, std: float, logarithmic: bool) -> None:
         facts = {"d": d, "logarithmic": logarithmic}
         self._run(f"random:{name}:{d.name}", "emit_normal_serial", facts, address, numel, "dd", mean, std)
 

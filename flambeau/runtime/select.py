@@ -141,9 +141,7 @@ def unique_consecutive(address: int, d: dtype, rows: int, columns: int = 1) -> U
     return _runs(address, d, rows, columns, None)
 
 
-def bincount(
-    address: int, numel: int, minlength: int = 0, weights_address: int = 0, weights: dtype | None = None
-) -> tuple[Buffer, int]:
+def bincount(address: int, numel: int, minlength: int = 0, weights_address: int = 0, weights: dtype | None = None) -> tuple[Buffer, int]:
     """(counts, length): how often each value of an int64 x occurs, as int64; with weights (float32 or float64 elements)
     the sums of the weights, in their dtype. length = max(largest + 1, minlength). RuntimeError for negative values."""
     from flambeau.compiler.kernels.select import emit_bincount, emit_extent

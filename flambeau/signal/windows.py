@@ -49,9 +49,7 @@ def exponential(
     return torch.exp(-torch.abs(_ramp(-center * constant, (-center + (M - 1)) * constant, M, dtype, device, requires_grad)))  # type: ignore[no-any-return, attr-defined]
 
 
-def cosine(
-    M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def cosine(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False) -> Tensor:
     """sin(pi (n + 0.5) / M)."""
     dtype = _check("cosine", M, dtype, layout)
     if M == 0:
@@ -94,9 +92,7 @@ def kaiser(
     return torch.i0(torch.sqrt(shape * shape - torch.pow(k, 2))) / torch.i0(shape)  # type: ignore[no-any-return, attr-defined]
 
 
-def bartlett(
-    M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def bartlett(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A triangle that is 0 at its ends."""
     dtype = _check("bartlett", M, dtype, layout)
     if M <= 1:
@@ -132,31 +128,23 @@ def general_hamming(
     return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
-def hamming(
-    M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def hamming(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False) -> Tensor:
     """general_hamming with alpha 0.54."""
     return general_hamming(M, sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
-def hann(
-    M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def hann(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False) -> Tensor:
     """general_hamming with alpha 0.5."""
     return general_hamming(M, alpha=0.5, sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
-def blackman(
-    M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def blackman(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False) -> Tensor:
     """general_cosine with Blackman's coefficients 0.42, 0.5, 0.08."""
     dtype = _check("blackman", M, dtype, layout)
     return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
-def nuttall(
-    M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def nuttall(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = torch.strided, device: Any = None, requires_grad: bool = False) -> Tensor:
     """general_cosine with the coefficients of Nuttall's minimum four-term window (1981)."""
     a = [0.3635819, 0.4891775, 0.1365995, 0.0106411]
     return general_cosine(M, a=a, sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)

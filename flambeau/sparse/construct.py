@@ -109,9 +109,7 @@ def sparse_coo_tensor(
         data = data.expand(index.shape[1])
     n = index.shape[0]
     if index.shape[1] != data.shape[0]:
-        raise RuntimeError(
-            f"indices and values must have same nnz, but got nnz from indices: {index.shape[1]}, nnz from values: {data.shape[0]}"
-        )
+        raise RuntimeError(f"indices and values must have same nnz, but got nnz from indices: {index.shape[1]}, nnz from values: {data.shape[0]}")
     if size is None:
         if index.shape[1] == 0:
             sizes: tuple[int, ...] = (0,) * n
@@ -123,9 +121,7 @@ def sparse_coo_tensor(
     else:
         shape = tuple(int(x) for x in size)
     if n + data.ndim - 1 != len(shape):
-        raise RuntimeError(
-            f"number of dimensions must be sparse_dim ({n}) + dense_dim ({data.ndim - 1}), but got {len(shape)}"
-        )
+        raise RuntimeError(f"number of dimensions must be sparse_dim ({n}) + dense_dim ({data.ndim - 1}), but got {len(shape)}")
     if shape[n:] != tuple(data.shape[1:]):
         raise RuntimeError(f"values has incorrect size, expected {[data.shape[0], *shape[n:]]}, got {list(data.shape)}")
     if (check_invariants if check_invariants is not None else _CHECK[0]) and index.shape[1]:

@@ -28,9 +28,7 @@ def coordinates(t: SparseTensor) -> tuple[Tensor, Tensor]:
 
 def _matrix(t: SparseTensor, name: str) -> None:
     if t.ndim != 2 or t.dense_dim():
-        raise RuntimeError(
-            f"{name}: expected a sparse matrix (2 sparse dims, no dense ones), got shape {tuple(t.shape)} with {t.dense_dim()} dense dims"
-        )
+        raise RuntimeError(f"{name}: expected a sparse matrix (2 sparse dims, no dense ones), got shape {tuple(t.shape)} with {t.dense_dim()} dense dims")
 
 
 def _same_dtype(name: str, a: Tensor, b: Tensor) -> None:

@@ -301,6 +301,7 @@ def joined(tensors: Sequence[Any], dim: int) -> CooTensor:
 
 def _padded(data: Tensor, dim: int, before: int, after: int) -> Tensor:
     """Zeros before and after along a dim."""
+
     def zeros(count: int) -> Tensor:
         return torch.zeros((*data.shape[:dim], count, *data.shape[dim + 1 :]), dtype=data.dtype)
 

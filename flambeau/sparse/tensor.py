@@ -204,9 +204,7 @@ class SparseTensor(Tensor):
         if id(self) in memo:
             return memo[id(self)]  # type: ignore[no-any-return]
         if not self.is_leaf:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
-            )
+            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment")
         copied = self.detach().clone()
         if self.requires_grad:
             copied.requires_grad_()

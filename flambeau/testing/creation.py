@@ -28,9 +28,7 @@ def make_tensor(
     if not isinstance(dtype, Dtype):
         raise TypeError(f"The requested dtype '{dtype}' is not supported by torch.testing.make_tensor().")
     if noncontiguous and memory_format is not None:
-        raise ValueError(
-            f"The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got {noncontiguous=} and {memory_format=}"
-        )
+        raise ValueError(f"The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got {noncontiguous=} and {memory_format=}")
     inexact = dtype.is_floating_point or dtype.is_complex
     if requires_grad and not inexact:
         raise ValueError(f"`requires_grad=True` is not supported for boolean and integral dtypes, but got {dtype=}")
@@ -59,16 +57,12 @@ def make_tensor(
     return result.requires_grad_(requires_grad) if inexact else result
 
 
-def _interval(
-    low: float | None, high: float | None, default: tuple[float, float], range_: tuple[float, float], dtype: Dtype
-) -> tuple[float, float]:
+def _interval(low: float | None, high: float | None, default: tuple[float, float], range_: tuple[float, float], dtype: Dtype) -> tuple[float, float]:
     least, most = default[0] if low is None else low, default[1] if high is None else high
     if math.isnan(least) or math.isnan(most):
         raise ValueError(f"`low` and `high` cannot be NaN, but got low={least} and high={most}")
     if least > most or (least == most and not (dtype.is_floating_point or dtype.is_complex)):
         raise ValueError(f"`low` must be less than `high`, but got {least} >= {most}")
     if most < range_[0] or least >= range_[1]:
-        raise ValueError(
-            f"The value interval specified by `low` and `high` is [{least}, {most}), but {dtype} only supports [{range_[0]}, {range_[1]})"
-        )
+        raise ValueError(f"The value interval specified by `low` and `high` is [{least}, {most}), but {dtype} only supports [{range_[0]}, {range_[1]})")
     return min(max(least, range_[0]), range_[1]), min(max(most, range_[0]), range_[1])

@@ -124,5 +124,3 @@ def modules() -> dict[str, ModuleType]:
         if parent:
             setattr(made[parent], last, module)
     return made
-
-

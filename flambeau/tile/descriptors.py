@@ -152,5 +152,3 @@ class TensorDescriptor:
     def _tile_in_kernel(self, parts: Sequence[Any]) -> tensor_descriptor:
         rank = len(self.shape)
         return tensor_descriptor(parts[0], parts[1 : 1 + rank], parts[1 + rank :], self.block_shape)
-
-

@@ -317,5 +317,3 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     if fn is None:
         return lambda f: JITFunction(f, **options)
     return JITFunction(fn, **options)
-
-

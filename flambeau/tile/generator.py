@@ -523,5 +523,3 @@ class Generator:
         if not callable(function):
             raise TypeError(f"{ast.unparse(node.func)} is not a function")
         return function(*args, **kwargs)
-
-

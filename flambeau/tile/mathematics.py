@@ -109,5 +109,3 @@ def umulhi(x: Any, y: Any) -> tensor:
     middle = add(mul(a1, b0), top(mul(a0, b0)))
     other = add(mul(a0, b1), bottom(middle))
     return tensor(cast(add(add(mul(a1, b1), top(middle)), top(other)), back))
-
-

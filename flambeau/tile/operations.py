@@ -296,5 +296,3 @@ def reduced(values: Sequence[Value], axis: int | None, function: Callable[..., A
         kept = (1,) * len(shape) if axis is None else tuple(1 if d == at else n for d, n in enumerate(shape))
         results = [b.reshape(b.broadcast(r, (1,)), kept) if not r.shape else b.reshape(r, kept) for r in results]
     return [tensor(r) for r in results]
-
-

@@ -19,6 +19,7 @@ def __getattr__(name: str) -> Any:
 
     raise missing("torch.functional", name, globals())
 
+
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("", globals())

@@ -66,8 +66,7 @@ class PlanVariant:
             code.lines.append("s = (*s, *offsets, top)")
         code.check(later)
         layouts: list[Any] = [
-            None if x is None else (list(x.words), [tuple(r) for r in x.relocations], [[tuple(t) for t in p] for p in x.phases], *x[3:])
-            for x in found.layouts
+            None if x is None else (list(x.words), [tuple(r) for r in x.relocations], [[tuple(t) for t in p] for p in x.phases], *x[3:]) for x in found.layouts
         ]
         result = code.structure((layouts, found.fresh, found.arena_bytes))
         self.numbers: Callable[[tuple[int, ...]], Any] = code.function(result, place=assign_offsets)

@@ -35,6 +35,7 @@ MOST_VARIANTS: Final = 8  # models of one call at one place, before it is given 
 SIZED: Final = frozenset(("shape", "size", "sizes", "length", "strides", "storage_offset"))  # names of static parameters that are sizes
 ENABLED: Final = [os.environ.get("FLAMBEAU_CLASSES", "1") not in ("", "0")]  # off: every path is recorded at its own sizes; the bits are the same
 
+
 class View:
     """The path of a trace as its models say it, over symbols: what recording with symbols looks at."""
 
@@ -466,4 +467,3 @@ def concrete(model: State, sizes: tuple[int, ...]) -> tuple[tuple[Node, ...], li
     """The nodes and values of a model at given sizes."""
     plain = at_sizes(sizes)
     return tuple([n.mapped(plain) for n in model.nodes]), [v.mapped(plain) for v in model.values]
-

@@ -287,9 +287,7 @@ def result(places: Places) -> str:
     c.release(detached)
     attached = c.any(c.same(detached, c.word("ZERO")), c.same(detached, c.word("FALSE")))
     true = c.word("TRUE")
-    leaves = c.all(
-        c.same(c.field(c.field(base, "TENSOR_META"), "META_REQUIRES_GRAD"), true), c.other(c.field(meta, "META_REQUIRES_GRAD"), true)
-    )
+    leaves = c.all(c.same(c.field(c.field(base, "TENSOR_META"), "META_REQUIRES_GRAD"), true), c.other(c.field(meta, "META_REQUIRES_GRAD"), true))
     mark = c.op(f"select i1 {attached}, ptr {c.word('ONE')}, ptr {detached}")
     with c.where(c.any(leaves, c.op(f"xor i1 {attached}, true"))):
         c.need(c.equal(c.run("i32", "PyObject_SetAttr", t, c.word("DETACHED_NAME"), mark), 0, "i32"), "bad")

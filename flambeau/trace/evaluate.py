@@ -94,7 +94,6 @@ class TracePlan:
         self.size = len(graph.values) + len(graph.nodes)
         self.last = 0  # the generation of the trace that ran it last
 
-
     @property
     def graph(self) -> Graph:
         """What was planned."""
@@ -474,9 +473,7 @@ def observe(t: Tensor) -> Storage:
         elif not storage.has_value():
             flush(tr, "observation")
     if storage.buffer is None:
-        raise RuntimeError(
-            f"a tensor of shape {tuple(t._meta.shape)} has no value: the computation that should have made it failed earlier"
-        )
+        raise RuntimeError(f"a tensor of shape {tuple(t._meta.shape)} has no value: the computation that should have made it failed earlier")
     return storage
 
 

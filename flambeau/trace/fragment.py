@@ -157,8 +157,7 @@ class Fragment:
 
     def resolve(self, t: Tensor) -> int:
         raise RuntimeError(
-            f"an operation's body used a tensor that was not given to it as an argument (shape {tuple(t._meta.shape)}); "
-            "pass every tensor as an argument"
+            f"an operation's body used a tensor that was not given to it as an argument (shape {tuple(t._meta.shape)}); pass every tensor as an argument"
         )
 
     def slow(self, op: Any, key: Any, args: Sequence[Any]) -> Any:
@@ -184,7 +183,7 @@ class Fragment:
         slots = tuple([t._slot if t._gen == gen else self.resolve(t) for t in inputs])
         metas = [t._meta for t in inputs]
         if metas and metas[-1].dtype in _WITHOUT and primitive.name in _WITHOUT[metas[-1].dtype]:
-            raise NotImplementedError(f'"{primitive.name}_cpu" not implemented for \'{dtypes.C_NAMES[metas[-1].dtype.name]}\'')
+            raise NotImplementedError(f"\"{primitive.name}_cpu\" not implemented for '{dtypes.C_NAMES[metas[-1].dtype.name]}'")
         bits = attrs.get("bits", 0)  # of an alias: what it exchanges
         values = primitive.infer(metas, attrs)
         if any(m.bits for m in metas):
@@ -215,11 +214,7 @@ class Fragment:
             needs = grad and (v.dtype.is_floating_point or v.dtype.is_complex)
             if needs:
                 self.requires.add(slot)
-            outs.append(
-                self.placeholder(
-                    slot, meta(v.shape, v.strides, v.dtype, v.offset, needs, not needs, wrapped, bool(v.dynamic), device, bits)
-                )
-            )
+            outs.append(self.placeholder(slot, meta(v.shape, v.strides, v.dtype, v.offset, needs, not needs, wrapped, bool(v.dynamic), device, bits)))
         self.nodes.append(Node(primitive.name, slots, tuple(ids), tuple(sorted([item for item in attrs.items() if item[0] != "bits"]))))
         return outs[0] if len(outs) == 1 else tuple(outs)
 

@@ -287,4 +287,3 @@ def forget() -> None:
 @lru_cache(maxsize=256)
 def _compiled(text: str) -> CodeType:
     return compile(text, "<immediate call>", "exec")
-

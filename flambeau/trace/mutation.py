@@ -89,8 +89,7 @@ def refuse_leaf(target: Tensor, name: str) -> None:
         storage = target._storage
         if storage is not None and leaf_of(target, storage) is not None:
             raise RuntimeError(
-                f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
-                "update in `with torch.no_grad():`."
+                f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap the update in `with torch.no_grad():`."
             )
 
 
@@ -115,9 +114,7 @@ def _is_same_data(target: Tensor, source: Tensor, name: str) -> bool:
         return (m.shape, m.strides) == (sm.shape, sm.strides)
     lead = len(m.shape) - len(sm.shape)
     sizes, strides = (1,) * lead + tuple(sm.shape), (0,) * lead + tuple(sm.strides)
-    return lead >= 0 and all(
-        p == q if n == k else k == 1 and p == 0 for n, k, p, q in zip(m.shape, sizes, m.strides, strides, strict=True)
-    )
+    return lead >= 0 and all(p == q if n == k else k == 1 and p == 0 for n, k, p, q in zip(m.shape, sizes, m.strides, strides, strict=True))
 
 
 def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = False, settled: bool = False) -> Tensor:
@@ -612,9 +609,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
         value = prim.cast(s, dtype=m.dtype) if s._meta.dtype is not m.dtype else s
         if bits or value._meta.bits:
             value = fragment.resolved(fragment.placeholder(value._slot, value._meta.with_bits(bits ^ value._meta.bits)))
-        whole = (
-            m.numel == root.numel and m.offset == 0 and not view.dynamic and root.dtype is m.dtype and is_dense(m.shape, m.strides)
-        )
+        whole = m.numel == root.numel and m.offset == 0 and not view.dynamic and root.dtype is m.dtype and is_dense(m.shape, m.strides)
         if whole:
             is_new = fresh or value is not s
             v = fragment.value(value._slot)
@@ -747,8 +742,7 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
         raise RuntimeError(f"{name} only supports bool tensor for result, got: {target._meta.dtype.name}")
     if not can_cast(source._meta.dtype, target._meta.dtype):
         raise (TypeError if name == "cat" else RuntimeError)(
-            f"{name}: result type {source._meta.dtype.name} can't be cast to the desired output type "
-            f"{target._meta.dtype.name}; give an `out` of a wider dtype"
+            f"{name}: result type {source._meta.dtype.name} can't be cast to the desired output type {target._meta.dtype.name}; give an `out` of a wider dtype"
         )
     if source._meta.device is not target._meta.device:
         raise RuntimeError(
@@ -758,10 +752,7 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
     if type(local.trace) is not Trace:
         local.trace.check_out(target, source, name)
     if local.trace.grad_enabled and (target._meta.requires_grad or source._meta.requires_grad):
-        raise RuntimeError(
-            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
-            "requires grad."
-        )
+        raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
     if name in _COUNTED and target._meta.numel == source._meta.numel:
         source = source.reshape(tuple(target._meta.shape))
     if tuple(target._meta.shape) != tuple(source._meta.shape):

@@ -33,9 +33,7 @@ def to_numpy(t: Tensor, read_only: bool = False) -> Any:
     kind = numpy.dtype(m.dtype.numpy_name)
     usable = raw[: len(raw) // kind.itemsize * kind.itemsize].view(kind)
     offset = t.storage_offset()
-    array = numpy.lib.stride_tricks.as_strided(
-        usable[offset:] if m.numel else usable[:0], tuple(m.shape), [s * kind.itemsize for s in m.strides]
-    )
+    array = numpy.lib.stride_tricks.as_strided(usable[offset:] if m.numel else usable[:0], tuple(m.shape), [s * kind.itemsize for s in m.strides])
     if storage.external is not True and m.numel:
         storage.external = weakref.ref(_ultimate_base(array))
         storage.extent = None  # NumPy may write to it

@@ -3,8 +3,7 @@
 from typing import Any
 
 _MODULES = frozenset(
-    "_pytree _python_dispatch deterministic backend_registration benchmark checkpoint collect_env cpp_extension data dlpack hooks model_zoo "
-    "tensorboard".split()
+    "_pytree _python_dispatch deterministic backend_registration benchmark checkpoint collect_env cpp_extension data dlpack hooks model_zoo tensorboard".split()
 )
 
 

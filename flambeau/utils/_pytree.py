@@ -208,9 +208,7 @@ class TreeSpec:
         return self.children_specs[index]
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, TreeSpec) and self.type is other.type and self.context == other.context and self.children_specs == other.children_specs
-        )
+        return isinstance(other, TreeSpec) and self.type is other.type and self.context == other.context and self.children_specs == other.children_specs
 
     def __hash__(self) -> int:
         return hash((self.type, str(self.context), self.num_nodes))
@@ -245,8 +243,7 @@ class TreeSpec:
         given = list(leaves)
         if len(given) != self.num_leaves:
             raise ValueError(
-                f"treespec.unflatten(leaves): `leaves` has length {len(given)} but the spec refers to a pytree that holds {self.num_leaves} "
-                f"items ({self})."
+                f"treespec.unflatten(leaves): `leaves` has length {len(given)} but the spec refers to a pytree that holds {self.num_leaves} items ({self})."
             )
         return self._build(iter(given))
 
@@ -387,8 +384,7 @@ def tree_leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = Non
             return
         if definition.flatten_with_keys_fn is None:
             raise ValueError(
-                f"Did not find a flatten_with_keys_fn for type: {type(node)}. Please pass a flatten_with_keys_fn argument to "
-                "register_pytree_node."
+                f"Did not find a flatten_with_keys_fn for type: {type(node)}. Please pass a flatten_with_keys_fn argument to register_pytree_node."
             )
         for key, child in definition.flatten_with_keys_fn(node)[0]:
             walk(child, (*path, key))

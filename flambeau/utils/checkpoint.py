@@ -144,6 +144,7 @@ def set_checkpoint_debug_enabled(enabled: bool | None) -> Any:
     finally:
         _debug[0] = before
 
+
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("utils.checkpoint", globals())

@@ -73,7 +73,7 @@ def get_running_cuda_version(run_lambda: Run) -> str | None:
 
 
 def get_platform() -> str:
-    """"linux", "win32", "cygwin" or "darwin"."""
+    """ "linux", "win32", "cygwin" or "darwin"."""
     return next((name for name in ("linux", "win32", "cygwin", "darwin") if sys.platform.startswith(name)), sys.platform)
 
 

@@ -191,9 +191,7 @@ class FlopCounterMode:
     (`scaled_dot_product_attention`) and recurrent layers count as nothing, as with PyTorch on the CPU. `mods` is accepted and not needed.
     """
 
-    def __init__(
-        self, mods: Any = None, depth: int = 2, display: bool = True, custom_mapping: Mapping[Any, Callable[..., int]] | None = None
-    ) -> None:
+    def __init__(self, mods: Any = None, depth: int = 2, display: bool = True, custom_mapping: Mapping[Any, Callable[..., int]] | None = None) -> None:
         self.flop_counts: dict[str, dict[Any, int]] = defaultdict(lambda: defaultdict(int))
         self.depth, self.display = depth, display
         self.mod_tracker = ModuleTracker()

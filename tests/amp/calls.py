@@ -67,9 +67,7 @@ def _losses() -> dict[str, Call]:
         "cosine_embedding_loss": lambda t, r: t.nn.functional.cosine_embedding_loss(r(3, 4), r(3, 4), t.tensor([1, -1, 1])),
         "triplet_margin_loss": lambda t, r: t.nn.functional.triplet_margin_loss(r(3, 4), r(3, 4), r(3, 4)),
         "gaussian_nll_loss": lambda t, r: t.nn.functional.gaussian_nll_loss(r(3, 4), r(3, 4), r(3, 4).exp()),
-        "ctc_loss": lambda t, r: t.nn.functional.ctc_loss(
-            r(5, 1, 4).log_softmax(-1), t.tensor([[1, 2]]), t.tensor([5]), t.tensor([2])
-        ),
+        "ctc_loss": lambda t, r: t.nn.functional.ctc_loss(r(5, 1, 4).log_softmax(-1), t.tensor([[1, 2]]), t.tensor([5]), t.tensor([2])),
     }
 
 
@@ -183,9 +181,7 @@ def _recurrent() -> dict[str, Call]:
         found[f"nn.{name}"] = layer
         found[f"nn.{name}Cell"] = cell
     found["nn.MultiheadAttention"] = lambda t, r: t.nn.MultiheadAttention(4, 2)(r(3, 2, 4), r(3, 2, 4), r(3, 2, 4))
-    found["nn.MultiheadAttention without weights"] = lambda t, r: t.nn.MultiheadAttention(4, 2)(
-        r(3, 2, 4), r(3, 2, 4), r(3, 2, 4), need_weights=False
-    )[0]
+    found["nn.MultiheadAttention without weights"] = lambda t, r: t.nn.MultiheadAttention(4, 2)(r(3, 2, 4), r(3, 2, 4), r(3, 2, 4), need_weights=False)[0]
     found["nn.TransformerEncoderLayer"] = lambda t, r: t.nn.TransformerEncoderLayer(4, 2, 8, 0.0)(r(3, 2, 4))
     return found
 

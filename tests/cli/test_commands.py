@@ -22,9 +22,7 @@ SNIPPETS = [
 
 def run(folder: Path, *arguments: str, timeout: int = 300) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
-    return subprocess.run(
-        [sys.executable, "-m", "flambeau", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout
-    )
+    return subprocess.run([sys.executable, "-m", "flambeau", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
 @pytest.mark.parametrize("code", SNIPPETS)

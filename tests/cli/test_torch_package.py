@@ -40,9 +40,7 @@ class Environment:
 
     def run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP", "COVERAGE"))}
-        return subprocess.run(
-            [str(self.python), *arguments], cwd=cwd or self.folder, env=environment, capture_output=True, text=True, timeout=120
-        )
+        return subprocess.run([str(self.python), *arguments], cwd=cwd or self.folder, env=environment, capture_output=True, text=True, timeout=120)
 
     def flambeau(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.run("-m", "flambeau", "torch", *arguments)
@@ -68,7 +66,8 @@ def installed(place: Environment) -> Environment:
 
 
 def test_python_finds_torch(installed: Environment) -> None:
-    found = json.loads(installed.code("""
+    found = json.loads(
+        installed.code("""
         import importlib.util, importlib.metadata, json
         before = importlib.util.find_spec("torch").name, importlib.metadata.version("torch"), importlib.metadata.packages_distributions()["torch"]
         import torch, torch.nn as nn, torch.nn.functional as F
@@ -87,7 +86,8 @@ def test_python_finds_torch(installed: Environment) -> None:
             "classes": [repr(c) for c in (torch.Tensor, torch.device, torch.dtype, torch.Size, nn.Linear, nn.Parameter, torch.optim.Adam, torch.FloatTensor)],
             "functions": [F.relu.__module__, torch.save.__module__], "specs": [importlib.util.find_spec("torch.nn.functional").name,
             importlib.util.find_spec("torch.no_such_part")], "absent": hasattr(torch, "no_such_name"),
-        }))"""))
+        }))""")
+    )
     assert found["before"] == ["torch", VERSION, ["torch"]] and found["same"]
     assert found["missing"] == "torch.no_such_part" and found["specs"][1] is None and not found["absent"]
     assert found["names"] == ["torch", "torch.nn", "torch.jit", "torch", VERSION, VERSION]
@@ -175,7 +175,8 @@ def test_pickles_load_under_either_name(installed: Environment, tmp_path: Path) 
     assert b"flambeau" not in (tmp_path / "torch.pickle").read_bytes()
     for reader in ("torch", "flambeau"):
         for name in ("torch", "flambeau"):
-            shown = installed.code(f"""
+            shown = installed.code(
+                f"""
                 import pickle, {reader} as torch
                 with open("{name}.pickle", "rb") as file:
                     things = pickle.load(file)
@@ -184,7 +185,9 @@ def test_pickles_load_under_either_name(installed: Environment, tmp_path: Path) 
                 assert torch.equal(things[1][0].weight, model[0].weight) and things[8] is torch.add and things[4] is torch.float16
                 assert all(d is getattr(torch, n) for d, n in zip(things[-1], "{DTYPES}".split(), strict=True))
                 assert type(things[7]) is torch.optim.SGD and things[3] == torch.device("cpu") and things[12] is torch.strided
-                print(things[0].tolist(), things[1](torch.ones(1, 2)).shape)""", cwd=tmp_path)
+                print(things[0].tolist(), things[1](torch.ones(1, 2)).shape)""",
+                cwd=tmp_path,
+            )
             assert shown == "[1.0, 1.0] torch.Size([1, 2])"
 
 

@@ -115,9 +115,7 @@ def run(graph: Graph, inputs: Sequence[Any], parameters: Sequence[Any], folder: 
     arena = area.add(bytes(plan.arena_bytes))
     given = [area.add(np.ascontiguousarray(x).tobytes()) for x in inputs]
     fresh = {j: area.add(bytes(_nbytes(graph, i))) for j, i in enumerate(graph.outputs) if j not in plan.schedule.returned}
-    numbers = {
-        root: area.add(struct.pack("<" + _PACK[graph.values[root].dtype.name], x)) for root, x in zip(graph.parameters, parameters, strict=True)
-    }
+    numbers = {root: area.add(struct.pack("<" + _PACK[graph.values[root].dtype.name], x)) for root, x in zip(graph.parameters, parameters, strict=True)}
     values = dict(zip(numbers, parameters, strict=True))
     error = area.add(bytes(24))
 

@@ -128,9 +128,7 @@ def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 
 @st.composite
-def graphs(
-    draw: st.DrawFn, floats: tuple[dtype, ...] = (FLOAT32, FLOAT64), rounded: bool = True, steps: int = 14
-) -> Graph:
+def graphs(draw: st.DrawFn, floats: tuple[dtype, ...] = (FLOAT32, FLOAT64), rounded: bool = True, steps: int = 14) -> Graph:
     """A legal graph with one to three tensors as inputs, at least one output, and perhaps updates."""
     m = _Maker(draw, floats, rounded)
     for _ in range(draw(st.integers(1, 3))):

@@ -64,9 +64,7 @@ def test_the_first_best_index_wins(op: str, shape: tuple[int, int], dim: int, sp
 
 
 @pytest.mark.parametrize("op", ["sum", "amax", "argmin", "var_mean"])
-@pytest.mark.parametrize(
-    ("shape", "dims"), [((300_001,), (0,)), ((40_000, 5), (0,)), ((3, 50_000), (1,)), ((2, 4, 20_000), (0, 2))]
-)
+@pytest.mark.parametrize(("shape", "dims"), [((300_001,), (0,)), ((40_000, 5), (0,)), ((3, 50_000), (1,)), ((2, 4, 20_000), (0, 2))])
 def test_few_long_rows_are_reduced_in_blocks(op: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
     if op == "argmin" and len(dims) > 1:
         pytest.skip("one dim only")
@@ -192,8 +190,6 @@ def test_a_legal_nest_passes() -> None:
 def test_an_illegal_nest_is_refused(nest: Nest, sizes: Sizes | None, message: str) -> None:
     with pytest.raises(NestError, match=message):
         check(nest, sizes)
-
-
 
 
 # -- Writes through views ---------------------------------------------------------------------------------------------

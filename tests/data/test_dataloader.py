@@ -92,10 +92,7 @@ def stream(module, data):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_iterable_datasets(workers, drop_last):
-    results = [
-        [plain(b) for b in data.DataLoader(stream(module, data), batch_size=3, num_workers=workers, drop_last=drop_last)]
-        for module, data in BOTH
-    ]
+    results = [[plain(b) for b in data.DataLoader(stream(module, data), batch_size=3, num_workers=workers, drop_last=drop_last)] for module, data in BOTH]
     assert results[0] == results[1]
 
 

@@ -87,7 +87,9 @@ def lay_out(lives: list[tuple[int, int, int]]) -> tuple[list[int], int]:
     helpers = library_code._HELPERS
     for field, value in {"LENGTH": 72, "TEXT": 80, "LAST": 400}.items():
         helpers = helpers.replace(f"${field}$", str(value))
-    text = helpers + f"""
+    text = (
+        helpers
+        + f"""
 define i64 @{jit.symbol(LAY_OUT)}(ptr %table, ptr %memory) {{
   %count = load i64, ptr %memory
   %bytes = getelementptr i64, ptr %memory, i64 1
@@ -95,6 +97,7 @@ define i64 @{jit.symbol(LAY_OUT)}(ptr %table, ptr %memory) {{
   %top = call i64 @lay_out(ptr %table, i64 %count, ptr %bytes, ptr %offsets)
   ret i64 %top
 }}"""
+    )
     count = len(lives)
     rows = [x for i in sorted(range(count), key=lambda i: lives[i][0]) for x in (i, lives[i][0], lives[i][1])]
     memory = (ctypes.c_int64 * (1 + 2 * count))(count, *[b for _, _, b in lives])
@@ -125,7 +128,9 @@ def test_memory_moves_as_in_c(to: int, start: int, count: int, name: str) -> Non
         return
     key = f"{MOVES} {name}"
     call = f"call ptr @{name}(ptr %to, {'i32 7' if name == 'memset' else 'ptr %from'}, i64 %count)"
-    text = memory_code.text(wasm=False) + f"""
+    text = (
+        memory_code.text(wasm=False)
+        + f"""
 define i64 @{jit.symbol(key)}(ptr %memory, ptr %words) {{
   %a = load i64, ptr %words
   %q = getelementptr i64, ptr %words, i64 1
@@ -138,6 +143,7 @@ define i64 @{jit.symbol(key)}(ptr %memory, ptr %words) {{
   %where = ptrtoint ptr %end to i64
   ret i64 %where
 }}"""
+    )
     content = bytes(range(1, 201)) + bytes(20)
     memory = ctypes.create_string_buffer(content, len(content))
     function(key, text)(memory, (ctypes.c_int64 * 3)(to, start, count))
@@ -151,7 +157,9 @@ define i64 @{jit.symbol(key)}(ptr %memory, ptr %words) {{
 def test_wide_integers(a: int, b: int, shift: int, name: str) -> None:
     key = f"test of wide {name}"
     second = ("i128", "%b") if name == "__multi3" else ("i32", "%n")
-    text = memory_code.WIDE.replace("__", "own__") + f"""
+    text = (
+        memory_code.WIDE.replace("__", "own__")
+        + f"""
 define i64 @{jit.symbol(key)}(ptr %out, ptr %in) {{
   %a = load i128, ptr %in, align 8
   %q = getelementptr i8, ptr %in, i64 16
@@ -161,6 +169,7 @@ define i64 @{jit.symbol(key)}(ptr %out, ptr %in) {{
   store i128 %r, ptr %out, align 8
   ret i64 0
 }}"""
+    )
     right = b if name == "__multi3" else shift
     given = ctypes.create_string_buffer(a.to_bytes(16, "little") + right.to_bytes(16, "little"), 32)
     out = ctypes.create_string_buffer(16)

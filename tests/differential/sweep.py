@@ -39,9 +39,7 @@ def differences(label: str, dtype: str, most: int, form: str = "function") -> tu
     return len(found), [line for _, lines in found for line in lines]
 
 
-def answers(
-    label: str, dtype: str, most: int, form: str, known: Known = NOTHING, order: int = 1, draw: Draw = ALWAYS
-) -> Iterator[tuple[Case, list[str]]]:
+def answers(label: str, dtype: str, most: int, form: str, known: Known = NOTHING, order: int = 1, draw: Draw = ALWAYS) -> Iterator[tuple[Case, list[str]]]:
     """Each case of an operator in a form (at most `most`), with a line on every difference. `order`: of the gradients that are compared."""
     op = OPERATORS[label]
     inexact = getattr(torch, dtype).is_floating_point or getattr(torch, dtype).is_complex

@@ -130,6 +130,7 @@ VIEWS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("name", VIEWS)
 def test_detach_of_views(name: str) -> None:
     for history in (False, True):
+
         def detached(m: Any, history: bool = history) -> Any:
             x = m.ones(4, requires_grad=history) * 2
             return VIEWS[name](m, x).detach_().requires_grad

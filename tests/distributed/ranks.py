@@ -41,9 +41,7 @@ def started(
                 RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), INIT=f"file://{meeting}", OUT=str(folder / f"{script}-{ours}-{rank}"), **more
             )
             processes.append(
-                subprocess.Popen(
-                    [*command, str(HERE / script), *arguments], env=variables, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-                )
+                subprocess.Popen([*command, str(HERE / script), *arguments], env=variables, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             )
         yield processes
     finally:

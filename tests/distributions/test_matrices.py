@@ -59,6 +59,7 @@ def test_batches_of_normal_vectors(shapes: tuple[tuple[int, ...], ...]) -> None:
 
 def test_wishart_samples() -> None:
     """PyTorch draws the good samples again, by an inverted test: its first draws are these."""
+
     def draw(t: Any) -> Any:
         w = t.distributions.Wishart(t.tensor([4.5, 6.0]).double(), t.tensor(SPD23))
         return w.rsample(t.Size((5,))) if t is ft else w._bartlett_sampling(t.Size((5,)))

@@ -202,6 +202,7 @@ def result(name: Name, value: Any, findings: Findings | None) -> str:
     """The words of the result."""
     if isinstance(name.found, type):
         return ""
+
     def words(v: Any) -> str:
         if isinstance(v, flambeau.Tensor):
             return "Tensor"

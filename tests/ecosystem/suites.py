@@ -46,9 +46,7 @@ def checkout(suite: Suite, sources: Path) -> Path:
     """The folder of a suite's repository under `sources`, cloned at the suite's tag if it is not there."""
     folder = sources / suite.repository.split("/")[1]
     if not folder.exists():
-        subprocess.run(
-            ["git", "clone", "--quiet", "--depth", "1", "--branch", suite.tag, f"https://github.com/{suite.repository}", str(folder)], check=True
-        )
+        subprocess.run(["git", "clone", "--quiet", "--depth", "1", "--branch", suite.tag, f"https://github.com/{suite.repository}", str(folder)], check=True)
     return folder
 
 

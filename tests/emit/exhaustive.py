@@ -48,16 +48,12 @@ class Worst:
 
     def row(self) -> str:
         bits = int(np.float32(self.at).view(np.uint32))
-        return (
-            f"| {self.op} | {self.error:.3f} | {self.at!s} | 0x{bits:08X} | {self.every} | {BOUND_FLOAT32[self.op]:g} |"
-        )
+        return f"| {self.op} | {self.error:.3f} | {self.at!s} | 0x{bits:08X} | {self.every} | {BOUND_FLOAT32[self.op]:g} |"
 
 
 def measure(op: str, every: int) -> Worst:
     """Run `op` on each `every`-th float32 bit pattern."""
-    run = compiled(
-        lambda b, values, w: scalar.apply(b, op, dtypes.float32, values, w), [dtypes.float32], dtypes.float32, 16
-    )
+    run = compiled(lambda b, values, w: scalar.apply(b, op, dtypes.float32, values, w), [dtypes.float32], dtypes.float32, 16)
     worst = Worst(op, -1.0, np.float32(0), every)
     for start in range(0, 2**32, CHUNK * every):
         patterns = np.arange(start, min(start + CHUNK * every, 2**32), every, dtype=np.uint64)
@@ -92,10 +88,7 @@ def rows_of(text: str) -> dict[str, str]:
 def tail() -> str:
     """The bounds that are checked on samples only, in every run of the tests."""
     unary = ", ".join(f"{op} {bound:g}" for op, bound in BOUND_FLOAT64.items())
-    binary = "; ".join(
-        f"{name}: " + ", ".join(f"{op} {bound:g}" for op, bound in bounds.items())
-        for name, bounds in BOUND_BINARY.items()
-    )
+    binary = "; ".join(f"{name}: " + ", ".join(f"{op} {bound:g}" for op, bound in bounds.items()) for name, bounds in BOUND_BINARY.items())
     return (
         "\n## float64, and functions of two arguments\n\n"
         "Bounds in ulp that `tests/emit/test_math.py` checks on samples (float64 against long double or mpmath).\n\n"
@@ -116,9 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("functions", nargs="*", default=list(REFERENCE))
     parser.add_argument("--every", type=int, default=1, help="distance between the bit patterns tried (odd)")
-    parser.add_argument(
-        "--write", action="store_true", help="write the rows into docs/accuracy.md, each when it is done"
-    )
+    parser.add_argument("--write", action="store_true", help="write the rows into docs/accuracy.md, each when it is done")
     options = parser.parse_args()
     if options.every % 2 == 0:
         parser.error("--every must be odd, or whole exponents are never met")

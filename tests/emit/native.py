@@ -61,10 +61,7 @@ def compiled(
         pointers = [address(b, i) for i in range(len(inputs) + 1)]
 
         def step(index: str, mask: str | None) -> None:
-            values = [
-                scalar.load(b, d, b.gep(f"[{d.itemsize} x i8]", p, index), width, mask)
-                for d, p in zip(inputs, pointers, strict=False)
-            ]
+            values = [scalar.load(b, d, b.gep(f"[{d.itemsize} x i8]", p, index), width, mask) for d, p in zip(inputs, pointers, strict=False)]
             target = b.gep(f"[{output.itemsize} x i8]", pointers[-1], index)
             scalar.store(b, output, body(b, values, width), target, width, mask)
 
@@ -91,12 +88,8 @@ def pointwise(body: Body, inputs: Sequence[dtype], output: dtype, width: int, ar
     return compiled(body, inputs, output, width)(arrays)
 
 
-def apply(
-    op: str, d: dtype, *arrays: Array, output: dtype | None = None, width: int = 16, attrs: dict[str, Any] | None = None
-) -> Array:
+def apply(op: str, d: dtype, *arrays: Array, output: dtype | None = None, width: int = 16, attrs: dict[str, Any] | None = None) -> Array:
     """One primitive on arrays of dtype `d`."""
     if output is None:
         output = bool_ if op in COMPARE or op in UNARY_TO_BOOL else d
-    return pointwise(
-        lambda b, values, w: scalar.apply(b, op, d, values, w, attrs), [d] * len(arrays), output, width, arrays
-    )
+    return pointwise(lambda b, values, w: scalar.apply(b, op, d, values, w, attrs), [d] * len(arrays), output, width, arrays)

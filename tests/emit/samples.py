@@ -84,10 +84,7 @@ def assert_same(got: Array, wanted: Array, *inputs: Array) -> None:
     """Fails with the first input that differs."""
     assert got.dtype == wanted.dtype, f"{got.dtype} is not {wanted.dtype}"
     bad = np.flatnonzero(~same(got, wanted))
-    assert not len(bad), (
-        f"{len(bad)} of {len(got)} differ, first at {[x[bad[0]] for x in inputs]}: "
-        f"got {got[bad[0]]!r}, wanted {wanted[bad[0]]!r}"
-    )
+    assert not len(bad), f"{len(bad)} of {len(got)} differ, first at {[x[bad[0]] for x in inputs]}: got {got[bad[0]]!r}, wanted {wanted[bad[0]]!r}"
 
 
 def ulps(got: Array, wanted: Array) -> Array:

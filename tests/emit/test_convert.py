@@ -186,9 +186,7 @@ def test_amax_keeps_nan() -> None:
 
         def write(b: Builder, width: int = width) -> None:
             value = scalar.load(b, dtypes.float32, address(b, 0), width)
-            scalar.store(
-                b, dtypes.float32, scalar.horizontal(b, "amax", dtypes.float32, value, width), address(b, 1), 1
-            )
+            scalar.store(b, dtypes.float32, scalar.horizontal(b, "amax", dtypes.float32, value, width), address(b, 1), 1)
 
         launch(write, [x, out], 1)
         assert np.isnan(out[0])

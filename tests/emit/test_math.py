@@ -75,9 +75,7 @@ def double_samples(op: str) -> Array:
     if op == "acosh":
         return np.concatenate([1 + np.exp(random.uniform(-36, 30, n)), np.exp(random.uniform(0.1, 700, n))])
     spread = np.exp(random.uniform(-700, 700, n)) * random.choice([-1, 1], n)
-    return np.concatenate(
-        [random.standard_normal(n) * 3, random.uniform(-30, 30, n), random.uniform(0.4, 3, n), spread]
-    )
+    return np.concatenate([random.standard_normal(n) * 3, random.uniform(-30, 30, n), random.uniform(0.4, 3, n), spread])
 
 
 @pytest.mark.parametrize("op", sorted(LONG_DOUBLE))

@@ -56,10 +56,7 @@ def test_uniform_is_a_function_of_seed_and_position() -> None:
 
     seed, offset = (1 << 40) + 7, (1 << 33) - 500
     first = draw(seed, offset, index, 16)
-    wanted = [
-        (reference(((offset + i) & MASK, (offset + i) >> 32, 0, 0), (seed & MASK, seed >> 32))[0] >> 8) * 2.0**-24
-        for i in range(1000)
-    ]
+    wanted = [(reference(((offset + i) & MASK, (offset + i) >> 32, 0, 0), (seed & MASK, seed >> 32))[0] >> 8) * 2.0**-24 for i in range(1000)]
     assert first.tolist() == wanted
     for width in WIDTHS:
         assert (draw(seed, offset, index, width) == first).all()

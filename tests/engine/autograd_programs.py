@@ -387,5 +387,3 @@ def requires_grad_of_results(m: Any, see: Any) -> Any:
     see((z * z).sum()).backward()
     x.requires_grad_(False)
     return [kind, z.grad, z.is_leaf, (x * 2).requires_grad]
-
-

@@ -20,8 +20,15 @@ DTYPES = ("float32", "float64", "int64", "int32", "bool", "float32")
 SHAPES = ((3, 4), (4,), (2, 3, 4), (4, 4), (1, 4), (3, 1), (), (5,), (8, 4), (2, 1, 4))
 # Errors that end a program: how much of a backward pass was done is nobody's business; what PyTorch refuses of overlapping
 # memory, flambeau computes; and a fault of PyTorch 2.13 itself.
-ENDS = ("modified by an inplace operation", "second time", "some elements of the input tensor", "INTERNAL ASSERT", "Autograd not support",
-        "function that returns multiple views", "returned an invalid gradient")
+ENDS = (
+    "modified by an inplace operation",
+    "second time",
+    "some elements of the input tensor",
+    "INTERNAL ASSERT",
+    "Autograd not support",
+    "function that returns multiple views",
+    "returned an invalid gradient",
+)
 STEPS = 5  # of a loop: so many that a call that is looked at each time is learned (trace/immediate.py)
 
 

@@ -71,7 +71,7 @@ def _network(n: int, m: int) -> Any:
 def _views(n: int, m: int) -> Any:
     x = normal(n, m, 4)
     y = x.transpose(0, 1).reshape(m, n * 4)[:, ::2]
-    y[:, : n] += 1.0
+    y[:, :n] += 1.0
     return y, y.contiguous().view(-1), x[n // 2 :].sum(0), torch.cat([x, x * 2], 1), x.expand(2, n, m, 4)[1].permute(2, 0, 1)
 
 

@@ -23,7 +23,6 @@ def test_found_at_the_call(kind: str, each_tier: str) -> None:
             assert not failing_programs.wrong_after(seed, kind), seed
 
 
-
 @pytest.mark.usefixtures("whole")
 def test_gradients_of_what_was_pending_beside_it() -> None:
     x, layer = ft.ones(3, requires_grad=True), ft.nn.Linear(3, 1)

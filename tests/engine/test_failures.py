@@ -142,6 +142,7 @@ def test_an_interrupt_while_a_plan_is_made_loses_nothing(monkeypatch: pytest.Mon
     x = ft.ones(3)
     y = x.exp() + 0.125
     with monkeypatch.context() as patch:
+
         def interrupted(*_: Any, **__: Any) -> Any:
             raise KeyboardInterrupt
 

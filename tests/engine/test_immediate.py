@@ -203,4 +203,3 @@ def test_a_result_that_was_made_a_leaf_stays_one() -> None:
         (leaf * 3).backward()
         assert leaf.requires_grad and leaf.is_leaf and leaf.grad is not None and leaf.grad.item() == 3
         _half(i).item()
-

@@ -239,7 +239,7 @@ def test_every_operation_says_what_its_indices_must_be(monkeypatch: pytest.Monke
     from flambeau.ops.registry import OPERATIONS
 
     for op in OPERATIONS.values():
-        for args in (op.samples() if op.samples is not None else ()):
+        for args in op.samples() if op.samples is not None else ():
             try:
                 op.function(*args)
             except (RuntimeError, TypeError, ValueError, IndexError):

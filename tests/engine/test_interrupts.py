@@ -61,6 +61,7 @@ def test_with_little_room_on_the_stack(program: tuple[interrupts.Program, list[A
 ])  # fmt: skip
 def test_a_block_ends_although_its_end_is_interrupted(block: Any, line: int) -> None:
     """Before the first line of `__exit__` has run, too."""
+
     def tracer(frame: Any, event: str, argument: Any) -> Any:
         if frame.f_code.co_name == "__exit__" and "blocks" in frame.f_code.co_filename:
             tracer.seen += 1  # type: ignore[attr-defined]
@@ -207,6 +208,7 @@ def _interrupt_native(monkeypatch: pytest.MonkeyPatch, moment: str, function: An
 
 def test_a_block_ends_with_little_room_on_the_stack() -> None:
     """To go back may make an edge that is new, which takes more nested calls than to begin did."""
+
     def nested(depth: int, size: int) -> None:
         if depth:
             return nested(depth - 1, size)

@@ -25,7 +25,8 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     **{n: lambda m, x, n=n: getattr(m, n)(x) for n in UNARY}, **{f"pow {p}": lambda m, x, p=p: x.pow(p) for p in POWERS}, **OTHERS,
 }  # fmt: skip
 IN_PLACE: dict[str, Callable[[Any], Any]] = {
-    **{n: lambda h, n=n: getattr(h, n + "_")() for n in UNARY}, **{f"pow {p}": lambda h, p=p: h.pow_(p) for p in POWERS}
+    **{n: lambda h, n=n: getattr(h, n + "_")() for n in UNARY},
+    **{f"pow {p}": lambda h, p=p: h.pow_(p) for p in POWERS},
 }
 
 

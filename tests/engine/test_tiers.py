@@ -370,6 +370,7 @@ def test_what_a_piece_cannot_compute_is_told_at_the_next_call_and_spoils_nothing
 
 def test_custom_functions_side_by_side(each_tier: str) -> None:
     """Several wait for their gradients at once, while others of the same trace are called."""
+
     class Double(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:

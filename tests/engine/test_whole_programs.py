@@ -81,7 +81,7 @@ def unlike(a: list[Event], b: list[Event], exact: bool) -> str | None:
         if not np.allclose(p, q, rtol=2e-4 if scale else 0, atol=2e-4 * scale, equal_nan=True):
             return f"event {i}: {x} and {y}"
     if len(a) != len(b):
-        return f"{len(a)} events and {len(b)}: {a[len(b):][:1]} {b[len(a):][:1]}"
+        return f"{len(a)} events and {len(b)}: {a[len(b) :][:1]} {b[len(a) :][:1]}"
     return None
 
 
@@ -148,8 +148,7 @@ def main() -> int:
         command = [sys.executable, "-m", "tests.engine.test_whole_programs"]
         one = {**os.environ, "FLAMBEAU_COMPILE_PROCESSES": "1", "OMP_NUM_THREADS": "1"}  # each worker has a core
         workers = [
-            subprocess.Popen([*command, str(given.count - k), str(given.seed + k), "--stride", str(given.processes)], env=one)
-            for k in range(given.processes)
+            subprocess.Popen([*command, str(given.count - k), str(given.seed + k), "--stride", str(given.processes)], env=one) for k in range(given.processes)
         ]
         wrong = max([worker.wait() for worker in workers])
     else:

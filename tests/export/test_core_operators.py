@@ -116,6 +116,7 @@ def test_arguments_of_any_number_are_named_as_in_pytorch(keywords: bool) -> None
 @pytest.mark.parametrize("name", ["relu", "relu6", "elu", "selu", "celu", "leaky_relu", "hardtanh", "hardsigmoid", "hardswish", "silu", "mish"])
 def test_activations_in_place_of_modules_with_any_name(name: str) -> None:
     """Modules may have names that are none of Python's: torchvision's RegNet has a `block1-0`."""
+
     def program(package: Any) -> Any:
         class Program(package.nn.Module):
             def __init__(self) -> None:

@@ -21,10 +21,12 @@ def test_nms(count: int) -> None:
     boxes, scores = _boxes(count, 10.0), np.round(RANDOM.uniform(size=count), 1)  # with equal scores
     kept: list[int] = []
     for i in sorted(range(count), key=lambda i: -scores[i]):
+
         def overlap(j: int, i: int = i) -> float:
             low, high = np.maximum(boxes[i, :2], boxes[j, :2]), np.minimum(boxes[i, 2:], boxes[j, 2:])
             shared = np.prod(np.maximum(high - low, 0))
             return shared / (np.prod(boxes[i, 2:] - boxes[i, :2]) + np.prod(boxes[j, 2:] - boxes[j, :2]) - shared)
+
         if all(overlap(j) <= 0.3 for j in kept):
             kept.append(i)
     found = ours.nms(ft.tensor(boxes).reshape(-1, 4), ft.tensor(scores), 0.3)
@@ -111,7 +113,7 @@ def test_deform_conv2d(groups: int, offset_groups: int, use_mask: bool) -> None:
                 for a in range(3):
                     for b in range(2):
                         for g in range(offset_groups):
-                            tap = (g * 6 + a * 2 + b)
+                            tap = g * 6 + a * 2 + b
                             y = i * stride[0] - pad[0] + a * dilation[0] + given["offset"][n, 2 * tap, i, j]
                             x = j * stride[1] - pad[1] + b * dilation[1] + given["offset"][n, 2 * tap + 1, i, j]
                             part = slice(g * 4 // offset_groups, (g + 1) * 4 // offset_groups)

@@ -185,9 +185,7 @@ def test_hostile_pickles():
         attempt(again.getvalue())
 
 
-@pytest.mark.parametrize(
-    "layout", [(0, (4, 4), (4, 1)), (9, (2, 2), (2, 1)), (0, (2, 2), (100, 1)), (-1, (1,), (1,)), (0, (2,), (-1,)), (0, (1 << 62,), (0,))]
-)
+@pytest.mark.parametrize("layout", [(0, (4, 4), (4, 1)), (9, (2, 2), (2, 1)), (0, (2, 2), (100, 1)), (-1, (1,), (1,)), (0, (2,), (-1,)), (0, (1 << 62,), (0,))])
 def test_tensors_outside_their_storage(layout):
     from flambeau.io.globals import rebuild_tensor
 

@@ -61,7 +61,7 @@ def test_queues_share(strategy, method):
         assert a.tolist() == [1.0, 0.0, 0.0, 0.0]  # what came back is the same memory too
         queue.put({**item, "a": flambeau.zeros(2, 0), "b": flambeau.ones(2, dtype=flambeau.bfloat16)})
         assert answers.get(timeout=30)[0] == [1.0, 1.0]
-        y = (flambeau.ones(2, requires_grad=True) * 2)
+        y = flambeau.ones(2, requires_grad=True) * 2
         with pytest.raises(RuntimeError, match="non-leaf tensor"):
             queue.put(y)
     finally:
@@ -177,7 +177,5 @@ if __name__ == "__main__":
 
 def test_spawn_under_flambeau_run(tmp_path):
     (tmp_path / "script.py").write_text(_SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "-m", "flambeau", "run", str(tmp_path / "script.py")], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "flambeau", "run", str(tmp_path / "script.py")], capture_output=True, text=True, timeout=100, check=False)
     assert done.stdout.splitlines() == ["[1.0, 2.0] [] True", "[[[0], [1]], [[4], [9]]]"], done.stderr

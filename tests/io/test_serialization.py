@@ -99,9 +99,7 @@ def tar_checkpoint(path):
         archive.addfile(info, io.BytesIO(data))
 
     def tensor(key, storage, sizes, strides, offset):
-        return pickle.dumps((key, storage, torch.FloatTensor), 2) + struct.pack(
-            f"<i4x{len(sizes)}q{len(sizes)}qq", len(sizes), *sizes, *strides, offset
-        )
+        return pickle.dumps((key, storage, torch.FloatTensor), 2) + struct.pack(f"<i4x{len(sizes)}q{len(sizes)}qq", len(sizes), *sizes, *strides, offset)
 
     values = struct.pack("<q6f", 6, *range(6))
     storages = pickle.dumps(1, 2) + pickle.dumps((1, "cpu", torch.FloatStorage), 2) + values + pickle.dumps([(2, 1, 2, 3)], 2)

@@ -27,9 +27,7 @@ def aligned(nbytes: int, fill: int = 0xA5) -> np.ndarray:
 class Runner:
     """Binds each kernel's words to the buffers once, then runs them as often as wanted."""
 
-    def __init__(
-        self, kernels: Sequence[Kernel], graph: Graph, buffers: dict[int, np.ndarray], workers: int = 2
-    ) -> None:
+    def __init__(self, kernels: Sequence[Kernel], graph: Graph, buffers: dict[int, np.ndarray], workers: int = 2) -> None:
         from flambeau.runtime import jit
 
         self.buffers = buffers

@@ -45,7 +45,11 @@ class Move:
     dtype)."""
 
     def __init__(
-        self, op: str, operands: Sequence[tuple[Array, dtypes.dtype, str]], outputs: Outputs, workers: int = 2,
+        self,
+        op: str,
+        operands: Sequence[tuple[Array, dtypes.dtype, str]],
+        outputs: Outputs,
+        workers: int = 2,
         **attrs: Any,
     ) -> None:
         self.graph = Graph()

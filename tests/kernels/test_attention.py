@@ -77,9 +77,7 @@ def check(case: Case, d: dtypes.dtype, splits: int = 3) -> None:
         assert f.tobytes() == a.tobytes()
         finite = np.abs(e[np.isfinite(e)]).astype(np.float64)
         scale = max(1.0, float(finite.max(initial=0.0)))
-        np.testing.assert_allclose(
-            f.astype(np.float64), e.astype(np.float64), rtol=TOLERANCE[d.name], atol=TOLERANCE[d.name] * scale
-        )
+        np.testing.assert_allclose(f.astype(np.float64), e.astype(np.float64), rtol=TOLERANCE[d.name], atol=TOLERANCE[d.name] * scale)
 
 
 def check_both(d: dtypes.dtype = dtypes.float32, **problem: Any) -> None:

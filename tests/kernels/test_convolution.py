@@ -57,11 +57,7 @@ def check(c: Case, d: dtypes.dtype, terms: int, splits: int = 3, by: Callable[[G
         return
     epsilon = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[d.name]
     # Normal operands: a sum of t products has a spread of sqrt(t); its error in float32 stays far below t * epsilon.
-    allowed = (
-        8 * epsilon * (np.abs(expected) + 4 * np.sqrt(terms + 1))
-        if d.itemsize > 2
-        else 2 * epsilon * (np.abs(expected) + 0.1)
-    )
+    allowed = 8 * epsilon * (np.abs(expected) + 4 * np.sqrt(terms + 1)) if d.itemsize > 2 else 2 * epsilon * (np.abs(expected) + 0.1)
     assert np.all(np.abs(found.astype(np.float64) - expected) <= allowed)
 
 
@@ -165,9 +161,7 @@ def test_no_less_accurate_than_pytorch(op: str, groups: int) -> None:
             return torch.nn.functional.conv2d(a, b, None, 1, 1, 1, groups)
         g, xx, ww = (a, torch.zeros(x, dtype=a.dtype), b) if "input" in op else (a, b, torch.zeros(w, dtype=a.dtype))
         wanted = [op.endswith("input_gradient"), op.endswith("weight_gradient"), False]
-        results = torch.ops.aten.convolution_backward(
-            g, xx, ww, None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups, wanted
-        )
+        results = torch.ops.aten.convolution_backward(g, xx, ww, None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups, wanted)
         return results[0 if wanted[0] else 1]
 
     exact = compute(*(a.double() for a in arrays)).numpy()
@@ -199,9 +193,7 @@ class Increment:
             b.loop("%col0", "%col1", 1, column)
 
         b.loop("%row0", "%row1", 1, row)
-        return b.function(
-            f"define internal void @{name}(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0"
-        )
+        return b.function(f"define internal void @{name}(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0")
 
     def declarations(self, target: Target) -> list[str]:
         return []

@@ -14,9 +14,7 @@ from flambeau.compiler.kernels.convolution_problem import Problem
 from flambeau.runtime import tiles
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(
-    "bfloat16" not in tiles.dtypes(), reason="this machine has no matrix unit, or the system does not lend it"
-)
+pytestmark = pytest.mark.skipif("bfloat16" not in tiles.dtypes(), reason="this machine has no matrix unit, or the system does not lend it")
 Case = tuple[int, int, int, int, int, tuple[int, int], Any, Any, Any, int]
 # batch, channels, outputs, height, width, kernel, stride, padding, dilation, groups
 SHAPES: list[Case] = [

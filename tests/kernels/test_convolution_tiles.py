@@ -197,7 +197,7 @@ DATA: dict[str, Callable[[np.random.Generator, Array], Any]] = {
     "normal": lambda rng, a: a,
     "positive": lambda rng, a: rng.random(a.shape, np.float32),
     "cancelling": lambda rng, a: a + np.float32(100),
-    "spread": lambda rng, a: np.asarray(a * np.exp( rng.standard_normal(a.shape)), np.float32),
+    "spread": lambda rng, a: np.asarray(a * np.exp(rng.standard_normal(a.shape)), np.float32),
 }
 
 

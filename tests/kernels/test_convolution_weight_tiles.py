@@ -12,9 +12,7 @@ from flambeau.runtime import tiles
 from tests.kernels.weight_gradients import SPECIAL, Case, arrays, check_errors, check_sizes, check_special_value, check_tiny_operands, exactly, gradient
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(
-    "bfloat16" not in tiles.dtypes(), reason="this machine has no matrix unit, or the system does not lend it"
-)
+pytestmark = pytest.mark.skipif("bfloat16" not in tiles.dtypes(), reason="this machine has no matrix unit, or the system does not lend it")
 
 # batch, channels, outputs, height, width, kernel, stride, padding, dilation, groups
 SHAPES = [

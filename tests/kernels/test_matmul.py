@@ -56,9 +56,7 @@ class Case:
         views = []
         for shape, strides in ((a_shape, a_strides), (b_shape, b_strides)):
             strides = contiguous_strides(shape) if strides is None else strides
-            extent = (
-                offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else offset
-            )
+            extent = offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else offset
             storage = random_array(rng, extent, d)
             root = graph.add_value(Value((extent,), d, (1,)))
             graph.inputs.append(root)
@@ -116,9 +114,7 @@ SIZES = [
 @pytest.mark.parametrize("orders", [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)], ids=str)
 def test_float32_sizes_and_orders(size: tuple[int, int, int], orders: tuple[int, int, int]) -> None:
     m, n, k = size
-    strides = [
-        permuted(shape, (1, 0) if o else (0, 1)) for shape, o in zip(((m, k), (k, n), (m, n)), orders, strict=True)
-    ]
+    strides = [permuted(shape, (1, 0) if o else (0, 1)) for shape, o in zip(((m, k), (k, n), (m, n)), orders, strict=True)]
     Case((m, k), (k, n), a_strides=strides[0], b_strides=strides[1], c_strides=strides[2]).check()
 
 
@@ -138,9 +134,7 @@ def test_long_k_is_cut_into_parts(size: tuple[int, int, int], count: int, transp
 
 
 @pytest.mark.parametrize("d", [*REAL, dtypes.complex64, dtypes.complex128], ids=lambda d: d.name)
-@pytest.mark.parametrize(
-    "size", [(1, 1, 1), (1, 130, 300), (3, 40, 300), (50, 70, 300), (130, 1, 40), (4, 3, 0)], ids=str
-)
+@pytest.mark.parametrize("size", [(1, 1, 1), (1, 130, 300), (3, 40, 300), (50, 70, 300), (130, 1, 40), (4, 3, 0)], ids=str)
 @pytest.mark.parametrize("transposed", [False, True])
 def test_dtypes(d: dtypes.dtype, size: tuple[int, int, int], transposed: bool) -> None:
     m, n, k = size
@@ -160,9 +154,7 @@ def test_bfloat16_rounds_once_to_nearest_even() -> None:
     m, n, k = 17, 35, 4
     rng = np.random.default_rng(1)
     graph = Graph()
-    ids = [
-        graph.add_value(Value(shape, dtypes.bfloat16, contiguous_strides(shape))) for shape in ((m, k), (k, n), (m, n))
-    ]
+    ids = [graph.add_value(Value(shape, dtypes.bfloat16, contiguous_strides(shape))) for shape in ((m, k), (k, n), (m, n))]
     graph.nodes.append(Node("matmul", (ids[0], ids[1]), (ids[2],)))
     floats = [(rng.integers(-200, 200, shape) / 16).astype(np.float32) for shape in ((m, k), (k, n))]
     # Integers below 256 over 16 have at most 8 bits: they are bfloat16 numbers, and their sums exact float32 numbers.
@@ -176,9 +168,7 @@ def test_bfloat16_rounds_once_to_nearest_even() -> None:
             exact = sum(Fraction(float(floats[0][i, t])) * Fraction(float(floats[1][t, j])) for t in range(k))
             below = int(out[i, j])
             for neighbour in (below - 1, below + 1):
-                other = float(
-                    np.array([neighbour & 0xFFFF], np.uint32).view(np.uint32).__lshift__(16).view(np.float32)[0]
-                )
+                other = float(np.array([neighbour & 0xFFFF], np.uint32).view(np.uint32).__lshift__(16).view(np.float32)[0])
                 distance = abs(Fraction(float(result[i, j])) - exact)
                 if np.isfinite(other):
                     assert distance <= abs(Fraction(other) - exact)
@@ -303,9 +293,7 @@ class DoubleIt:
             b.loop("%col0", "%col1", 1, column)
 
         b.loop("%row0", "%row1", 1, row)
-        return b.function(
-            f"define internal void @{name}(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0"
-        )
+        return b.function(f"define internal void @{name}(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0")
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,7 @@ from flambeau.runtime import tiles
 from flambeau.runtime.target import Target
 from tests.kernels.test_matmul import Case, permuted
 
-pytestmark = pytest.mark.skipif(
-    "bfloat16" not in tiles.dtypes(), reason="this machine has no matrix unit, or the system does not lend it"
-)
+pytestmark = pytest.mark.skipif("bfloat16" not in tiles.dtypes(), reason="this machine has no matrix unit, or the system does not lend it")
 ORDERS = [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]
 Fill = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -54,9 +52,7 @@ def error(case: Case, result: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("orders", ORDERS, ids=str)
-@pytest.mark.parametrize(
-    "size", [(5, 7, 9), (32, 32, 32), (33, 31, 65), (64, 100, 511), (97, 130, 513), (70, 40, 1100), (130, 700, 40)], ids=str
-)
+@pytest.mark.parametrize("size", [(5, 7, 9), (32, 32, 32), (33, 31, 65), (64, 100, 511), (97, 130, 513), (70, 40, 1100), (130, 700, 40)], ids=str)
 def test_sizes_and_orders(size: tuple[int, int, int], orders: tuple[int, int, int]) -> None:
     case_of(*size, orders).check()
 

@@ -14,9 +14,7 @@ from flambeau.compiler.kernels import matmul_prepacked
 from flambeau.runtime import tiles
 from flambeau.trace import evaluate
 
-pytestmark = pytest.mark.skipif(
-    "bfloat16" not in tiles.dtypes(), reason="this machine has no matrix unit, or the system does not lend it"
-)
+pytestmark = pytest.mark.skipif("bfloat16" not in tiles.dtypes(), reason="this machine has no matrix unit, or the system does not lend it")
 USES = matmul_prepacked.FEWEST_USES
 
 

@@ -82,9 +82,7 @@ OTHERS = [("x86-64-v3", "ymm", "vfmadd"), ("aarch64-linux", "\tv", "fmla")]  # t
 
 
 @pytest.mark.parametrize("name, register, multiply_add", OTHERS, ids=lambda x: x)
-@pytest.mark.parametrize(
-    "size", [(1, 300, 300), (4, 300, 300), (20, 300, 300), (100, 100, 300), (500, 600, 300), (64, 64, 9000), (6, 13, 7, 40)], ids=str
-)
+@pytest.mark.parametrize("size", [(1, 300, 300), (4, 300, 300), (20, 300, 300), (100, 100, 300), (500, 600, 300), (64, 64, 9000), (6, 13, 7, 40)], ids=str)
 @pytest.mark.parametrize("d", [dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.int8], ids=lambda d: d.name)
 def test_texts_compile_for_other_machines(size: tuple[int, ...], d: dtypes.dtype, name: str, register: str, multiply_add: str) -> None:
     target = Target.named(name, 4)

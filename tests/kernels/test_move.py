@@ -63,8 +63,7 @@ def test_gather_and_scatter(shape: tuple[int, ...], mode: str, data: st.DataObje
     dim = data.draw(st.integers(0, len(shape) - 1))
     d = dtype_for(mode, data.draw(st.integers(0, 11)))
     index_shape = tuple(
-        data.draw(st.sampled_from([0, 1, size, 2 * size])) if i == dim else data.draw(st.sampled_from([1, size]))
-        for i, size in enumerate(shape)
+        data.draw(st.sampled_from([0, 1, size, 2 * size])) if i == dim else data.draw(st.sampled_from([1, size])) for i, size in enumerate(shape)
     )
     layouts = [data.draw(st.sampled_from(LAYOUTS)) for _ in range(3)]
     index = rng.integers(-shape[dim], shape[dim], index_shape)

@@ -58,7 +58,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "comparison": lambda x, y: (x > y) & ~(x == 1) | (y <= 2),
     "constants": lambda x: x.to("cpu") * float("inf") - x.sum(dim=(0, 1), keepdim=True),
     "slices": lambda x: x[..., None, 1:, ::2],
-    "right": lambda x: 2 / (1 - x) + 3 ** x % 2,
+    "right": lambda x: 2 / (1 - x) + 3**x % 2,
     "attributes": lambda x: x.T.shape[-1] * x.real,
     "inplace": lambda x: operator.iadd(x, 1),
 }

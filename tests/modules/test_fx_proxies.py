@@ -39,10 +39,7 @@ def test_calls_are_recorded_as_pytorchs(name: str) -> None:
 
 def test_the_first_call_of_a_process_is_recorded() -> None:
     """Stubs are there from the first proxy on: nothing that ran before has put them there."""
-    code = (
-        "import flambeau; from tests.modules import test_fx_proxies as t\n"
-        "import sys; print(t.recorded(flambeau, t.CALLS[sys.argv[1]])[0][1])"
-    )
+    code = "import flambeau; from tests.modules import test_fx_proxies as t\nimport sys; print(t.recorded(flambeau, t.CALLS[sys.argv[1]])[0][1])"
     for name in ("broadcast_tensors", "cat", "einsum", "atleast_2d"):
         done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, cwd=Path(__file__).parents[2])
         assert done.stdout.strip() == name, done.stderr

@@ -46,9 +46,7 @@ def close(mine: Any, theirs: Any, tolerance: float = 1e-5) -> None:
     got = mine.detach()
     if expected.dtype in (torch.bfloat16, torch.float16):
         expected, got = expected.float(), got.float()
-    torch.testing.assert_close(
-        torch.as_tensor(got.contiguous().numpy().copy()), expected.contiguous(), rtol=tolerance, atol=tolerance, equal_nan=True
-    )
+    torch.testing.assert_close(torch.as_tensor(got.contiguous().numpy().copy()), expected.contiguous(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def compare(mine: Any, theirs: Any, *args: Any, tolerance: float = 1e-5, gradients: bool = True, **kwargs: Any) -> None:

@@ -115,8 +115,7 @@ def test_transformer():
 
 def test_convolutional_network():
     network = (
-        "Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode='circular'), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), "
-        "nn.Flatten(), nn.Linear(36, 5))"
+        "Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode='circular'), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5))"
     )
     check(network, torch.randn(2, 3, 7, 6))
     check("ConvTranspose2d(3, 4, 3, 2)", torch.randn(2, 3, 5, 5), output_size=(12, 11))

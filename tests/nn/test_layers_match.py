@@ -62,6 +62,4 @@ def test_layer(expression):
         torch.testing.assert_close(got.to(expected.dtype), expected, rtol=3e-7, atol=3e-7)
     assert [name for name, _ in mine.named_parameters()] == [name for name, _ in theirs.named_parameters()]
     ours_signature = list(inspect.signature(type(mine).__init__).parameters)
-    assert ours_signature[: len(inspect.signature(type(theirs).__init__).parameters)] == list(
-        inspect.signature(type(theirs).__init__).parameters
-    )
+    assert ours_signature[: len(inspect.signature(type(theirs).__init__).parameters)] == list(inspect.signature(type(theirs).__init__).parameters)

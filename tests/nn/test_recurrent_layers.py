@@ -112,9 +112,7 @@ def test_transforms(kind: str, options: dict[str, Any]) -> None:
     ft.testing.assert_close(ft.func.vmap(slope)(many), ft.stack([slope(t) for t in many]))
 
 
-@pytest.mark.parametrize(
-    "sizes", [[3, 2], [2, 3, 1], [3, 2, 2], [3, 3, 0], [4, 2], [-1, 7], []], ids=str
-)
+@pytest.mark.parametrize("sizes", [[3, 2], [2, 3, 1], [3, 2, 2], [3, 3, 0], [4, 2], [-1, 7], []], ids=str)
 def test_batch_sizes_that_do_not_fit(sizes: list[int]) -> None:
     """Native code would read and write beyond the rows."""
     rows = ft.nn.utils.rnn.PackedSequence(ft.ones(6, 3), ft.tensor(sizes, dtype=ft.int64))

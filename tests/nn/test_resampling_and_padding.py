@@ -30,9 +30,7 @@ def test_values_and_gradients(mode: str, way: dict[str, Any]) -> None:
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_bytes(mode: str) -> None:
     image = (IMAGE * 40 + 120).clip(0, 255).astype("uint8")
-    ours, theirs = (
-        m.nn.functional.interpolate(m.tensor(image), (4, 5), mode=mode, antialias=True).numpy().astype(int) for m in (flambeau, torch)
-    )
+    ours, theirs = (m.nn.functional.interpolate(m.tensor(image), (4, 5), mode=mode, antialias=True).numpy().astype(int) for m in (flambeau, torch))
     assert np.abs(ours - theirs).max() <= 1
 
 

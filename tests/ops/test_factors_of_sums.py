@@ -39,8 +39,7 @@ def test_factors(name: str) -> None:
                     except (RuntimeError, TypeError, ValueError) as error:
                         found.append(error)
             same = [
-                isinstance(b, type(a)) if isinstance(a, Exception) or isinstance(b, Exception) else a == b
-                for a, b in zip(found[:2], found[2:], strict=True)
+                isinstance(b, type(a)) if isinstance(a, Exception) or isinstance(b, Exception) else a == b for a, b in zip(found[:2], found[2:], strict=True)
             ]
             if not all(same):
                 unlike.append((dtype, given, found[0], found[2], found[3]))

@@ -338,9 +338,7 @@ def _printed(mine: str, theirs: str, tolerance: float) -> Iterator[str]:
     for i, (a, b) in enumerate(zip(ours, other, strict=False)):
         numbers = list(zip(NUMBER.findall(a), NUMBER.findall(b), strict=False))
         words = [re.sub(r"\s+", " ", NUMBER.sub("#", line)) for line in (a, b)]
-        near = all(
-            x == y or math.isclose(float(x), float(y), rel_tol=tolerance, abs_tol=1.001 * _unit(y) if _unit(y) else 0.0) for x, y in numbers
-        )
+        near = all(x == y or math.isclose(float(x), float(y), rel_tol=tolerance, abs_tol=1.001 * _unit(y) if _unit(y) else 0.0) for x, y in numbers)
         if words[0] != words[1] or not near:
             yield f"printed line {i + 1}: {a!r}, PyTorch {b!r}"
 

@@ -16,7 +16,6 @@ OPTIONS: dict[str, Options] = {}
 LIBRARIES = ("einops", "scipy")  # that some programs import
 
 
-
 @pytest.mark.parametrize("path", programs("vision"), ids=lambda path: path.stem)
 def test_program(path: Path) -> None:
     for library in LIBRARIES:

@@ -74,9 +74,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_nothing_depends_on_the_working_directory(tmp_path: Path, settings: dict[str, str]) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("FLAMBEAU_CACHE_DIR", "XDG_CACHE_HOME")} | settings
     root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], cwd=tmp_path, env=environment | {"PYTHONPATH": root}, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], cwd=tmp_path, env=environment | {"PYTHONPATH": root}, capture_output=True, text=True)
     assert done.stdout == "[0.0, 2.0, 4.0]\n" and list(tmp_path.iterdir()) == [], done.stderr
     assert done.stderr.count("relative to the working directory") == 1 or settings.get("HOME") == ""
 

@@ -97,9 +97,7 @@ def test_a_damaged_entry_is_a_miss(cache: Path, damage: str) -> None:
     assert _counts()[:2] == (c, d + 3)  # it was mended on disk, too
 
 
-def test_a_directory_that_cannot_be_written_only_disables_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_cannot_be_written_only_disables_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "file" / "cache"))
     assert _call(jit.function("unwritable", lambda: _text("unwritable", 3))) == 3

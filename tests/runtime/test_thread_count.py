@@ -99,9 +99,7 @@ def test_environment(variables: dict[str, str], expected: int) -> None:
     kept = {k: v for k, v in os.environ.items() if k not in ("FLAMBEAU_NUM_THREADS", "OMP_NUM_THREADS")}
     program = "import flambeau as torch; print(torch.get_num_threads()); x = torch.ones(1 << 20); print((x + x).sum().item())"
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**kept, **variables, "PYTHONPATH": str(root)}, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], env={**kept, **variables, "PYTHONPATH": str(root)}, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(expected), str(float(2 << 20))]
 
 

@@ -21,7 +21,6 @@ for _name in ("httptools", "uvloop", "orjson", "prometheus_client"):
     pytest.importorskip(_name)
 
 
-
 class Affine(nn.Module):
     """x * scale + shift, with a known answer."""
 

@@ -172,8 +172,17 @@ def test_tensorflow_predict(client):
     assert client.ask("POST", "/v1/models/affine:predict", {"instances": [[1, 2, 3], [0, 0, 0]]})[1] == {"predictions": [[3, 5, 7], [1, 1, 1]]}
     assert client.ask("POST", "/v1/models/affine/versions/1:predict", {"inputs": {"x": [[1, 2, 3]]}})[1] == {"outputs": [[3, 5, 7]]}
     assert client.ask("POST", "/v1/models/affine:predict", {"inputs": [[1, 2, 3]]})[1] == {"outputs": [[3, 5, 7]]}
-    for wrong in ({}, {"instances": []}, {"instances": [[1, 2]]}, {"instances": [[1, 2, 3], [1]]}, {"instances": "a"}, {"inputs": {"y": 1}},
-                  {"instances": [[1, 2, 3]], "inputs": [[1, 2, 3]]}, {"instances": [["a", "b", "c"]]}, {"instances": [[1, 2, 3]], "signature_name": "x"}):
+    for wrong in (
+        {},
+        {"instances": []},
+        {"instances": [[1, 2]]},
+        {"instances": [[1, 2, 3], [1]]},
+        {"instances": "a"},
+        {"inputs": {"y": 1}},
+        {"instances": [[1, 2, 3]], "inputs": [[1, 2, 3]]},
+        {"instances": [["a", "b", "c"]]},
+        {"instances": [[1, 2, 3]], "signature_name": "x"},
+    ):
         assert client.ask("POST", "/v1/models/affine:predict", wrong)[0] == 400, wrong
     states = client.ask("GET", "/v1/models/affine")[1]["model_version_status"]
     assert states == [{"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}]

@@ -29,9 +29,7 @@ def relu(x):
 
 
 @tl.jit
-def matmul(
-    a, b, c, M, N, K, am, ak, bk, bn, cm, cn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr
-):
+def matmul(a, b, c, M, N, K, am, ak, bk, bn, cm, cn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr):
     pid = tl.program_id(axis=0)
     rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
     in_group = GROUP * columns

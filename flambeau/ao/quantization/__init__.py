@@ -1,9 +1,9 @@
 """torch.ao.quantization: quantized models.
 
-    model.qconfig = torch.ao.quantization.get_default_qconfig("x86")
-    prepared = torch.ao.quantization.prepare(model)      # observers
-    prepared(batch)                                      # typical inputs
-    quantized = torch.ao.quantization.convert(prepared)  # integers
+model.qconfig = torch.ao.quantization.get_default_qconfig("x86")
+prepared = torch.ao.quantization.prepare(model)      # observers
+prepared(batch)                                      # typical inputs
+quantized = torch.ao.quantization.convert(prepared)  # integers
 """
 
 from __future__ import annotations

@@ -158,9 +158,7 @@ default_affine_fixed_qparams_fake_quant = default_fixed_qparams_range_0to1_fake_
 default_per_channel_weight_fake_quant = FakeQuantize.with_args(**_CHANNELS, reduce_range=False, ch_axis=0)
 default_embedding_fake_quant = FakeQuantize.with_args(**_TABLE, dtype=torch.quint8, quant_min=0, quant_max=255)
 default_embedding_fake_quant_4bit = FakeQuantize.with_args(**_TABLE, dtype=torch.quint4x2)
-default_histogram_fake_quant = FakeQuantize.with_args(
-    **{**_ACTIVATION, "observer": HistogramObserver}, qscheme=torch.per_tensor_affine, reduce_range=True
-)
+default_histogram_fake_quant = FakeQuantize.with_args(**{**_ACTIVATION, "observer": HistogramObserver}, qscheme=torch.per_tensor_affine, reduce_range=True)
 default_fused_act_fake_quant = FusedMovingAvgObsFakeQuantize.with_args(**_ACTIVATION)
 default_fused_wt_fake_quant = FusedMovingAvgObsFakeQuantize.with_args(**_WEIGHT)
 default_fused_per_channel_wt_fake_quant = FusedMovingAvgObsFakeQuantize.with_args(**_CHANNELS)

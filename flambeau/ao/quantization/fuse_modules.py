@@ -115,8 +115,6 @@ def fuse_modules(model: Any, modules_to_fuse: Any, inplace: bool = False, fuser_
     return _fused(model, modules_to_fuse, False, inplace, fuser_func, fuse_custom_config_dict)
 
 
-def fuse_modules_qat(
-    model: Any, modules_to_fuse: Any, inplace: bool = False, fuser_func: Any = fuse_known_modules, fuse_custom_config_dict: Any = None
-) -> Any:
+def fuse_modules_qat(model: Any, modules_to_fuse: Any, inplace: bool = False, fuser_func: Any = fuse_known_modules, fuse_custom_config_dict: Any = None) -> Any:
     """As fuse_modules, for training with rounding: normalisations stay, beside their layers. In `train` mode."""
     return _fused(model, modules_to_fuse, True, inplace, fuser_func, fuse_custom_config_dict)

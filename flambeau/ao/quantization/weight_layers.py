@@ -75,9 +75,7 @@ class CodedLinear(Module):
         integers, scales, zeros = group_parts(blocks.data, blocks.kind)
         rows, count = blocks.shape
         made = cls(count, rows, 8 if blocks.kind == "Q8_0" else 4, 32, bias)
-        made.set_codes(
-            torch.from_numpy(integers.reshape(rows, count)), torch.from_numpy(scales.reshape(rows, -1)), torch.from_numpy(zeros.reshape(rows, -1))
-        )
+        made.set_codes(torch.from_numpy(integers.reshape(rows, count)), torch.from_numpy(scales.reshape(rows, -1)), torch.from_numpy(zeros.reshape(rows, -1)))
         return made
 
     @property

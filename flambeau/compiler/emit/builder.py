@@ -137,18 +137,13 @@ class Builder:
         type_ = vector(element, width)
         suffix = f"v{width}{_suffix(element)}"
         self.declarations.add(f"declare {type_} @llvm.masked.load.{suffix}.p0(ptr, i32, <{width} x i1>, {type_})")
-        return self.op(
-            f"call {type_} @llvm.masked.load.{suffix}.p0(ptr {pointer}, i32 {align}, <{width} x i1> {mask}, "
-            f"{type_} zeroinitializer)"
-        )
+        return self.op(f"call {type_} @llvm.masked.load.{suffix}.p0(ptr {pointer}, i32 {align}, <{width} x i1> {mask}, {type_} zeroinitializer)")
 
     def masked_store(self, element: str, width: int, value: str, pointer: str, mask: str, align: int) -> None:
         type_ = vector(element, width)
         suffix = f"v{width}{_suffix(element)}"
         self.declarations.add(f"declare void @llvm.masked.store.{suffix}.p0({type_}, ptr, i32, <{width} x i1>)")
-        self.emit(
-            f"call void @llvm.masked.store.{suffix}.p0({type_} {value}, ptr {pointer}, i32 {align}, <{width} x i1> {mask})"
-        )
+        self.emit(f"call void @llvm.masked.store.{suffix}.p0({type_} {value}, ptr {pointer}, i32 {align}, <{width} x i1> {mask})")
 
     def splat(self, element: str, width: int, value: str) -> str:
         """A vector with `value` in every lane."""

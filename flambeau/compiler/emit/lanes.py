@@ -283,9 +283,7 @@ def estrin(x: Lanes, coefficients: list[float]) -> Lanes:
     return terms[0]
 
 
-def repeat_while(
-    start: list[Lanes], condition: Callable[[list[Lanes]], Lanes], body: Callable[[list[Lanes]], list[Lanes]]
-) -> list[Lanes]:
+def repeat_while(start: list[Lanes], condition: Callable[[list[Lanes]], Lanes], body: Callable[[list[Lanes]], list[Lanes]]) -> list[Lanes]:
     """Run `body` on the values as long as `condition` holds in any lane. `body` must leave finished lanes alone."""
     b = start[0].b
     before, head, work, done = b.block, b.new_label("again"), b.new_label("work"), b.new_label("done")
@@ -298,10 +296,7 @@ def repeat_while(
     following = body(values)
     back = b.block
     b.branch(head)
-    phis = [
-        f"  {v.name} = phi {v.type} [{s.name}, %{before}], [{n.name}, %{back}]"
-        for v, s, n in zip(values, start, following, strict=True)
-    ]
+    phis = [f"  {v.name} = phi {v.type} [{s.name}, %{before}], [{n.name}, %{back}]" for v, s, n in zip(values, start, following, strict=True)]
     b.lines[at:at] = phis
     b.label(done)
     return values
@@ -309,6 +304,7 @@ def repeat_while(
 
 def _split_product(x: Lanes, y: Lanes, product: Lanes) -> Lanes:
     """What the rounded product of two doubles lacks of the exact one (T. J. Dekker, 1971: halves of 26 bits); for sizes whose halves do not overflow."""
+
     def halves(v: Lanes) -> tuple[Lanes, Lanes]:
         scaled = v * 134217729.0  # 2^27 + 1
         high = scaled - (scaled - v)

@@ -57,22 +57,15 @@ def start(b: Builder, op: str, kinds: list[dtype], width: int) -> list[Register]
     return [first]
 
 
-def update(
-    b: Builder, op: str, kinds: list[dtype], held: list[Register], values: list[Register], width: int, mask: str | None
-) -> list[Register]:
+def update(b: Builder, op: str, kinds: list[dtype], held: list[Register], values: list[Register], width: int, mask: str | None) -> list[Register]:
     """The accumulator after one more element in every lane that `mask` has."""
     if mask is not None:
         neutral = start(b, op, kinds, width)
-        values = [
-            scalar.apply(b, "where", kind, [mask, v, n], width, {})
-            for kind, v, n in zip(kinds, values, neutral, strict=True)
-        ]
+        values = [scalar.apply(b, "where", kind, [mask, v, n], width, {}) for kind, v, n in zip(kinds, values, neutral, strict=True)]
     return combine(b, op, kinds, held, values, width)
 
 
-def combine(
-    b: Builder, op: str, kinds: list[dtype], a: list[Register], c: list[Register], width: int
-) -> list[Register]:
+def combine(b: Builder, op: str, kinds: list[dtype], a: list[Register], c: list[Register], width: int) -> list[Register]:
     """The reduction of two accumulators, lane by lane."""
     if op not in ("argmax", "argmin"):
         return [scalar.reduce_combine(b, op, kinds[0], a[0], c[0], width)]
@@ -89,9 +82,7 @@ def combine(
         better = b.op(f"or {bits} {better}, {b.op(f'and {bits} {nan_c}, {number_a}')}")
     tie = b.op(f"and {bits} {equal}, {earlier}")
     take = b.op(f"or {bits} {better}, {tie}")
-    return [
-        scalar.apply(b, "where", k, [take, y, x], width, {}) for k, x, y in zip(kinds, a, c, strict=True)
-    ]
+    return [scalar.apply(b, "where", k, [take, y, x], width, {}) for k, x, y in zip(kinds, a, c, strict=True)]
 
 
 def horizontal(b: Builder, op: str, kinds: list[dtype], held: list[Register], width: int) -> list[Register]:
@@ -114,5 +105,3 @@ def _half(b: Builder, kind: dtype, register: Register, width: int, side: int) ->
         return b.op(f"extractelement {type_} {register}, i32 {side}")
     lanes = ", ".join(f"i32 {side * half + i}" for i in range(half))
     return b.op(f"shufflevector {type_} {register}, {type_} poison, <{half} x i32> <{lanes}>")
-
-

@@ -39,9 +39,7 @@ def transpose_registers(b: Builder, element: str, rows: list[str]) -> list[str]:
             first, second = rows[i], rows[i + half]
             for target, order in ((i, upper), (i + half, lower)):
                 lanes = ", ".join(f"i32 {k}" for k in order)
-                rows[target] = b.op(
-                    f"shufflevector {type_} {first}, {type_} {second}, <{width} x i32> <{lanes}>"
-                )
+                rows[target] = b.op(f"shufflevector {type_} {first}, {type_} {second}, <{width} x i32> <{lanes}>")
         half //= 2
     return rows
 

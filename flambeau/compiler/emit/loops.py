@@ -53,9 +53,7 @@ def emit_nest(nest: Nest, name: str, target: Target) -> str:
     return _Emitter(nest, target).module(name)
 
 
-def emit_epilogue(
-    nest: Nest, groups: tuple[int, int], by_rows: bool, name: str, first_word: int, target: Target
-) -> tuple[str, list[str]]:
+def emit_epilogue(nest: Nest, groups: tuple[int, int], by_rows: bool, name: str, first_word: int, target: Target) -> tuple[str, list[str]]:
     """An internal function that runs a nest on a rectangle, and its declarations. The nest's loops are `groups[0]` of
     the batch, `groups[1]` of the rows, and one of the columns (`by_rows`: of the columns, and one of the rows); its
     words start at word `first_word` of %args."""
@@ -248,9 +246,7 @@ class _Emitter:
         if all(len(copies) == 1 for copies in known) and s.base < 0:
             self._define(s.out, [(context.width, self._apply(s, 0, context.width, context))])
             return
-        self._define(
-            s.out, [(context.width, self._apply(s, copy, context.width, context)) for copy in range(context.copies)]
-        )
+        self._define(s.out, [(context.width, self._apply(s, copy, context.width, context)) for copy in range(context.copies)])
 
     def _apply(self, s: Compute, copy: int, width: int, context: _Context) -> Register:
         values = [self.get(value, copy, width) for value in s.inputs]
@@ -307,9 +303,7 @@ class _Emitter:
         readable = there if mask is None else b.op(f"and {bits} {there}, {mask}")
         return scalar.gather(b, kind, self.base[s.base], safe, width, readable)
 
-    def _search(
-        self, s: Compute, values: list[Register], copy: int, width: int, context: _Context, right: bool
-    ) -> Register:
+    def _search(self, s: Compute, values: list[Register], copy: int, width: int, context: _Context, right: bool) -> Register:
         """Number of elements of the sorted row that are below the value (`right`: not above it), by bisection."""
         b = self.b
         wanted, _, *stride = values
@@ -372,9 +366,7 @@ class _Emitter:
                 values = [self.get(v, copy, context.width) for v in s.sources]
                 mask = None if self.outer_vector else context.mask
                 held = context.accumulators[number, copy]
-                context.accumulators[number, copy] = loop_reductions.update(
-                    self.b, s.op, kinds, held, values, context.width, mask
-                )
+                context.accumulators[number, copy] = loop_reductions.update(self.b, s.op, kinds, held, values, context.width, mask)
 
     # -- prefetching --------------------------------------------------------------------------------------------
     def _prefetched(self, block: Block) -> list[int]:
@@ -442,9 +434,7 @@ class _Emitter:
 
         ahead = self._prefetched(block)
 
-        def body(
-            indices: dict[int, str], position: str, mask: str | None, number: int, carried: list[str]
-        ) -> list[str]:
+        def body(indices: dict[int, str], position: str, mask: str | None, number: int, carried: list[str]) -> list[str]:
             inner = _Context(number, width, mask, position, dict(indices), unpack(carried, number))
             self.scopes.append({})
             if mask is None:
@@ -464,6 +454,7 @@ class _Emitter:
                     types, carried, sum(count for _, copy, count in shapes if copy == 0),
                 )  # fmt: skip
             if loop == nest.loops - 1:
+
                 def last(index: str, *held: str) -> list[str]:
                     return body({**indices, loop: index}, context.position, context.mask, copies, list(held))
 
@@ -485,10 +476,7 @@ class _Emitter:
                     self._define(value, [(width, part[position]) for part in parts])
                 continue
             while len(parts) > 1:  # pairwise
-                paired = [
-                    loop_reductions.combine(b, s.op, kinds, parts[j], parts[j + 1], width)
-                    for j in range(0, len(parts) - 1, 2)
-                ]
+                paired = [loop_reductions.combine(b, s.op, kinds, parts[j], parts[j + 1], width) for j in range(0, len(parts) - 1, 2)]
                 parts = paired + parts[len(parts) // 2 * 2 :]
             last_part = loop_reductions.horizontal(b, s.op, kinds, parts[0], width)
             for value, register in zip(s.outs, last_part, strict=True):
@@ -503,6 +491,7 @@ class _Emitter:
         b = self.b
         step = copies * width
         if step == 1:
+
             def plain(at: str, *held: str) -> list[str]:
                 return body(at, None, 1, list(held))
 
@@ -610,9 +599,7 @@ class _Emitter:
 
         b.loop(top, bottom, 1, row)
 
-    def rectangle(
-        self, groups: tuple[int, int], by_rows: bool, name: str, first_word: int
-    ) -> tuple[str, list[str]]:
+    def rectangle(self, groups: tuple[int, int], by_rows: bool, name: str, first_word: int) -> tuple[str, list[str]]:
         """See `emit_epilogue`."""
         b = self.b
         entry = self._entry(first_word)
@@ -632,10 +619,7 @@ class _Emitter:
         if by_rows:
             inner, outer = outer, inner
         b.loop(*outer, 1, row)
-        header = (
-            f"define internal void @{name}(ptr noalias %args, i64 %batch, i64 %row0, i64 %row1, "
-            "i64 %col0, i64 %col1) #0"
-        )
+        header = f"define internal void @{name}(ptr noalias %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0"
         return b.function(header), sorted(b.declarations)
 
     def _entry(self, first_word: int) -> list[str]:

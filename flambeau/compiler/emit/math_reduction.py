@@ -127,8 +127,5 @@ def large_reduction(x: Lanes, huge: Lanes, high: Lanes, low: Lanes, quadrant: La
     end = b.block
     b.branch(after)
     b.label(after)
-    results = [
-        Lanes(b, o.element, width, b.op(f"phi {o.type} [{o.name}, %{before}], [{f.name}, %{end}]"))
-        for o, f in zip(old, found, strict=True)
-    ]
+    results = [Lanes(b, o.element, width, b.op(f"phi {o.type} [{o.name}, %{before}], [{f.name}, %{end}]")) for o, f in zip(old, found, strict=True)]
     return results[0], results[1], results[2]

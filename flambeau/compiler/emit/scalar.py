@@ -118,17 +118,12 @@ def _where(b: Builder, d: dtype, values: Sequence[Value], width: int) -> Value:
     condition = Lanes(b, "i1", width, typed(str, values[0]))
     element = register_element(d)
     if d.is_complex:
-        parts = [
-            condition.select(Lanes(b, element, width, values[1][i]), Lanes(b, element, width, values[2][i])).name
-            for i in (0, 1)
-        ]
+        parts = [condition.select(Lanes(b, element, width, values[1][i]), Lanes(b, element, width, values[2][i])).name for i in (0, 1)]
         return parts[0], parts[1]
     return condition.select(convert.lanes(b, d, values[1], width), convert.lanes(b, d, values[2], width)).name
 
 
-def apply(
-    b: Builder, op: str, dtype_in: dtype, values: Sequence[Value], width: int, attrs: Mapping[str, Any] | None = None
-) -> Value:
+def apply(b: Builder, op: str, dtype_in: dtype, values: Sequence[Value], width: int, attrs: Mapping[str, Any] | None = None) -> Value:
     """One pointwise primitive on register values of dtype `dtype_in` (of `where`: the dtype of its last two inputs).
 
     Returns a register value: bool lanes for comparisons and `isnan`, `attrs["dtype"]` for `cast`, the real dtype for

@@ -81,9 +81,7 @@ class Backward(Body):
             rows = self.row(arrays, name, start)
             self.call("store_rows", a[sums], pitch, count, columns, rows, c.word(f"{name}_row"), factor)
 
-    def queries_block(
-        self, head: Lanes, arrays: dict[str, Array], target: Array, q0: Lanes, start: Lanes, end: Lanes
-    ) -> None:
+    def queries_block(self, head: Lanes, arrays: dict[str, Array], target: Array, q0: Lanes, start: Lanes, end: Lanes) -> None:
         """Queries from q0 on with keys [start, end)."""
         c, facts, a = self.c, self.facts, self.areas
         count = c.min(self.length - q0, facts.lanes)
@@ -192,9 +190,7 @@ class Backward(Body):
 
         c.when(rows.gt(0) & steps.gt(0), both)
 
-    def slopes(
-        self, arrays: dict[str, Array], v: Lanes, q0: Lanes, count: Lanes, k0: Lanes, padded: Lanes, keys: Lanes
-    ) -> None:
+    def slopes(self, arrays: dict[str, Array], v: Lanes, q0: Lanes, count: Lanes, k0: Lanes, padded: Lanes, keys: Lanes) -> None:
         """Scores and products g v^T of vector v to weights and slopes."""
         c, facts, a = self.c, self.facts, self.areas
         width, tile = facts.width, facts.rows // 2

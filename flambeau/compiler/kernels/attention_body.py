@@ -207,9 +207,7 @@ class Body:
             plain = c.max(c.min(plain, first_query + v * facts.width - first_key + 1), 0)
         return plain & -facts.rows
 
-    def masked(
-        self, score: Lanes, row: Lanes, v: Lanes, first_query: Lanes, first_key: Lanes, keys: Lanes
-    ) -> Lanes:
+    def masked(self, score: Lanes, row: Lanes, v: Lanes, first_query: Lanes, first_key: Lanes, keys: Lanes) -> Lanes:
         """The scaled scores of a key with vector v of the queries; -inf where they may not attend."""
         c, facts = self.c, self.facts
         hidden = float("-inf")

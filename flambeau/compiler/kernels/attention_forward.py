@@ -104,9 +104,7 @@ class Forward(Body):
             c.named("i1", "false"), self.value_size, count,
         )  # fmt: skip
 
-    def keys_block(
-        self, head: Lanes, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], k0: Lanes, keys: Lanes
-    ) -> None:
+    def keys_block(self, head: Lanes, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], k0: Lanes, keys: Lanes) -> None:
         """One step of the online softmax: keys [k0, k0 + keys)."""
         c, facts = self.c, self.facts
         q0, count, used = queries

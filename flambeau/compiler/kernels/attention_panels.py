@@ -88,6 +88,7 @@ def pack_blocks(b: Builder, parts: int, operand: str, turned: bool, noted: bool,
             for i, (first, second) in enumerate(zip(*turned_quarters, strict=True)):
                 numbers.line(numbers.split(first), numbers.split(second), b.gep("i8", target, 64 * i))
         else:
+
             def lines(first: str, *now: str) -> list[str]:
                 extent[:] = now
                 for i in range(_LINES):
@@ -102,8 +103,7 @@ def pack_blocks(b: Builder, parts: int, operand: str, turned: bool, noted: bool,
     for half, value in zip(halves, b.loop(0, "%columns", BLOCK, chunk, carried), strict=True):
         b.store(_INTS, value, half, 64)
     return b.function(
-        f"define internal void @{name}(ptr noalias %source, i64 %pitch, i64 %columns, ptr noalias %target, i64 %stride, "
-        "ptr noalias %extent) noinline #0"
+        f"define internal void @{name}(ptr noalias %source, i64 %pitch, i64 %columns, ptr noalias %target, i64 %stride, ptr noalias %extent) noinline #0"
     )
 
 
@@ -140,4 +140,3 @@ def add_sums(b: Builder) -> str:
 
     b.loop(0, BLOCK, 1, row)
     return b.function("define internal void @add_sums(ptr noalias %sums, ptr noalias %target, i64 %pitch) noinline #0")
-

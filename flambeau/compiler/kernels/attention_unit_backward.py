@@ -24,10 +24,7 @@ from flambeau.compiler.kernels.attention_unit import Unit
 from flambeau.compiler.kernels.matmul_micro import store_part
 from flambeau.runtime.target import Target
 
-_TILES = (
-    "key_panels key_turned value_panels query_panels query_steps gradient_panels gradient_steps weight_steps slope_steps "
-    "slope_panel extents"
-).split()
+_TILES = ("key_panels key_turned value_panels query_panels query_steps gradient_panels gradient_steps weight_steps slope_steps slope_panel extents").split()
 UNIT_OFFSETS = [*OFFSETS, "tiles", "group", "block_sums", "staging", *_TILES]
 _LINES = 2  # of each tile at once: eight weights side by side
 
@@ -224,6 +221,7 @@ class UnitBackward(Unit, Backward):
         for left, right, steps, out in (
             ("key_panels", "query_panels", self.head_steps, a["weights"]), ("value_panels", "gradient_panels", self.value_steps, a["slopes"])
         ):  # fmt: skip
+
             def scores(p: Lanes, left: str = left, right: str = right, steps: Lanes = steps, out: Array = out) -> None:
                 number = index * self.key_steps + p
                 operands = self.steps_at(left, number * steps), self.steps_at(right, i * steps)

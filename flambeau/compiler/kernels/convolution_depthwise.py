@@ -92,9 +92,7 @@ def _gradient_plane(p: Problem, width: int) -> tuple[Plane, list[int]]:
     reach = tuple((k - 1) * d for k, d in zip(kernel, p.dilation, strict=True))
     before = tuple(r - q for r, q in zip(reach, p.padding, strict=True))
     plane = _plane(p.y, p.stride, (before[0], before[1]), (reach[0], reach[1]), (1, 1), (p.x.shape[2], p.x.shape[3]), width)
-    shifts = [
-        plane.shift(reach[0] - ty * p.dilation[0], reach[1] - tx * p.dilation[1]) for ty in range(kernel[0]) for tx in range(kernel[1])
-    ]
+    shifts = [plane.shift(reach[0] - ty * p.dilation[0], reach[1] - tx * p.dilation[1]) for ty in range(kernel[0]) for tx in range(kernel[1])]
     return plane, shifts
 
 
@@ -331,8 +329,7 @@ def _emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: 
                     coefficient = b.splat(compute, width, b.load(compute, b.gep(compute, coefficients, t), size))
                     from_ = b.gep(compute, base, b.load("i64", b.gep("i64", shifts, t), 8))
                     return [
-                        element.multiply_add(b, width, coefficient, b.load(type_, b.gep(compute, from_, v * width), size), sums[v])
-                        for v in range(_VECTORS)
+                        element.multiply_add(b, width, coefficient, b.load(type_, b.gep(compute, from_, v * width), size), sums[v]) for v in range(_VECTORS)
                     ]
 
                 for v, value in enumerate(b.loop(0, w["taps"], 1, tap, old)):

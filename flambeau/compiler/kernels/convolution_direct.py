@@ -73,9 +73,7 @@ def lanes_are_filled(p: Problem, gradient: bool) -> bool:
     """True where output channels fill more than half a vector; fewer are better served as rows of a product."""
     element = element_of(p.dtype)
     host = p.target
-    return (p.group_inputs if gradient else p.group_outputs) > direct_tile(
-        element, host.vector_bits, host.registers
-    ).width // 2
+    return (p.group_inputs if gradient else p.group_outputs) > direct_tile(element, host.vector_bits, host.registers).width // 2
 
 
 def make_direct_convolution(
@@ -128,9 +126,7 @@ def make_direct_convolution(
     area = block_rows * columns
     images = 1
     if blocks_y * blocks_x == 1:
-        fitting = min(
-            places // ((block_rows + reach_y) * (columns + reach_x)), _BLOCK_PIXELS // area, ceil_div(_FEW_PIXELS, area)
-        )
+        fitting = min(places // ((block_rows + reach_y) * (columns + reach_x)), _BLOCK_PIXELS // area, ceil_div(_FEW_PIXELS, area))
         images = balanced(p.batch, max(1, min(fitting, p.batch * p.groups // 4)))
     blocks = ceil_div(p.batch, images) * p.groups * blocks_y * blocks_x
     panels = ceil_div(rows, tile.columns)

@@ -1,4 +1,5 @@
 """Convolutions of small images by the matrix unit: the kernel that packs the weights again, for the notes of the images (see convolution_images.py)."""
+
 from __future__ import annotations
 
 from functools import partial

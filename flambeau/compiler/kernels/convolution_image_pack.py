@@ -243,7 +243,10 @@ def _look_kernel(counts: bool, name: str, b: Builder) -> str:
             outer, outer_stride, inner, inner_stride = (
                 b.op(f"select i1 {inside}, i64 {first}, i64 {second}")
                 for first, second in (
-                    (v.depth, v.lanes), (w["depth_stride"], w["lane_stride"]), (v.lanes, v.depth), (w["lane_stride"], w["depth_stride"]),
+                    (v.depth, v.lanes),
+                    (w["depth_stride"], w["lane_stride"]),
+                    (v.lanes, v.depth),
+                    (w["lane_stride"], w["depth_stride"]),
                 )
             )
             length = b.op(f"select i1 {runs}, i64 {b.mul(inner, v.pixels)}, i64 {v.pixels}")

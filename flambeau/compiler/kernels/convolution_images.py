@@ -90,9 +90,7 @@ def make_image_convolution(
     rows, channels = (p.group_inputs, p.group_outputs) if gradient else (p.group_outputs, p.group_inputs)
     taps = p.w.shape[2] * p.w.shape[3]
     form = form_of(p.target, channels * taps).name
-    steps = lay_out_steps(
-        graph, source, p.groups, (p.batch, source.strides[0]), (channels, source.strides[1]), channels * source.strides[1], form, node_index
-    )
+    steps = lay_out_steps(graph, source, p.groups, (p.batch, source.strides[0]), (channels, source.strides[1]), channels * source.strides[1], form, node_index)
     panels = ceil_div(rows, LANES)
     panel_bytes = steps.blocks * taps * STEP_BYTES
     panels_at = p.groups * panels * HEADER
@@ -196,8 +194,7 @@ def _store(b: Builder) -> str:
 
     b.loop(0, "%channels", 1, channel)
     return b.function(
-        "define internal void @store(ptr noalias %sums, ptr noalias %out, i64 %out_batch, i64 %out_row, i64 %pixels, i64 %channels, "
-        "i64 %images) noinline #0"
+        "define internal void @store(ptr noalias %sums, ptr noalias %out, i64 %out_batch, i64 %out_row, i64 %pixels, i64 %channels, i64 %images) noinline #0"
     )
 
 
@@ -216,10 +213,7 @@ def _driver(form: str, has_epilogue: bool, name: str, b: Builder) -> str:
 
         def pixel(i: str) -> None:
             p = b.add(p0, i)
-            start = [
-                b.add(b.mul(b.op(f"{which} i64 {p}, {w['width']}"), w[f"up_{axis}"]), w[f"base_{axis}"])
-                for which, axis in (("udiv", "y"), ("urem", "x"))
-            ]
+            start = [b.add(b.mul(b.op(f"{which} i64 {p}, {w['width']}"), w[f"up_{axis}"]), w[f"base_{axis}"]) for which, axis in (("udiv", "y"), ("urem", "x"))]
             entries = b.gep("i8", table, b.mul(i, list_bytes))
 
             def place(axis: str, first: str, t: str) -> tuple[str, str]:

@@ -116,10 +116,7 @@ def _look(name: str, b: Builder) -> str:
 def reduce_notes(b: Builder, seen: Sequence[str]) -> list[str]:
     """Four i32 of all lanes: low, high (bfloat_parts.Extent.reduce), the count, the bits."""
     low, high = _EXTENT.reduce(b, seen[0], seen[1])
-    whole = [
-        b.call("i32", f"llvm.vector.reduce.{which}.v{_WIDTH}i32", [(TYPE, value)])
-        for which, value in zip(("add", "or"), seen[2:], strict=True)
-    ]
+    whole = [b.call("i32", f"llvm.vector.reduce.{which}.v{_WIDTH}i32", [(TYPE, value)]) for which, value in zip(("add", "or"), seen[2:], strict=True)]
     return [low, high, *whole]
 
 

@@ -249,7 +249,4 @@ def pack_patches(b: Builder, element: Element, width: int, pitch: int, kind: str
     first_row = b.sdiv("%p", word["width"])
     last_row = b.sdiv(b.sub(end, 1), word["width"])
     b.loop(first_row, b.add(last_row, 1), 1, segment)
-    return b.function(
-        f"define internal void @{name}(ptr noalias %geometry, ptr noalias %source, i64 %p, i64 %columns, "
-        "i64 %channels, ptr noalias %panel) #0"
-    )
+    return b.function(f"define internal void @{name}(ptr noalias %geometry, ptr noalias %source, i64 %p, i64 %columns, i64 %channels, ptr noalias %panel) #0")

@@ -88,11 +88,7 @@ def shifts(g: Geometry, y: Axis, x: Axis, sub_rows: int, pitch: int) -> list[int
     """shift(t) of each tap of a geometry, tap rows first."""
     if not g.taps:
         return []
-    return [
-        (((py % g.step_y) * g.step_x + px % g.step_x) * sub_rows + py // g.step_y) * pitch + px // g.step_x
-        for py in y.places
-        for px in x.places
-    ]
+    return [(((py % g.step_y) * g.step_x + px % g.step_x) * sub_rows + py // g.step_y) * pitch + px // g.step_x for py in y.places for px in x.places]
 
 
 def balanced(total: int, most: int) -> int:
@@ -140,9 +136,7 @@ def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
 
                     def chunk(q: str) -> None:
                         low_q, high_q = b.sub(low, q), b.sub(reachable, q)
-                        read = masked_read(
-                            b, element.memory, width, element.memory_bytes, kind, low_q, high_q, distance
-                        )
+                        read = masked_read(b, element.memory, width, element.memory_bytes, kind, low_q, high_q, distance)
                         put(q, read(b.gep(element.memory, origin, b.mul(q, distance))))
 
                     def whole_chunk(q: str) -> None:
@@ -165,8 +159,7 @@ def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
 
     b.loop(0, "%channels", 1, channel)
     return b.function(
-        "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, "
-        "i64 %channels, i64 %y, i64 %x, i64 %rows) noinline #0"
+        "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, i64 %channels, i64 %y, i64 %x, i64 %rows) noinline #0"
     )
 
 

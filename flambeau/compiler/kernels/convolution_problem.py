@@ -104,12 +104,7 @@ def _simplified(p: Problem) -> Problem:
     """
     operands = (p.x, p.w, p.y)
     images = (p.x, p.y)
-    if (
-        p.w.shape[2:] == (1, 1)
-        and p.stride == (1, 1)
-        and p.padding == (0, 0)
-        and all(i.strides[2] == i.shape[3] * i.strides[3] for i in images)
-    ):
+    if p.w.shape[2:] == (1, 1) and p.stride == (1, 1) and p.padding == (0, 0) and all(i.strides[2] == i.shape[3] * i.strides[3] for i in images):
         x, y = (_reshaped(i, (1, i.shape[2] * i.shape[3]), (0, i.strides[3])) for i in images)
         return Problem(x, p.w, y, p.stride, p.padding, p.dilation, p.groups, p.dtype, p.target)
     if p.y.shape[3] == 1 and p.x.shape[3] == 1 and (p.y.shape[2] > 1 or p.x.shape[2] > 1):

@@ -184,6 +184,5 @@ def _copy(b: Builder, element: Element, kind: str, form: str, name: str) -> str:
 
     b.loop(0, w["pairs"], 1, pair)
     return b.function(
-        f"define void @{name}(ptr noalias %shape, ptr noalias %source, ptr noalias %planes, ptr noalias %extent, "
-        "i64 %y, i64 %x, i64 %rows) noinline #0"
+        f"define void @{name}(ptr noalias %shape, ptr noalias %source, ptr noalias %planes, ptr noalias %extent, i64 %y, i64 %x, i64 %rows) noinline #0"
     )

@@ -171,6 +171,7 @@ def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -
     With several blocks, what remains to be added to the sums lies in `others`.
     """
     results = [(r, c) for r in range(rows) for c in range(columns)]
+
     def register(number: int) -> tuple[str, str]:
         return "i8", str(number)
 

@@ -155,9 +155,7 @@ def _copy_tap(element: Element, b: Builder) -> str:
             _store_bits(b, element, value, b.gep("i32", "%to", b.add(b.mul(r, DEEP), first)))
 
     b.loop(0, ROWS, 1, row)
-    return b.function(
-        "define internal void @copy_tap(ptr noalias %source, i64 %row, i64 %channel, i64 %rows, i64 %channels, ptr noalias %to) noinline #0"
-    )
+    return b.function("define internal void @copy_tap(ptr noalias %source, i64 %row, i64 %channel, i64 %rows, i64 %channels, ptr noalias %to) noinline #0")
 
 
 def _put(b: Builder, form: str, values: Sequence[str], to: str, seen: Sequence[str], scale: str) -> list[str]:
@@ -249,9 +247,7 @@ def _pack_channels(form: str, b: Builder) -> str:
 
     start = [(EXTENT.type, value) for value in extent_in_memory(b, "%extent")] if form == "parts" else []
     put_extent(b, "%extent", b.loop(0, b.mul("%taps", ROWS), WIDTH, places, [("i64", "0"), ("i64", "0"), *start])[2:])
-    return b.function(
-        "define internal void @pack_channels(ptr noalias %source, i64 %taps, i64 %pitch, ptr noalias %steps, ptr noalias %extent) noinline #0"
-    )
+    return b.function("define internal void @pack_channels(ptr noalias %source, i64 %taps, i64 %pitch, ptr noalias %steps, ptr noalias %extent) noinline #0")
 
 
 def _panel(element: Element, form: str, name: str, b: Builder) -> str:
@@ -341,6 +337,4 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
     extent = EXTENT.reduce(b, *extent_in_memory(b, "%extent"))
     for at, value in enumerate((*extent, *known)):
         b.store("i32", value, b.gep("i32", "%header", at), 4)
-    return b.function(
-        f"define void @{name}(ptr noalias %words, i64 %u, ptr noalias %scratch, ptr noalias %target, ptr noalias %header) noinline #0"
-    )
+    return b.function(f"define void @{name}(ptr noalias %words, i64 %u, ptr noalias %scratch, ptr noalias %target, ptr noalias %header) noinline #0")

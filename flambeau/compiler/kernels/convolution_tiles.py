@@ -180,11 +180,7 @@ def make_tile_convolution(
     part_bytes = 64 * (lines + 1 - lines % 2)  # an odd number of cache lines: a tile's rows lie in different sets
     count = COUNTS[form_of_bits(element)]  # also of halves, which leave room for parts
     pair_bytes = count * part_bytes
-    shifts = [
-        ((y % g.step_y) * g.step_x + x % g.step_x) * sub_pixels + y // g.step_y * pitch + x // g.step_x
-        for y in axis_y.places
-        for x in axis_x.places
-    ]
+    shifts = [((y % g.step_y) * g.step_x + x % g.step_x) * sub_pixels + y // g.step_y * pitch + x // g.step_x for y in axis_y.places for x in axis_x.places]
     steps = pairs * 2 // DEEP * g.taps
     form = form_of(p.target, element, channels * g.taps)
     least, longest = _BLOCK_STEPS

@@ -70,9 +70,7 @@ def weight_tile(element: Element, vector_bits: int, registers: int) -> Tile:
 def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Epilogue | None) -> list[Kernel]:
     """Kernels of `convolution_weight_gradient`: the partial sums, then their sum (which has no epilogue)."""
     if epilogue is not None:
-        raise ValueError(
-            "convolution_weight_gradient: no epilogue can be applied, its result is not made in rectangles"
-        )
+        raise ValueError("convolution_weight_gradient: no epilogue can be applied, its result is not made in rectangles")
     host = graph.target
     element = element_of(p.dtype)
     sums_dtype = BY_NAME[COMPUTE_DTYPE[element.compute]]
@@ -88,12 +86,8 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     pixels = out_height * out_width
     x_column = 1 if width == 1 else p.x.strides[3]
     g_column = 1 if out_width == 1 else p.y.strides[3]
-    x_geometry = Geometry(
-        kernel_y, kernel_x, sy, sx, -py, -px, dy, dx, out_width, height, width, p.x.strides[1], p.x.strides[2], x_column
-    )
-    g_geometry = Geometry(
-        1, 1, 1, 1, 0, 0, 1, 1, out_width, out_height, out_width, p.y.strides[1], p.y.strides[2], g_column
-    )
+    x_geometry = Geometry(kernel_y, kernel_x, sy, sx, -py, -px, dy, dx, out_width, height, width, p.x.strides[1], p.x.strides[2], x_column)
+    g_geometry = Geometry(1, 1, 1, 1, 0, 0, 1, 1, out_width, out_height, out_width, p.y.strides[1], p.y.strides[2], g_column)
     rowless = out_height == 1 or p.y.strides[2] == out_width * g_column
     if rowless:
         g_geometry = replace(g_geometry, width=pixels, source_height=1, source_width=pixels)
@@ -223,10 +217,7 @@ def _emit_sum(facts: Facts, dense: bool, key: str, target: Target) -> str:
         def outputs(o: str) -> None:
             def add(s: str, *acc: str) -> list[str]:
                 at = b.add(b.mul(s, step), o)
-                return [
-                    sums.add(b, width, old, b.load(type_, b.gep(compute, row, at), size))
-                    for old, row in zip(acc, rows, strict=True)
-                ]
+                return [sums.add(b, width, old, b.load(type_, b.gep(compute, row, at), size)) for old, row in zip(acc, rows, strict=True)]
 
             total = b.loop(0, w["partials"], 1, add, [(type_, sums.zero(width))] * width)
             for i, row in enumerate(transpose_vectors(b, compute, width, total)):
@@ -236,6 +227,7 @@ def _emit_sum(facts: Facts, dense: bool, key: str, target: Target) -> str:
                 source = b.gep(compute, "%buffer", b.mul(i, width))
                 row = b.add(b.mul(g, w["outputs"]), b.add(o, i))
                 target = b.gep(element.memory, w["out"], b.mul(row, w["out_row"]))
+
                 def weight(j: str) -> None:
                     k = b.add(k0, j)
                     c, tap = b.op(f"udiv i64 {k}, {w['taps']}"), b.op(f"urem i64 {k}, {w['taps']}")

@@ -164,9 +164,7 @@ def _exact(name: str, b: Builder) -> str:
                             def pixels(q: str) -> Iterator[Operands[str, str]]:
                                 mask = bit_mask(b, _WIDTH, 0, b.sub(columns, q))
                                 at = b.add(x0, q)
-                                lanes = b.op(
-                                    f"getelementptr float, ptr {b.gep('float', from_x, blocks.source(here, at, shift))}, <{_WIDTH} x i64> {offsets}"
-                                )
+                                lanes = b.op(f"getelementptr float, ptr {b.gep('float', from_x, blocks.source(here, at, shift))}, <{_WIDTH} x i64> {offsets}")
                                 arguments = [
                                     (f"<{_WIDTH} x ptr>", lanes), ("i32", "4"), (f"<{_WIDTH} x i1>", mask), (floats, "zeroinitializer")
                                 ]  # fmt: skip
@@ -196,6 +194,4 @@ def _exact(name: str, b: Builder) -> str:
         b.loop(0, w["taps"], 1, tap)
 
     b.loop(0, "%tall", 1, channel)
-    return b.function(
-        f"define void @{name}(ptr noalias %args, i64 %s, i64 %channel, i64 %tall, i64 %output, i64 %wide, ptr noalias %sums) noinline #0"
-    )
+    return b.function(f"define void @{name}(ptr noalias %args, i64 %s, i64 %channel, i64 %tall, i64 %output, i64 %wide, ptr noalias %sums) noinline #0")

@@ -109,8 +109,7 @@ def _copy(form: str, name: str, b: Builder) -> str:
 
     b.loop(0, padded, 1, channel)
     return b.function(
-        f"define void @{name}(ptr noalias %shape, ptr noalias %source, i64 %channels, i64 %y, i64 %rows, ptr noalias %planes, "
-        "ptr noalias %extent) noinline #0"
+        f"define void @{name}(ptr noalias %shape, ptr noalias %source, i64 %channels, i64 %y, i64 %rows, ptr noalias %planes, ptr noalias %extent) noinline #0"
     )
 
 
@@ -130,6 +129,4 @@ def _turn(form: str, name: str, b: Builder) -> str:
                 b.store(_INTS, value, b.gep("i8", to, 64 * i), 64)
 
     b.loop(0, "%steps", 1, step)
-    return b.function(
-        f"define void @{name}(ptr noalias %planes, i64 %channel_bytes, i64 %part_bytes, i64 %steps, ptr noalias %out) noinline #0"
-    )
+    return b.function(f"define void @{name}(ptr noalias %planes, i64 %channel_bytes, i64 %part_bytes, i64 %steps, ptr noalias %out) noinline #0")

@@ -86,9 +86,7 @@ class _Plan:
 
 def _geometry(p: Problem) -> Geometry:
     height, width = p.x.shape[2:]
-    return Geometry(
-        p.w.shape[2], p.w.shape[3], *p.stride, -p.padding[0], -p.padding[1], *p.dilation, p.y.shape[3], height, width, p.x.strides[1], width, 1
-    )
+    return Geometry(p.w.shape[2], p.w.shape[3], *p.stride, -p.padding[0], -p.padding[1], *p.dilation, p.y.shape[3], height, width, p.x.strides[1], width, 1)
 
 
 def _plan(p: Problem) -> _Plan:

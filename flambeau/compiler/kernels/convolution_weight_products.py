@@ -48,10 +48,7 @@ class Facts:
 
     def key(self) -> str:
         t = self.tile
-        return (
-            f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.g_kind}:{self.x_kind}:"
-            f"{'flat' if self.flat else 'copied'}"
-        )
+        return f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.g_kind}:{self.x_kind}:{'flat' if self.flat else 'copied'}"
 
 
 def emit_products(facts: Facts, key: str, target: Target) -> str:
@@ -304,9 +301,7 @@ def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
                 rows = [b.load(type_, b.gep(element.compute, lines[0], p), size)]
             else:
                 mask = bit_mask(b, width, 0, b.sub("%pixels", p))
-                rows = [
-                    b.masked_load(element.compute, width, b.gep(element.compute, at, p), mask, size) for at in lines
-                ]
+                rows = [b.masked_load(element.compute, width, b.gep(element.compute, at, p), mask, size) for at in lines]
             to = b.gep(element.compute, target, b.mul(p, tile.columns))
             for i, row in enumerate(transpose_vectors(b, element.compute, width, rows)):
                 b.store(type_, row, b.gep(element.compute, to, i * tile.columns), size)
@@ -315,6 +310,5 @@ def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
 
     b.loop(0, "%outputs", width, outputs)
     return b.function(
-        "define internal void @transpose_chunk(ptr noalias %source, i64 %step, ptr noalias %transposed, i64 %panel_step, i64 %outputs, "
-        "i64 %pixels) noinline #0"
+        "define internal void @transpose_chunk(ptr noalias %source, i64 %step, ptr noalias %transposed, i64 %panel_step, i64 %outputs, i64 %pixels) noinline #0"
     )

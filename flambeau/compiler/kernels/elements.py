@@ -175,7 +175,14 @@ def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
 
 
 def _emit_scatter(
-    key: str, names: list[str], element: Element, mode: str, outer: Group, inner: Group, unit_index: bool, target: Target,
+    key: str,
+    names: list[str],
+    element: Element,
+    mode: str,
+    outer: Group,
+    inner: Group,
+    unit_index: bool,
+    target: Target,
 ) -> str:
     from flambeau.runtime.jit import symbol
 

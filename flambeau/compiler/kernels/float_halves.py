@@ -62,9 +62,7 @@ def halves_pairs(b: Builder, lanes: int, first: str, second: str, scale: str) ->
 def _joined(b: Builder, lanes: int, first: str, second: str, scale: str, order: list[int]) -> tuple[str, str]:
     halves, lanes_of = vector("half", lanes), ", ".join(f"i32 {i}" for i in order)
     pair = [split_halves(b, lanes, value, scale) for value in (first, second)]
-    hi, lo = (
-        b.op(f"shufflevector {halves} {pair[0][i]}, {halves} {pair[1][i]}, <{2 * lanes} x i32> <{lanes_of}>") for i in range(2)
-    )
+    hi, lo = (b.op(f"shufflevector {halves} {pair[0][i]}, {halves} {pair[1][i]}, <{2 * lanes} x i32> <{lanes_of}>") for i in range(2))
     return hi, lo
 
 

@@ -108,9 +108,7 @@ class _Block:
         c = self.c
         c.b.call_address(c.array("stages", "i8").pointer, [("ptr", a.pointer) for a in (source, other, c.array("table", "i8"))])
         odd = c.word("odd").ne(0).name
-        first, second = (
-            Array(c, c.b.op(f"select i1 {odd}, ptr {a.pointer}, ptr {b.pointer}"), self.element) for a, b in ((other, source), (source, other))
-        )
+        first, second = (Array(c, c.b.op(f"select i1 {odd}, ptr {a.pointer}, ptr {b.pointer}"), self.element) for a, b in ((other, source), (source, other)))
         return first, second
 
     def convolve(self) -> tuple[Array, Array]:

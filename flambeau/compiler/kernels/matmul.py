@@ -190,9 +190,7 @@ def make_matmul(
     size = product.m * product.n
     parts = graph.add_value(Value((splits * size,), dtype, (1,)))  # only these two kernels know it
     inner = (splits, k * product.a.column, k * product.b.row, size)
-    cut = replace(
-        product, k=k, k_total=product.k, splits=splits, batch=[inner], c=Operand(Address(parts), parts, product.n, 1)
-    )
+    cut = replace(product, k=k, k_total=product.k, splits=splits, batch=[inner], c=Operand(Address(parts), parts, product.n, 1))
     first = _product_kernel(cut, element, tile, host, None, node_index)
     facts = _facts(product, element, tile, host)
     total = replace(product, a=Operand(Address(parts), parts, product.n, 1), splits=splits)

@@ -113,9 +113,7 @@ def block(
     # Measured with 2 MiB: a quarter of the second level; a half and an eighth are up to 5 % slower.
     widest = maximum(1, host.caches[1] // 4 // (kc * size) // tile.columns) * tile.columns
     widest += widest // 4  # no thin last block
-    nc, column_blocks, row_panels, grain = grid(
-        step, tile.columns, m, n, ceil_div(host.workers, batches), maximum(n, 1) if direct else widest
-    )
+    nc, column_blocks, row_panels, grain = grid(step, tile.columns, m, n, ceil_div(host.workers, batches), maximum(n, 1) if direct else widest)
     slack = 2 * tile.width * element.compute_bytes
     if direct:
         b_columns = maximum(1, host.caches[1] // 4 // (mc * element.itemsize) // tile.columns) * tile.columns

@@ -88,9 +88,7 @@ class Element:
             sum_ = b.op(f"add {ints} {bits}, {bias}")
             rounded = b.op(f"lshr {ints} {sum_}, {_constant('i32', width, 16)}")
             quiet = b.op(f"or {ints} {high}, {_constant('i32', width, 64)}")
-            is_nan = b.op(
-                f"fcmp uno {source} {value}, zeroinitializer" if width > 1 else f"fcmp uno float {value}, 0.0"
-            )
+            is_nan = b.op(f"fcmp uno {source} {value}, zeroinitializer" if width > 1 else f"fcmp uno float {value}, 0.0")
             chosen = b.op(f"select {vector('i1', width)} {is_nan}, {ints} {quiet}, {ints} {rounded}")
             return b.op(f"trunc {ints} {chosen} to {target}")
         if self.memory == self.compute:

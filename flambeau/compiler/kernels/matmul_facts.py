@@ -44,9 +44,7 @@ class Facts:
     c_unit: str  # which stride of c is 1: "column" (columns are next to each other), "row" or "none"
     batch_dims: int
     exchanged: bool  # computed as b.T @ a.T, into c.T
-    direct: bool = (
-        False  # micro-kernels may read operands where they lie, with run-time strides (a few per cent slower)
-    )
+    direct: bool = False  # micro-kernels may read operands where they lie, with run-time strides (a few per cent slower)
     prepacked: bool = False  # b is in panels already (matmul_prepacked.py)
 
     @property
@@ -72,10 +70,7 @@ def batch_names(facts: Facts) -> list[str]:
 
 def load_words(b: Builder, names: list[str]) -> dict[str, str]:
     """Load every word."""
-    return {
-        name: b.load("ptr" if name in POINTERS else "i64", b.gep("i64", "%args", at), 8)
-        for at, name in enumerate(names)
-    }
+    return {name: b.load("ptr" if name in POINTERS else "i64", b.gep("i64", "%args", at), 8) for at, name in enumerate(names)}
 
 
 def batch_addresses(b: Builder, facts: Facts, w: dict[str, str], batch: str) -> tuple[str, str, str]:

@@ -105,9 +105,7 @@ def micro_kernel(
         b.branch(done)
         b.label(part_)
     buffer = b.fresh("buffer")
-    b.allocas.append(
-        f"  {buffer} = alloca [{-(-height // width) * width * lanes * parts} x {element.compute}], align 64"
-    )
+    b.allocas.append(f"  {buffer} = alloca [{-(-height // width) * width * lanes * parts} x {element.compute}], align 64")
     for i in range(height):
         for v in range(vectors):
             for p in range(parts):

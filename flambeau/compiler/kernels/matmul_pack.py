@@ -39,8 +39,7 @@ def pack(
     else:
         b.loop(0, "%count", lanes, panel)
     return b.function(
-        f"define {linkage} void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, "
-        "ptr noalias %panels) noinline #0"
+        f"define {linkage} void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0"
     )
 
 
@@ -56,9 +55,7 @@ def _scalar(b: Builder, element: Element, lanes: int, source: str, target: str, 
         def at_lane(lane: str) -> None:
             from_lane = b.mul(b.mul(b.min(lane, last), "%lane_stride"), parts)
             for part in range(parts):
-                value = b.load(
-                    element.memory, b.gep(element.memory, from_k, b.add(from_lane, part)), element.memory_bytes
-                )
+                value = b.load(element.memory, b.gep(element.memory, from_k, b.add(from_lane, part)), element.memory_bytes)
                 out = b.gep(element.compute, to_k, b.add(lane, part * lanes))
                 b.store(element.compute, element.widen(b, 1, value), out, element.compute_bytes)
 

@@ -78,10 +78,7 @@ def shared(facts: Facts) -> tuple[Facts, dict[str, Word]]:
 def tile_function(facts: Facts) -> Function:
     """The micro-kernels of a tile size, and the choice among them."""
     element, tile = facts.element, facts.tile
-    key = (
-        f"matmul:tile:{element.key}:{tile.rows}x{tile.vectors}x{tile.width}:c={facts.c_unit}{':direct' * facts.direct}"
-        f":{facts.vector_bits}"
-    )
+    key = f"matmul:tile:{element.key}:{tile.rows}x{tile.vectors}x{tile.width}:c={facts.c_unit}{':direct' * facts.direct}:{facts.vector_bits}"
     return Function(key, partial(_tile_module, facts, key))
 
 
@@ -100,9 +97,7 @@ def _tile_module(facts: Facts, key: str, target: Target) -> str:
         for height in tile.heights for vectors in widths
     ]  # fmt: skip
     writers.append(partial(store_part, element=element, tile=tile, c_unit=facts.c_unit))
-    writers.append(
-        lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name, symbol(key), "", facts.fetches_b)
-    )
+    writers.append(lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name, symbol(key), "", facts.fetches_b))
     return module_of(writers, target)
 
 

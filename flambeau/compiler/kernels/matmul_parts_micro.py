@@ -87,9 +87,7 @@ def micro(b: Builder, rows: int, columns: int, parts: int = 3, exchanged: bool =
     b.loop(0, "%steps", 1, step)
     for r, c in results:
         b.call("void", "llvm.x86.tilestored64", sums(r, c))
-    return b.function(
-        f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add, i64 %row) noinline #0"
-    )
+    return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add, i64 %row) noinline #0")
 
 
 def dispatch(b: Builder, name: str) -> str:

@@ -70,8 +70,7 @@ def pack_parts(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
 def pack_header(name: str) -> str:
     """The first line of a packing function."""
     return (
-        f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, "
-        "ptr noalias %panels, ptr noalias %extents) noinline #0"
+        f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels, ptr noalias %extents) noinline #0"
     )
 
 
@@ -187,9 +186,7 @@ class Packing:
         types = [type_ for type_, _ in self.start()]
         seen = b.loop(0, whole, 1, lambda s, *now: step(s, list(now)), list(zip(types, self.seen(panel), strict=True)))
         rest = b.sub("%k", b.mul(whole, STEP))
-        after = b.loop(
-            whole, self.steps, 1, lambda s, *now: step(s, list(now), rest), list(zip(types, seen, strict=True))
-        )
+        after = b.loop(whole, self.steps, 1, lambda s, *now: step(s, list(now), rest), list(zip(types, seen, strict=True)))
         self.put_seen(panel, after)
 
     def rows_of_k(self, s: str) -> None:

@@ -65,9 +65,7 @@ class Prepacked:
         uses: Counter[_Key] = Counter()
         rows: Counter[_Key] = Counter()
         # Sizes are asked for where something is shared only: each question narrows the sizes that a plan over symbols serves.
-        found = {
-            i: [(key, left) for key, left in keys if products[key] > 1 and self._helped(i, key, left)] for i, keys in operands.items()
-        }
+        found = {i: [(key, left) for key, left in keys if products[key] > 1 and self._helped(i, key, left)] for i, keys in operands.items()}
         for index, keys in found.items():
             for key, left in keys:
                 uses[key] += 1

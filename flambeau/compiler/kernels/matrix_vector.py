@@ -40,10 +40,7 @@ _ROWS_AT_ONCE = 4  # rows of b that `sweep` reads together: one load and store o
 
 def vector_word_names(facts: Facts) -> list[str]:
     """Names of the words before the epilogue's, in order."""
-    names = (
-        "a b c scratch m n k a_row a_column b_row b_column c_row c_column units_per_batch scratch_bytes rows_per_batch "
-        "splits k_total"
-    )
+    names = "a b c scratch m n k a_row a_column b_row b_column c_row c_column units_per_batch scratch_bytes rows_per_batch splits k_total"
     return names.split() + batch_names(facts)
 
 
@@ -86,9 +83,7 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
         """`height` x `columns` outputs from (row, column) on; rows and columns past the end repeat the last one."""
         last_row, last_column = b.sub(w["m"], 1), b.sub(w["n"], 1)
         rows_at = [b.gep(memory, a, b.mul(b.min(b.add(row, i), last_row), w["a_row"])) for i in range(height)]
-        columns_at = [
-            b.gep(memory, bb, b.mul(b.min(b.add(column, j), last_column), w["b_column"])) for j in range(columns)
-        ]
+        columns_at = [b.gep(memory, bb, b.mul(b.min(b.add(column, j), last_column), w["b_column"])) for j in range(columns)]
 
         def add(right: str, left: str, sum_: str) -> str:
             return element.multiply_add(b, width, left, right, sum_)

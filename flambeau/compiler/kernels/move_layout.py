@@ -87,9 +87,7 @@ def group(name: str, sizes: Sequence[int], *strides: Sequence[int]) -> Group:
             merged[-1] = [merged[-1][0] * size, *steps]
         else:
             merged.append([size, *steps])
-    return Group(
-        name, tuple(m[0] for m in merged), tuple(tuple(m[1 + k] for m in merged) for k in range(len(strides)))
-    )
+    return Group(name, tuple(m[0] for m in merged), tuple(tuple(m[1 + k] for m in merged) for k in range(len(strides))))
 
 
 def address(graph: Graph, value_id: int) -> Address:
@@ -111,9 +109,7 @@ def is_whole(graph: Graph, value_id: int) -> bool:
     value = graph.values[value_id]
     root: Value = graph.values[graph.root(value_id)]
     nbytes = value.numel * value.dtype.itemsize
-    return (
-        value.is_contiguous and value.offset == 0 and not value.dynamic and nbytes == root.numel * root.dtype.itemsize
-    )
+    return value.is_contiguous and value.offset == 0 and not value.dynamic and nbytes == root.numel * root.dtype.itemsize
 
 
 INDEX_ERROR = "index {value} is out of bounds for dimension with size {bound}"

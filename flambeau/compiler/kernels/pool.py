@@ -95,20 +95,14 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
     dtype = graph.values[node.outputs[0]].dtype
     element = element_of(dtype)
     width = max(1, host.vector_bits // (8 * element.compute_bytes))
-    (ky, kx), (sy, sx), (py, px), (dy, dx) = (
-        tuple(node.attr(name)) for name in ("kernel", "stride", "padding", "dilation")
-    )
+    (ky, kx), (sy, sx), (py, px), (dy, dx) = (tuple(node.attr(name)) for name in ("kernel", "stride", "padding", "dilation"))
     _, channels, height, image_width = large.shape
     _, _, out_height, out_width = small.shape
     average = node.op.startswith("average")
     whole = -(-image_width // sx)
     if average and gradient and 2 * whole < width and height * image_width > _MAX_SPARSE_PLANE:
         width = 1
-    inside = (
-        (py, px) == (0, 0)
-        and (out_height - 1) * sy + (ky - 1) * dy < height
-        and (out_width - 1) * sx + (kx - 1) * dx < image_width
-    )
+    inside = (py, px) == (0, 0) and (out_height - 1) * sy + (ky - 1) * dy < height and (out_width - 1) * sx + (kx - 1) * dx < image_width
     source, out = (small, large) if gradient else (large, small)
     source_x = 1 if source.shape[3] == 1 else source.strides[3]
     facts = Facts(
@@ -444,9 +438,7 @@ def _maximum_gradient(b: Builder, facts: Facts, w: dict[str, str], source: str, 
 
         def window(ox: str) -> None:
             at = b.load("i64", b.gep("i64", index_line, b.mul(ox, w["index_x"])), 8)
-            value = element.widen(
-                b, 1, b.load(memory, b.gep(memory, line, b.mul(ox, w["source_x"])), element.memory_bytes)
-            )
+            value = element.widen(b, 1, b.load(memory, b.gep(memory, line, b.mul(ox, w["source_x"])), element.memory_bytes))
 
             def add() -> None:
                 place = b.gep(compute, plane, at)

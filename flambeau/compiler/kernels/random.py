@@ -315,10 +315,7 @@ def emit_normal(key: str, d: dtype) -> str:
             radius = (library("log", u1) * -2.0).sqrt()
             angle = u2 * (2.0 * math.pi)
             sine, cosine = library("sin", angle), library("cos", angle)
-        halves = [
-            convert.narrow(d, (radius * part).fma(s.spread(std, width), s.spread(mean, width)))
-            for part in (cosine, sine)
-        ]
+        halves = [convert.narrow(d, (radius * part).fma(s.spread(std, width), s.spread(mean, width))) for part in (cosine, sine)]
         for g in range(groups):
 
             def put(g: int = g) -> None:
@@ -533,4 +530,3 @@ def emit_multinomial(key: str, d: dtype) -> str:
 
     c.for_(0, s.count, row)
     return s.finish(key)
-

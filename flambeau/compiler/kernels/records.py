@@ -112,9 +112,7 @@ class Records:
         return record.logical_right(self.shift).to(self.memory, "trunc")
 
 
-def load_keys(
-    c: Code, r: Records, source: Array, step: Lanes | None, first: Lanes, lanes: int, mask: str | None
-) -> Lanes:
+def load_keys(c: Code, r: Records, source: Array, step: Lanes | None, first: Lanes, lanes: int, mask: str | None) -> Lanes:
     """Keys of the row's elements first, first + 1, ...; the step is in elements, None where they are neighbours."""
     if step is None:
         return r.key(source.at(0, r.memory).load(first, lanes, mask))
@@ -122,9 +120,7 @@ def load_keys(
     return r.key(source.at(0, r.memory).load(first * step))
 
 
-def make_records(
-    c: Code, r: Records, source: Array, step: Lanes | None, low: Lanes, high: Lanes, to: Array, bits: int
-) -> None:
+def make_records(c: Code, r: Records, source: Array, step: Lanes | None, low: Lanes, high: Lanes, to: Array, bits: int) -> None:
     """Records of the elements low ... high - 1 of a row, from `to` on."""
     lanes = bits // 64 if step is None and r.element == "i64" else 1
 

@@ -67,8 +67,16 @@ def sample_sort_kernels(graph: Graph, node_index: int, r: Records, count: int, s
         emit = partial(_emit, name, key, names, r, step == 1, bits)
         kernels.append(
             Kernel(
-                f"sort_{name}", key, emit, [addresses[n] for n in names], read, written, units=units, bytes=32 * count,
-                operations=count, nodes=(node_index,),
+                f"sort_{name}",
+                key,
+                emit,
+                [addresses[n] for n in names],
+                read,
+                written,
+                units=units,
+                bytes=32 * count,
+                operations=count,
+                nodes=(node_index,),
             )
         )
     return kernels

@@ -128,9 +128,7 @@ def _emit(facts: _Facts, names: list[str], target: Target) -> str:
 class _Scan:
     """One scan of `lanes` neighbouring columns: `source` and `to` are the columns' first elements."""
 
-    def __init__(
-        self, c: Code, facts: _Facts, source: Array, to: Array, indices: Array | None, lanes: int, mask: str | None
-    ) -> None:
+    def __init__(self, c: Code, facts: _Facts, source: Array, to: Array, indices: Array | None, lanes: int, mask: str | None) -> None:
         self.c = c
         self.facts = facts
         self.source = source

@@ -284,8 +284,6 @@ def emit_repeat(key: str) -> str:
     return s.finish(key, written.get())
 
 
-
-
 def emit_recurrence(key: str, d: dtype, first: tuple[int, int], step: Callable[[Lanes, Lanes, Lanes, Lanes], Lanes]) -> str:
     """Words: x, n, to. p_n(x) for each pair of x (of dtype d) and n (int64), by p_0 = 1, p_1 = first[0] x + first[1], and
     p_{k+1} = step(x, k, p_k, p_{k-1}); 0 for n < 0. A NaN stays one, so it ends there."""

@@ -118,10 +118,7 @@ def emit_reduce(key: str, operator: str, name: str, scaled: bool) -> str:
     elif operator in ("min", "max"):
         test = {"min": "lt", "max": "gt"}[operator]
         comparison = f"fcmp o{test}" if "float" in name else f"icmp {'s' if name.startswith('int') else 'u'}{test}"
-        combine = (
-            f"  %better = {comparison} {accumulator} %term, %sum\n"
-            f"  %new = select <{width} x i1> %better, {accumulator} %term, {accumulator} %sum"
-        )
+        combine = f"  %better = {comparison} {accumulator} %term, %sum\n  %new = select <{width} x i1> %better, {accumulator} %term, {accumulator} %sum"
     else:
         combine = f"  %new = {(_FLOATING if 'float' in name else _INTEGER)[operator]} {accumulator} %sum, %term"
     factor = ""

@@ -111,9 +111,7 @@ def make_epilogue(graph: Graph, group: Group) -> Epilogue:
     return Epilogue(nest, (counts[0], counts[1]), by_rows, words, shared, graph.target.vector_bits)
 
 
-def _shared(
-    graph: Graph, group: Group, head: int, pairs: tuple[tuple[int, int], ...]
-) -> tuple[tuple[int, int], ...]:
+def _shared(graph: Graph, group: Group, head: int, pairs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """The pairs that may really share a buffer: not over an operand of the contraction, which reads it until the end,
     nor over a result that others want. An output lies over another operand or over the raw result, never over both:
     the raw result is written while the operand is still to be read. A convolution's rectangles may overlap, so that

@@ -214,9 +214,7 @@ class _Lowering:
         sizes[blocks_loop] = count
         # Partial results: the blocks outermost, then the rows in the order of the result.
         result = self.reductions[0].node.outputs[0]
-        strides = {
-            x: s for x, _, s in self.domain.factors(self.domain.where[result], self.graph.values[result].strides)
-        }
+        strides = {x: s for x, _, s in self.domain.factors(self.domain.where[result], self.graph.values[result].strides)}
         rows = sorted((x for x in sizes if x not in self.domain.reduced and x != blocks_loop),
                       key=lambda x: -strides.get(x, 0))  # fmt: skip
         shape = (count, *[sizes[x] for x in rows])
@@ -244,9 +242,7 @@ class _Lowering:
         first = layout.make_kernel(self.graph, body, sizes, self.name + "_blocks", self.group.nodes, blocks_loop)
         return [first, self._combine(sizes, blocks_loop, steps, partials)]
 
-    def _combine(
-        self, sizes: dict[int, int], blocks_loop: int, steps: dict[int, int], partials: list[list[list[int]]]
-    ) -> Kernel:
+    def _combine(self, sizes: dict[int, int], blocks_loop: int, steps: dict[int, int], partials: list[list[list[int]]]) -> Kernel:
         writer = Writer(self.graph, self.domain, self.group.nodes, 0)
         writer.body.reduced_loops = {blocks_loop}
         writer.begin_stage()

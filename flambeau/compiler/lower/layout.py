@@ -132,9 +132,7 @@ def make_kernel(
     columns = prefers_columns(accesses, row, reduced_loops, sizes)
     points = prod(sizes[loop] for loop in (*row, *reduced_loops))
     width = 1 if points <= 1 and not reduced_loops else lanes_of(accesses, graph.target)
-    weights = [
-        sum(weight(s.op) if isinstance(s, Compute) else 0 for s in block.body) for block in body.blocks
-    ]
+    weights = [sum(weight(s.op) if isinstance(s, Compute) else 0 for s in block.body) for block in body.blocks]
     has_stage = any(block.stage for block in body.blocks)
     reductions = sum(isinstance(s, Reduce) for block in body.blocks for s in block.body)
     unroll = _unroll(max(weights, default=0), has_stage, columns, reductions) if width > 1 else 1
@@ -201,9 +199,7 @@ def _is_far(graph: Graph, body: Body, sizes: dict[int, int], vector: int) -> boo
     return roughly_over(sum([prod(sizes[loop] for loop in a.strides) * a.dtype.itemsize for a in loads]), graph.target.costs.stream_bytes - 1)
 
 
-def _find_tile(
-    accesses: Sequence[RawAccess], row: list[int], sizes: dict[int, int], width: int
-) -> tuple[int, tuple[int, ...]]:
+def _find_tile(accesses: Sequence[RawAccess], row: list[int], sizes: dict[int, int], width: int) -> tuple[int, tuple[int, ...]]:
     """The loop along which operands are contiguous that jump along the vector loop, and those operands (-1: none)."""
     inner = row[-1]
     if width == 1 or not roughly_over(sizes[inner], width - 1):
@@ -245,9 +241,7 @@ def _chunk(sizes: dict[int, int], row: list[int], reduced: list[int], step: int)
     return step * maximum(1, -(-CHUNK // (depth * step)))
 
 
-def _place_caches(
-    body: Body, sizes: dict[int, int], reduced: list[int], loops: list[int], columns: int, lanes: int
-) -> dict[int, int]:
+def _place_caches(body: Body, sizes: dict[int, int], reduced: list[int], loops: list[int], columns: int, lanes: int) -> dict[int, int]:
     """Strides of the row caches; access -> bytes of one worker's area."""
     out = {}
     for number, access in enumerate(body.accesses):
@@ -383,9 +377,7 @@ def _reads(body: Body) -> list[int]:
     return out
 
 
-def _work(
-    graph: Graph, body: Body, sizes: dict[int, int], nest: Nest, points: int, row_points: int
-) -> tuple[int, int, float]:
+def _work(graph: Graph, body: Body, sizes: dict[int, int], nest: Nest, points: int, row_points: int) -> tuple[int, int, float]:
     """Bytes of memory traffic, operations, and nanoseconds of arithmetic of one core."""
     traffic = 0
     for a in body.accesses:
@@ -426,4 +418,3 @@ def in_place_pairs(graph: Graph, body: Body) -> tuple[tuple[int, int], ...]:
             ):  # fmt: skip
                 pairs.append((store.value, root))
     return tuple(pairs)
-

@@ -91,9 +91,7 @@ class Body:
 class Writer:
     """Writes the statements of one nest. `domain` gives sizes and loops of the group's values; `nodes` the members."""
 
-    def __init__(
-        self, graph: Graph, domain: Domain, nodes: tuple[int, ...], row_bytes_limit: int = MAX_CACHED_ROW
-    ) -> None:
+    def __init__(self, graph: Graph, domain: Domain, nodes: tuple[int, ...], row_bytes_limit: int = MAX_CACHED_ROW) -> None:
         self.graph = graph
         self.domain = domain
         self.body = Body(reduced_loops=set(domain.reduced), row_loops=set(domain.sizes) - domain.reduced)

@@ -25,9 +25,7 @@ class Memory:
     """The memory that a kernel may touch: (address, bytes) of each of its tensors."""
 
     def __init__(self, extents: Sequence[tuple[int, int]]) -> None:
-        self.blocks = [
-            (address, numpy.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))) for address, nbytes in extents if nbytes
-        ]
+        self.blocks = [(address, numpy.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))) for address, nbytes in extents if nbytes]
 
     def _each(self, addresses: Array, mask: Array, size: int, what: str) -> list[tuple[Array, Array, Array]]:
         """(bytes of a tensor, which elements lie there, their byte indices) for all elements that the mask leaves."""
@@ -260,5 +258,3 @@ class _Machine:
             error: Any = AssertionError(op.attrs["message"])
             error.where = op.where
             raise error
-
-

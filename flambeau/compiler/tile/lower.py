@@ -576,5 +576,3 @@ def _origin(program: Program, v: Value, seen: set[int]) -> set[int] | None:
         else:
             return None
     return found
-
-

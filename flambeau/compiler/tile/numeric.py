@@ -151,5 +151,3 @@ def _encoded(x: Array, d: dtype) -> Array:
 def bitcast(x: Array, source: Element, target: Element) -> Array:
     """The same bits in memory as another dtype."""
     return from_bytes(numpy.ascontiguousarray(to_bytes(x, source)), target)
-
-

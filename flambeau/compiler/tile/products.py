@@ -34,6 +34,7 @@ def _columns(
     c: Code, start: list[Lanes], a: Buffer, b: Buffer, i: Lanes, j: Lanes, rows: int, columns: int, width: int, k: int
 ) -> list[Lanes]:  # fmt: skip
     """The sums over k of some rows and vectors of columns."""
+
     def read(index: str) -> Iterator[Operands[Lanes, Lanes]]:
         p = c.named("i64", index)
         row = b.array.at(p * b.strides[0] + j)

@@ -217,6 +217,7 @@ class Reading:
 
     def bitcast(self, x: Lanes, source: Element, target: Element) -> Lanes:
         """The same bits in memory as another dtype; pointers are their addresses."""
+
         def memory(e: Element) -> dtype:
             return int64 if isinstance(e, Pointer) else e
 
@@ -345,5 +346,3 @@ def _wrapped(number: int, element: str) -> int:
     bits = int(element[1:])
     number &= (1 << bits) - 1
     return number - (1 << bits) if number >> (bits - 1) else number
-
-

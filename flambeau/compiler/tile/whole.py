@@ -220,5 +220,3 @@ def all_true(w: Lowering, condition: Value, mask: Value | None) -> Lanes:
 
     over(w, condition.shape, look)
     return holds.get()
-
-

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from flambeau.distributed.several import define as _define
 
-_define(globals(), """
+_define(
+    globals(),
+    """
 consolidate_safetensors_files(*args, **options) !
-""", "")
+""",
+    "",
+)

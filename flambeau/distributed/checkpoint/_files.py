@@ -38,9 +38,9 @@ class _StorageInfo:
 _StorageInfo.__module__ = "flambeau.distributed.checkpoint.filesystem"
 
 
-def write_data(folder: str, name: str, items: Iterable[tuple[kinds.MetadataIndex, Any]], sync: bool, bytes_as_they_are: bool = False) -> dict[
-    kinds.MetadataIndex, _StorageInfo
-]:
+def write_data(
+    folder: str, name: str, items: Iterable[tuple[kinds.MetadataIndex, Any]], sync: bool, bytes_as_they_are: bool = False
+) -> dict[kinds.MetadataIndex, _StorageInfo]:
     """Write tensors and objects into one file, which appears whole; where each of them lies. `bytes_as_they_are`: an io.BytesIO is what was saved already."""
     found = {}
     with replacing(os.path.join(folder, name)) as file:

@@ -72,9 +72,7 @@ def metadata_of(plans: list[list[Item]], paths: dict[str, tuple[Any, ...]]) -> k
             if item.offset is None:
                 found.setdefault(item.name, kinds.BytesStorageMetadata())
                 continue
-            entry = found.setdefault(
-                item.name, kinds.TensorStorageMetadata(kinds.TensorProperties(getattr(flambeau, item.dtype)), Size(item.whole), [])
-            )
+            entry = found.setdefault(item.name, kinds.TensorStorageMetadata(kinds.TensorProperties(getattr(flambeau, item.dtype)), Size(item.whole), []))
             if not any(tuple(chunk.offsets) == item.offset for chunk in entry.chunks):
                 entry.chunks.append(kinds.ChunkStorageMetadata(Size(item.offset), Size(item.shape)))
     return kinds.Metadata(found, paths)

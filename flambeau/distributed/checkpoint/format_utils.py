@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from flambeau.distributed.several import define as _define
 
-_define(globals(), """
+_define(
+    globals(),
+    """
 _load_state_dict(*args, **options) !
 dcp_to_torch_save(*args, **options) !
 torch_save_to_dcp(*args, **options) !
-""", "_EmptyStateDictLoadPlanner")
+""",
+    "_EmptyStateDictLoadPlanner",
+)

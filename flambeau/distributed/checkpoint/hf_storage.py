@@ -4,5 +4,9 @@ from __future__ import annotations
 
 from flambeau.distributed.several import define as _define
 
-_define(globals(), """
-""", "HuggingFaceStorageReader HuggingFaceStorageWriter")
+_define(
+    globals(),
+    """
+""",
+    "HuggingFaceStorageReader HuggingFaceStorageWriter",
+)

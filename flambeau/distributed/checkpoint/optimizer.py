@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from flambeau.distributed.several import define as _define
 
-_define(globals(), """
+_define(
+    globals(),
+    """
 load_sharded_optimizer_state_dict(*args, **options) !
-""", "")
+""",
+    "",
+)

@@ -68,9 +68,7 @@ def get_state_dict(model: Any, optimizers: Any, *, submodules: Any = None, optio
     return get_model_state_dict(model, options=options), get_optimizer_state_dict(model, optimizers, options=options)
 
 
-def set_state_dict(
-    model: Any, optimizers: Any, *, model_state_dict: Any, optim_state_dict: Any, options: StateDictOptions | None = None
-) -> Any:
+def set_state_dict(model: Any, optimizers: Any, *, model_state_dict: Any, optim_state_dict: Any, options: StateDictOptions | None = None) -> Any:
     """Both."""
     set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
     return set_model_state_dict(model, model_state_dict, options=options)

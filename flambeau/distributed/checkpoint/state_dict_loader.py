@@ -15,6 +15,10 @@ def load_state_dict(
     load(state_dict, storage_reader=storage_reader, planner=planner, process_group=process_group, no_dist=no_dist)
 
 
-_define(globals(), """
+_define(
+    globals(),
+    """
 _load_state_dict(*args, **options) !
-""", "")
+""",
+    "",
+)

@@ -188,9 +188,7 @@ class FullyShardedDataParallel(Module):
 
         found = get_optimizer_state_dict(model.module if isinstance(model, FullyShardedDataParallel) else model, optim)
         if FullyShardedDataParallel.get_state_dict_type(model).state_dict_type is StateDictType.FULL_STATE_DICT:
-            found["state"] = {
-                name: {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in state.items()} for name, state in found["state"].items()
-            }
+            found["state"] = {name: {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in state.items()} for name, state in found["state"].items()}
         return found
 
     @staticmethod

@@ -73,9 +73,7 @@ class Output:
 class Worker:
     """One process of a command."""
 
-    def __init__(
-        self, command: Sequence[str], variables: dict[str, str], rank: int, local_rank: int, outputs: Sequence[Output], error_file: str
-    ) -> None:
+    def __init__(self, command: Sequence[str], variables: dict[str, str], rank: int, local_rank: int, outputs: Sequence[Output], error_file: str) -> None:
         self.rank, self.local_rank, self.error_file = rank, local_rank, error_file
         self.ended: float | None = None
         self.files: list[IO[Any]] = []

@@ -166,9 +166,7 @@ class Schedule1F1B(PipelineScheduleSingle):
 
     def _order(self, rank: int) -> list[Action]:
         if self._n_microbatches < self._num_stages:
-            raise ValueError(
-                f"Number of microbatches ({self._n_microbatches}) must be greater than or equal to the number of stages ({self._num_stages})."
-            )
+            raise ValueError(f"Number of microbatches ({self._n_microbatches}) must be greater than or equal to the number of stages ({self._num_stages}).")
         return orders.one_forward_one_backward(rank, self.pp_group_size, self._n_microbatches)
 
 

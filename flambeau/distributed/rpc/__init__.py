@@ -10,11 +10,15 @@ def is_available() -> bool:
     return False
 
 
-_define(globals(), """
+_define(
+    globals(),
+    """
 init_rpc(name, *args, **options) !
 rpc_async(to, func, args=None, kwargs=None, timeout=-1.0) !
 rpc_sync(to, func, args=None, kwargs=None, timeout=-1.0) !
 remote(to, func, args=None, kwargs=None, timeout=-1.0) !
 shutdown(graceful=True, timeout=0) !
 get_worker_info(worker_name=None) !
-""", "RRef WorkerInfo BackendType RpcBackendOptions TensorPipeRpcBackendOptions")
+""",
+    "RRef WorkerInfo BackendType RpcBackendOptions TensorPipeRpcBackendOptions",
+)

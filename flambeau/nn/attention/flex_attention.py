@@ -255,9 +255,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask | No
             "enable_gqa=True for GQA."
         )
     if enable_gqa and query.size(1) % key.size(1):
-        raise ValueError(
-            f"Expect number of query heads to be a multiple of kv heads for GQA but got Hq={query.size(1)} and Hkv={key.size(1)}."
-        )
+        raise ValueError(f"Expect number of query heads to be a multiple of kv heads for GQA but got Hq={query.size(1)} and Hkv={key.size(1)}.")
     if query.size(0) != key.size(0) and key.size(0) != 1:
         raise ValueError(f"Expect Bq = Bkv or Bkv = 1, but got Bq={query.size(0)} and Bkv={key.size(0)}.")
     if block_mask is not None and block_mask.seq_lengths != (query.size(-2), key.size(-2)):

@@ -315,10 +315,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         raise RuntimeError("glu does not support 0-dimensional tensors")
     size = input.shape[dim]
     if size % 2:
-        raise RuntimeError(
-            f"glu: Halving dimension must be even, but dimension {dim % input.ndim} is size {size}; input has shape "
-            f"{tuple(input.shape)}"
-        )
+        raise RuntimeError(f"glu: Halving dimension must be even, but dimension {dim % input.ndim} is size {size}; input has shape {tuple(input.shape)}")
     x = widen(input)
     return (x.narrow(dim, 0, size // 2) * torch.sigmoid(x.narrow(dim, size // 2, size // 2))).to(input.dtype)
 
@@ -334,9 +331,7 @@ def _check_dtypes(input: Tensor, weight: Tensor) -> None:
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight * x; weight has one element, or one for each channel (dim 1)."""
     if weight.ndim > 1:
-        raise RuntimeError(
-            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}, shape {tuple(weight.shape)}"
-        )
+        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}, shape {tuple(weight.shape)}")
     _check_dtypes(input, weight)
     count = weight.numel()
     if count != 1:
@@ -358,9 +353,7 @@ def _rrelu(input: Tensor, slope: Tensor) -> Tensor:
     return (widen(input) * slope).to(input.dtype)
 
 
-def rrelu(
-    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
-) -> Tensor:
+def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
     """leaky_relu with a slope drawn from [lower, upper) for each element while training, else their mean."""
     for bound, what in ((lower, "lower"), (upper, "upper")):
         if not math.isfinite(bound):

@@ -58,9 +58,7 @@ def _kernel(
         rest.append(wide.expand(*query.shape[:-1], key.shape[-2]))
     if keep is not None:
         rest.append(keep.expand(*query.shape[:-1], key.shape[-2]))
-    out, _ = prim.attention(
-        query, key, value, *rest, causal=is_causal, dropout=0.0 if keep is None else p, masked=mask is not None, scale=float(scale)
-    )
+    out, _ = prim.attention(query, key, value, *rest, causal=is_causal, dropout=0.0 if keep is None else p, masked=mask is not None, scale=float(scale))
     return out  # type: ignore[no-any-return]
 
 
@@ -173,9 +171,7 @@ def multi_head_attention_forward(
     """
     batched = query.ndim == 3
     if query.ndim not in (2, 3):
-        raise AssertionError(
-            f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query tensor"
-        )
+        raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query tensor")
     if key.ndim != query.ndim or value.ndim != query.ndim:
         raise AssertionError(
             f"For {'batched (3-D)' if batched else 'unbatched (2-D)'} `query`, expected `key` and `value` to be "
@@ -208,9 +204,7 @@ def multi_head_attention_forward(
         q, k, v = linear(query, in_proj_weight, in_proj_bias).chunk(3, -1)
     else:
         assert in_proj_weight is not None
-        q, k, v = (
-            linear(x, w, b) for x, w, b in zip((query, key, value), in_proj_weight.chunk(3), biases, strict=True)
-        )
+        q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), in_proj_weight.chunk(3), biases, strict=True))
     if (bias_k is None) is not (bias_v is None):
         alone = "bias_v" if bias_k is None else "bias_k"
         raise AssertionError(f"multi_head_attention_forward: bias_k and bias_v belong together, but {alone} alone is given")
@@ -254,22 +248,16 @@ def _widen_mask(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else torch.nn.functional.pad(mask, (0, 1))
 
 
-def _merge_masks(
-    attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: int, length: int, source: int
-) -> Tensor | None:
+def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: int, length: int, source: int) -> Tensor | None:
     """Both additive masks as one that broadcasts to (batch, heads, length, source)."""
     if attn_mask is not None:
         if attn_mask.ndim == 2:
             if tuple(attn_mask.shape) != (length, source):
-                raise RuntimeError(
-                    f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {(length, source)}."
-                )
+                raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {(length, source)}.")
             attn_mask = attn_mask.unsqueeze(0).unsqueeze(0)
         elif attn_mask.ndim == 3:
             if tuple(attn_mask.shape) != (batch * heads, length, source):
-                raise RuntimeError(
-                    f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {(batch * heads, length, source)}."
-                )
+                raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {(batch * heads, length, source)}.")
             attn_mask = attn_mask.reshape(batch, heads, length, source)
         else:
             raise RuntimeError(f"attn_mask's dimension {attn_mask.ndim} is not supported")

@@ -17,14 +17,10 @@ from flambeau.runtime.target import Target
 Size = int | Sequence[int]
 
 
-def _check(
-    name: str, input: Tensor, weight: Tensor, bias: Tensor | None, dims: int, groups: int, transposed: bool
-) -> tuple[Tensor, bool]:
+def _check(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, dims: int, groups: int, transposed: bool) -> tuple[Tensor, bool]:
     """The input with a batch dimension, and whether it had one; RuntimeError where the arguments do not fit."""
     if input.ndim not in (dims + 1, dims + 2):
-        raise RuntimeError(
-            f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input of size: {list(input.shape)}"
-        )
+        raise RuntimeError(f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input of size: {list(input.shape)}")
     if weight.ndim != dims + 2:
         raise RuntimeError(f"{name}: expected a {dims + 2}-dimensional weight, but got weight of size {list(weight.shape)}")
     if groups <= 0:
@@ -41,8 +37,7 @@ def _check(
         )
     if weight.shape[0] % groups:
         raise RuntimeError(
-            f"{name}: Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of "
-            f"size {list(weight.shape)} instead"
+            f"{name}: Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size {list(weight.shape)} instead"
         )
     out = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and tuple(bias.shape) != (out,):
@@ -124,9 +119,7 @@ def _complex(convolve: Callable[[Tensor, Tensor], Tensor], input: Tensor, weight
     return y if bias is None else y + bias.reshape((-1,) + (1,) * dims)
 
 
-def _convolve(
-    name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int, dims: int
-) -> Tensor:
+def _convolve(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int, dims: int) -> Tensor:
     x, batched = _check(name, input, weight, bias, dims, groups, False)
     if input.is_complex():
         return _complex(lambda x, w: _convolve(name, x, w, None, stride, padding, dilation, groups, dims), input, weight, bias, dims)
@@ -153,9 +146,7 @@ def _convolve(
         first = k * dilation[0]
         planes = x[:, :, first : first + (out_depth - 1) * stride[0] + 1 : stride[0]]
         planes = planes.transpose(1, 2).reshape(n * out_depth, c, height, width)
-        part = convolution(
-            planes, w[:, :, k], stride=stride[1:], padding=before[1:], dilation=dilation[1:], groups=groups
-        )
+        part = convolution(planes, w[:, :, k], stride=stride[1:], padding=before[1:], dilation=dilation[1:], groups=groups)
         total = part if total is None else total + part
     assert total is not None
     y = total.reshape(n, out_depth, *total.shape[1:]).transpose(1, 2).contiguous()
@@ -214,9 +205,7 @@ def _convolve_transposed(
             lambda x, w: _convolve_transposed(name, x, w, None, stride, padding, output_padding, groups, dilation, dims),
             input, weight, bias, dims,
         )  # fmt: skip
-    stride, padding, output_padding, dilation = _steps(
-        name, dims, stride=stride, padding=padding, output_padding=output_padding, dilation=dilation
-    )
+    stride, padding, output_padding, dilation = _steps(name, dims, stride=stride, padding=padding, output_padding=output_padding, dilation=dilation)
     for o, s, d in zip(output_padding, stride, dilation, strict=True):
         if o >= max(s, d):
             raise RuntimeError(
@@ -298,8 +287,7 @@ def unfold(input: Tensor, kernel_size: Size, dilation: Size = 1, padding: Size =
     if input.ndim not in (3, 4):
         raise RuntimeError(f"unfold: Expected 3D or 4D (batch mode) input tensor, but got input of shape {list(input.shape)}")
     kernel, dilation, padding, stride = (
-        entries(v, 2, what, "unfold")
-        for what, v in (("kernel_size", kernel_size), ("dilation", dilation), ("padding", padding), ("stride", stride))
+        entries(v, 2, what, "unfold") for what, v in (("kernel_size", kernel_size), ("dilation", dilation), ("padding", padding), ("stride", stride))
     )
     x = input if input.ndim == 4 else input.unsqueeze(0)
     x = torch.nn.functional.pad(x, (padding[1], padding[1], padding[0], padding[0]))
@@ -321,9 +309,7 @@ def _block(x: Tensor, top: int, left: int, size: Sequence[int], stride: Sequence
 
 
 @functional
-def fold(
-    input: Tensor, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
-) -> Tensor:
+def fold(input: Tensor, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> Tensor:
     """Sums the columns of unfold back: (N, C * KH * KW, blocks) -> (N, C, *output_size)."""
     output, kernel, dilation, padding, stride = (
         entries(v, 2, what, "fold")

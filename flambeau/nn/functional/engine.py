@@ -69,9 +69,7 @@ def refuse_gradients(function: str, **tensors: Tensor | None) -> None:
     """Inside a body: RuntimeError if an argument of which PyTorch has no gradient requires one. `function` is PyTorch's inner name."""
     for name, t in tensors.items():
         if t is not None and t._meta.requires_grad and local.trace.grad_enabled:
-            raise RuntimeError(
-                f"The function '{function}' is not differentiable with respect to argument '{name}'. This input cannot have requires_grad True."
-            )
+            raise RuntimeError(f"The function '{function}' is not differentiable with respect to argument '{name}'. This input cannot have requires_grad True.")
 
 
 def overwrite(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:

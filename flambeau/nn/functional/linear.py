@@ -28,14 +28,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         )
     if input.dtype != weight.dtype:
         raise RuntimeError(
-            f"linear: mat1 and mat2 must have the same dtype, but got {input.dtype} (input) and {weight.dtype} (weight); "
-            "cast one of them with .to(dtype)"
+            f"linear: mat1 and mat2 must have the same dtype, but got {input.dtype} (input) and {weight.dtype} (weight); cast one of them with .to(dtype)"
         )
     if bias is not None and bias.numel() not in (1, weight.shape[0] if weight.ndim == 2 else 1):
-        raise RuntimeError(
-            f"linear: bias of shape {tuple(bias.shape)} does not fit weight of shape {tuple(weight.shape)}: it needs "
-            f"{weight.shape[0]} elements"
-        )
+        raise RuntimeError(f"linear: bias of shape {tuple(bias.shape)} does not fit weight of shape {tuple(weight.shape)}: it needs {weight.shape[0]} elements")
     y = torch.matmul(input, weight.t() if weight.ndim == 2 else weight)
     return y if bias is None else y + bias
 
@@ -44,9 +40,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """y[..., k] = x1 @ weight[k] @ x2 + bias[k]: input1 (..., I), input2 (..., J), weight (K, I, J)."""
     if input1.shape[:-1] != input2.shape[:-1]:
-        raise RuntimeError(
-            f"bilinear(): input batch dimensions do not match: got shapes {tuple(input1.shape)} and {tuple(input2.shape)}"
-        )
+        raise RuntimeError(f"bilinear(): input batch dimensions do not match: got shapes {tuple(input1.shape)} and {tuple(input2.shape)}")
     k, i, j = weight.shape
     if input1.shape[-1] != i or input2.shape[-1] != j:
         raise RuntimeError(
@@ -170,9 +164,7 @@ def embedding_bag(
     if mode == "max" and (scale_grad_by_freq or sparse):
         raise ValueError(f"max mode does not support {'scaling the gradient by the frequency' if scale_grad_by_freq else 'sparse weights'}")
     if per_sample_weights is not None and mode != "sum":
-        raise NotImplementedError(
-            f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got {mode=})."
-        )
+        raise NotImplementedError(f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got {mode=}).")
     if input.ndim == 2:
         if offsets is not None:
             raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length bags")
@@ -185,10 +177,7 @@ def embedding_bag(
             raise ValueError("offsets has to be a 1D Tensor but got None")
         starts = offsets.tolist()
         if starts and starts[0] != 0:
-            raise ValueError(
-                "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got "
-                f"{starts[0]}"
-            )
+            raise ValueError(f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {starts[0]}")
         if not include_last_offset:
             starts.append(input.shape[0])
     else:

@@ -65,9 +65,7 @@ def _check_batch(name: str, input: Tensor, target: Tensor) -> None:
         kind = ValueError if name == "nll_loss" else RuntimeError if probabilities else IndexError
         raise kind(f"{name}: expected an input with a dimension of classes, got a 0-d tensor")
     if input.ndim == 1 and target.ndim == 1 and target.shape[0] != 1 and target.dtype.category == 1:
-        raise ValueError(
-            f"{name}: For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}; input has shape {tuple(input.shape)}"
-        )
+        raise ValueError(f"{name}: For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}; input has shape {tuple(input.shape)}")
     if input.ndim > 1 and (target.ndim == 0 or input.shape[0] != target.shape[0]):
         got = target.shape[0] if target.ndim else 1
         raise ValueError(
@@ -114,8 +112,7 @@ def _nll(logp: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int,
 def _check_weight(name: str, weight: Tensor | None, classes: int) -> None:
     if weight is not None and tuple(weight.shape) != (classes,):
         raise RuntimeError(
-            f"{name}: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor "
-            f"of shape: {list(weight.shape)}"
+            f"{name}: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
         )
 
 
@@ -151,9 +148,7 @@ def _check_classes(input: Tensor, target: Tensor, *_: Any) -> None:
 
 @functional
 @checked(_check_classes, layouts=True)
-def _cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float
-) -> Tensor:
+def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float) -> Tensor:
     if label_smoothing > 1.0:  # what is negative or NaN smooths nothing, as in PyTorch
         raise RuntimeError(f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if not input.is_floating_point():
@@ -219,8 +214,7 @@ def linear_cross_entropy(
     features, shape = input.shape[-1], tuple(linear_weight.shape[:-1])
     if features != linear_weight.shape[-1]:
         raise RuntimeError(
-            f"linear_cross_entropy(): expected equal input and linear_weight last dimensions (in_features), got {features} and "
-            f"{linear_weight.shape[-1]}"
+            f"linear_cross_entropy(): expected equal input and linear_weight last dimensions (in_features), got {features} and {linear_weight.shape[-1]}"
         )
     if linear_bias is not None and tuple(linear_bias.shape) != shape:
         raise RuntimeError(f"linear_cross_entropy(): expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
@@ -280,9 +274,7 @@ def binary_cross_entropy(
 
 def _check_logits(input: Tensor, target: Tensor, *_: Any) -> None:
     if tuple(target.shape) != tuple(input.shape):
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: Target size ({target.shape}) must be the same as input size ({input.shape})"
-        )
+        raise ValueError(f"binary_cross_entropy_with_logits: Target size ({target.shape}) must be the same as input size ({input.shape})")
     if target.dtype.category == 1 and input.dtype.category == 2:
         raise RuntimeError(
             f"binary_cross_entropy_with_logits: result type {input.dtype} can't be cast to the desired output type {target.dtype}, the target's: "
@@ -292,9 +284,7 @@ def _check_logits(input: Tensor, target: Tensor, *_: Any) -> None:
 
 @functional
 @checked(_check_logits, layouts=True)
-def _binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, pos_weight: Tensor | None
-) -> Tensor:
+def _binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, pos_weight: Tensor | None) -> Tensor:
     refuse_gradients("binary_cross_entropy_with_logits", weight=weight, pos_weight=pos_weight)
     _check_logits(input, target)
     _fit_into("binary_cross_entropy_with_logits", "weight", weight, input)
@@ -444,9 +434,7 @@ def smooth_l1_loss(
     return _smooth_l1_values(input, target, None, legacy_reduction(size_average, reduce, reduction), beta)
 
 
-def huber_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
-) -> Tensor:
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None) -> Tensor:
     """Quadratic up to `delta`, linear above, with a continuous slope `delta`. Huber, 1964."""
     _check_same("huber_loss", input, target)
     if not delta > 0:
@@ -483,9 +471,7 @@ def _gaussian_nll_loss(input: Tensor, target: Tensor | Number, var: Tensor, full
     return _reduce(loss, reduction)
 
 
-def gaussian_nll_loss(
-    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-) -> Tensor:
+def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> Tensor:
     """Negative log-likelihood of a Gaussian with mean `input` and variance `var`."""
     if not isinstance(var, (float, torch.Tensor)):
         raise TypeError(f"gaussian_nll_loss(): argument 'var' must be Tensor or float, not {type(var).__name__}")
@@ -560,9 +546,7 @@ def _soft_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
     return _reduce(-log_sigmoid(product), reduction).to(input.dtype if input.dtype.is_floating_point else product.dtype)
 
 
-def soft_margin_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
-) -> Tensor:
+def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * x)), target 1 or -1."""
     return _soft_margin_loss(input, target, legacy_reduction(size_average, reduce, reduction))
 
@@ -654,9 +638,7 @@ def _multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Te
     return _reduce(loss if input.ndim == 2 else loss.squeeze(0), reduction)
 
 
-def multilabel_margin_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
-) -> Tensor:
+def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """Margins between each listed class and each class not listed; the list of a row ends at -1."""
     dense("nn.functional.multilabel_margin_loss", input, target)
     reduction = legacy_reduction(size_average, reduce, reduction)
@@ -709,9 +691,7 @@ def triplet_margin_loss(
     def distance(a: Tensor, b: Tensor) -> Tensor:
         return torch.nn.functional.pairwise_distance(a, b, p, eps)
 
-    return triplet_margin_with_distance_loss(
-        anchor, positive, negative, distance_function=distance, margin=margin, swap=swap, reduction=reduction
-    )
+    return triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=distance, margin=margin, swap=swap, reduction=reduction)
 
 
 def triplet_margin_with_distance_loss(

@@ -88,9 +88,7 @@ def embedding_bag(
     return bags, owner, sizes, sizes.clone()
 
 
-def native_layer_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(the normalised input, the means, 1 / the standard deviations), the last two with dimensions of size 1."""
     refuse_dtype("layer_norm", input.dtype)
     variance, mean = torch.var_mean(input.detach(), dim=list(range(input.ndim - len(normalized_shape), input.ndim)), correction=0, keepdim=True)
@@ -306,9 +304,7 @@ def rnn_relu(*args: Any, **named: Any) -> tuple[Tensor, Tensor]:
     return output, h
 
 
-def lstm_cell(
-    input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def lstm_cell(input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """(h, c) after one step."""
     h, c = recurrent.lstm_cell(input, hx[0], hx[1], w_ih, w_hh, b_ih, b_hh)
     return h, c
@@ -327,4 +323,3 @@ def rnn_tanh_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: T
 def rnn_relu_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
     """h after one step."""
     return recurrent.rnn_cell(input, hx, w_ih, w_hh, b_ih, b_hh, "relu")
-

@@ -31,22 +31,16 @@ def _check_normalized(name: str, input: Tensor, shape: Sequence[int], weight: Te
     for what, t in (("weight", weight), ("bias", bias)):
         if t is not None and tuple(t.shape) != shape:
             raise RuntimeError(
-                f"{name}: Expected {what} to be of same shape as normalized_shape, but got {what} of shape "
-                f"{list(t.shape)} and normalized_shape = {list(shape)}"
+                f"{name}: Expected {what} to be of same shape as normalized_shape, but got {what} of shape {list(t.shape)} and normalized_shape = {list(shape)}"
             )
     if tuple(input.shape[-len(shape) :]) != shape or input.ndim < len(shape):
         expected = ", ".join(["*", *map(str, shape)])
-        raise RuntimeError(
-            f"{name}: Given normalized_shape={list(shape)}, expected input with shape [{expected}], but got input of size"
-            f"{list(input.shape)}"
-        )
+        raise RuntimeError(f"{name}: Given normalized_shape={list(shape)}, expected input with shape [{expected}], but got input of size{list(input.shape)}")
 
 
 @functional
 @row_major
-def layer_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
+def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """Standardise over the last len(normalized_shape) dimensions, then scale and shift. Ba et al., 2016."""
     _check_normalized("layer_norm", input, normalized_shape, weight, bias)
     y = _standardise(widen(input), tuple(range(-len(normalized_shape), 0)), eps)
@@ -75,9 +69,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
 
 @functional
 @as_suggested()
-def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """Standardise each group of channels of (N, C, ...), then scale and shift each channel. Wu and He, 2018."""
     if input.ndim < 2:
         raise RuntimeError(f"group_norm: Expected at least 2 dimensions for input tensor but received {input.ndim}")
@@ -124,15 +116,10 @@ def _check_channels(name: str, input: Tensor, **vectors: Tensor | None) -> None:
     c = input.shape[1]
     for what, t in vectors.items():
         if t is not None and t.numel() != c:
-            raise RuntimeError(
-                f"{name}: {what} should contain {c} elements not {t.numel()}: the input of shape {tuple(input.shape)} has "
-                f"{c} channels"
-            )
+            raise RuntimeError(f"{name}: {what} should contain {c} elements not {t.numel()}: the input of shape {tuple(input.shape)} has {c} channels")
 
 
-def _with_statistics(
-    input: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> Tensor:
+def _with_statistics(input: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     refuse_gradients("native_batch_norm", running_mean=running_mean, running_var=running_var)
     shape = (1, -1) + (1,) * (input.ndim - 2)

@@ -45,9 +45,7 @@ def _ranked(name: str, dims: int) -> Any:
 class _Windows:
     """Checked arguments of a pooling call over `dims` spatial dimensions, and the input with a batch dimension."""
 
-    def __init__(
-        self, name: str, x: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-    ) -> None:
+    def __init__(self, name: str, x: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> None:
         _check_rank(name, x, dims)
         if 0 in x.shape[-dims - 1 :]:
             raise RuntimeError(f"{name}(): Expected input's non-batch dimensions to have positive length, but got input of shape {list(x.shape)}")
@@ -69,21 +67,15 @@ class _Windows:
             if p < 0:
                 raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {p}")
             if p > ((k - 1) * d + 1) // 2:
-                raise RuntimeError(
-                    f"{name}: pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
-                )
+                raise RuntimeError(f"{name}: pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}")
         self.batched = x.ndim == dims + 2
         self.x = x if self.batched else x.unsqueeze(0)
         self.out = tuple(
-            _out_size(n, k, s, p, d, ceil_mode)
-            for n, k, s, p, d in zip(
-                self.x.shape[2:], self.kernel, self.stride, self.padding, self.dilation, strict=True
-            )
+            _out_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(self.x.shape[2:], self.kernel, self.stride, self.padding, self.dilation, strict=True)
         )
         if min(self.out) < 1:
             raise RuntimeError(
-                f"{name}: Given input size: {tuple(self.x.shape[1:])}. Calculated output size: "
-                f"{(self.x.shape[1], *self.out)}. Output size is too small"
+                f"{name}: Given input size: {tuple(self.x.shape[1:])}. Calculated output size: {(self.x.shape[1], *self.out)}. Output size is too small"
             )
         if dims == 1:
             self.x = self.x.unsqueeze(2)
@@ -107,32 +99,24 @@ def _refuse(name: str, input: Tensor, *, ints: bool) -> None:
         raise NotImplementedError(f'"{name}" not implemented for {d}: convert the input to a floating dtype')
 
 
-def _max(
-    name: str, input: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> tuple[Tensor, Tensor]:
+def _max(name: str, input: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple[Tensor, Tensor]:
     _refuse(name, input, ints=True)
     w = _Windows(name, input, dims, kernel, stride, padding, dilation, ceil_mode)
-    values, indices = primitives().max_pool(
-        w.x, kernel=w.kernel, stride=w.stride, padding=w.padding, dilation=w.dilation, shape=w.shape()
-    )
+    values, indices = primitives().max_pool(w.x, kernel=w.kernel, stride=w.stride, padding=w.padding, dilation=w.dilation, shape=w.shape())
     return w.finish(values), w.finish(indices)
 
 
 @functional
 @_ranked("max_pool1d", 1)
 @as_suggested(dims=1)
-def _max_pool1d(
-    input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool
-) -> tuple[Tensor, Tensor]:
+def _max_pool1d(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> tuple[Tensor, Tensor]:
     return _max("max_pool1d", input, 1, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 @functional
 @_ranked("max_pool2d", 2)
 @as_suggested()
-def _max_pool2d(
-    input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool
-) -> tuple[Tensor, Tensor]:
+def _max_pool2d(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool) -> tuple[Tensor, Tensor]:
     return _max("max_pool2d", input, 2, kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -154,9 +138,7 @@ def _max_pool2d_values(input: Tensor, kernel_size: Size, stride: Size | None, pa
 @functional
 @_ranked("max_pool3d", 3)
 @as_suggested()
-def _max_pool3d(
-    input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool, with_indices: bool
-) -> Any:
+def _max_pool3d(input: Tensor, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size, ceil_mode: bool, with_indices: bool) -> Any:
     _refuse("max_pool3d", input, ints=True)
     w = _Windows("max_pool3d", input, 3, kernel_size, stride, padding, dilation, ceil_mode)
     n, c, depth, height, width = w.x.shape
@@ -464,9 +446,7 @@ def adaptive_max_pool2d_with_indices(input: Tensor, output_size: Any, return_ind
     return adaptive_max_pool2d(input, output_size, True)  # type: ignore[no-any-return]
 
 
-def _lp_pool(
-    name: str, input: Tensor, dims: int, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
-) -> Tensor:
+def _lp_pool(name: str, input: Tensor, dims: int, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:
     average, extreme = ((avg_pool1d, max_pool1d), (avg_pool2d, max_pool2d), (avg_pool3d, max_pool3d))[dims - 1]
     if math.isinf(norm_type):
         y: Tensor = extreme(input.abs() if norm_type > 0 else -input.abs(), kernel_size, stride, 0, 1, ceil_mode)

@@ -149,9 +149,7 @@ def fractional_max_pool3d(
 
 
 # -- unpooling --------------------------------------------------------------------------------------------------------
-def unpool(
-    name: str, input: Tensor, indices: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any, dims: int
-) -> Tensor:
+def unpool(name: str, input: Tensor, indices: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any, dims: int) -> Tensor:
     """Zeros of the size before pooling, with `input` at `indices`."""
     kernel = entries(kernel, dims, "kernel_size", name)
     stride = kernel if stride is None else entries(stride, dims, "stride", name)
@@ -168,9 +166,7 @@ def unpool(
         given = tuple(output_size)
         given = given[2:] if len(given) == dims + 2 else given
         if len(given) != dims:
-            raise ValueError(
-                f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of '{len(given)}'"
-            )
+            raise ValueError(f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of '{len(given)}'")
         for d, (wanted, usual, s) in enumerate(zip(given, size, stride, strict=True)):
             if not usual - s < wanted < usual + s:
                 raise ValueError(f'invalid output_size "{list(given)}" (dim {d} must be between {usual - s} and {usual + s})')
@@ -180,26 +176,20 @@ def unpool(
     return flat.scatter(-1, indices.flatten(-dims), input.flatten(-dims)).reshape(*leading, *size)
 
 
-def max_unpool1d(
-    input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
-) -> Tensor:
+def max_unpool1d(input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None) -> Tensor:
     """Puts maxima back to where max_pool1d found them; zeros elsewhere."""
     refuse_dtype("max_unpool1d", input.dtype)
     return unpool("max_unpool1d", input, indices, kernel_size, stride, padding, output_size, 1)
 
 
-def max_unpool2d(
-    input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
-) -> Tensor:
+def max_unpool2d(input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None) -> Tensor:
     """Puts maxima back to where max_pool2d found them; zeros elsewhere."""
     refuse_dtype("max_unpool2d", input.dtype)
     result = unpool("max_unpool2d", input, indices, kernel_size, stride, padding, output_size, 2)
     return result.contiguous(memory_format=torch.channels_last) if suggests_channels_last(input._meta) else result  # type: ignore[attr-defined, no-any-return]
 
 
-def max_unpool3d(
-    input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None
-) -> Tensor:
+def max_unpool3d(input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, output_size: Any = None) -> Tensor:
     """Puts maxima back to where max_pool3d found them; zeros elsewhere."""
     refuse_dtype("max_unpool3d", input.dtype)
     return unpool("max_unpool3d", input, indices, kernel_size, stride, padding, output_size, 3)

@@ -26,9 +26,7 @@ def _project(x: Tensor, weight: Tensor, bias: Tensor | None, more: Tensor | None
     return y if more is None else y + more.to(y.dtype)  # under autocast the product is narrower
 
 
-def _scan(
-    x: Tensor, state: State, sizes: Sequence[int], reverse: bool, step: Callable[[Tensor, State], State]
-) -> tuple[Tensor, ...]:
+def _scan(x: Tensor, state: State, sizes: Sequence[int], reverse: bool, step: Callable[[Tensor, State], State]) -> tuple[Tensor, ...]:
     """(outputs packed as the input, *final states). `step` maps rows of x and of the states to new states; the first of
     them is the output."""
     starts = [0]
@@ -40,10 +38,7 @@ def _scan(
         active = tuple(s if s.shape[0] == size else s.narrow(0, 0, size) for s in state)
         new = step(x.narrow(0, starts[t], size), active)
         outputs.append(new[0])
-        state = tuple(
-            n if s.shape[0] == size else torch.cat([n, s.narrow(0, size, s.shape[0] - size)])
-            for n, s in zip(new, state, strict=True)
-        )
+        state = tuple(n if s.shape[0] == size else torch.cat([n, s.narrow(0, size, s.shape[0] - size)]) for n, s in zip(new, state, strict=True))
     if reverse:
         outputs.reverse()
     return (torch.cat(outputs), *state)
@@ -191,25 +186,19 @@ def _layer(
 
 
 @functional
-def lstm_cell(
-    input: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
-) -> tuple[Tensor, ...]:
+def lstm_cell(input: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None) -> tuple[Tensor, ...]:
     """(h, c) after one step."""
     return lstm_step(_project(input, w_ih, b_ih) + _project(h, w_hh, b_hh), c)[1:]
 
 
 @functional
-def gru_cell(
-    input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
-) -> Tensor:
+def gru_cell(input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None) -> Tensor:
     """h after one step."""
     return gru_step(_project(input, w_ih, b_ih), _project(h, w_hh, b_hh), h)[1]
 
 
 @functional
-def rnn_cell(
-    input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None, nonlinearity: str
-) -> Tensor:
+def rnn_cell(input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None, nonlinearity: str) -> Tensor:
     """h after one step."""
     z = _project(input, w_ih, b_ih) + _project(h, w_hh, b_hh)
     return torch.tanh(z) if nonlinearity == "tanh" else torch.where(z <= 0, 0, z)

@@ -228,9 +228,7 @@ def _antialiased_matrix(mode: str, size: int, out: int, align_corners: bool, fac
 
 @functional
 @as_suggested()
-def _interpolate(
-    input: Tensor, size: Sequence[int], factors: Sequence[float | None], mode: str, align_corners: bool, antialias: bool
-) -> Tensor:
+def _interpolate(input: Tensor, size: Sequence[int], factors: Sequence[float | None], mode: str, align_corners: bool, antialias: bool) -> Tensor:
     x = widen(input) if input.is_floating_point() else input
     dims = len(size)
     whole = input.dtype is torch.uint8 and not mode.startswith("nearest")  # images: the last axis first, and bytes between the axes
@@ -272,9 +270,7 @@ def interpolate(
     "bicubic" and "lanczos" (only so): the filter is as wide as an element of the result, so that nothing is skipped where the image shrinks.
     """
     if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
-        raise ValueError(
-            "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
-        )
+        raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
     must_be("interpolate", "align_corners bool?", align_corners)
     dims = input.ndim - 2
     if (size is None) == (scale_factor is None):
@@ -300,8 +296,7 @@ def interpolate(
         raise NotImplementedError(f"Input Error: unknown interpolation mode {mode!r}; it must be one of {', '.join(_MODES)}")
     if input.ndim not in _MODES[mode]:
         raise NotImplementedError(
-            f"Input Error: Got {input.ndim}D input of shape {tuple(input.shape)}, but mode {mode!r} needs "
-            f"{' or '.join(f'{n}D' for n in _MODES[mode])}"
+            f"Input Error: Got {input.ndim}D input of shape {tuple(input.shape)}, but mode {mode!r} needs {' or '.join(f'{n}D' for n in _MODES[mode])}"
         )
     refuse_dtype(f"interpolate_{mode}", input.dtype)
     if mode == "lanczos" and (align_corners or not antialias):
@@ -323,9 +318,7 @@ def interpolate(
                 raise RuntimeError(f"interpolate(): value cannot be converted to type int64_t without overflow: the output would have size {wanted}")
         sizes = tuple(whole_size(s, "interpolate") for s in wanted)
     if mode != "area" and (min(sizes, default=1) <= 0 or min(input.shape[2:], default=1) <= 0):
-        raise RuntimeError(
-            f"Input and output sizes should be greater than 0, but got input {list(input.shape[2:])} and output {list(sizes)}"
-        )
+        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape[2:])} and output {list(sizes)}")
     if mode == "area":
         pool = getattr(torch.nn.functional, f"adaptive_avg_pool{dims}d")
         return pool(input, sizes)  # type: ignore[no-any-return]
@@ -381,8 +374,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     *batch, c, h, w = input.shape
     if h % r or w % r:
         raise RuntimeError(
-            f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but input of shape "
-            f"{list(input.shape)} is not divisible by {r}"
+            f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but input of shape {list(input.shape)} is not divisible by {r}"
         )
     k = len(batch)
     x = input.reshape(*batch, c, h // r, r, w // r, r)

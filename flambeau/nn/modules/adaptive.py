@@ -70,15 +70,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         if target_.ndim == 1 and input_.shape[0] != target_.shape[0]:
             raise RuntimeError("Input and target should have the same size in the batch dimension.")
         if input_.ndim != target_.ndim + 1:
-            raise RuntimeError(
-                f"{target_.ndim}D target tensor expects {target_.ndim + 1}D input tensors, but found inputs with size {input_.size()}"
-            )
+            raise RuntimeError(f"{target_.ndim}D target tensor expects {target_.ndim + 1}D input tensors, but found inputs with size {input_.size()}")
         input = input_ if target_.ndim else input_.unsqueeze(0)
         target = target_ if target_.ndim else target_.unsqueeze(0)
         if target.numel() and not ((low := int(target.min().item())) >= 0 and int(target.max().item()) < self.n_classes):
-            raise RuntimeError(
-                f"Target values should be in [0, {self.n_classes - 1}], but values in range [{low}, {target.max().item()}] were found. "
-            )
+            raise RuntimeError(f"Target values should be in [0, {self.n_classes - 1}], but values in range [{low}, {target.max().item()}] were found. ")
         gathered = target
         output = torch.zeros(target.shape[0], dtype=input.dtype)
         for i, (low, high) in enumerate(pairwise(self.cutoffs)):

@@ -63,9 +63,7 @@ class _NormBase(Module):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim not in self._ndims:
-            raise ValueError(
-                f"expected {self._expected} input (got {input.ndim}D input of shape {tuple(input.shape)})"
-            )
+            raise ValueError(f"expected {self._expected} input (got {input.ndim}D input of shape {tuple(input.shape)})")
 
     def extra_repr(self) -> str:
         return (
@@ -82,9 +80,7 @@ class _NormBase(Module):
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
             tracked = self.num_batches_tracked  # files of version 1 lack the counter
             state_dict[key] = torch.tensor(0, dtype=torch.int64) if tracked is None else tracked
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
 class _BatchNorm(_NormBase):
@@ -190,9 +186,7 @@ class SyncBatchNorm(_BatchNorm):
         """`module` with every batch norm in it as a SyncBatchNorm over the same parameters and buffers."""
         result = module
         if isinstance(module, _BatchNorm):
-            result = cls(
-                module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group
-            )
+            result = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group)
             if module.affine:
                 result.weight, result.bias = module.weight, module.bias
             result.running_mean, result.running_var = module.running_mean, module.running_var

@@ -187,10 +187,7 @@ class ModuleList(_Numbered):
                 runs[-1] = (runs[-1][0], i, text)
             else:
                 runs.append((i, i, text))
-        lines = [
-            f"({first}): {_indent(text)}" if first == last else f"({first}-{last}): {last - first + 1} x {_indent(text)}"
-            for first, last, text in runs
-        ]
+        lines = [f"({first}): {_indent(text)}" if first == last else f"({first}-{last}): {last - first + 1} x {_indent(text)}" for first, last, text in runs]
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
 
 
@@ -240,9 +237,7 @@ class ModuleDict(Module):
     def update(self, modules: Any) -> None:
         """Add modules from a mapping or from pairs."""
         if not isinstance(modules, Iterable):
-            raise TypeError(
-                f"ModuleDict.update should be called with an iterable of key/value pairs, but got {type(modules).__name__}"
-            )
+            raise TypeError(f"ModuleDict.update should be called with an iterable of key/value pairs, but got {type(modules).__name__}")
         pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
         for i, pair in enumerate(pairs):
             if not isinstance(pair, Iterable):
@@ -409,9 +404,7 @@ class ParameterDict(Module):
     def update(self, parameters: Any) -> None:
         """Add entries from a mapping or from pairs."""
         if not isinstance(parameters, Iterable):
-            raise TypeError(
-                f"ParametersDict.update should be called with an iterable of key/value pairs, but got {type(parameters).__name__}"
-            )
+            raise TypeError(f"ParametersDict.update should be called with an iterable of key/value pairs, but got {type(parameters).__name__}")
         if isinstance(parameters, (OrderedDict, ParameterDict)):
             pairs: Iterable[Any] = parameters.items()
         elif isinstance(parameters, Mapping):

@@ -179,23 +179,15 @@ class _ConvTranspose(_ConvNd):
         leading = input.ndim - n
         wanted = tuple(output_size)[leading:] if len(output_size) == input.ndim else tuple(output_size)
         if len(wanted) != n:
-            raise ValueError(
-                f"ConvTranspose{n}D: for {input.ndim}D input, output_size must have {n} or {input.ndim} elements "
-                f"(got {len(output_size)})"
-            )
+            raise ValueError(f"ConvTranspose{n}D: for {input.ndim}D input, output_size must have {n} or {input.ndim} elements (got {len(output_size)})")
         assert not isinstance(self.padding, str)
         low = [
             (size - 1) * s - 2 * p + d * (k - 1) + 1
-            for size, s, p, d, k in zip(
-                input.shape[leading:], self.stride, self.padding, self.dilation, self.kernel_size, strict=True
-            )
+            for size, s, p, d, k in zip(input.shape[leading:], self.stride, self.padding, self.dilation, self.kernel_size, strict=True)
         ]
         high = [a + s - 1 for a, s in zip(low, self.stride, strict=True)]
         if any(not a <= w <= b for a, w, b in zip(low, wanted, high, strict=True)):
-            raise ValueError(
-                f"requested an output size of {list(wanted)}, but valid sizes range from {low} to {high} "
-                f"(for an input of {input.shape[2:]})"
-            )
+            raise ValueError(f"requested an output size of {list(wanted)}, but valid sizes range from {low} to {high} (for an input of {input.shape[2:]})")
         return tuple(w - a for w, a in zip(wanted, low, strict=True))
 
 

@@ -38,9 +38,7 @@ class Unflatten(Module):
             raise NotImplementedError("Unflatten: named tensors are not supported; give the dimension as an int")
         for i, size in enumerate(unflattened_size):
             if not isinstance(size, int):
-                raise TypeError(
-                    f"unflattened_size must be tuple of ints, but found element of type {type(size).__name__} at pos {i}"
-                )
+                raise TypeError(f"unflattened_size must be tuple of ints, but found element of type {type(size).__name__} at pos {i}")
         self.dim = dim
         self.unflattened_size = unflattened_size
 

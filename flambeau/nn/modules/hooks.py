@@ -88,9 +88,7 @@ class HookMixin:
         marks = [self._forward_pre_hooks_with_kwargs] if with_kwargs else []
         return register(self._forward_pre_hooks, hook, marks, prepend)
 
-    def register_forward_hook(
-        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
-    ) -> RemovableHandle:
+    def register_forward_hook(self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
         """Run `hook(module, args[, kwargs], output)` after each forward; it may return another output.
 
         With `always_call` it runs also when forward raises.
@@ -109,10 +107,7 @@ class HookMixin:
     def register_full_backward_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Run `hook(module, grad_input, grad_output)` when the gradients of the inputs are known; it may return new ones."""
         if self._is_full_backward_hook is False:
-            raise RuntimeError(
-                "Cannot use both regular backward hooks and full backward hooks on a single Module. "
-                "Please use only one of them."
-            )
+            raise RuntimeError("Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one of them.")
         self._call_hooks = True
         self._is_full_backward_hook = True
         return register(self._backward_hooks, hook, [], prepend)
@@ -137,10 +132,7 @@ class HookMixin:
                     changed = hook(self, args, kwargs)
                     if changed is not None:
                         if not (isinstance(changed, tuple) and len(changed) == 2):
-                            raise RuntimeError(
-                                "forward pre-hook must return None or a tuple of (new_args, new_kwargs), "
-                                f"but got {changed}."
-                            )
+                            raise RuntimeError(f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
                         args, kwargs = changed
                 else:
                     changed = hook(self, args)
@@ -205,8 +197,7 @@ class BackwardHooks:
         single = isinstance(result, Tensor)
         if not single and not isinstance(result, tuple):
             warnings.warn(
-                "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but received "
-                f"{type(result)}",
+                f"For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but received {type(result)}",
                 stacklevel=3,
             )
             return result
@@ -240,10 +231,7 @@ class BackwardHooks:
             if changed is not None:
                 changed = changed if isinstance(changed, tuple) else (changed,)
                 if len(changed) != len(grad_output):
-                    raise RuntimeError(
-                        f"Backward pre hook returned an invalid number of grad_output, got {len(changed)}, "
-                        f"but expected {len(grad_output)}"
-                    )
+                    raise RuntimeError(f"Backward pre hook returned an invalid number of grad_output, got {len(changed)}, but expected {len(grad_output)}")
                 grad_output = changed
         self.grad_output = grad_output
         if not self.inputs_wrapped:  # no input asks for a gradient: this is the last that is seen of the module
@@ -260,10 +248,7 @@ class BackwardHooks:
             if changed is not None:
                 changed = changed if isinstance(changed, tuple) else (changed,)
                 if len(changed) != len(grad_input):
-                    raise RuntimeError(
-                        f"Backward hook returned an invalid number of grad_input, got {len(changed)}, "
-                        f"but expected {len(grad_input)}"
-                    )
+                    raise RuntimeError(f"Backward hook returned an invalid number of grad_input, got {len(changed)}, but expected {len(grad_input)}")
                 grad_input = changed
         return grad_input
 
@@ -291,9 +276,7 @@ def _boundary() -> Any:
 _BOUNDARY: Any = None
 
 
-def _for_every_module(
-    table: OrderedDict[int, Hook], hook: Hook, marks: Sequence[OrderedDict[int, bool]] = ()
-) -> RemovableHandle:
+def _for_every_module(table: OrderedDict[int, Hook], hook: Hook, marks: Sequence[OrderedDict[int, bool]] = ()) -> RemovableHandle:
     HookMixin._call_hooks = True
     return register(table, hook, marks, False)
 

@@ -74,8 +74,7 @@ class LazyModuleMixin:
 
     def _replicate_for_data_parallel(self) -> NoReturn:
         raise RuntimeError(
-            "Modules with uninitialized parameters can't be used with `DataParallel`. "
-            "Run a dummy forward pass to correctly initialize the modules"
+            "Modules with uninitialized parameters can't be used with `DataParallel`. Run a dummy forward pass to correctly initialize the modules"
         )
 
 
@@ -106,8 +105,7 @@ class LazyLinear(LazyModuleMixin, Linear):
         if self.in_features == 0:
             if input.shape[-1] != self.weight.shape[-1]:
                 raise AssertionError(
-                    f"The in_features inferred from input: {input.shape[-1]} is not equal to in_features from "
-                    f"self.weight: {self.weight.shape[-1]}"
+                    f"The in_features inferred from input: {input.shape[-1]} is not equal to in_features from self.weight: {self.weight.shape[-1]}"
                 )
             self.in_features = input.shape[-1]
 
@@ -131,8 +129,7 @@ class _LazyConv(LazyModuleMixin, _ConvNd):
     def _channels_of(self, input: Tensor) -> int:
         if input.ndim not in (self._dims + 1, self._dims + 2):
             raise RuntimeError(
-                f"Expected {self._dims + 1}D (unbatched) or {self._dims + 2}D (batched) input to {type(self).__name__}, but got "
-                f"input of size: {input.shape}"
+                f"Expected {self._dims + 1}D (unbatched) or {self._dims + 2}D (batched) input to {type(self).__name__}, but got input of size: {input.shape}"
             )
         return input.shape[input.ndim - self._dims - 1]
 

@@ -151,17 +151,13 @@ class Module(HookMixin, StateMixin):
             if members is not None and name in members:
                 if value is not None:
                     refuse((value,), f"the module {type(self).__name__} (as its {what} '{name}')")
-                    raise TypeError(
-                        f"cannot assign '{typename(value)}' as {what} '{name}' (torch.nn.{kind} or None expected)"
-                    )
+                    raise TypeError(f"cannot assign '{typename(value)}' as {what} '{name}' (torch.nn.{kind} or None expected)")
                 members[name] = None
                 return
         buffers = own.get("_buffers")
         if isinstance(value, Buffer) or (buffers is not None and name in buffers):
             if value is not None and not isinstance(value, Tensor):
-                raise TypeError(
-                    f"cannot assign '{typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None expected)"
-                )
+                raise TypeError(f"cannot assign '{typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None expected)")
             if buffers is None:
                 raise AttributeError("cannot assign buffers before Module.__init__() call")
             if isinstance(value, Buffer):
@@ -208,9 +204,7 @@ class Module(HookMixin, StateMixin):
         self._check_name("parameter", name, self._parameters)
         if param is not None and not isinstance(param, Parameter):
             refuse((param,), f"the module {type(self).__name__} (as its parameter '{name}')")
-            raise TypeError(
-                f"cannot assign '{typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)"
-            )
+            raise TypeError(f"cannot assign '{typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)")
         if param is not None and not param.is_leaf:
             raise ValueError(
                 f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. To "
@@ -225,9 +219,7 @@ class Module(HookMixin, StateMixin):
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             refuse((tensor,), f"the module {type(self).__name__} (as its buffer '{name}')")
-            raise TypeError(
-                f"cannot assign '{typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
-            )
+            raise TypeError(f"cannot assign '{typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)")
         self._buffers[name] = registered(EVERY.buffers, self, name, tensor) if EVERY.buffers else tensor
         if persistent:
             self._non_persistent_buffers_set.discard(name)
@@ -297,9 +289,7 @@ class Module(HookMixin, StateMixin):
         return self._member(target, "a buffer", "_buffers")  # type: ignore[no-any-return]
 
     # -- traversal ------------------------------------------------------------------------------------------------
-    def named_modules(
-        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Module]]:
+    def named_modules(self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         """This module and all its descendants, each with its path."""
         memo = set() if memo is None else memo
         if self in memo:
@@ -343,18 +333,14 @@ class Module(HookMixin, StateMixin):
                     seen.add(id(member))
                 yield f"{path}.{name}" if path else name, member
 
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
         return self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         for _, parameter in self.named_parameters(recurse=recurse):
             yield parameter
 
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
         return self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:

@@ -35,10 +35,7 @@ class RNNBase(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if isinstance(dropout, bool) or not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1:
-            raise ValueError(
-                "dropout should be a number in range [0, 1] representing the probability of an element being zeroed, "
-                f"but got {dropout}"
-            )
+            raise ValueError(f"dropout should be a number in range [0, 1] representing the probability of an element being zeroed, but got {dropout}")
         if dropout > 0 and num_layers == 1:
             warnings.warn(
                 "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
@@ -114,8 +111,7 @@ class RNNBase(Module):
             raise RuntimeError(f"input must have {dims} dimensions, got {input.ndim}")
         if self.input_size != input.shape[-1]:
             raise RuntimeError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}; the input has "
-                f"shape {tuple(input.shape)}"
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}; the input has shape {tuple(input.shape)}"
             )
 
     def _check_state(self, state: tuple[Tensor, ...], batch: int) -> None:
@@ -154,10 +150,7 @@ class RNNBase(Module):
         if state is not None:
             for s in state:
                 if s.ndim != input.ndim:
-                    raise RuntimeError(
-                        f"For {'batched 3-D' if batched else 'unbatched 2-D'} input, hx should also be {input.ndim}-D but got "
-                        f"{s.ndim}-D tensor"
-                    )
+                    raise RuntimeError(f"For {'batched 3-D' if batched else 'unbatched 2-D'} input, hx should also be {input.ndim}-D but got {s.ndim}-D tensor")
         x = input if batched else input.unsqueeze(0 if self.batch_first else 1)
         if state is not None and not batched:
             state = tuple(s.unsqueeze(1) for s in state)
@@ -259,9 +252,7 @@ class RNNCellBase(Module):
     bias_hh: Tensor | None
     nonlinearity: str
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -331,9 +322,7 @@ class RNNCell(RNNCellBase):
 class LSTMCell(RNNCellBase):
     """One step of an LSTM; the state is (h, c)."""
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
@@ -345,9 +334,7 @@ class LSTMCell(RNNCellBase):
 class GRUCell(RNNCellBase):
     """One step of a GRU."""
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:

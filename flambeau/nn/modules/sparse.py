@@ -20,9 +20,7 @@ class _Table(Module):
     embedding_dim: int
     padding_idx: int | None
 
-    def _make(
-        self, rows: int, width: int, padding_idx: int | None, weight: Tensor | None, freeze: bool, device: Any, dtype: Any
-    ) -> None:
+    def _make(self, rows: int, width: int, padding_idx: int | None, weight: Tensor | None, freeze: bool, device: Any, dtype: Any) -> None:
         if padding_idx is not None:
             if not -rows <= padding_idx < rows:
                 raise AssertionError("Padding_idx must be within num_embeddings")
@@ -35,9 +33,7 @@ class _Table(Module):
             self.reset_parameters()
         else:
             if tuple(weight.shape) != (rows, width):
-                raise AssertionError(
-                    f"Shape of weight does not match num_embeddings and embedding_dim: {tuple(weight.shape)}, {(rows, width)}"
-                )
+                raise AssertionError(f"Shape of weight does not match num_embeddings and embedding_dim: {tuple(weight.shape)}, {(rows, width)}")
             self.weight = Parameter(weight, requires_grad=not freeze)
 
     def reset_parameters(self) -> None:

@@ -166,18 +166,12 @@ class StateMixin:
         """Copy (or assign) one tensor; the error text if it does not fit."""
         if not isinstance(source, Tensor):
             refuse((source,), f"load_state_dict() (as '{key}')")
-            return (
-                f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
-                f"checkpoint but received {type(source)}"
-            )
+            return f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from checkpoint but received {type(source)}'
         lazy = isinstance(target, UninitializedTensorMixin)  # it has no shape that could differ
         if not lazy and target.ndim == 0 and tuple(source.shape) == (1,):
             source = source[0]  # files of PyTorch 0.3 have no 0-d tensors
         if not lazy and source.shape != target.shape:
-            return (
-                f"size mismatch for {key}: copying a param with shape {source.shape} from checkpoint, "
-                f"the shape in current model is {target.shape}."
-            )
+            return f"size mismatch for {key}: copying a param with shape {source.shape} from checkpoint, the shape in current model is {target.shape}."
         if target.is_meta and not source.is_meta and not assign:
             warnings.warn(
                 f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current model, which is a no-op. (Did you "

@@ -38,9 +38,7 @@ class _Layer(Module):
 
     __constants__ = ["norm_first"]
 
-    def _attend(
-        self, attention: MultiheadAttention, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None, causal: bool
-    ) -> Tensor:
+    def _attend(self, attention: MultiheadAttention, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor:
         return attention(  # type: ignore[no-any-return]
             x, memory, memory, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=causal
         )[0]
@@ -77,9 +75,7 @@ class TransformerEncoderLayer(_Layer):
         self.dropout2 = Dropout(dropout)
         self.activation = _get_activation_fn(activation)
 
-    def forward(
-        self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool = False
-    ) -> Tensor:
+    def forward(self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         _refuse_mask("TransformerEncoderLayer", "src_mask", src_mask)
         x = src
         if self.norm_first:
@@ -137,9 +133,7 @@ class TransformerDecoderLayer(_Layer):
     def _sa_block(self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False) -> Tensor:
         return self.dropout1(self._attend(self.self_attn, x, x, attn_mask, key_padding_mask, is_causal))  # type: ignore[no-any-return]
 
-    def _mha_block(
-        self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
-    ) -> Tensor:
+    def _mha_block(self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False) -> Tensor:
         return self.dropout2(self._attend(self.multihead_attn, x, mem, attn_mask, key_padding_mask, is_causal))  # type: ignore[no-any-return]
 
     def _ff_block(self, x: Tensor) -> Tensor:
@@ -163,14 +157,10 @@ class TransformerEncoder(Module):
         self.enable_nested_tensor = enable_nested_tensor
         self.mask_check = mask_check
 
-    def forward(
-        self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool | None = None
-    ) -> Tensor:
+    def forward(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool | None = None) -> Tensor:
         output = src
         for layer in self.layers:
-            output = layer(
-                output, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal)
-            )
+            output = layer(output, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal))
         return output if self.norm is None else self.norm(output)
 
 
@@ -243,8 +233,7 @@ class Transformer(Module):
             raise RuntimeError("the batch number of src and tgt must be equal")
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError(
-                f"the feature number of src and tgt must be equal to d_model ({self.d_model}), but got shapes "
-                f"{tuple(src.shape)} and {tuple(tgt.shape)}"
+                f"the feature number of src and tgt must be equal to d_model ({self.d_model}), but got shapes {tuple(src.shape)} and {tuple(tgt.shape)}"
             )
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(  # type: ignore[no-any-return]

@@ -44,9 +44,7 @@ def _clamped(tensors: Sequence[Tensor], bound: float) -> tuple[Tensor, ...]:
     return tuple(t.clamp(-bound, bound) for t in tensors)
 
 
-def get_total_norm(
-    tensors: Parameters, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
-) -> Tensor:
+def get_total_norm(tensors: Parameters, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
     """The p-norm of all elements of all tensors, 0-d."""
     items = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     norm_type = float(norm_type)
@@ -62,9 +60,7 @@ def get_total_norm(
     return total
 
 
-def clip_grads_with_norm_(
-    parameters: Parameters, max_norm: float, total_norm: Tensor, foreach: bool | None = None
-) -> None:
+def clip_grads_with_norm_(parameters: Parameters, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
     """Scale gradients in place by max_norm / total_norm, where that is below 1."""
     grads = _gradients(parameters)
     bound = float(max_norm)

@@ -212,6 +212,7 @@ def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1
         dim = 1 if isinstance(module, (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)) else 0
     return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
 
+
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 
 _guard("nn.utils.parametrizations", globals())

@@ -108,9 +108,7 @@ class ParametrizationList(ModuleList):
                 raise ValueError(f"'right_inverse' must return a sequence of tensors. Got {type(inner).__name__}.")
             parts: list[Any] = [inner] if self.is_tensor else list(inner)
             if len(parts) != self.ntensors:
-                raise ValueError(
-                    f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of length {len(parts)}."
-                )
+                raise ValueError(f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of length {len(parts)}.")
             for original, part in zip(self._originals(), parts, strict=True):
                 if part.dtype is not original.dtype:
                     raise ValueError(f"The tensor returned by `right_inverse` has dtype {part.dtype} while `original` has dtype {original.dtype}")
@@ -218,9 +216,7 @@ def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: b
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
     entries = module.parametrizations[tensor_name]
     if not leave_parametrized and not entries.is_tensor:
-        raise ValueError(
-            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a sequence of tensors."
-        )
+        raise ValueError("Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a sequence of tensors.")
     if not entries.is_tensor:
         value = getattr(module, tensor_name)
         original = Parameter(value.detach()) if value.requires_grad else value
@@ -257,6 +253,7 @@ def transfer_parametrizations_and_params(from_module: Module, to_module: Any, te
         for key in ["original"] if source.is_tensor else [f"original{i}" for i in range(source.ntensors)]:
             setattr(target, key, getattr(source, key))
     return to_module
+
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 

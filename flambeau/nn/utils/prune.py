@@ -32,9 +32,7 @@ def _count(amount: Any, size: int) -> int:
 
 def _check_structured(t: Tensor, dim: int) -> None:
     if t.ndim <= 1:
-        raise ValueError(
-            f"Structured pruning can only be applied to multidimensional tensors. Found tensor of shape {t.shape} with {t.ndim} dims"
-        )
+        raise ValueError(f"Structured pruning can only be applied to multidimensional tensors. Found tensor of shape {t.shape} with {t.ndim} dims")
     if dim >= t.ndim:
         raise IndexError(f"Invalid index {dim} for tensor of size {t.shape}")
 
@@ -77,9 +75,7 @@ class BasePruningMethod(ABC):
         """Prune `module.name`; what an earlier method pruned stays pruned. `importance_scores` stand for the values."""
         earlier = [(k, h) for k, h in module._forward_pre_hooks.items() if isinstance(h, BasePruningMethod) and h._tensor_name == name]
         if len(earlier) > 1:
-            raise AssertionError(
-                f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. Use a PruningContainer."
-            )
+            raise AssertionError(f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. Use a PruningContainer.")
         method: BasePruningMethod = cls(*args, **kwargs)
         method._tensor_name = name
         for key, old in earlier:
@@ -90,8 +86,7 @@ class BasePruningMethod(ABC):
         original = getattr(module, name)
         if importance_scores is not None and importance_scores.shape != original.shape:
             raise AssertionError(
-                f"importance_scores should have the same shape as parameter {name} of {module}, got {importance_scores.shape} vs "
-                f"{original.shape}"
+                f"importance_scores should have the same shape as parameter {name} of {module}, got {importance_scores.shape} vs {original.shape}"
             )
         scores = original if importance_scores is None else importance_scores
         first = not isinstance(method, PruningContainer)
@@ -117,9 +112,7 @@ class BasePruningMethod(ABC):
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """A pruned copy of a tensor."""
         if importance_scores is not None and importance_scores.shape != t.shape:
-            raise AssertionError(
-                f"importance_scores should have the same shape as tensor t, got {importance_scores.shape} vs {t.shape}"
-            )
+            raise AssertionError(f"importance_scores should have the same shape as tensor t, got {importance_scores.shape} vs {t.shape}")
         mask = torch.ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(t if importance_scores is None else importance_scores, default_mask=mask)  # type: ignore[no-any-return, operator]
 
@@ -154,8 +147,7 @@ class PruningContainer(BasePruningMethod):
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
         if self._tensor_name != method._tensor_name:
             raise ValueError(
-                f"Can only add pruning methods acting on the parameter named '{self._tensor_name}' to PruningContainer {self}. "
-                f"Found '{method._tensor_name}'"
+                f"Can only add pruning methods acting on the parameter named '{self._tensor_name}' to PruningContainer {self}. Found '{method._tensor_name}'"
             )
         self._pruning_methods += (method,)
 
@@ -360,10 +352,7 @@ def global_unstructured(
     pairs = list(parameters)
     method = pruning_method(**kwargs)
     if method.PRUNING_TYPE != "unstructured":
-        raise TypeError(
-            f'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method {pruning_method} of type '
-            f"{method.PRUNING_TYPE}"
-        )
+        raise TypeError(f'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method {pruning_method} of type {method.PRUNING_TYPE}')
     with torch.no_grad():
         values = parameters_to_vector([scores.get((m, n), getattr(m, n)) for m, n in pairs])
         masks = parameters_to_vector([getattr(m, n + "_mask", torch.ones_like(getattr(m, n))) for m, n in pairs])
@@ -395,6 +384,7 @@ def remove(module: Any, name: str) -> Any:
 def is_pruned(module: Module) -> bool:
     """Whether a module, or one inside it, has a pruning hook."""
     return any(isinstance(hook, BasePruningMethod) for _, m in module.named_modules() for hook in m._forward_pre_hooks.values())
+
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 

@@ -79,9 +79,7 @@ def _rows(items: Tensor, shape: tuple[int, int], index: Any, padding: float) -> 
     return padded.index_copy(0, _numbers(index), items).unflatten(0, shape)
 
 
-def pack_padded_sequence(
-    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
-) -> PackedSequence:
+def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
     """Pack a padded (steps, batch, ...) tensor; with enforce_sorted=False the batch may stand in any order."""
     given = lengths.to(torch.int64) if isinstance(lengths, Tensor) else torch.as_tensor(lengths, dtype=torch.int64)
     if given.ndim != 1:
@@ -135,9 +133,7 @@ def pad_packed_sequence(
     return (padded.transpose(0, 1) if batch_first else padded), torch.tensor(lengths, dtype=torch.int64)
 
 
-def pad_sequence(
-    sequences: Tensor | Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
-) -> Tensor:
+def pad_sequence(sequences: Tensor | Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right") -> Tensor:
     """Stack tensors (length, ...) of different lengths, padded to the longest."""
     if padding_side not in ("left", "right"):
         raise ValueError(f"pad_sequence: padding_side must be 'left' or 'right', got {padding_side!r}")
@@ -184,6 +180,7 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     """The tensors of which pack_sequence made the packed one."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
+
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 

@@ -30,9 +30,7 @@ def _untied(module: Module, given: dict[str, Tensor]) -> dict[str, Tensor]:
     for name, t in given.items():
         for other in tied.get(name, ()):
             if other in given and given[other] is not t:
-                raise ValueError(
-                    f"functional_call got multiple values for keys {sorted(tied[name])}, which are tied. Consider using tie_weights=False"
-                )
+                raise ValueError(f"functional_call got multiple values for keys {sorted(tied[name])}, which are tied. Consider using tie_weights=False")
             made[other] = t
     return made
 
@@ -127,6 +125,7 @@ def functional_call(
         "use `torch.func.functional_call` instead which is a drop-in replacement.", FutureWarning, stacklevel=2,
     )  # fmt: skip
     return _functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
+
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now
 

@@ -19,6 +19,7 @@ FORMS: Final[dict[str, Callable[..., Any]]] = {}  # by "name" or "name.overload"
 
 def form(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator: the function writes the operators of these names. Its parameters have the schema's names."""
+
     def enter(f: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             FORMS[name] = f

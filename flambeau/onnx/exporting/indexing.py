@@ -165,5 +165,3 @@ FORMS["masked_scatter"] = lambda b, **_: _refuse_masked(b)
 
 def _refuse_masked(b: Builder) -> Any:
     raise b.refuse("it has no form: what is written where follows from values")
-
-

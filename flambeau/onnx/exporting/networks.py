@@ -156,8 +156,12 @@ def adaptive_pool(b: Builder, self: Any, output_size: Any) -> Any:
 # -- normalisation ----------------------------------------------------------------------------------------------------
 def _or(b: Builder, x: Any, value: float, like: Any, kind: Any) -> Any:
     """A parameter, or a constant vector in its place."""
-    return x if x is not None else b.array(np.full(int(like), value, np.float32)) if kind is flambeau.float32 else b.op(
-        "Expand", b.number(value, kind), b.ints([int(like)])
+    return (
+        x
+        if x is not None
+        else b.array(np.full(int(like), value, np.float32))
+        if kind is flambeau.float32
+        else b.op("Expand", b.number(value, kind), b.ints([int(like)]))
     )
 
 
@@ -329,5 +333,3 @@ def im2col(b: Builder, self: Any, kernel_size: Any, dilation: Any, padding: Any,
     for k in kernel_size:
         count *= k
     return b.op("Reshape", x, b.ints([b.size(self, 0), channels * count, -1]))
-
-

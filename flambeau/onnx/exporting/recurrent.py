@@ -86,5 +86,3 @@ def cell(b: Builder, input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None
     made = b.several(kind, 1 + len(states), b.op("Unsqueeze", input, b.ints([0])), w, r, bias, None, *now, **options)
     ends = [b.op("Squeeze", m, b.ints([0])) for m in made[1:]]
     return ends if kind == "LSTM" else ends[0]
-
-

@@ -209,5 +209,3 @@ class Translation:
 
 def _packet(n: Node) -> str:
     return str(n.target.overloadpacket.__name__)
-
-

@@ -69,6 +69,7 @@ def roi_align(n: Call, x: Any, rois: Any, batches: Any) -> Any:
 
 def _bilinear(image: Any, ys: Any, xs: Any, height: int, width: int, largest: bool) -> Any:
     """An image at rows and columns that lie between its pixels; 0 outside. With `largest`, the largest of the four weighed pixels."""
+
     def near(at: Any, count: int) -> Any:
         inside = (at >= -1.0) & (at <= count)
         at = np.clip(at, 0, None)

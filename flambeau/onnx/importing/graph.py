@@ -323,6 +323,7 @@ def _with_defaults(node: Call, schema: Any) -> dict[str, Any]:
 
 def _by_types(schema: Any) -> Callable[..., Any]:
     """An operator whose body depends on the types of its inputs: found when they are known."""
+
     def run(n: Call, *xs: Any) -> Any:
         package = onnx("flambeau.onnx")
         kinds = [None if x is None else (values.number_of(x), len(x.shape)) if not isinstance(x, list) else "sequence" for x in xs]

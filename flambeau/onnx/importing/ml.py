@@ -36,6 +36,7 @@ def linear_regressor(n: Call, x: Any) -> Any:
 @operator("LabelEncoder", domain=ML, raw=True)
 def label_encoder(n: Call, x: Any) -> Any:
     """What a table says of each element."""
+
     def table(stem: str) -> Any:
         held = n.get(f"{stem}_tensor")
         if held is not None:

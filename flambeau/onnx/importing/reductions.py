@@ -13,6 +13,7 @@ from flambeau.onnx.importing.registry import Call, operator
 
 def _reduction(f: Callable[..., Any]) -> Callable[..., Any]:
     """An operator over axes, of an attribute or an input: all of them if none are given, or none at all with noop_with_empty_axes."""
+
     def run(n: Call, x: Any, axes: Any = None) -> Any:
         where = n.ints("axes", axes)
         if not where:
@@ -132,6 +133,7 @@ operator("CumProd")(_running(flambeau.cumprod))
 
 def _normalised(f: Callable[..., Any]) -> Callable[..., Any]:
     """Softmax and kin: along a dim, and before opset 13 over all dims from it on."""
+
     def run(n: Call, x: Any) -> Any:
         if n.version >= 13:
             return f(x, n.get("axis", -1))

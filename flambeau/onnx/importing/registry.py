@@ -72,6 +72,7 @@ def state_of(tensors: Any) -> tuple[Any, ...]:
 
 def operator(*names: str, domain: str = "", raw: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator: the function runs the operators of these names."""
+
     def enter(run: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             OPERATORS[domain, name] = Operator(run, raw)

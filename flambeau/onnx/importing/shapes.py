@@ -292,5 +292,3 @@ def col2im(n: Call, x: Any, image: Any, block: Any) -> Any:
     for d in range(rank):
         made = made.narrow(2 + d, pads[d], size[d])
     return made
-
-

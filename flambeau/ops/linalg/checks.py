@@ -54,9 +54,7 @@ def require_square(name: str, x: Any, argument: str = "A") -> None:
     require_floating(name, x)
     m, n = x._meta.shape[-2:]
     if m != n:
-        raise RuntimeError(
-            f"{name}: {argument} must be batches of square matrices, but they are {m} by {n} matrices (shape {tuple(x.shape)})"
-        )
+        raise RuntimeError(f"{name}: {argument} must be batches of square matrices, but they are {m} by {n} matrices (shape {tuple(x.shape)})")
 
 
 def require_same_dtype(name: str, a: Any, b: Any) -> None:

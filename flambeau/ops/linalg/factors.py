@@ -196,9 +196,7 @@ def _lu_call(A: Any, pivot: bool, name: str) -> Any:
         raise RuntimeError(f"{name}: LU without pivoting is not implemented on the CPU")
     m, n = A._meta.shape[-2:]
     batch = batch_of(A)
-    return call_host(
-        "lu", (A,), (tuple(A._meta.shape), A.dtype), ((*batch, min(m, n)), dtypes.int32), ((*batch, m), dtypes.int64), (batch, dtypes.int32)
-    )
+    return call_host("lu", (A,), (tuple(A._meta.shape), A.dtype), ((*batch, min(m, n)), dtypes.int32), ((*batch, m), dtypes.int64), (batch, dtypes.int32))
 
 
 @operation(name="linalg_lu_factor", public=False)
@@ -260,9 +258,7 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     """(P, L, U) from packed factors and pivots; the parts that are not asked for are empty."""
     made = _lu_unpack(LU_data, LU_pivots)
     empty = LU_data.new_empty((0,))
-    return type(made)(
-        made.P if unpack_pivots else empty, made.L if unpack_data else empty, made.U if unpack_data else empty
-    )
+    return type(made)(made.P if unpack_pivots else empty, made.L if unpack_data else empty, made.U if unpack_data else empty)
 
 
 # -- LDL ----------------------------------------------------------------------------------------------------------

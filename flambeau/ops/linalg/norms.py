@@ -121,9 +121,7 @@ def cond(input: Tensor, p: Any = None) -> Any:
         s = svdvals(input)
         return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
     if input.shape[-1] != input.shape[-2]:
-        raise RuntimeError(
-            f"linalg.cond(ord={p}): A must be batches of square matrices, but they are {input.shape[-2]} by {input.shape[-1]} matrices"
-        )
+        raise RuntimeError(f"linalg.cond(ord={p}): A must be batches of square matrices, but they are {input.shape[-2]} by {input.shape[-1]} matrices")
     inverse, info = inv_ex(input)
     singular = info != 0
     inverse = inverse.masked_fill(singular.unsqueeze(-1).unsqueeze(-1), 0.0)
@@ -137,7 +135,7 @@ def matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, *, atol
     if tol is None and input.dtype.to_real() not in (dtypes.float32, dtypes.float64) and getattr(local.trace, "autocast", None) is None:
         raise RuntimeError(f"linalg.matrix_rank(): input must be float32, float64, complex64 or complex128 where tol is not given, got {input.dtype}")
     absolute, relative = (tol, 0.0) if tol is not None else tolerances(input, atol, rtol)
-    s = (eigvalsh(input.detach()).abs() if hermitian else svdvals(input.detach()))
+    s = eigvalsh(input.detach()).abs() if hermitian else svdvals(input.detach())
     if s.shape[-1] == 0:
         return s.new_zeros(s.shape[:-1], dtype=dtypes.int64)
     cut = s.amax(-1) * relative
@@ -180,9 +178,7 @@ def _cheapest(sizes: list[int]) -> dict[tuple[int, int], int]:
     for length in range(1, n):
         for i in range(n - length):
             j = i + length
-            cost[i, j], cut[i, j] = min(
-                (cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)
-            )
+            cost[i, j], cut[i, j] = min((cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j))
     return cut
 
 
@@ -237,6 +233,6 @@ def vander(x: Tensor, *, N: int | None = None) -> Any:
     if (x.shape[-1] if N is None else N) <= 1:
         raise RuntimeError(f"linalg.vander(): N must be greater than 1, got {x.shape[-1] if N is None else N}")
     kind = dtypes.int64 if x.dtype.category < 2 else x.dtype
-    columns = (x.shape[-1] if N is None else N)
+    columns = x.shape[-1] if N is None else N
     check_memory((*x.shape, columns), kind)
     return x.to(kind).unsqueeze(-1).pow(x.new_tensor(list(range(columns)), dtype=kind if kind.category < 3 else kind.to_real()))

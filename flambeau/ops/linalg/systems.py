@@ -83,8 +83,7 @@ def _solve(A: Tensor, B: Tensor, left: bool, name: str) -> tuple[Tensor, Tensor]
         require_matrix(name, B, "B")
     elif not left:
         raise RuntimeError(
-            f"{name}: Vector broadcasting of the left hand side is not supported for left=False. In this case linalg.solve is "
-            "equivalent to B / A.squeeze(-1)"
+            f"{name}: Vector broadcasting of the left hand side is not supported for left=False. In this case linalg.solve is equivalent to B / A.squeeze(-1)"
         )
     n, side = A._meta.shape[-1], -2 if left else -1
     if b._meta.shape[side] != n:
@@ -154,8 +153,7 @@ def _lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, left: bool, adjoint: bool) 
         raise RuntimeError(f"{name}: pivots has shape {tuple(pivots.shape)}, must be {tuple(LU.shape[:-1])} for LU of shape {tuple(LU.shape)}")
     if B._meta.shape[-2 if left else -1] != n:
         raise RuntimeError(
-            f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
-            f"({n}x{n} and {B._meta.shape[-2]}x{B._meta.shape[-1]})"
+            f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} ({n}x{n} and {B._meta.shape[-2]}x{B._meta.shape[-1]})"
         )
     order = call_host("permutation", (pivots,), (tuple(pivots._meta.shape), dtypes.int64), rows=n)
     p = permutation_matrix(order, LU.dtype)

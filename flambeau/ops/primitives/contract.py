@@ -49,10 +49,7 @@ def convolution_size(size: int, kernel: int, stride: int, padding: int, dilation
 
 def _convolution_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
     x, w = metas
-    spatial = [
-        convolution_size(x.shape[2 + i], w.shape[2 + i], attrs["stride"][i], attrs["padding"][i], attrs["dilation"][i])
-        for i in range(2)
-    ]
+    spatial = [convolution_size(x.shape[2 + i], w.shape[2 + i], attrs["stride"][i], attrs["padding"][i], attrs["dilation"][i]) for i in range(2)]
     return dense((x.shape[0], w.shape[0], *spatial), same_dtype("convolution", metas))
 
 

@@ -163,9 +163,7 @@ def _scatter_gradient(c: Any, g: Any, read: Any, write: Any) -> Any:
 @primitive("put_rows", _base_rule)
 def put_rows(c, g):
     dim = c.attrs["dim"]
-    return _scatter_gradient(
-        c, g, lambda x, i: take_rows(x, i, dim=dim), lambda b, i, s, mode: put_rows(b, i, s, dim=dim, mode=mode)
-    )
+    return _scatter_gradient(c, g, lambda x, i: take_rows(x, i, dim=dim), lambda b, i, s, mode: put_rows(b, i, s, dim=dim, mode=mode))
 
 
 def _gather_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
@@ -185,9 +183,7 @@ def gather(c, g):
 @primitive("scatter", _base_rule)
 def scatter(c, g):
     dim = c.attrs["dim"]
-    return _scatter_gradient(
-        c, g, lambda x, i: gather(x, i, dim=dim), lambda b, i, s, mode: scatter(b, i, s, dim=dim, mode=mode)
-    )
+    return _scatter_gradient(c, g, lambda x, i: gather(x, i, dim=dim), lambda b, i, s, mode: scatter(b, i, s, dim=dim, mode=mode))
 
 
 @primitive("put", _base_rule)

@@ -455,9 +455,7 @@ def cast(c, g):
     return cast(g, dtype=d)
 
 
-iota = Primitive(
-    "iota", lambda metas, attrs: [Value(attrs["shape"], dtypes.int64, contiguous_strides(attrs["shape"]))], None
-)
+iota = Primitive("iota", lambda metas, attrs: [Value(attrs["shape"], dtypes.int64, contiguous_strides(attrs["shape"]))], None)
 random_uniform = Primitive(
     "random_uniform",
     lambda metas, attrs: [Value(attrs["shape"], dtypes.float32, contiguous_strides(attrs["shape"]))],

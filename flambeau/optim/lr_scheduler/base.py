@@ -12,8 +12,7 @@ from flambeau.optim.optimizer import Optimizer
 from flambeau.tensor import Tensor
 
 EPOCH_WARNING = (
-    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
-    "`scheduler.step()` to step the scheduler."
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use `scheduler.step()` to step the scheduler."
 )
 
 
@@ -35,8 +34,7 @@ class LRScheduler:
                 group.setdefault("initial_lr", own(group["lr"]))
             elif "initial_lr" not in group:
                 raise KeyError(
-                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with last_epoch >= 0: "
-                    "load the optimizer's state first"
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with last_epoch >= 0: load the optimizer's state first"
                 )
         self.base_lrs = [own(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
@@ -127,8 +125,6 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     count = len(optimizer.param_groups)
     if isinstance(value, (list, tuple)):
         if len(value) != count:
-            raise ValueError(
-                f"{name} must have the same length as optimizer.param_groups. {name} has {len(value)} values, param_groups has {count}."
-            )
+            raise ValueError(f"{name} must have the same length as optimizer.param_groups. {name} has {len(value)} values, param_groups has {count}.")
         return list(value)
     return [value] * count

@@ -45,9 +45,7 @@ class _Composed(LRScheduler):
 class SequentialLR(_Composed):
     """One schedule after another, each starting at its milestone."""
 
-    def __init__(
-        self, optimizer: Optimizer, schedulers: list[Any], milestones: list[int], last_epoch: int = -1
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, schedulers: list[Any], milestones: list[int], last_epoch: int = -1) -> None:
         if len(schedulers) < 1:
             raise ValueError(f"{type(self).__name__} expects at least one scheduler, but got no scheduler.")
         self._check(schedulers, optimizer)

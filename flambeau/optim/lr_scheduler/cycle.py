@@ -14,9 +14,7 @@ from flambeau.optim.optimizer import Group, Optimizer
 class CosineAnnealingWarmRestarts(LRScheduler):
     """Half cosines from base to eta_min, of T_0 epochs, each next T_mult times as long. Loshchilov and Hutter, 2017."""
 
-    def __init__(
-        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         if T_0 <= 0 or not isinstance(T_0, int):
             raise ValueError(f"Expected positive integer T_0, but got {T_0}")
         if T_mult < 1 or not isinstance(T_mult, int):

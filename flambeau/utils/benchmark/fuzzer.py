@@ -144,9 +144,7 @@ class FuzzedSparseTensor(FuzzedTensor):
 class Fuzzer:
     """Draws parameters until all constraints hold, and makes the tensors of them."""
 
-    def __init__(
-        self, parameters: list[Any], tensors: list[Any], constraints: list[Callable[..., bool]] | None = None, seed: int | None = None
-    ) -> None:
+    def __init__(self, parameters: list[Any], tensors: list[Any], constraints: list[Callable[..., bool]] | None = None, seed: int | None = None) -> None:
         self._seed = random.randrange(2**32) if seed is None else seed
         self._parameters = [p for group in parameters for p in (group if isinstance(group, (list, tuple)) else (group,))]
         self._tensors = [t for group in tensors for t in (group if isinstance(group, (list, tuple)) else (group,))]

@@ -143,8 +143,6 @@ class Timer:
                 if enough or total >= max_run_time:
                     return self._measurement(number, times)
 
-    def collect_callgrind(
-        self, number: int = 100, *, repeats: int | None = None, collect_baseline: bool = True, retain_out_file: bool = False
-    ) -> NoReturn:
+    def collect_callgrind(self, number: int = 100, *, repeats: int | None = None, collect_baseline: bool = True, retain_out_file: bool = False) -> NoReturn:
         """RuntimeError: instructions are not counted here."""
         raise RuntimeError("Timer.collect_callgrind: instructions are not counted here; use blocked_autorange, or `flambeau explain` for bytes and operations")

@@ -57,6 +57,7 @@ def __getattr__(name: str) -> Any:
 
     raise missing("torch.utils.data", name, globals())
 
+
 from flambeau.documentation import document as _document
 from flambeau.ops.guard import guard as _guard
 

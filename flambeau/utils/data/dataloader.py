@@ -78,16 +78,12 @@ class DataLoader(Generic[T_co]):
         if self._iterable:
             for name, value in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value is not None:
-                    raise ValueError(
-                        f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}"
-                    )
+                    raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}")
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ValueError(
-                    "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
-                )
+                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
             batch_size = None
         elif batch_size is None and drop_last:
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
@@ -208,16 +204,11 @@ def _context(context: Any, workers: int) -> Any:
     if context is None:
         return None
     if workers == 0:
-        raise ValueError(
-            "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got num_workers=0"
-        )
+        raise ValueError("multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got num_workers=0")
     if isinstance(context, str):
         methods = multiprocessing.get_all_start_methods()
         if context not in methods:
-            raise ValueError(
-                f"multiprocessing_context option should specify a valid start method in {methods}, but got "
-                f"multiprocessing_context={context!r}"
-            )
+            raise ValueError(f"multiprocessing_context option should specify a valid start method in {methods}, but got multiprocessing_context={context!r}")
         return multiprocessing.get_context(context)
     if not isinstance(context, multiprocessing.context.BaseContext):
         raise TypeError(

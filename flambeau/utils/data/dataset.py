@@ -52,9 +52,7 @@ class StackDataset(Dataset[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args and kwargs:
-            raise ValueError(
-                "Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/output, but both types are given."
-            )
+            raise ValueError("Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/output, but both types are given.")
         if not args and not kwargs:
             raise ValueError("At least one dataset should be passed")
         parts = list(args) or list(kwargs.values())
@@ -174,9 +172,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Any = torch.
     else:
         sizes = [int(n) for n in lengths]
     if sum(sizes) != total:
-        raise ValueError(
-            f"Sum of input lengths does not equal the length of the input dataset! {sum(sizes)} is not {total}"
-        )
+        raise ValueError(f"Sum of input lengths does not equal the length of the input dataset! {sum(sizes)} is not {total}")
     order = torch.randperm(total, generator=generator).tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

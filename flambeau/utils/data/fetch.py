@@ -28,7 +28,6 @@ class MapFetcher:
         several = getattr(self.dataset, "__getitems__", None)
         return self.collate(several(index) if several else [self.dataset[i] for i in index])
 
-
     def state(self) -> None:
         """No position of its own: the sampler's is all."""
 
@@ -91,9 +90,7 @@ class IterableFetcher:
         return None
 
 
-def make_fetcher(
-    dataset: Any, iterable: bool, collates: bool, collate: Collate, drop_last: bool, position: Any = None, batch_size: int | None = None
-) -> Any:
+def make_fetcher(dataset: Any, iterable: bool, collates: bool, collate: Collate, drop_last: bool, position: Any = None, batch_size: int | None = None) -> Any:
     """The fetcher for a kind of dataset. `position`: {"yielded": batches, "state"} of an iterable one that is to go on there."""
     if iterable:
         return IterableFetcher(dataset, collates, collate, drop_last, position, batch_size)

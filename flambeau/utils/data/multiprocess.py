@@ -247,9 +247,7 @@ class MultiProcess(_BaseDataLoaderIter):
                 sources[w.process.sentinel] = w
         timeout = self._timeout or None
         end = None if timeout is None else time.monotonic() + timeout
-        ready = multiprocessing.connection.wait(
-            list(sources), None if end is None else max(0.0, end - time.monotonic())
-        )
+        ready = multiprocessing.connection.wait(list(sources), None if end is None else max(0.0, end - time.monotonic()))
         if not ready:
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
         answers: dict[int, tuple[str, str | None, Any]] = {}

@@ -102,4 +102,3 @@ class Position:
             "under_way": True, "yielded": self.yielded, "generator": state_tensor(self.start), "sampler": self.sampler, "workers": workers,
             "turn": self.turn,
         }  # fmt: skip
-

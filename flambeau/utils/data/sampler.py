@@ -132,9 +132,7 @@ class RandomSampler(ResumableSampler[int]):
 
     _seeds_anew = True
 
-    def __init__(
-        self, data_source: Sized, replacement: bool = False, num_samples: int | None = None, generator: Any = None
-    ) -> None:
+    def __init__(self, data_source: Sized, replacement: bool = False, num_samples: int | None = None, generator: Any = None) -> None:
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples

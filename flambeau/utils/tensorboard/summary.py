@@ -264,7 +264,11 @@ def mesh(
     values = []
     for array, kind in given:
         content = MeshPluginData(
-            version=0, name=tag, content_type=protos.MESH_CONTENT[kind], shape=array.shape, json_config=json.dumps(config_dict or {}, sort_keys=True),
+            version=0,
+            name=tag,
+            content_type=protos.MESH_CONTENT[kind],
+            shape=array.shape,
+            json_config=json.dumps(config_dict or {}, sort_keys=True),
             components=components,
         )
         metadata = _metadata("mesh", content.SerializeToString(), display_name=display_name or "", summary_description=description or "")

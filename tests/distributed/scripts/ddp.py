@@ -136,7 +136,6 @@ for evenly in (True, False):
     found[f"join {evenly}"] = [p.tolist() for p in model.parameters()]
 
 
-
 class Half(nn.Module):
     def __init__(self):
         super().__init__()

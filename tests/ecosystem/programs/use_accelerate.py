@@ -30,6 +30,7 @@ with tempfile.TemporaryDirectory() as folder:
     accelerator.load_state(folder)
 print(json.dumps({"losses": losses, "same": accelerator.unwrap_model(model).weight.tolist() == weight, "weight": weight[0]}))
 
+
 def step():
     loss = torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
     accelerator.backward(loss)

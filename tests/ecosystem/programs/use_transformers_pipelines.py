@@ -14,9 +14,7 @@ texts = ["a cat sits here", "a dog runs there", "the cat runs", "the dog sits"]
 raw = Tokenizer(models.WordLevel(unk_token="[UNK]"))
 raw.pre_tokenizer = pre_tokenizers.Whitespace()
 raw.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
-raw.post_processor = processors.TemplateProcessing(
-    single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-)
+raw.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
 special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 tokenizer = t.PreTrainedTokenizerFast(tokenizer_object=raw, **special)
 small = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}

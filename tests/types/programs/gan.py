@@ -34,9 +34,7 @@ class Generator(nn.Module):
 class Discriminator(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.net = nn.Sequential(
-            nn.utils.parametrizations.spectral_norm(nn.Linear(2, width)), nn.LeakyReLU(0.2), nn.Dropout(p=0.1), nn.Linear(width, 1)
-        )
+        self.net = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(2, width)), nn.LeakyReLU(0.2), nn.Dropout(p=0.1), nn.Linear(width, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         score: torch.Tensor = self.net(x)

@@ -9,9 +9,7 @@ import flambeau as torch
 from flambeau.nn.parameter import Parameter
 
 
-def folded_weights(
-    weight: Any, bias: Any, mean: Any, var: Any, eps: float, gamma: Any, beta: Any, transpose: bool = False
-) -> tuple[Any, Any]:
+def folded_weights(weight: Any, bias: Any, mean: Any, var: Any, eps: float, gamma: Any, beta: Any, transpose: bool = False) -> tuple[Any, Any]:
     """(weight, bias) of a layer that does what a layer and the normalisation behind it do (by running statistics)."""
     bias = torch.zeros_like(mean) if bias is None else bias
     slope = torch.rsqrt(var + eps) * (1.0 if gamma is None else gamma)

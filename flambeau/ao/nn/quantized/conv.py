@@ -23,9 +23,7 @@ class _Conv(Module):
     _relu = False
     _FLOAT_MODULE: Any = torch.nn.Conv2d
 
-    def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, *args: Any, **kwargs: Any
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, *args: Any, **kwargs: Any) -> None:
         super().__init__()
         names = ("output_padding", "groups", "bias", "dilation") if self._transposed else ("dilation", "groups", "bias")
         given = {"output_padding": 0, "dilation": 1, "groups": 1, "bias": True, "padding_mode": "zeros", **dict(zip(names, args, strict=False)), **kwargs}

@@ -82,9 +82,7 @@ def offload_wrapper(module: Any) -> Any:
     return OffloadWrapper(module)
 
 
-def checkpoint_wrapper(
-    module: Any, checkpoint_impl: CheckpointImpl = CheckpointImpl.NO_REENTRANT, checkpoint_fn: Any = None, **options: Any
-) -> Any:
+def checkpoint_wrapper(module: Any, checkpoint_impl: CheckpointImpl = CheckpointImpl.NO_REENTRANT, checkpoint_fn: Any = None, **options: Any) -> Any:
     """See CheckpointWrapper."""
     return CheckpointWrapper(module, checkpoint_impl, checkpoint_fn, **options)
 

@@ -23,9 +23,7 @@ class HierarchicalModelAverager(ModelAverager):
         if periods[0] <= 0:
             raise ValueError(f"The minimum period in arg ``period_group_size_dict`` must be a positive value, got {periods[0]}.")
         if sizes[-1] != whole:
-            raise ValueError(
-                f"The last value in arg ``period_group_size_dict`` {sizes[-1]} must be equal to the size of arg ``process_group`` {whole}."
-            )
+            raise ValueError(f"The last value in arg ``period_group_size_dict`` {sizes[-1]} must be equal to the size of arg ``process_group`` {whole}.")
         if warmup_steps < 0:
             raise ValueError(f"Arg ``warmup_steps`` must be a non-negative number, got {warmup_steps}.")
         if periods[-1] == 1:

@@ -58,4 +58,3 @@ def local_map(
         return type(result)(outs) if several else outs[0]
 
     return call
-

@@ -27,9 +27,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tupl
 
 
 @functional
-def _attend_back(
-    g: Tensor, q: Tensor, k: Tensor, v: Tensor, lse: Tensor, delta: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _attend_back(g: Tensor, q: Tensor, k: Tensor, v: Tensor, lse: Tensor, delta: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of a part's queries, keys and values; `lse` and `delta` are the whole rows'."""
     return prim.attention_gradient(g, q, k, v, lse, delta, causal=causal, dropout=0.0, masked=False, scale=scale)
 

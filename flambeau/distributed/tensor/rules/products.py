@@ -97,7 +97,6 @@ def _all_whole(given: Any) -> bool:
     return all(p.is_replicate() for t in given for p in t._spec.placements)
 
 
-
 RULES: Final[dict[str, Any]] = {
     "mm": _fixed("xz", "zy", "xy"), "bmm": _fixed("axz", "azy", "axy"), "mv": _fixed("xz", "z", "x"), "dot": _fixed("z", "z", ""),
     "outer": _fixed("x", "y", "xy"), "matmul": matmul, "rmatmul": rmatmul, "linear": linear, "addmm": addmm, "baddbmm": addmm, "einsum": einsum,

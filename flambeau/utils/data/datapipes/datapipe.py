@@ -171,9 +171,7 @@ class non_deterministic:
         """Make the pipe, if it may be made."""
         answer = self.deterministic_fn(*args, **kwargs)
         if not isinstance(answer, bool):
-            raise TypeError(
-                f"deterministic_fn of `non_deterministic` decorator is required to return a boolean value, but {type(answer)} is found"
-            )
+            raise TypeError(f"deterministic_fn of `non_deterministic` decorator is required to return a boolean value, but {type(answer)} is found")
         return self._make(answer, args, kwargs)
 
     def _make(self, random: bool, args: Any, kwargs: Any) -> Any:
