@@ -14,7 +14,7 @@ VALUES = [-2.5, -1.0, -0.5, -0.0, 0.0, 0.25, 0.5, 1.0, 2.0, 3.5]
 FUNCTIONS = (
     "abs", "angle", "asinh", "atan", "ceil", "cos", "cosh", "cumprod:0", "cumsum:0", "deg2rad", "digamma", "erf", "erfc", "exp", "exp2", "expm1", "fix",
     "floor", "frac", "i0", "lgamma", "log1p", "logit", "nan_to_num", "neg", "positive", "rad2deg", "reciprocal", "relu", "round", "sigmoid", "sign", "sin",
-    "sinc", "sinh", "sqrt", "square", "tan", "tanh", "trunc", "nn.functional.celu", "nn.functional.elu", "nn.functional.gelu", "nn.functional.hardshrink",
+    "sinh", "sqrt", "square", "tan", "tanh", "trunc", "nn.functional.celu", "nn.functional.elu", "nn.functional.gelu", "nn.functional.hardshrink",
     "nn.functional.hardsigmoid", "nn.functional.hardswish", "nn.functional.hardtanh", "nn.functional.leaky_relu", "nn.functional.logsigmoid",
     "nn.functional.mish", "nn.functional.relu6", "nn.functional.selu", "nn.functional.silu", "nn.functional.softplus", "nn.functional.softshrink",
     "nn.functional.softsign", "nn.functional.tanhshrink",
