@@ -59,7 +59,8 @@ def test_the_table_has_all_core_operators() -> None:
     """Those that PyTorch tags as core."""
     core = set(schemas.core())
     assert not set(calls()) & set(UNREACHABLE)
-    assert set(calls()) | set(UNREACHABLE) == core == decomposing.core()
+    assert set(calls()) | set(UNREACHABLE) == decomposing.core() <= core
+    assert core - decomposing.core() <= {"avg_pool1d.default", "adaptive_avg_pool1d.default"}  # PyTorch tags them once other parts of it were imported
 
 
 @pytest.mark.parametrize("operator", list(calls()))
