@@ -69,6 +69,12 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--key", metavar="FILE", help="of TLS, in PEM")
     serve.add_argument("--tokens", metavar="FILE", help="a token a line; requests need one: Authorization: Bearer TOKEN")
     serve.add_argument("--log-requests", action="store_true", help="log each request")
+    pipeline = commands.add_parser("pipeline", help="run the steps of a TOML file whose data, code or parameters have changed")
+    pipeline.add_argument("file", metavar="FILE", help="a TOML file of steps: docs/pipeline.md")
+    pipeline.add_argument("steps", nargs="*", metavar="STEP", help="these and what they need; all by default")
+    pipeline.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="changed", help="another value of a parameter")
+    pipeline.add_argument("--force", action="store_true", help="also run what is up to date")
+    pipeline.add_argument("--dry-run", action="store_true", help="only print what would run")
     commands.add_parser("info", help="print versions, processor, threads, memory, cache")
     return parser
 
@@ -151,6 +157,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from flambeau.cli.serve import serve
 
         return serve(options)
+    if options.command == "pipeline":
+        from flambeau.cli.pipeline import pipeline
+
+        return pipeline(options.file, options.steps, options.changed, options.force, options.dry_run)
     from flambeau.cli.info import info
 
     return info()

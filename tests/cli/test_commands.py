@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TOGETHER = ("deploy.md", "export.md", "onnx.md", "serving.md", "tile.md")  # whose programs build on each other: test_page.py of their folders
+TOGETHER = ("deploy.md", "export.md", "onnx.md", "pipeline.md", "serving.md", "tile.md")  # whose programs build on each other: test_page.py of their folders
 PAGES = [ROOT / "README.md", *[page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in TOGETHER]]
 SNIPPETS = [
     pytest.param(code, id=f"{page.stem}-{i}")
