@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any
 
 from flambeau import dtypes
 from flambeau.io.storage_bytes import contiguous_bytes, tensor_from_bytes
@@ -43,10 +45,13 @@ def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = Non
 
 def save_file(tensors: Mapping[str, Tensor], filename: Any, metadata: Mapping[str, str] | None = None) -> None:
     """Write tensors to a path: a temporary file, then a rename."""
-    path = os.fspath(filename)
-    parts = _parts(tensors, metadata)
-    with whole_files.replacing(path) as file:
-        file.writelines(parts)
+    with whole_files.replacing(os.fspath(filename)) as file:
+        write(file, tensors, metadata)
+
+
+def write(file: IO[bytes], tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write tensors to a binary file object."""
+    file.writelines(_parts(tensors, metadata))
 
 
 def _parts(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> list[bytes]:
@@ -82,7 +87,40 @@ def load_file(filename: Any, device: Any = "cpu") -> dict[str, Tensor]:
         return load(file.read())
 
 
-def metadata_of(data: bytes) -> dict[str, str]:
+class Opened:
+    """A file whose tensors are read one by one: only the bytes of those that are asked for."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._entries, self._start = _header(data)
+        self.metadata = metadata_of(data)
+
+    def names(self) -> list[str]:
+        """The names of the tensors."""
+        return list(self._entries)
+
+    def kind(self, name: str) -> tuple[dtypes.dtype, tuple[int, ...]]:
+        """The dtype and the shape of a tensor."""
+        entry = self._entries[name]
+        kind, shape = _NAMES[entry["dtype"]], tuple(entry["shape"])
+        return kind, (*shape[:-1], shape[-1] // 2) if _is_pair(kind) else shape
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor, with memory of its own. KeyError where there is none of that name."""
+        return _tensor(self._data, self._start, name, self._entries[name])
+
+
+@contextmanager
+def opened(filename: Any) -> Iterator[Opened]:
+    """A file to read some tensors of. SafetensorError where it breaks the format."""
+    with open(os.fspath(filename), "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise SafetensorError(f"{os.fspath(filename)} is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
+            yield Opened(data)
+
+
+def metadata_of(data: bytes | memoryview) -> dict[str, str]:
     """The texts that were saved with the tensors."""
     length = int.from_bytes(data[:8], "little")
     return dict(json.loads(bytes(data[8 : 8 + length])).get("__metadata__", {}))

@@ -59,5 +59,6 @@ def test_metadata_executes_nothing(tmp_path):
             return os.system, ("true",)
 
     (tmp_path / ".metadata").write_bytes(pickle.dumps(Bad()))
-    with pytest.raises(pickle.UnpicklingError):
+    with pytest.raises(checkpoint.CheckpointException) as caught:
         checkpoint.load({}, checkpoint_id=tmp_path, no_dist=True)
+    assert type(caught.value.failures[0][0]) is pickle.UnpicklingError

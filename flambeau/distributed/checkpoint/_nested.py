@@ -46,3 +46,19 @@ def put(state: Any, path: tuple[Any, ...], value: Any) -> None:
             state[key] = value
         else:
             state = state[key]
+
+
+def build(state: Any, path: tuple[Any, ...], value: Any) -> None:
+    """Write a value at a place of a nested state that is built by it: texts are keys of dicts, numbers are places of lists."""
+    for depth, key in enumerate(path):
+        if isinstance(state, list):
+            state.extend([None] * (key + 1 - len(state)))
+        if depth == len(path) - 1:
+            state[key] = value
+            return
+        below: Any = {} if isinstance(path[depth + 1], str) else []
+        if isinstance(state, list):
+            state[key] = below if state[key] is None else state[key]
+        else:
+            state.setdefault(key, below)
+        state = state[key]

@@ -7,21 +7,19 @@ import pickle
 import threading
 import time
 import uuid
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
-import flambeau
 from flambeau.distributed.checkpoint import _files, _nested, _planned
 from flambeau.distributed.checkpoint import metadata as kinds
-from flambeau.distributed.checkpoint._failures import CheckpointException
 from flambeau.distributed.checkpoint._items import metadata_of, owners_of, part, plan_of, states_of
 from flambeau.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from flambeau.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from flambeau.distributed.checkpoint.planner import LoadPlanner, SavePlanner
 from flambeau.distributed.checkpoint.storage import StorageReader, StorageWriter
-from flambeau.distributed.collectives import barrier
-from flambeau.distributed.group import get_rank, get_world_size, is_initialized
-from flambeau.distributed.objects import all_gather_object
 from flambeau.tensor import Tensor
 
 
@@ -29,16 +27,17 @@ class _Save:
     """One checkpoint on its way: what is to be written by this process, and who it is among all."""
 
     def __init__(self, state_dict: Any, writer: FileSystemWriter, group: Any, alone: bool, copies: bool) -> None:
-        self.writer, self.group, self.alone = writer, group, alone or not is_initialized()
-        self.rank, self.size = (0, 1) if self.alone else (get_rank(group), get_world_size(group))
-        flat, paths = _nested.flatten(states_of(state_dict))
-        os.makedirs(writer.path, exist_ok=True)
-        before = _files.suffix_of(writer.path) if self.rank == 0 else ""
-        mine = (plan_of(flat), paths, uuid.uuid4().hex, before)
-        everyone: list[Any] = [mine]
-        if not self.alone:
-            everyone = [None] * self.size
-            all_gather_object(everyone, mine, group=group)
+        self.writer, self.ranks = writer, _planned.Ranks(group, alone)
+        self.rank = self.ranks.rank
+        flat: dict[str, Any] = {}
+
+        def local() -> Any:
+            found, paths = _nested.flatten(states_of(state_dict))
+            flat.update(found)
+            os.makedirs(writer.path, exist_ok=True)
+            return plan_of(flat), paths, uuid.uuid4().hex, _files.suffix_of(writer.path) if self.rank == 0 else ""
+
+        everyone = self.ranks.all("plan", local)
         plans = [e[0] for e in everyone]
         self.id, self.before = everyone[0][2], everyone[0][3]
         owners = owners_of(plans)
@@ -71,22 +70,12 @@ class _Save:
 
     def now(self) -> kinds.Metadata:
         """Write, and wait for all."""
-        found, failure = {}, None
-        try:
-            found = self.write()
-        except OSError as error:
-            failure = error
-        everyone: list[Any] = [(found, failure)]
-        if not self.alone:
-            everyone = [None] * self.size
-            all_gather_object(everyone, (found, failure), group=self.group)
-        failures = {rank: e for rank, (_, e) in enumerate(everyone) if e is not None}
-        if failures:
-            raise CheckpointException("write", failures)
-        if self.rank == 0:
-            self.finish([f for f, _ in everyone])
-        if not self.alone:
-            barrier(self.group)
+        everyone = self.ranks.all("write", self.write)
+
+        def finish() -> None:
+            self.finish(everyone)
+
+        self.ranks.first("write", finish)
         return self.metadata
 
     def beside(self, limit: float) -> kinds.Metadata:
@@ -98,7 +87,7 @@ class _Save:
         if self.rank:
             return self.metadata
         everyone, end = [], time.monotonic() + limit
-        for rank in range(self.size):
+        for rank in range(self.ranks.size):
             while not os.path.exists(note.format(rank)):
                 if time.monotonic() > end:
                     raise TimeoutError(f"async_save: rank {rank} has not written its part of {self.writer.path} within {limit:g} s")
@@ -107,7 +96,7 @@ class _Save:
                 entries = pickle.loads(file.read())
             everyone.append({kinds.MetadataIndex(*key): _files._StorageInfo(*value) for key, value in entries.items()})
         metadata = self.finish(everyone)
-        for rank in range(self.size):
+        for rank in range(self.ranks.size):
             os.unlink(note.format(rank))
         return metadata
 
@@ -143,26 +132,36 @@ def save(
     """
     if _own(planner, SavePlanner, DefaultSavePlanner, storage_writer, StorageWriter, FileSystemWriter, "writer"):
         writer = storage_writer if storage_writer is not None else FileSystemWriter(_named(checkpoint_id))
-        return _planned.save(state_dict, writer, checkpoint_id, planner or DefaultSavePlanner(), process_group, no_dist)
+        return _planned.save(states_of(state_dict), writer, checkpoint_id, planner or DefaultSavePlanner(), _planned.Ranks(process_group, no_dist))
     return _Save(state_dict, _writer(storage_writer, checkpoint_id), process_group, no_dist, False).now()
 
 
 def async_save(
-    state_dict: Any, *, checkpoint_id: Any = None, storage_writer: Any = None, planner: Any = None, process_group: Any = None, timeout: float = 600.0,
-    **options: Any,
+    state_dict: Any, *, checkpoint_id: Any = None, storage_writer: Any = None, planner: Any = None, process_group: Any = None, no_dist: bool = False,
+    timeout: float = 600.0, **options: Any,
 ) -> Future[Any]:  # fmt: skip
-    """save() beside the program: the state is copied before this returns. `result()` of what is returned waits."""
+    """save() beside the program: the state is copied before this returns. `result()` of what is returned waits.
+
+    A planner and a storage of one's own are called in the thread beside. `timeout`: the seconds that the processes wait for each other.
+    """
+    work: Callable[[], kinds.Metadata]
     if _own(planner, SavePlanner, DefaultSavePlanner, storage_writer, StorageWriter, FileSystemWriter, "writer"):
-        raise NotImplementedError("async_save: planners and storages of one's own write in save() only; leave the planner out, and give a FileSystemWriter")
-    work = _Save(state_dict, _writer(storage_writer, checkpoint_id), process_group, False, True)
-    for _, value in work.items:
-        if isinstance(value, Tensor):
-            value.data_ptr()  # the copy is made now, and not in the other thread
+        writer = storage_writer if storage_writer is not None else FileSystemWriter(_named(checkpoint_id))
+        states: dict[str, Any] = {}
+        _planned.Ranks(process_group, no_dist).all("plan", lambda: states.update(_copied(states_of(state_dict))))
+        ranks = _planned.RanksBeside(process_group, no_dist, timeout)
+        work = partial(_planned.save, states, writer, checkpoint_id, planner or DefaultSavePlanner(), ranks)
+    else:
+        save = _Save(state_dict, _writer(storage_writer, checkpoint_id), process_group, no_dist, True)
+        for _, value in save.items:
+            if isinstance(value, Tensor):
+                value.data_ptr()  # the copy is made now, and not in the other thread
+        work = partial(save.beside, timeout)
     future: Future[Any] = Future()
 
     def run() -> None:
         try:
-            future.set_result(work.beside(timeout))
+            future.set_result(work())
         except BaseException as error:
             future.set_exception(error)
 
@@ -170,19 +169,17 @@ def async_save(
     return future
 
 
-def _copy_in(target: Any, offset: tuple[int, ...], entry: kinds.TensorStorageMetadata, name: str, metadata: kinds.Metadata, folder: str) -> None:
-    """Fill a local tensor from all stored parts that it shares elements with."""
-    for chunk in entry.chunks:
-        starts = [max(a, b) for a, b in zip(offset, chunk.offsets, strict=True)]
-        ends = [min(a + n, b + m) for a, n, b, m in zip(offset, target.shape, chunk.offsets, chunk.sizes, strict=True)]
-        if any(e <= s for s, e in zip(starts, ends, strict=True)):
-            continue
-        source = _files.read_item(folder, metadata.storage_data[kinds.MetadataIndex(name, tuple(chunk.offsets))]).detach()
-        into = target
-        for d, (s, e) in enumerate(zip(starts, ends, strict=True)):
-            into = into.narrow(d, s - offset[d], e - s)
-            source = source.narrow(d, s - chunk.offsets[d], e - s)
-        into.copy_(source)
+def _copied(value: Any) -> Any:
+    """A state with memory of its own, made now."""
+    if isinstance(value, Tensor):
+        copy = value.detach().clone()
+        part("", copy)[2].data_ptr()
+        return copy
+    if isinstance(value, Mapping):
+        return {key: _copied(v) for key, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(v) for v in value)
+    return deepcopy(value)
 
 
 def load(
@@ -190,44 +187,8 @@ def load(
 ) -> None:
     """Fill a state in place from a folder, whoever wrote it: parts need not be cut as they were. Each process reads what it needs.
 
-    CheckpointException where a name is missing (unless the planner allows partial loading) or a size differs.
+    CheckpointException, on all processes, where on one a name is missing (unless the planner allows partial loading) or a size differs.
     """
-    if _own(planner, LoadPlanner, DefaultLoadPlanner, storage_reader, StorageReader, FileSystemReader, "reader"):
-        reader = storage_reader if storage_reader is not None else FileSystemReader(_named(checkpoint_id))
-        _planned.load(state_dict, reader, checkpoint_id, planner or DefaultLoadPlanner(), process_group, no_dist)
-        return
-    folder = storage_reader.path if storage_reader is not None and checkpoint_id is None else os.fspath(_named(checkpoint_id))
-    metadata = _files.read_metadata(folder)
-    partial = bool(getattr(planner, "allow_partial_load", False))
-    states = states_of(state_dict)
-    flat, paths = _nested.flatten(states)
-    try:
-        with flambeau.no_grad():
-            for name, value in flat.items():
-                entry = metadata.state_dict_metadata.get(name)
-                if entry is None:
-                    if partial:
-                        continue
-                    raise RuntimeError(f"Missing key in checkpoint state_dict: {name}.")
-                if not isinstance(value, Tensor):
-                    if isinstance(entry, kinds.BytesStorageMetadata):
-                        found = _files.read_item(folder, metadata.storage_data[kinds.MetadataIndex(name)])
-                    else:
-                        found = flambeau.empty(tuple(entry.size), dtype=entry.properties.dtype)
-                        _copy_in(found, (0,) * found.ndim, entry, name, metadata, folder)
-                    _nested.put(states, paths[name], found)
-                    continue
-                if isinstance(entry, kinds.BytesStorageMetadata):
-                    raise RuntimeError(f"{name} is a tensor here, and something else in the checkpoint")
-                if tuple(entry.size) != tuple(value.shape):
-                    raise ValueError(f"Size mismatch between saved {tuple(entry.size)} and current: {tuple(value.shape)} for {name}")
-                _, offset, local = part(name, value)
-                _copy_in(local, offset, entry, name, metadata, folder)
-    except (RuntimeError, ValueError, OSError, KeyError) as error:
-        rank = get_rank(process_group) if is_initialized() else 0
-        raise CheckpointException("read", {rank: error}) from error
-    for key, value in state_dict.items():
-        if hasattr(value, "load_state_dict") and hasattr(value, "state_dict"):
-            value.load_state_dict(states[key])
-        else:
-            state_dict[key] = states[key]
+    _own(planner, LoadPlanner, DefaultLoadPlanner, storage_reader, StorageReader, FileSystemReader, "reader")
+    reader = storage_reader if storage_reader is not None else FileSystemReader(_named(checkpoint_id))
+    _planned.load(state_dict, reader, checkpoint_id, planner or DefaultLoadPlanner(), process_group, no_dist)

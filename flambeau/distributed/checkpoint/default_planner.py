@@ -171,6 +171,31 @@ class DefaultLoadPlanner(LoadPlanner):
         return narrowed(tensor, read_item.dest_offsets, read_item.lengths)
 
 
+class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
+    """Fills an empty state with all that a checkpoint holds, or with what is under `keys` (names with dots, whole or from their beginning)."""
+
+    def __init__(self, keys: Any = None, *arguments: Any, **options: Any) -> None:
+        self.keys = keys
+        super().__init__(*arguments, **options)
+
+    def _should_include_key(self, key: str, metadata: kinds.Metadata) -> bool:
+        path = (metadata.planner_data or {}).get(key, (key,))
+        return self.keys is None or key in self.keys or any(".".join(map(str, path[:n])) in self.keys for n in range(1, len(path) + 1))
+
+    def set_up_planner(self, state_dict: Any, metadata: kinds.Metadata | None = None, is_coordinator: bool = False) -> None:
+        """A load begins. AssertionError where the state is not empty, or there is no metadata."""
+        if state_dict:
+            raise AssertionError(f"the state to load into must be empty, as it is built from the checkpoint; it has {list(state_dict)[:4]}")
+        if metadata is None:
+            raise AssertionError("the metadata of a checkpoint is needed to build its state; got None")
+        for name, entry in metadata.state_dict_metadata.items():
+            if self._should_include_key(name, metadata):
+                tensor = isinstance(entry, kinds.TensorStorageMetadata)
+                value = flambeau.empty(tuple(entry.size), dtype=entry.properties.dtype) if tensor else entry
+                _nested.build(state_dict, (metadata.planner_data or {}).get(name, (name,)), value)
+        super().set_up_planner(state_dict, metadata, is_coordinator)
+
+
 def narrowed(tensor: Any, offsets: Any, lengths: Any) -> Any:
     """A box of elements, as a view."""
     for dim, (start, length) in enumerate(zip(offsets, lengths, strict=True)):

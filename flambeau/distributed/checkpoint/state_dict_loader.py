@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau.distributed.checkpoint._planned import fill
 from flambeau.distributed.checkpoint._saving import load
-from flambeau.distributed.several import define as _define
+from flambeau.distributed.checkpoint.default_planner import DefaultLoadPlanner
 
 
 def load_state_dict(
@@ -15,10 +16,8 @@ def load_state_dict(
     load(state_dict, storage_reader=storage_reader, planner=planner, process_group=process_group, no_dist=no_dist)
 
 
-_define(
-    globals(),
-    """
-_load_state_dict(*args, **options) !
-""",
-    "",
-)
+def _load_state_dict(
+    state_dict: Any, storage_reader: Any, process_group: Any = None, coordinator_rank: int = 0, no_dist: bool = False, planner: Any = None
+) -> None:
+    """load() of a state of plain values, to which a planner may add some."""
+    fill(state_dict, storage_reader, None, planner or DefaultLoadPlanner(), process_group, no_dist)
