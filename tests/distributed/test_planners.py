@@ -10,6 +10,8 @@ import flambeau
 from flambeau.distributed import checkpoint
 from tests.distributed.ranks import results
 
+MISSING = ("CheckpointException", [0, 1], ["KeyError", "KeyError"])
+
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_as_pytorch(tmp_path):
@@ -20,6 +22,7 @@ def test_as_pytorch(tmp_path):
     other = results("planners.py", 2, tmp_path, [str(theirs), str(mine)], ours=False)
     for told, by_pytorch in zip(ours, other, strict=True):
         (of_mine,) = by_pytorch.pop("of others")
+        assert told.pop("broadcast to parts") == told["broadcast"][0] and told.pop("broadcast of what is missing") == MISSING
         assert not told.pop("of others") and told == by_pytorch
         assert of_mine == {name: told[name] for name in of_mine}
     # What two ranks of PyTorch wrote, by one process of flambeau.

@@ -35,7 +35,8 @@ def load_sharded_optimizer_state_dict(model_state_dict: Any, optimizer_key: str,
             state[name] = flambeau.empty(tuple(entry.size), dtype=entry.properties.dtype)
         else:
             parameter = model_state_dict.get(path[2]) if len(path) > 2 else None
-            mesh, placements = rows, [Shard(0)]
+            mesh: Any = rows
+            placements: list[Any] = [Shard(0)]
             if isinstance(parameter, DTensor) and tuple(parameter.shape) == tuple(entry.size):
                 mesh, placements = parameter.device_mesh, list(parameter.placements)
             state[name] = zeros(tuple(entry.size), dtype=entry.properties.dtype, device_mesh=mesh, placements=placements)

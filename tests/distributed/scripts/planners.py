@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.format_utils import BroadcastingTorchSaveReader, DynamicMetaLoadPlanner
 from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
 from torch.distributed.checkpoint.planner import LoadItemType
@@ -229,6 +230,22 @@ moments = load_sharded_optimizer_state_dict({}, "optimizer", dcp.FileSystemReade
 cut = moments["optimizer"]["state"]["w"]["exp_avg"]
 cut = cut.to_local() if hasattr(cut, "to_local") else cut.local_tensor()
 found["moments"] = [plain(cut), plain(moments["optimizer"]["state"]["v"]["step"]), moments["optimizer"]["param_groups"]]
+if rank == 0:
+    torch.save({"model": {"w": torch.arange(15.0).reshape(5, 3), "b": torch.arange(4.0), "n": 3}}, folder / "one.pt")
+dist.barrier()
+
+
+def one(state):
+    """A state from the file that rank 0 reads."""
+    dcp.load(state, storage_reader=BroadcastingTorchSaveReader(), planner=DynamicMetaLoadPlanner(), checkpoint_id=folder / "one.pt")
+    return state
+
+
+whole = one({"model": {"w": torch.zeros(5, 3), "b": torch.zeros(4)}})
+found["broadcast"] = [plain(whole["model"]["w"]), plain(whole["model"]["b"])]
+if not others:  # PyTorch hangs in the first of these
+    found["broadcast to parts"] = plain(one({"model": state(0)["model"]})["model"]["w"])
+    found["broadcast of what is missing"] = failures(lambda: one({"z": torch.zeros(2)}))
 absent = folder / "files" if rank == 0 else folder / "nothing"
 for name, call in {
     "missing": lambda: dcp.load({"model": {"z": torch.zeros(4)}}, checkpoint_id=folder / "files", planner=Own()),
