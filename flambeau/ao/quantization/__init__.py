@@ -60,5 +60,9 @@ from flambeau.ao.quantization.table_codes import Linear4bit, Linear8bit, dequant
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("backend_config", "fx", "quantize_fx"):
+        import importlib
+
+        return importlib.import_module(f"flambeau.ao.quantization.{name}")
     why = f"module 'torch.ao.quantization' has no attribute {name!r} in flambeau"
     raise AttributeError(why, name=name, obj=sys.modules[__name__])
