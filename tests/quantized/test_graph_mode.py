@@ -247,7 +247,7 @@ def _odd(t: Any) -> Any:
             z = F.relu(y) - y  # a difference has no operation of integers
             z = self.block(self.conv(z)) * 0.5
             z = F.avg_pool2d(z, 3, 1, 1)
-            return self.end(t.cat((z, y.relu()), 1).view(x.size(0), -1))
+            return self.end(t.cat((z, y.relu()), 1).reshape(x.size(0), -1))
 
     return Odd()
 

@@ -43,7 +43,8 @@ class Converter:
     def __init__(self, model: GraphModule, observed: Observed) -> None:
         self.model, self.graph, self.observed = model, model.graph, observed
         self.modules: dict[str, Any] = dict(model.named_modules(remove_duplicate=False))
-        self.floats: dict[str, Any] = {}  # modules by name that were converted, as they were
+        called = [node.target for node in self.graph.nodes if node.op == "call_module"]
+        self.several = {name for name in called if called.count(name) > 1}
         self.watchers: dict[Node, Any] = {}  # of nodes that quantize
 
     def run(self) -> GraphModule:
@@ -145,18 +146,15 @@ class Converter:
 
     # -- modules -----------------------------------------------------------------------------------------------------
     def _put(self, node: Node, make: Callable[[Any], Any]) -> None:
-        """Exchange the module that a node calls; where another node has exchanged it already, this one gets one of its own."""
+        """Exchange the module that a node calls; where others call it too, this node gets one of its own."""
         name = node.target
-        if name in self.floats:
-            made = make(self.floats[name])
-            name = self._free(f"{name}_")
+        made = make(self.modules[name])
+        if name in self.several:
+            name = node.target = self._free(f"{name}_")
             self.model.add_module(name, made)
         else:
-            self.floats[name] = self.modules[name]
-            made = make(self.floats[name])
             owner, _, last = name.rpartition(".")
             setattr(self.modules[owner], last, made)
-        node.target = name
         self.modules[name] = made
 
     def _dynamic(self, node: Node) -> None:
