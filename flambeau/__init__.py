@@ -390,7 +390,7 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _LAZY_NAMES:
         found = globals()[name] = getattr(importlib.import_module(_LAZY_NAMES[name]), name)
-        _guard("", {name: found})
+        _guard("", {name: found}, underscored=True)
         _document("torch", {name: found})
         return found
     if name.startswith("__"):

@@ -259,7 +259,7 @@ def isfinite(input: Tensor) -> Tensor:
         return prim.bitwise_and(*parts)
     if input.dtype in dtypes.FLOATS8:  # there are formats without infinities
         input = convert(input, dtypes.float32)
-    return prim.lt(prim.abs(input), float("inf")) if input.dtype.is_floating_point else prim.eq(input, input)
+    return prim.lt(prim.abs(input), float("inf")) if input.dtype.is_floating_point else _everywhere(input, True)
 
 
 @operation(method=True, out=True)

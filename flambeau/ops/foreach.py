@@ -15,6 +15,15 @@ BINARY = "add sub mul div maximum minimum clamp_max clamp_min pow lerp copy".spl
 TERNARY = "addcmul addcdiv lerp".split()
 
 
+def check_tensors(function: str, tensors: Any) -> None:
+    """TypeError unless `tensors`, the first argument of `function`, is a list or tuple of tensors."""
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError(f"{function}(): argument 'self' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+    for i, x in enumerate(tensors):
+        if not hasattr(x, "_meta"):
+            raise TypeError(f"{function}(): expected Tensor as element {i} in argument 'self' (position 1), but got {type(x).__name__}")
+
+
 def _lists(name: str, first: Sequence[Any], others: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     """The arguments of each tensor's call: lists go along, anything else is given to all."""
     columns = []
@@ -32,6 +41,7 @@ def _function(name: str, method: str) -> Any:
     """`_foreach_name`: the results as a list, or None for the in-place form."""
 
     def call(self: Sequence[Any], *others: Any, **keywords: Any) -> Any:
+        check_tensors(f"_foreach_{name}", self)
         if not self:
             raise RuntimeError(f"_foreach_{name}: Tensor list must have at least one tensor.")
         if name.rstrip("_") in ("addcmul", "addcdiv") and len(others) == 3:  # the scalars, by position
@@ -49,12 +59,14 @@ def _function(name: str, method: str) -> Any:
 
 def _zero(self: Sequence[Any]) -> None:
     """Set the elements of each tensor to 0."""
+    check_tensors("_foreach_zero_", self)
     for x in self:
         x.zero_()
 
 
 def _norm(self: Sequence[Any], ord: Any = 2, dtype: Any = None) -> tuple[Any, ...]:
     """The vector norm of each tensor."""
+    check_tensors("_foreach_norm", self)
     return tuple([x.norm(ord, dtype=dtype) for x in self])
 
 

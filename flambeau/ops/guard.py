@@ -321,13 +321,14 @@ _REFUSED = frozenset(("warn", "_getframe", "currentframe", "f_back"))  # they lo
 _guarded: dict[FunctionType, Guarded] = {}
 
 
-def guard(space: str, members: Mapping[str, Any]) -> None:
+def guard(space: str, members: Mapping[str, Any], underscored: bool = False) -> None:
     """Guard the public functions of a namespace, or the methods of a class; `space`: what their names begin with ("nn.functional", "").
 
+    `underscored`: those whose names begin with an underscore, too.
     Of the classes in a namespace the constructors and public methods are guarded; `nn.Module.__call__` does it for their forwards.
     """
     for name, member in list(members.items()):
-        if name.startswith("_") and name not in (_SPECIAL if not space else ("__init__",)):
+        if name.startswith("_") and not underscored and name not in (_SPECIAL if not space else ("__init__",)):
             continue  # a container's KeyError is what a program waits for
         if type(member) is FunctionType:
             if member not in _guarded and _suits(member):

@@ -53,15 +53,29 @@ def segment_reduce(
     start = _EMPTY[reduce] if initial is None else initial
     shape = (*data.shape[:axis], segments + 1, *data.shape[axis + 1 :])
     base = torch.full(shape, (initial or 0.0) if reduce == "mean" else start, dtype=data.dtype)
-    if reduce in ("max", "min") and initial is not None:  # a tie with it is the data's, as its gradient is
-        base = base.fill_(_EMPTY[reduce])
-        found = base.scatter_reduce(axis, owner, data, _SCATTER[reduce]).narrow(axis, 0, segments)
-        return torch.where(found < start if reduce == "max" else found > start, start, found)
+    if reduce in ("max", "min"):
+        return _extremes(data, axis, owner, segments, reduce, shape, start)
     if reduce != "mean":
         return base.scatter_reduce(axis, owner, data, _SCATTER[reduce]).narrow(axis, 0, segments)
     total = base.scatter_reduce(axis, owner, data, "sum").narrow(axis, 0, segments)
     counts = lengths.reshape(*lengths.shape, *[1] * (data.ndim - axis - 1)).expand(total.shape)
     return torch.where(counts > 0, total / counts.clamp(min=1), start)
+
+
+def _extremes(data: Tensor, axis: int, owner: Tensor, segments: int, reduce: str, shape: tuple[int, ...], start: float) -> Tensor:
+    """The largest or least entries of segments. Entries that are equal share a gradient: with one another, not with the value `start`."""
+
+    def collected(source: Tensor, neutral: float, how: str) -> Tensor:
+        base = torch.full(shape, neutral, dtype=data.dtype)
+        return base.scatter_reduce(axis, owner, source, how).narrow(axis, 0, segments)
+
+    lost = data.isnan() if data.requires_grad else None  # a NaN is the result of its segment, whose gradient goes to its NaNs
+    found = collected(data if lost is None else data.masked_fill(lost, _EMPTY[reduce]), _EMPTY[reduce], _SCATTER[reduce])
+    found = torch.where(found < start if reduce == "max" else found > start, start, found)
+    if lost is None:
+        return found
+    number = collected(lost.to(data.dtype), 0.0, "sum")
+    return torch.where(number > 0, collected(torch.where(lost, data, 0.0), 0.0, "sum") / number.clamp(min=1), found)
 
 
 _segment_reduce = segment_reduce  # the name under which it began, which packages still use

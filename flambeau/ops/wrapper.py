@@ -200,7 +200,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     ]
     scope["step_"] = None
     lists = [
-        f"    if len({names[0]}) >= FEWEST_ and tr_.__class__ is TRACE_ and {names[0]}.__class__ in (list, tuple):",
+        f"    if tr_.__class__ is TRACE_ and {names[0]}.__class__ in (list, tuple) and len({names[0]}) >= FEWEST_:",
         f"        t_ = collected_(tr_, OP, {', '.join(names)})",
         "        if t_ is not None: return t_",
     ]
@@ -327,6 +327,7 @@ def _stub(*args: Any, **kwargs: Any) -> Any:
 _STUB = _stub.__code__
 
 
+_SCANS = frozenset(("cumsum", "cumprod"))  # in place, PyTorch computes them in their tensor's dtype, bool too
 _TAKES_EXPANDED = frozenset(("masked_fill", "index_fill"))  # whose in-place forms write to expanded tensors
 
 # Operations in autocast's lists (amp/lists.py) that have an in-place form, which autocast leaves alone.
@@ -383,6 +384,8 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
     source = [f"def {name.replace('.', '_')}({head}):", *named_otherwise]
     if op.name == "abs":
         source.append(f"    if {first}.is_complex(): raise RuntimeError('In-place abs is not supported for complex tensors: the result is real; use abs')")
+    if op.name in _SCANS:  # in the dtype of what they write
+        source.append(f"    if dtype is None and {first}.__class__ is T_ and not {first}.dtype.category: dtype = {first}.dtype")
     if function is op.function:  # what `replace` does, where the edge is known
         single = ("tensor", "tensor?", "operand", "operand?", "exponent")
         read = [n for n, kind in zip(op.names, op.kinds, strict=True) if n != first and kind in single]

@@ -24,7 +24,10 @@ def make_tensor(
     """
     torch.device(device)
     first = shape[0] if shape else ()
-    sizes = sizes_of((first,) if len(shape) == 1 else shape)
+    try:
+        sizes = sizes_of((first,) if len(shape) == 1 else shape)
+    except TypeError as error:
+        raise TypeError(f"make_tensor(): argument 'shape' (position 1) must be tuple of ints: {error}") from None
     if not isinstance(dtype, Dtype):
         raise TypeError(f"The requested dtype '{dtype}' is not supported by torch.testing.make_tensor().")
     if noncontiguous and memory_format is not None:

@@ -15,6 +15,7 @@ import torch
 
 import flambeau
 from flambeau.ops.signatures import accepts
+from flambeau.torch_names import inner_names
 from tests.errors.calls import Scope, table, wrong_calls
 from tests.errors.outcome import outcome
 
@@ -88,7 +89,7 @@ def lines() -> list[str]:
         theirs, ours = (_place(module, space) for module in (torch, flambeau))
         for name in dir(theirs):
             function = getattr(theirs, name, None)
-            hidden = (name.startswith("_") and not name.startswith("__")) or name in _OTHERS
+            hidden = (name.startswith("_") and not name.startswith("__") and name not in vars(inner_names)) or name in _OTHERS
             if hidden or not isinstance(function, _BUILT_IN) or not callable(getattr(ours, name, None)):
                 continue
             base = name if prefix + name not in schemas else prefix + name

@@ -52,6 +52,9 @@ CASES: dict[str, tuple[Any, type[Exception], tuple[str, ...]]] = {
     "a constructor": (lambda m: m.nn.Linear("a", 2), TypeError, ("empty", "size", "str")),
     "an optimizer": (lambda m: m.optim.SGD(5), TypeError, ("SGD", "params=5")),
     "grad mode": (lambda m: m.set_grad_enabled(m.ones(2)), TypeError, ("set_grad_enabled", "enabled", "bool")),
+    "no tensor below": (lambda m: m._softmax_backward_data(m.ones(2), 0, 0, m.float32), TypeError, ("_softmax_backward_data", "output", "int")),
+    "no dtype below": (lambda m: m._softmax_backward_data(m.ones(2), m.ones(2), 0, 3), TypeError, ("_softmax_backward_data", "input_dtype", "int")),
+    "odd sizes": (lambda m: m.testing.make_tensor((object(),), dtype=m.float32, device="cpu"), TypeError, ("make_tensor", "shape", "object")),
     "a generator": (lambda m: m.ones(2).normal_(generator=m.nn.ReLU()), TypeError, ("normal_", "generator", "ReLU")),
 }  # fmt: skip
 
