@@ -204,7 +204,8 @@ class TorchFunctionMode:
 
     def __enter__(self) -> Any:
         before = list(dispatch.state.modes)
-        self._stubs = instrument.everything()
+        if "_stubs" not in self.__dict__:
+            self._stubs = instrument.everything()
         self._stubs.__enter__()
         try:
             dispatch.state.modes.append(self)

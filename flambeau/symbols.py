@@ -47,7 +47,7 @@ def _terms(x: Any) -> Terms:
     return {(): x} if x else {}
 
 
-_SIZES: Final[list[Expr]] = []  # the symbols, by number
+_SIZES: Final[dict[int, Expr]] = {}  # the symbols, by number
 
 
 class TooManyGuards(Exception):
@@ -145,9 +145,10 @@ class Recording:
 
     def size(self, number: int) -> Sym:
         """The symbol of this number."""
-        while len(_SIZES) <= number:
-            _SIZES.append(Expr("size", len(_SIZES)))
-        return _sym(self.sizes[number], _SIZES[number], self)
+        symbol = _SIZES.get(number)
+        if symbol is None:
+            symbol = _SIZES.setdefault(number, Expr("size", number))  # two threads may meet here, and a symbol is one object
+        return _sym(self.sizes[number], symbol, self)
 
     def more(self, values: Sequence[int]) -> list[Sym]:
         """Symbols for numbers that are found out beside the expressions."""

@@ -28,6 +28,7 @@ class _State(threading.local):
     mode: _Mode | None = None
     check_nan = True
     infinite: str | None = None
+    stubs: instrument.everything | None = None
 
 
 _state = _State()
@@ -182,16 +183,12 @@ def is_anomaly_check_nan_enabled() -> bool:
     return _state.check_nan
 
 
-_stubs = instrument.everything()
-
-
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
     """Turn anomaly detection on or off in this thread."""
     must_be("set_anomaly_enabled", "enabled bool", mode)
     must_be("set_anomaly_enabled", "check_nan bool", check_nan)
     if mode and _state.mode is None:
         before = _state.check_nan
-        _stubs.__enter__()
         begun(_begin, lambda: _end(before))
     elif not mode and _state.mode is not None:
         _end(check_nan)
@@ -199,6 +196,8 @@ def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
 
 
 def _begin() -> None:
+    _state.stubs = instrument.everything()
+    _state.stubs.__enter__()
     _state.mode = _Mode()
     dispatch.state.modes.insert(0, _state.mode)
     Function.apply = classmethod(_apply)  # type: ignore[method-assign, assignment]
@@ -208,7 +207,9 @@ def _end(check_nan: bool) -> None:
     mode, _state.mode, _state.check_nan = _state.mode, None, check_nan
     dispatch.state.modes[:] = [m for m in dispatch.state.modes if m is not mode]
     Function.apply = _plain_apply  # type: ignore[method-assign]
-    _stubs.__exit__()
+    if _state.stubs is not None:
+        _state.stubs.__exit__()
+        _state.stubs = None
 
 
 class detect_anomaly:

@@ -111,7 +111,8 @@ def _interpret(program: ExportedProgram, known: dict[Call, Any], fragment: Fragm
                 raise
             except Exception as error:
                 hint = "; it draws random numbers or has values of its own: export the model in eval mode" if "was not given to it" in str(error) else ""
-                raise BuildError(f"{call.name} = {call.target}(...) cannot be planned ahead of time: {type(error).__name__}: {error}{hint}") from error
+                given = ", ".join([*map(str, call.args), *[f"{k}={v}" for k, v in call.kwargs.items()]])
+                raise BuildError(f"{call.name} = {call.target}({given}) cannot be planned ahead of time: {type(error).__name__}: {error}{hint}") from error
         elif call.op == "get_attr":
             raise BuildError(f"the graph has a sub-module or constant {call.target} that is no input of it; export the model again")
     results = []

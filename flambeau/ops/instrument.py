@@ -7,14 +7,16 @@ While no subclass, duck type or mode is there, no function has a stub, and a cal
 from __future__ import annotations
 
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any
 
 from flambeau.as_torch import is_ours, under_flambeau
 from flambeau.ops import dispatch
 from flambeau.ops.guard import handing, settle
-from flambeau.trace.while_set import begun
+from flambeau.trace.while_set import begun, while_locked
 
 # The modules whose functions can be overridden. Of `torch.nn` the functions are in nn.functional and nn.init.
 NAMESPACES = (
@@ -52,32 +54,50 @@ IGNORED = frozenset(
 )
 
 
-class Entry:
-    """One function with a stub: what it was, as a function of its own."""
+Choice = Callable[[Callable[..., Any], FrameType], Callable[..., Any]]
 
-    __slots__ = ("lazy", "original", "public")
+
+class Entry:
+    """One function with a stub: what it was, as a function of its own, and who wants the stub.
+
+    `asks`: modes and arguments are asked. `choose`: gives what is called in the place of `original` by a caller (ops/placing.py), or None.
+    """
+
+    __slots__ = ("asks", "choose", "lazy", "original", "public", "stub")
 
     def __init__(self, public: FunctionType) -> None:
         self.public = public
+        self.asks = False
+        self.choose: Choice | None = None
         settle(public)
         self.original = FunctionType(public.__code__, public.__globals__, public.__name__, public.__defaults__, public.__closure__)
         self.original.__kwdefaults__ = public.__kwdefaults__
         self.original.__dict__.update(public.__dict__)  # its signature is in there
         self.lazy = public.__globals__.get("target_") is public  # a wrapper whose source is compiled at its first call
-        if self.lazy:
-            public.__globals__["target_"] = self.original
-        public.__code__ = handing(self, public.__code__)
+        self.stub = handing(self, public.__code__)
+
+    def give(self) -> None:
+        """Exchange the function's code for the stub, if it is not there."""
+        if self.public.__code__ is not self.stub:
+            if self.lazy:
+                self.public.__globals__["target_"] = self.original
+            self.public.__code__ = self.stub
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not _wanted["all"]:  # no mode: what follows is most calls, which nobody wants to answer
-            plain = dispatch.PLAIN
+        plain: Callable[..., Any] = self.original
+        if self.choose is not None:
+            plain = self.choose(plain, sys._getframe(2))
+        if not self.asks:
+            return plain(*args, **kwargs)
+        if not _all[0]:  # no mode: what follows is most calls, which nobody wants to answer
+            known = dispatch.PLAIN
             for a in args if not kwargs else (*args, *kwargs.values()):
                 cls = a.__class__
-                if cls not in plain and not ((cls is tuple or cls is list) and all(b.__class__ in plain for b in a)):
+                if cls not in known and not ((cls is tuple or cls is list) and all(b.__class__ in known for b in a)):
                     break
             else:
-                return self.original(*args, **kwargs)
-        return dispatch.dispatch(self.public, self.original, args, kwargs)
+                return plain(*args, **kwargs)
+        return dispatch.dispatch(self.public, plain, args, kwargs)
 
     def restore(self) -> None:
         """The function as it was."""
@@ -87,8 +107,37 @@ class Entry:
         self.public.__code__ = self.original.__code__
 
 
+# Stubs are given and taken by one thread at a time. What is interrupted is finished by the next block: an `everything` that never came to its end is
+# counted only as long as its object lives, and `_all` is True only when every function has its stub.
+_changing = threading.RLock()
 _entries: dict[FunctionType, Entry] = {}
-_wanted = {"functions": False, "all": 0}
+_blocks: weakref.WeakKeyDictionary[everything, int] = weakref.WeakKeyDictionary()  # how often each has been entered
+_all = [False]
+_functions = [False]  # stubs in the functions that are no operations, for good
+
+
+def entry(function: FunctionType) -> Entry:
+    """The stub of a function, which it is given if it has none."""
+    return while_locked(_changing, _entry, function)  # type: ignore[no-any-return]
+
+
+def _entry(function: FunctionType) -> Entry:
+    found = _entries.get(function)
+    if found is None:
+        found = _entries[function] = Entry(function)
+    found.give()  # what was interrupted here, or in `_drop`, is in the table, and may have no stub
+    return found
+
+
+def drop(found: Entry) -> None:
+    """Take a stub away that nobody wants."""
+    while_locked(_changing, _drop, found)
+
+
+def _drop(found: Entry) -> None:
+    if not found.asks and found.choose is None and _entries.get(found.public) is found:
+        found.restore()
+        del _entries[found.public]
 
 
 def overridable(operations: bool = True, creation: bool = False) -> Iterator[tuple[str, str, FunctionType]]:
@@ -130,39 +179,54 @@ def _tensor_methods() -> Iterator[FunctionType]:
 
 def functions() -> None:
     """Stubs, from now on, in the functions that are no operations: operations' wrappers find out by themselves."""
-    if not _wanted["functions"]:
-        _wanted["functions"] = True
+    if not _functions[0]:
         for _, _, function in overridable(operations=False):
-            if function not in _entries:
-                _entries[function] = Entry(function)
+            entry(function).asks = True
+        _functions[0] = True
 
 
-def _exchange_all() -> None:
+def _ask_all() -> None:
     for _, _, function in overridable(creation=True):
-        if function not in _entries:
-            _entries[function] = Entry(function)
+        _entry(function).asks = True
     for function in _tensor_methods():
-        if function not in _entries:
-            _entries[function] = Entry(function)
+        _entry(function).asks = True
+    _all[0] = True
+
+
+def _ask_fewer() -> None:
+    _all[0] = False
+    kept = {function for _, _, function in overridable(operations=False)} if _functions[0] else set()
+    for found in list(_entries.values()):
+        if found.public not in kept:
+            found.asks = False
+            _drop(found)
 
 
 class everything:
-    """A block in which every public function and every method of Tensor has a stub."""
+    """A block in which every public function and every method of Tensor has a stub. An object may be entered several times."""
 
     def __enter__(self) -> None:
-        _wanted["all"] += 1
-        if _wanted["all"] == 1:
-            begun(_exchange_all, self.__exit__)
+        while_locked(_changing, self._enter)
 
     def __exit__(self, *_: Any) -> None:
-        _wanted["all"] -= 1
-        if _wanted["all"] == 0:
-            kept = {function for _, _, function in overridable(operations=False)} if _wanted["functions"] else set()
-            for function in [f for f in _entries if f not in kept]:
-                _entries.pop(function).restore()
+        while_locked(_changing, self._exit)
+
+    def _enter(self) -> None:
+        _blocks[self] = _blocks.get(self, 0) + 1
+        if not _all[0]:
+            begun(_ask_all, self._exit)
+
+    def _exit(self) -> None:
+        left = _blocks.get(self, 1) - 1
+        if left:
+            _blocks[self] = left
+        else:
+            _blocks.pop(self, None)
+        if not _blocks:
+            _ask_fewer()
 
 
 def original(function: Callable[..., Any]) -> Callable[..., Any]:
     """What a function does by itself, whoever wants to be asked."""
-    entry = _entries.get(function)  # type: ignore[call-overload]
-    return function if entry is None else entry.original
+    found = _entries.get(function)  # type: ignore[call-overload]
+    return function if found is None else found.original

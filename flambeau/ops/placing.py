@@ -6,14 +6,14 @@ argument `device`; else they are as they are, and cost what they cost. What flam
 
 from __future__ import annotations
 
-import sys
 import threading
-from types import FunctionType
+from collections.abc import Callable
+from types import FrameType, FunctionType
 from typing import Any, Final
 
 from flambeau.as_torch import under_flambeau
 from flambeau.devices import CPU, Device, check, on_blocks
-from flambeau.ops.instrument import Entry
+from flambeau.ops import instrument
 from flambeau.trace.recorder import Fragment, local
 from flambeau.trace.while_set import begun
 
@@ -36,22 +36,19 @@ class _Places(threading.local):
 
 _places = _Places()
 _default: list[Device | None] = [None]  # of set_default_device, for all threads
-_entries: dict[FunctionType, _Placed] = {}
 _wanted = [0]  # blocks and defaults that ask for another device than the CPU
 
 
-class _Placed(Entry):
-    """A function that makes tensors, while a device is asked for."""
+def _choose(original: Callable[..., Any], caller: FrameType) -> Callable[..., Any]:
+    """What a function that makes tensors is for a caller while a device is asked for: itself, with the argument `device` filled in."""
+    device = current()
+    if device is None or isinstance(local.trace, Fragment) or under_flambeau(caller.f_globals.get("__name__", "")).startswith(_INNER):
+        return original
 
-    __slots__ = ()
+    def there(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **(kwargs if kwargs.get("device") is not None else {**kwargs, "device": device}))
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        device = current()
-        if device is not None and kwargs.get("device") is None and not isinstance(local.trace, Fragment):
-            caller = under_flambeau(sys._getframe(2).f_globals.get("__name__", ""))
-            if not caller.startswith(_INNER):
-                kwargs = {**kwargs, "device": device}
-        return self.original(*args, **kwargs)
+    return there
 
 
 def current() -> Device | None:
@@ -76,10 +73,12 @@ def _want(change: int) -> None:
     _wanted[0] = before + change
     if not before and _wanted[0]:
         for function in constructors():
-            _entries[function] = _Placed(function)
+            instrument.entry(function).choose = _choose
     elif before and not _wanted[0]:
-        for function in list(_entries):
-            _entries.pop(function).restore()
+        for function in constructors():
+            placed = instrument.entry(function)
+            placed.choose = None
+            instrument.drop(placed)
 
 
 def enter(device: Device) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 
@@ -33,6 +34,19 @@ def while_switched(switch: Callable[[Any], None], before: Any, value: Any, funct
         return result
     except BaseException:
         surely(switch, before)
+        raise
+
+
+def while_locked(lock: Any, function: Callable[..., Any], /, *args: Any) -> Any:
+    """`function(*args)` while this thread has the lock (an RLock), which it has not afterwards: a `with` that is interrupted at its end keeps it."""
+    try:
+        lock.acquire()
+        result = function(*args)
+        lock.release()
+        return result
+    except BaseException:
+        with suppress(RuntimeError):  # it was not acquired yet, or is released already
+            lock.release()
         raise
 
 

@@ -25,7 +25,8 @@ class TorchDispatchMode:
 
     def __enter__(self) -> Any:
         modes, stack = list(dispatch.state.modes), list(below.modes.stack)
-        self._stubs = instrument.everything()
+        if "_stubs" not in self.__dict__:
+            self._stubs = instrument.everything()
         self._stubs.__enter__()
         try:
             below.modes.stack.append(self)
