@@ -5,32 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import flambeau as torch
 from flambeau.optim.optimizer import Optimizer, ParamsT, Tensor
 
 Evaluate = Callable[[float], tuple[float, Tensor]]
+_STATE = ("d", "t", "old_dirs", "old_stps", "ro", "H_diag", "prev_flat_grad", "prev_loss")
 
 
 def cubic_minimum(x1: float, f1: float, g1: float, x2: float, f2: float, g2: float, bounds: tuple[float, float] | None = None) -> float:
     """The minimiser of the cubic through two points with given slopes, inside bounds (Nocedal and Wright, 3.59)."""
     low, high = bounds if bounds is not None else (min(x1, x2), max(x1, x2))
-    d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
-    square = d1**2 - g1 * g2
-    if square < 0:
-        return (low + high) / 2.0
-    d2 = square**0.5
-    if x1 <= x2:
-        x = x2 - (x2 - x1) * ((g2 + d2 - d1) / (g2 - g1 + 2 * d2))
-    else:
-        x = x1 - (x1 - x2) * ((g1 + d2 - d1) / (g1 - g2 + 2 * d2))
-    return min(max(x, low), high)
+    g1, g2, width = np.float64(g1), np.float64(g2), np.float64(x1 - x2)
+    with np.errstate(all="ignore"):  # infinities and NaN, as tensors have them: a search that diverges must come to its end
+        d1 = g1 + g2 - 3 * (f1 - f2) / width
+        square = d1**2 - g1 * g2
+        if not square >= 0:
+            return (low + high) / 2.0
+        d2 = square**0.5
+        x = x2 + width * ((g2 + d2 - d1) / (g2 - g1 + 2 * d2)) if x1 <= x2 else x1 - width * ((g1 + d2 - d1) / (g1 - g2 + 2 * d2))
+    return float(min(max(x, low), high))
 
 
 def strong_wolfe(
     evaluate: Evaluate, t: float, d_norm: float, f: float, g: Tensor, slope: float, d: Tensor, tolerance: float,
-    c1: float = 1e-4, c2: float = 0.9, most: int = 25,
+    c1: float = 1e-4, c2: float = 0.9, *, most: int,
 ) -> tuple[float, Tensor, float, int]:  # fmt: skip
-    """(loss, gradient, step, evaluations) at a step along d that meets the strong Wolfe conditions."""
+    """(loss, gradient, step, evaluations) at a step along d that meets the strong Wolfe conditions, or the best of 1 + `most` steps."""
     f_new, g_new = evaluate(t)
     count = 1
     slope_new = float(g_new.dot(d))
@@ -94,6 +96,12 @@ def strong_wolfe(
     return best[1], best[2], best[0], count
 
 
+def _flat(gradient: Tensor) -> Tensor:
+    """A gradient as a vector of real numbers, complex ones as pairs."""
+    dense = gradient.to_dense() if gradient.is_sparse else gradient
+    return (torch.view_as_real(dense) if dense.is_complex() else dense).reshape(-1)
+
+
 class LBFGS(Optimizer):
     """Quasi-Newton steps from the last `history_size` changes; `step` needs a closure that computes loss and gradients."""
 
@@ -117,13 +125,13 @@ class LBFGS(Optimizer):
         self._params = self.param_groups[0]["params"]
 
     def _gradient(self) -> Tensor:
-        return torch.cat([
-            (torch.zeros_like(p, requires_grad=False) if p.grad is None else p.grad).reshape(-1) for p in self._params
-        ])  # fmt: skip
+        return torch.cat([_flat(torch.zeros_like(p, requires_grad=False) if p.grad is None else p.grad) for p in self._params])
 
     def _move(self, start: list[Tensor], t: float, d: Tensor) -> None:
         at = 0
         for p, x in zip(self._params, start, strict=True):
+            if p.is_complex():
+                p, x = torch.view_as_real(p), torch.view_as_real(x)
             p.copy_(x + d[at : at + p.numel()].view_as(p) * t)
             at += p.numel()
 
@@ -147,6 +155,8 @@ class LBFGS(Optimizer):
             gradient = self._gradient()
             if float(gradient.abs().max()) <= group["tolerance_grad"]:
                 return original
+            for name in _STATE:  # all at once, in PyTorch's order
+                state.setdefault(name, None)
             iterations = 0
             while iterations < group["max_iter"]:
                 iterations += 1
@@ -156,6 +166,7 @@ class LBFGS(Optimizer):
                 previous_loss = loss
                 size = float(gradient.abs().sum())
                 t = min(1.0, 1.0 / size) * group["lr"] if state["n_iter"] == 1 else group["lr"]
+                state["d"], state["t"] = d, t  # also where there is no way down: the next step's change is told by them
                 slope = float(gradient.dot(d))
                 if slope > -group["tolerance_change"]:
                     break
@@ -176,11 +187,12 @@ class LBFGS(Optimizer):
                         self._move(start, 0.0, d)
                         return value, slope_vector
 
-                    loss, gradient, t, used = strong_wolfe(along, t, float(d.abs().max()), loss, gradient, slope, d, group["tolerance_change"])
+                    left = max(group["max_eval"] - evaluations, 0)
+                    loss, gradient, t, used = strong_wolfe(along, t, float(d.abs().max()), loss, gradient, slope, d, group["tolerance_change"], most=left)
                     self._move(start, t, d)
                 else:
                     raise RuntimeError("only 'strong_wolfe' is supported")
-                state["d"], state["t"] = d, t
+                state["t"] = t
                 evaluations += used
                 state["func_evals"] += used
                 if evaluations >= group["max_eval"] or float(gradient.abs().max()) <= group["tolerance_grad"]:
