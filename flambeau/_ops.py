@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flambeau.operator_schema import FunctionSchema
 
 
 class _Watch(threading.local):
@@ -39,6 +43,18 @@ class OpOverload:
     @property
     def _qualified_op_name(self) -> str:
         return self.name()
+
+    @cached_property
+    def _schema(self) -> FunctionSchema:
+        """What it takes and gives, writes to and is a view of. RuntimeError if nobody has said."""
+        from flambeau.export.schemas import text
+        from flambeau.operator_schema import parse_schema
+
+        name = self._overloadpacket._qualified_op_name
+        known = text(self._overloadpacket.__name__, self._overloadname) if self.namespace == "aten" else getattr(self._function, "_schema", "")
+        if not known:
+            raise RuntimeError(f"{self}: no schema of this operator is known")
+        return parse_schema(f"{name}{'' if self._overloadname == 'default' else '.' + self._overloadname}{known[known.index('(') :]}")
 
     def __str__(self) -> str:
         return f"{self._overloadpacket}.{self._overloadname}"

@@ -1,13 +1,15 @@
-"""torch.library: operators of one's own: a decorator that keeps the function, as functions run as they are here."""
+"""torch.library: operators of one's own: their functions by dispatch key, without values, their gradients and batching rules; `opcheck`."""
 
 from __future__ import annotations
 
-import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any
+from typing import Any, Final
+
+from flambeau.operator_schema import infer_schema as infer_schema
+from flambeau.operator_shapes import get_ctx as get_ctx
 
 _registered: dict[str, Any] = {}
 
@@ -20,34 +22,88 @@ class Tag(Enum):
     nondeterministic_bitwise, nondeterministic_seeded, out, out_variant, pointwise, pt2_compliant_tag, reduction, view_copy = range(12, 20)
 
 
+_CHECKS: Final = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 _KERNELS = ("", "CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "default")  # of dispatch keys, those of the operator's function here
 _excluded = threading.local()  # names of keys inside _ExcludeDispatchKeyGuard, and operators whose Autograd kernel is running
 
 
 class CustomOpDef:
-    """An operator: its name, its function for the CPU, and the functions for autograd and autocast that call it.
+    """An operator: its schema, its function for the CPU, that for tensors without values, and the functions for autograd and autocast that call it.
 
-    What is registered for tracing is accepted, `register_autograd` makes it a torch.autograd.Function.
+    What `custom_op` makes is `opaque`: gradients do not look into its function, they are what `register_autograd` says. Where operators are seen
+    (a `__torch_dispatch__`, fake tensors), it is seen as one; without values its function is not run, but that of `register_fake`.
     """
 
-    def __init__(self, name: str, fn: Callable[..., Any] | None, schema: str = "") -> None:
+    def __init__(self, name: str, fn: Callable[..., Any] | None, schema: str = "", opaque: bool = False) -> None:
         self._name = name
         self._schema = schema
+        self._opaque = opaque
         self._fn: Callable[..., Any] = self._none if fn is None else fn
         self._call: Callable[..., Any] = self._fn
+        self._keys: set[str] = {"CPU", "Autograd"} if opaque else set()  # dispatch keys that have a function
+        self._fake: Callable[..., Any] | None = None
         self._outer: dict[str, Callable[..., Any]] = {}  # by "Autograd", "AutocastCPU"
         self._backward: Callable[..., Any] | None = None
         self._setup_context: Callable[..., Any] | None = None
         self._vmap: Callable[..., Any] | None = None
         self.__name__ = getattr(fn, "__name__", name)
         self.__doc__ = fn.__doc__
+        if opaque:
+            self._made()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._composite:
+            return self._fn(*args, **kwargs)
+        from flambeau.ops import below
+
+        if below.modes.stack or below.dispatched((*args, *kwargs.values())):
+            return below.offer(self._opoverload, args, kwargs)
+        if any(getattr(a, "is_meta", False) for a in (*args, *kwargs.values())):
+            return self.without_values(args, kwargs)
         for key, function in self._outer.items():
             if key not in _skipped() and (self._name, key) not in _skipped() and (key == "Autograd" or _autocast()):
                 with excluding(key if key != "Autograd" else (self._name, key)):
                     return function(*args, **kwargs)
         return self._call(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<CustomOpDef({self._name})>"
+
+    @property
+    def _composite(self) -> bool:
+        """Whether it is but the operators that its function calls."""
+        return "CompositeImplicitAutograd" in self._keys
+
+    @property
+    def _opoverload(self) -> Any:
+        """`torch.ops.space.name.default`."""
+        from flambeau._ops import ops
+
+        space, _, name = self._name.partition("::")
+        name, _, overload = name.partition(".")
+        return getattr(getattr(getattr(ops, space), name), overload or "default")
+
+    def without_values(self, args: Any, kwargs: Any) -> Any:
+        """The result for tensors without values, by the function of `register_fake`; that of an operator that only writes is None.
+
+        RuntimeError if there is none for an operator of `custom_op`, NotImplementedError for one of `define`.
+        """
+        if self._fake is not None:
+            return self._fake(*args, **kwargs)
+        if "CompositeExplicitAutograd" in self._keys:
+            return self._fn(*args, **kwargs)
+        if self._opaque:
+            schema = self._opoverload._schema
+            if schema.is_mutable and not schema.returns:
+                return None
+            raise RuntimeError(
+                f"There was no fake impl registered for {self!r}. This is necessary for torch.compile/export/fx tracing to work. "
+                f"Please use `{self.__name__}.register_fake` to add an fake impl."
+            )
+        raise NotImplementedError(
+            f"{self._name}: attempted to run this operator with Meta tensors, but there was no fake impl or Meta kernel registered for this operator; "
+            "register one with torch.library.register_fake"
+        )
 
     def _none(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
@@ -57,17 +113,21 @@ class CustomOpDef:
 
     def _set(self, key: str, fn: Callable[..., Any]) -> None:
         """Keep the function for a dispatch key, as far as there is something here that calls it."""
+        self._keys.add("Autograd" if key == "AutogradCPU" else key)
         if key in _KERNELS:
             self._fn = self._call = fn
-            if self._backward is not None or self._vmap is not None:
+            if self._opaque or self._backward is not None or self._vmap is not None:
                 self._made()
+        elif key == "Meta":
+            self._fake = fn
         elif key in ("Autograd", "AutogradCPU"):
             self._outer["Autograd"] = fn
         elif key == "AutocastCPU":
             self._outer = {"AutocastCPU": fn, **self._outer}
 
     def register_fake(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Accepted: shapes come from the function itself."""
+        """The function that makes results without values, of fake tensors or those of the device meta."""
+        self._set("Meta", fn)
         return fn
 
     def register_kernel(self, device_types: Any, fn: Callable[..., Any] | None = None) -> Any:
@@ -82,8 +142,17 @@ class CustomOpDef:
         return register if fn is None else register(fn)
 
     def register_autograd(self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None) -> None:
-        """Gradients by `backward(ctx, *grads)`, after `setup_context(ctx, inputs, output)`."""
+        """Gradients by `backward(ctx, *grads)`, after `setup_context(ctx, inputs, output)`.
+
+        Where the schema has arguments by name only: `setup_context(ctx, inputs, keyword_only_inputs, output)`. RuntimeError for an operator that writes.
+        """
+        if self._schema and self._opoverload._schema.is_mutable:
+            raise RuntimeError(
+                f"Cannot register autograd formula for non-functional operator {self!r} with schema {self._opoverload._schema}. "
+                "Please create a functional operator and register an autograd formula for that."
+            )
         self._backward, self._setup_context = backward, setup_context
+        self._keys.add("Autograd")
         self._made()
 
     def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:
@@ -119,40 +188,31 @@ class CustomOpDef:
 
     def _made(self) -> None:
         """Make the torch.autograd.Function that has the registered gradient and batching rule."""
-        from flambeau.autograd.function import Function
+        from flambeau.operator_gradients import differentiable
 
-        setup = self._setup_context
-
-        class Made(Function):
-            forward = staticmethod(self._fn)
-
-            @staticmethod
-            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-                if setup is not None:
-                    setup(ctx, inputs, output)
-
-        if self._backward is not None:
-            Made.backward = staticmethod(self._backward)  # type: ignore[method-assign]
-        if self._vmap is not None:
-            Made.vmap = staticmethod(self._vmap)  # type: ignore[method-assign]
-        Made.__name__ = self.__name__
-        parameters = inspect.signature(self._fn)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return Made.apply(*(parameters.bind(*args, **kwargs).args if kwargs else args))
-
-        self._call = call
+        self._call = differentiable(self)
 
 
 def custom_op(
     name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: Any, device_types: Any = None, schema: str | None = None, tags: Any = None
 ) -> Any:
-    """A decorator: the function as the operator "namespace::name", also found as torch.ops.namespace.name."""
+    """A decorator: the function as the operator "namespace::name", also found as torch.ops.namespace.name.
+
+    Its schema is that of its annotations (`infer_schema`: ValueError where they do not say it) unless `schema` is given; `mutates_args` names the
+    arguments that it writes to. `opcheck` finds what it writes to besides them.
+    """
     if "::" not in name:
         raise ValueError(f"torch.library.custom_op: the name is 'namespace::operator', got {name!r}")
 
     def make(f: Callable[..., Any]) -> CustomOpDef:
-        _registered[name] = made = CustomOpDef(name, f)
+        from flambeau._ops import ops
+
+        space, _, last = name.partition("::")
+        vars(getattr(ops, space)).pop(last, None)  # of an operator that this one replaces
+        _registered[name] = made = CustomOpDef(name, f, schema or infer_schema(f, mutates_args=mutates_args), opaque=True)
+        if device_types is not None and not {"cpu", "default"} & set([device_types] if isinstance(device_types, str) else device_types):
+            made._fn = made._none  # it is for other devices
+            made._made()
         return made
 
     return make if fn is None else make(fn)
@@ -204,8 +264,9 @@ def _defined(name: str, schema: str = "") -> CustomOpDef:
 
 
 def register_fake(op: Any, func: Callable[..., Any] | None = None, /, **_: Any) -> Any:
-    """Accepted: shapes come from the function itself."""
-    return func if func is not None else (lambda f: f)
+    """The operator's function for tensors without values: fake ones, and those of the device meta. A decorator without `func`."""
+    definition = _found(op)
+    return definition.register_fake if func is None else definition.register_fake(func)
 
 
 def register_kernel(op: Any, device_types: Any, func: Callable[..., Any] | None = None, /, **_: Any) -> Any:
@@ -233,9 +294,35 @@ def register_torch_dispatch(op: Any, torch_dispatch_class: Any, func: Any = None
     return func if func is not None else (lambda f: f)
 
 
-def get_ctx() -> Any:
-    """RuntimeError: functions for tracing, which ask for it, are not called here: shapes come from the functions themselves."""
-    raise RuntimeError("torch.library.get_ctx() can only be called inside of a function that register_fake has registered, and these are not called")
+def opcheck(
+    op: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    test_utils: str | Sequence[str] = _CHECKS,
+    raise_exception: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> dict[str, Any]:
+    """Call an operator in several ways and compare: {check: "SUCCESS" or the exception}.
+
+    "test_schema": it writes to and is a view of what its schema says and of nothing else. "test_autograd_registration": gradients were not made behind
+    autograd's back. "test_faketensor": its function without values says the shapes, strides, dtypes and views that it gives. "test_aot_dispatch_dynamic":
+    recorded without values, forward and backward, and run again, it gives the same results and gradients (`rtol` and `atol` as for assert_close).
+    Arguments are copied before each. OpCheckError for the first check that fails, unless `raise_exception=False`.
+
+    Example::
+
+        >>> @torch.library.custom_op("mine::doubled", mutates_args=())
+        ... def doubled(x: torch.Tensor) -> torch.Tensor:
+        ...     return x * 2
+        >>> found = torch.library.opcheck(doubled, (torch.ones(2),), raise_exception=False)
+        >>> found["test_schema"], type(found["test_faketensor"]).__name__
+        ('SUCCESS', 'RuntimeError')
+    """
+    from flambeau.testing._internal import optests
+
+    return optests.opcheck(op, args, kwargs, test_utils=test_utils, raise_exception=raise_exception, rtol=rtol, atol=atol)
 
 
 class Library:
@@ -261,7 +348,8 @@ class Library:
         """Accepted: each operator here has its function."""
 
     def _register_fake(self, op_name: str, fn: Callable[..., Any], *_: Any, **__: Any) -> None:
-        """Accepted: shapes come from the function itself."""
+        """The operator's function for tensors without values."""
+        self.impl(op_name, fn, "Meta")
 
 
 def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> None:

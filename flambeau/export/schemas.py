@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from flambeau.devices import Device
 from flambeau.dtypes import dtype, of_type
 from flambeau.layouts import layout
+from flambeau.operator_schema import split
 from flambeau.tensor import Tensor
 
 # Overloads of a tensor and a number that PyTorch's Python functions never mean: the number goes with the overload of two tensors.
@@ -68,6 +69,12 @@ def overloads(name: str) -> tuple[Schema, ...]:
     return tuple([_schema(line) for line in _lines().get(name, ())])
 
 
+def text(name: str, overload: str) -> str | None:
+    """The line of one overload, as PyTorch prints it; None if it is not known."""
+    head = name if overload == "default" else f"{name}.{overload}"
+    return next((line for line in _lines().get(name, ()) if line.startswith(f"{head}(")), None)
+
+
 @cache
 def schema(name: str, overload: str) -> Schema | None:
     """One overload of an operator; None if it is not known."""
@@ -84,24 +91,13 @@ def _schema(line: str) -> Schema:
         returns = returns.rstrip(")")
     name, _, overload = head.partition(".")
     parameters, keyword = [], False
-    for part in _split(inside):
+    for part in split(inside):
         if part == "*":
             keyword = True
         elif part:
             parameters.append(_parameter(part, keyword))
-    kinds = tuple([re.sub(r"\(.*?\)", "", r).split(" ")[0] for r in _split(returns) if r])
+    kinds = tuple([re.sub(r"\(.*?\)", "", r).split(" ")[0] for r in split(returns) if r])
     return Schema(name, overload or "default", tuple(parameters), kinds)
-
-
-def _split(text: str) -> list[str]:
-    parts, depth, start, quoted = [], 0, 0, False
-    for i, c in enumerate(text):
-        quoted ^= c == '"' and text[i - 1] != "\\"
-        depth += 0 if quoted else (c in "([") - (c in ")]")
-        if c == "," and not depth and not quoted:
-            parts.append(text[start:i].strip())
-            start = i + 1
-    return [*parts, text[start:].strip()]
 
 
 def _parameter(text: str, keyword: bool) -> Parameter:

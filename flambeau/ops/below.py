@@ -71,8 +71,11 @@ def make_wrapper_subclass(
 
 def run(name: str, overload: str, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
     """Call an operator of aten: asked are the innermost mode, then the classes of its tensors, then nobody."""
-    op = getattr(getattr(flambeau.ops.aten, name), overload)
-    kwargs = kwargs or {}
+    return offer(getattr(getattr(flambeau.ops.aten, name), overload), args, kwargs or {})
+
+
+def offer(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call an operator, of aten or of one's own: asked are the innermost mode, then the classes of its tensors, then nobody."""
     found = [type(a) for a in dispatched((*args, *kwargs.values()))]
     types = tuple(dict.fromkeys(found))
     if modes.stack:

@@ -74,9 +74,9 @@ SUITES = (
     Suite("skorch", "skorch", "skorch-dev/skorch", "v1.4.0", "a sample of all: 1 of 4", "skorch/tests", "skorch/tests --every 4"),
     Suite("e3nn", "e3nn", "e3nn/e3nn", "0.6.0", "a sample of all: 1 of 4", "tests", "tests --every 4"),
     Suite("torchmetrics", "torchmetrics", "Lightning-AI/torchmetrics", "v1.9.0", "regression, classification, retrieval, images, audio and others: 1 of 150",
-          "tests pyproject.toml", _under("tests/unittests", "regression classification retrieval image audio clustering nominal "
+          "tests", _under("tests/unittests", "regression classification retrieval image audio clustering nominal "
                                          "pairwise segmentation shape detection") + " --every 150"),
-    Suite("torchmetrics-bases", "torchmetrics", "Lightning-AI/torchmetrics", "v1.9.0", "base classes, wrappers, utilities: 1 of 4", "tests pyproject.toml",
+    Suite("torchmetrics-bases", "torchmetrics", "Lightning-AI/torchmetrics", "v1.9.0", "base classes, wrappers, utilities: 1 of 4", "tests",
           _under("tests/unittests", "bases wrappers utilities deprecations") + " --every 4"),
     Suite("torch-optimizer", "torch-optimizer", "jettify/pytorch-optimizer", "v0.3.0", "all", "tests", "tests"),
     Suite("botorch", "botorch", "pytorch/botorch", "v0.15.1", "a sample of all: 1 of 8", "test", "test --every 8"),

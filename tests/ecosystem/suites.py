@@ -117,7 +117,10 @@ def judge(suite: Suite, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         for part in suite.folders.split():
             (Path(scratch) / part).parent.mkdir(parents=True, exist_ok=True)
-            (shutil.copytree if (source / part).is_dir() else shutil.copy)(source / part, Path(scratch) / part)
+            if (source / part).is_dir():
+                shutil.copytree(source / part, Path(scratch) / part, ignore_dangling_symlinks=True)  # a link to what only its writer has
+            else:
+                shutil.copy(source / part, Path(scratch) / part)
         theirs = run(options.torch, suite, Path(scratch), None, options.limit, options.each)
         wanted = theirs.passed()
         ours = run(options.flambeau, suite, Path(scratch), wanted, options.limit * options.patience, options.each * options.patience)

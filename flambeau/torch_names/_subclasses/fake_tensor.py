@@ -7,7 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import flambeau as torch
+from flambeau import operator_shapes
 from flambeau.devices import META, Device
+from flambeau.library import CustomOpDef
+from flambeau.operator_shapes import DynamicOutputShapeException as DynamicOutputShapeException
 from flambeau.ops import below
 from flambeau.ops.dispatch import admit
 from flambeau.tensor import Tensor
@@ -21,6 +24,10 @@ class UnsupportedFakeTensorException(RuntimeError):
 
 class DataDependentOutputException(RuntimeError):
     """A result that depends on values."""
+
+
+class MetadataMismatchError(RuntimeError):
+    """A tensor without values that is not like that with values."""
 
 
 class FakeTensor(Tensor):
@@ -74,6 +81,10 @@ class FakeTensorMode(TorchDispatchMode):
     def dispatch(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """An operator of aten over fake tensors: it runs on `meta`, and its results are fake. Without tensors: they are made on `meta`."""
         name = func.overloadpacket.__name__
+        definition = getattr(func, "_function", None)
+        if isinstance(definition, CustomOpDef):
+            with self, operator_shapes.context(operator_shapes.current() or operator_shapes.FakeImplCtx(str(func))):
+                return definition.without_values(args, kwargs)
         if name == "_local_scalar_dense":
             raise DataDependentOutputException(func)
         devices: list[Device] = []

@@ -247,7 +247,16 @@ def as_loader(loader: Any) -> Any:
 
 
 class _BaseDataLoaderIter:
-    """The base of iterators over a loader."""
+    """The base of iterators over a loader: `_sampler_iter` gives the batches' places, `_num_yielded` counts the batches that were given out.
+
+    Packages put a function of their own before `__init__`, to skip places: it is called when the places are known and no batch has been asked for.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._num_yielded = 0
+        self._sampler_iter: Any = self._indices
+
+    _indices: Any
 
 
 class SingleProcess(_BaseDataLoaderIter):
@@ -268,6 +277,7 @@ class SingleProcess(_BaseDataLoaderIter):
             loader.batch_size,
         )  # fmt: skip
         self._loader = loader
+        super().__init__(loader)
 
     def __iter__(self) -> SingleProcess:
         return self
@@ -283,6 +293,7 @@ class SingleProcess(_BaseDataLoaderIter):
             raise
         self._position.given(0, None)
         warn_of_length(self._loader, self._position)
+        self._num_yielded += 1
         return batch
 
     def __len__(self) -> int:

@@ -107,6 +107,7 @@ class MultiProcess(_BaseDataLoaderIter):
             if pipe_seed is not None:
                 draw_seed(loader.generator)  # PyTorch draws a second one here, and does not use it
             self._indices = position.skip(self._indices)
+        super().__init__(loader)
         self._inbox = Inbox()
         context = loader.multiprocessing_context or multiprocessing.get_context()
         self._workers: list[_Worker] = []
@@ -146,7 +147,8 @@ class MultiProcess(_BaseDataLoaderIter):
         self._position = position = loader._position.begin(loader)
         with position.random_state(loader):
             pipe_seed = loader._seed_pipes()
-            self._indices = position.skip(iter(loader._index_sampler))
+            self._sampler_iter = self._indices = position.skip(iter(loader._index_sampler))
+        self._num_yielded = 0
         for w in self._workers:
             w.active = True
             w.ask(RESUMED, -1, (position.workers.get(w.id) if loader._iterable else None, pipe_seed))
@@ -219,6 +221,7 @@ class MultiProcess(_BaseDataLoaderIter):
                 loader = self._loader_told()
                 if loader is not None:
                     warn_of_length(loader, self._position)
+                self._num_yielded += 1
                 return batch
         except RuntimeError:
             if any(not w.process.is_alive() for w in self._workers):
